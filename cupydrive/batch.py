@@ -1,0 +1,215 @@
+"""N copies of one environment: buffers and launches, on any executor. NumPy or CuPy arrays; no torch.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+import numpy as np
+
+from cupydrive import source
+from cupydrive.errors import MemoryLimitError, ParameterError
+from cupydrive.executors import executor as make_executor
+from cupydrive.spec import checked_int
+
+CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
+KEEP_FREE = 0.95  # share of the free memory that buffers may take
+
+
+class Buffers:
+    """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
+
+    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in rows where an episode
+    ended; other rows are unspecified.
+    """
+
+    def __init__(self, batch, steps=None, actions=True, final_obs=True):
+        lead = () if steps is None else (steps,)
+        self.steps = steps
+        n, allocate = batch.num_envs, batch.executor.allocate
+        obs_lead = (n,) if steps is None else (steps + 1, n)
+
+        def rows(shape, dtype):
+            return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
+
+        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), np.float32) for g in batch.groups}
+        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: np.float32) if final_obs else None
+        self.action = rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
+        self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
+        self.terminated = allocate((*lead, n), np.bool_)
+        self.truncated = allocate((*lead, n), np.bool_)
+        self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
+        self.episode_length = allocate((*lead, n), np.int32)
+        self.episode_log = allocate((*lead, n), batch.log_dtype)
+        leaving = [g for g in batch.groups if g.leaves]
+        self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+        self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+
+
+def row_bytes(spec, params, final_obs=True):
+    """Return the bytes that one step of one environment takes in ``Buffers``."""
+    size = 2 + 4 + spec.log_dtype().itemsize
+    for g in spec.groups(params):
+        size += g.count * (4 * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves)
+    return size
+
+
+class Batch:
+    """N copies of one environment.
+
+    Args:
+        spec: The ``EnvSpec``.
+        num_envs: N.
+        params: Parameters made by ``spec.make_params``.
+        executor: ``"cuda"``, ``"cpu"`` or an executor.
+        first_env: Global id of environment 0; random streams are keyed by it.
+        layout: ``Layout`` of the threads, by default the executor's choice.
+
+    Raises:
+        ParameterError: If ``num_envs`` is not a positive int.
+        MemoryLimitError: If the buffers would not fit.
+    """
+
+    def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None):
+        self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        self.spec, self.params = spec, params if params is not None else spec.make_params()
+        self.executor = make_executor(executor) if isinstance(executor, str) else executor
+        self.groups = spec.groups(self.params)
+        self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
+        self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
+        self.program = self.executor.load(spec, self.params, layout)
+        allocate, n = self.executor.allocate, self.num_envs
+        self.seed = allocate((1,), np.uint64)
+        self.state = allocate((n,), self.state_dtype)
+        self.clock = allocate((n,), CLOCK)
+        self.log = allocate((n,), self.log_dtype)
+        self.mask = allocate((n,), np.bool_)
+        self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
+        self.step_buffers = [Buffers(self, actions=False), None]
+        self.step_buffers[1] = self._other_obs(self.step_buffers[0])
+        self.now = 0  # which of the two observations is current
+        self._rollouts = {}
+        self._template = self._describe(first_env)
+        self._calls = [self._call(b) for b in self.step_buffers]
+        self._reset_calls = [call.copy() for call in self._calls]
+
+    def _other_obs(self, first):
+        """Return buffers that differ from ``first`` in the observation alone: the other half of the double buffer."""
+        other = object.__new__(Buffers)
+        other.__dict__.update(first.__dict__)
+        other.obs = {g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), np.float32) for g in self.groups}
+        return other
+
+    def env_bytes(self):
+        """Return the bytes that one environment takes, a second observation included."""
+        obs = sum(4 * g.count * g.obs_dim for g in self.groups)
+        returns = sum(4 * g.count for g in self.groups)
+        state = self.state_dtype.itemsize + CLOCK.itemsize + self.log_dtype.itemsize + 1
+        return row_bytes(self.spec, self.params) + obs + returns + state
+
+    def require_memory(self, needed, each, name, value):
+        """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of ``name`` costs."""
+        free = int(self.executor.free_bytes() * KEEP_FREE)
+        if needed > free:
+            raise MemoryLimitError(
+                f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, and {free:,} are free on {self.executor.name}; "
+                f"the largest {name} that fits is {max(0, free // each):,}"
+            )
+
+    # ---- struct Batch ----
+
+    def _describe(self, first_env):
+        """Return ``struct Batch`` with all that does not change from call to call."""
+        pointer, call = self.executor.pointer, np.zeros((), source.batch_dtype(self.spec, self.params))
+        call["params"] = self.spec.pack_params(self.params)
+        call["num_envs"], call["first_env"] = self.num_envs, first_env
+        call["max_episode_steps"] = self.params.max_episode_steps
+        for name in ("seed", "state", "clock", "log"):
+            call[name] = pointer(getattr(self, name))
+        for g in self.groups:
+            call[g.name]["returns"] = pointer(self.returns[g.name])
+        return call
+
+    def _call(self, buffers):
+        """Return ``struct Batch`` for launches that write ``buffers``."""
+        pointer, call = self.executor.pointer, self._template.copy()
+        call["steps"] = buffers.steps or 1
+        for name in ("terminated", "truncated", "episode_length", "episode_log"):
+            call[name] = pointer(getattr(buffers, name))
+        for g in self.groups:
+            rows = call[g.name]
+            for name in ("obs", "final_obs", "reward", "episode_return", "action", "active", "left"):
+                arrays = getattr(buffers, name)
+                if arrays and g.name in arrays:
+                    rows[name] = pointer(arrays[g.name])
+            if buffers.steps is not None:  # row 0 is the observation before the first step
+                rows["obs"] += self.num_envs * g.count * g.obs_dim * 4
+        return call
+
+    # ---- launches ----
+
+    def reset(self, seed=None, mask=None):
+        """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.
+
+        Returns:
+            The current ``Buffers``; only ``obs`` is meaningful.
+        """
+        if seed is not None:
+            self.executor.put(self.seed, np.array([seed], np.uint64))
+            self.executor.put(self.clock, np.zeros(self.num_envs, CLOCK))
+        call = self._reset_calls[self.now]
+        call["mask"] = 0
+        if mask is not None:
+            self.mask[...] = mask
+            call["mask"] = self.executor.pointer(self.mask)
+        self.program.launch("env_reset", call)
+        return self.step_buffers[self.now]
+
+    def step(self, action_pointers):
+        """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the groups.
+
+        Returns:
+            The ``Buffers`` just written; the previous observation stays valid until the next step.
+        """
+        self.now = 1 - self.now
+        call = self._calls[self.now]
+        for g, address in zip(self.groups, action_pointers, strict=True):
+            call[g.name]["action"] = address
+        self.program.launch("env_step", call)
+        return self.step_buffers[self.now]
+
+    def rollout(self, steps, final_obs=True):
+        """Take ``steps`` uniformly random steps in one launch.
+
+        Returns:
+            ``Buffers`` with T = steps; ``obs`` has T + 1 rows, row 0 the observation before the first step. They are
+            written again by the next rollout of as many steps.
+        """
+        key = (steps, final_obs)
+        if key not in self._rollouts:
+            self._rollouts.clear()  # one set of rollout buffers at a time
+            each = row_bytes(self.spec, self.params, final_obs) * self.num_envs
+            self.require_memory(each * steps, each, "steps", steps)
+            buffers = Buffers(self, steps, final_obs=final_obs)
+            self._rollouts[key] = (buffers, self._call(buffers))
+        buffers, call = self._rollouts[key]
+        current = self.step_buffers[self.now]
+        for g in self.groups:
+            call[g.name]["current_obs"] = self.executor.pointer(current.obs[g.name])
+        self.program.launch("env_rollout", call)
+        for g in self.groups:
+            current.obs[g.name][...] = buffers.obs[g.name][-1]
+        return buffers
+
+    # ---- state ----
+
+    def get_state(self):
+        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``log``, ``returns``."""
+        get = self.executor.get
+        kept = {name: get(getattr(self, name)) for name in ("seed", "state", "clock", "log")}
+        return {**kept, "returns": {name: get(array) for name, array in self.returns.items()}}
+
+    def set_state(self, kept):
+        """Put back what ``get_state`` returned."""
+        for name in ("seed", "state", "clock", "log"):
+            self.executor.put(getattr(self, name), kept[name])
+        for name, array in self.returns.items():
+            self.executor.put(array, kept["returns"][name])

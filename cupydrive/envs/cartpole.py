@@ -1,0 +1,132 @@
+"""CartPole-v1: balance a pole on a cart by pushing the cart left or right.
+
+Source: Gymnasium's ``cartpole.py``, after Barto, Sutton & Anderson (1983).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+
+
+@dataclass(frozen=True)
+class Params:
+    """Physical constants of the cart, the pole and the task."""
+
+    gravity: float = param(9.8, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
+    mass_cart: float = param(1.0, "Mass of the cart.", unit="kg", low=1e-3, high=1e3)
+    mass_pole: float = param(0.1, "Mass of the pole.", unit="kg", low=1e-3, high=1e3)
+    half_length: float = param(0.5, "From the pivot to the pole's centre of mass.", unit="m", low=1e-3, high=1e3)
+    force_mag: float = param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
+    tau: float = param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)
+    x_limit: float = param(2.4, "The cart may go this far.", unit="m", low=0.0, high=1e4)
+    theta_limit: float = param(12 * 2 * np.pi / 360, "The pole may lean this far.", unit="rad", low=0.0, high=np.pi)
+    start_range: float = param(0.05, "Starts are uniform within plus or minus this.", low=0.0, high=1e3)
+    max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
+
+
+def state(p):
+    """Return the fields of ``struct State``."""
+    return (
+        Field("x", scale=2.4, unit="m"),
+        Field("x_dot", scale=4.0, unit="m/s"),
+        Field("theta", scale=0.5, unit="rad, 0 = upright"),
+        Field("theta_dot", scale=4.0, unit="rad/s"),
+    )
+
+
+def groups(p):
+    """Return the one group: the cart."""
+    scale = np.array([f.scale for f in state(p)])
+    return (Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale),)
+
+
+def reset(p, random):
+    """Return (N,) fresh states: four uniform draws, exact in float32."""
+    u = random.uniform()[:, 0]  # (N, 4)
+    low, span = -np.float32(p.start_range), np.float32(2) * np.float32(p.start_range)
+    states = np.empty(len(u), [(f.name, f.dtype) for f in state(p)])
+    for k, name in enumerate(states.dtype.names):
+        states[name] = low + span * u[:, k]
+    return states
+
+
+def step(p, states, action, elapsed, random):
+    """Step (N,) states by explicit Euler, in float64; action["cart"] is (N, 1)."""
+    x, x_dot, theta, theta_dot = (states[name].astype(np.float64) for name in states.dtype.names)
+    mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
+    force = np.where(action["cart"][:, 0] == 1, p.force_mag, -p.force_mag)
+    push = (force + pole_moment * theta_dot**2 * np.sin(theta)) / mass
+    theta_acc = (p.gravity * np.sin(theta) - np.cos(theta) * push) / (
+        p.half_length * (4 / 3 - p.mass_pole * np.cos(theta) ** 2 / mass)
+    )
+    x_acc = push - pole_moment * theta_acc * np.cos(theta) / mass
+    x, x_dot = x + p.tau * x_dot, x_dot + p.tau * x_acc
+    theta, theta_dot = theta + p.tau * theta_dot, theta_dot + p.tau * theta_acc
+    ran_off, fell = np.abs(x) > p.x_limit, np.abs(theta) > p.theta_limit
+    nearest = np.minimum(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
+    return Outcome(
+        state={"x": x, "x_dot": x_dot, "theta": theta, "theta_dot": theta_dot},
+        reward={"cart": np.ones((len(x), 1))},
+        terminated=ran_off | fell,
+        events={
+            "ran off left": ran_off & (x < 0),
+            "ran off right": ran_off & (x > 0),
+            "fell left": fell & (theta < 0),
+            "fell right": fell & (theta > 0),
+            "balanced": ~ran_off & ~fell,
+            "pushed left": force < 0,
+            "pushed right": force > 0,
+        },
+        margin={"terminated": nearest},
+    )
+
+
+def observe(p, states, elapsed):
+    """Return the state itself, (N, 1, 4)."""
+    return Observed({"cart": np.stack([states[name] for name in states.dtype.names], axis=-1)[:, None, :].astype(np.float64)})
+
+
+def sample(p, rng, n):
+    """Draw states well beyond both limits, any angle among them."""
+    states = np.empty(n, [(f.name, f.dtype) for f in state(p)])
+    states["x"] = rng.uniform(-1.3, 1.3, n) * p.x_limit
+    states["x_dot"] = rng.normal(0, 2, n)
+    upright = rng.uniform(-1.3, 1.3, n) * p.theta_limit
+    states["theta"] = np.where(rng.random(n) < 0.7, upright, rng.uniform(-np.pi, np.pi, n))
+    states["theta_dot"] = rng.normal(0, 2, n)
+    return states
+
+
+def draw(canvas, p, state, elapsed):
+    """Draw one state; one unit is a metre."""
+    canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.6)
+    x, theta, length = float(state["x"]), float(state["theta"]), 2 * p.half_length
+    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, "#888888")
+    for end in (-p.x_limit, p.x_limit):
+        canvas.line([(end, -0.1), (end, 0.1)], 0.02, "#C843C3")
+    canvas.rectangle(x - 0.25, -0.12, x + 0.25, 0.12, "#333333")
+    tip = (x + length * np.sin(theta), length * np.cos(theta))
+    canvas.line([(x, 0), tip], 0.06, "#D98E04")
+    canvas.circle((x, 0), 0.05, "#245EB6")
+    canvas.caption(f"step {elapsed}")
+
+
+EVENTS = ("ran off left", "ran off right", "fell left", "fell right", "balanced", "pushed left", "pushed right")
+
+SPEC = EnvSpec(
+    "cartpole",
+    Params,
+    state,
+    groups,
+    "limit",
+    reset,
+    step,
+    observe,
+    sample,
+    events=EVENTS,
+    draw=draw,
+    summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
+)

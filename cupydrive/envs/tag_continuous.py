@@ -1,0 +1,404 @@
+"""Tag on a plane: taggers chase runners; runners that are tagged leave the game.
+
+Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these differences:
+
+* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, one layout
+  for all environments and episodes, drawn from the seed;
+* taggers come first and are fixed; the type code is 1 for a tagger, 0 for a runner;
+* the observation is a function of the state after the step, tags of this step included (WarpDrive observes before);
+* simultaneous tags all count (WarpDrive's kernel loses some to a race);
+* a runner tagged in the last step gets the penalty and not the reward for having survived;
+* each agent also sees its own x, y (over the grid's length), speed, and the cosine and sine of its direction;
+* differences of acceleration are scaled by the range of acceleration actions, differences of angle are wrapped;
+* the defaults are those of WarpDrive's run configuration, not of its class.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.errors import ParameterError
+from cupydrive.random import below, unit
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+
+TWO_PI = 2 * np.pi
+OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other agent
+
+
+@dataclass(frozen=True)
+class Params:
+    """Sizes, motion, rewards and start of continuous Tag. Lengths share one unit; time is counted in steps."""
+
+    num_taggers: int = param(10, "Number of taggers.", low=1, high=10_000)
+    num_runners: int = param(100, "Number of runners.", low=1, high=10_000)
+    use_full_observation: bool = param(False, "See everybody instead of the nearest agents.")
+    num_other_agents_observed: int = param(10, "Nearest agents seen.", low=1, high=32)
+    num_acceleration_levels: int = param(20, "Accelerations to choose from, besides none.", low=1, high=1000)
+    num_turn_levels: int = param(20, "Turns to choose from, besides none.", low=1, high=1000)
+    runner_exits_game_after_tagged: bool = param(True, "A tagged runner leaves the game.")
+    start: str = param("random", "Layout that an episode starts from.", choices=("random", "fixed"))
+    grid_length: float = param(20.0, "Side of the square.", unit="length", low=1e-3, high=1e5)
+    max_speed: float = param(1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5)
+    skill_level_tagger: float = param(1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0)
+    skill_level_runner: float = param(1.0, "Factor on a runner's top speed.", low=0.0, high=100.0)
+    min_acceleration: float = param(-0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=0.0)
+    max_acceleration: float = param(0.1, "Highest acceleration.", unit="length/step^2", low=1e-6, high=1e5)
+    min_turn: float = param(-2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=0.0)
+    max_turn: float = param(2.356, "Highest turn.", unit="rad", low=0.0, high=TWO_PI)
+    tagging_distance: float = param(0.02, "A runner nearer than this is tagged.", unit="grid_length", low=0.0, high=1.0)
+    edge_hit_penalty: float = param(0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
+    tag_reward_for_tagger: float = param(10.0, "For each runner tagged.", low=0.0, high=1e6)
+    step_penalty_for_tagger: float = param(0.0, "For every step.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
+    tag_penalty_for_runner: float = param(-10.0, "For being tagged.", low=-1e6, high=0.0)
+    step_reward_for_runner: float = param(0.0, "For every step in the game.", low=0.0, high=1e6, vary=(0.1, 1.0))
+    end_of_game_reward_for_runner: float = param(1.0, "For being in the game at the last step.", low=0.0, high=1e6)
+    max_episode_steps: int = param(500, "Time limit; it ends the task.", unit="steps", low=1)
+
+
+def check(p):
+    """Refuse more neighbours than there are agents."""
+    others = p.num_taggers + p.num_runners - 1
+    if not p.use_full_observation and p.num_other_agents_observed > others:
+        raise ParameterError(
+            f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {others} others; "
+            f"pass num_other_agents_observed={min(others, 32)} or less"
+        )
+
+
+def constants(p):
+    """Return OTHERS, the number of agents that one agent sees."""
+    return {"OTHERS": p.num_taggers + p.num_runners - 1 if p.use_full_observation else p.num_other_agents_observed}
+
+
+def top_speed(p):
+    """Return (A,) the top speed of each agent."""
+    skill = np.repeat([p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners])
+    return p.max_speed * skill
+
+
+def state(p):
+    """Return the fields of ``struct State``; agents are taggers, then runners."""
+    agents = (p.num_taggers + p.num_runners,)
+    return (
+        Field("x", "f4", agents, p.grid_length, "length"),
+        Field("y", "f4", agents, p.grid_length, "length"),
+        Field("speed", "f4", agents, p.max_speed, "length/step"),
+        Field("direction", "f4", agents, TWO_PI, "rad, from 0 to 2 pi"),
+        Field("acceleration", "f4", agents, p.max_speed, "length/step^2"),
+        Field("active", "i4", agents, unit="1 in the game, 0 out"),
+        Field("reach", "f4", agents, p.grid_length, "length; a hint for the search, see the kernel"),
+    )
+
+
+def groups(p):
+    """Return the two groups; only runners leave."""
+    actions = spaces.MultiDiscrete([p.num_acceleration_levels + 1, p.num_turn_levels + 1])
+    obs_dim = OWN + FEATURES * constants(p)["OTHERS"] + 1
+    scale = max(1.0, p.tag_reward_for_tagger, -p.tag_penalty_for_runner)
+    common = dict(obs_dim=obs_dim, action_space=actions, reward_scale=scale)
+    return (Group("tagger", p.num_taggers, **common), Group("runner", p.num_runners, leaves=True, **common))
+
+
+def _empty(p, n):
+    return np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
+
+
+def reset(p, random):
+    """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest."""
+    stream = random.fixed() if p.start == "fixed" else random
+    words = stream.bits(p.num_taggers + p.num_runners)  # (N, A, 4)
+    states = _empty(p, len(words))
+    states["x"] = unit(words[..., 0]) * np.float32(p.grid_length)
+    states["y"] = unit(words[..., 1]) * np.float32(p.grid_length)
+    states["direction"] = below(words[..., 2], 4).astype(np.float32) * (np.float32(0.25) * np.float32(TWO_PI))
+    states["active"] = 1
+    return states
+
+
+def level(action, levels, low, high):
+    """Return the value of each action: 0 is "none", 1 .. levels spread evenly from low to high."""
+    return np.append(0.0, np.linspace(low, high, levels))[action]
+
+
+def move(p, s, action, active):
+    """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
+    limit = top_speed(p)
+    acceleration = s["acceleration"] + level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
+    turned = s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn)
+    direction = np.mod(turned, TWO_PI)
+    wanted = s["speed"] + acceleration
+    speed = np.clip(wanted, 0.0, limit)
+    stopped = (wanted <= 0) | (wanted >= limit)
+    x, y = s["x"] + speed * np.cos(direction), s["y"] + speed * np.sin(direction)
+    crossed = active & ((x < 0) | (x > p.grid_length) | (y < 0) | (y > p.grid_length))
+    to_limit = np.minimum(np.abs(wanted), np.abs(wanted - limit)) / p.max_speed
+    to_wrap = np.minimum(direction, TWO_PI - direction) / TWO_PI
+    to_edge = np.min([np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length)], axis=0) / p.grid_length
+    moved = {
+        "x": np.where(active, np.clip(x, 0, p.grid_length), s["x"]),
+        "y": np.where(active, np.clip(y, 0, p.grid_length), s["y"]),
+        "speed": np.where(active, speed, 0.0),
+        "direction": np.where(active, direction, 0.0),
+        "acceleration": np.where(active & ~stopped, acceleration, 0.0),
+    }
+    return moved, crossed, stopped & active, {"acceleration": to_limit, "direction": to_wrap}, to_edge
+
+
+def step(p, states, action, elapsed, random):
+    """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
+    s = {name: states[name].astype(np.float64) for name in states.dtype.names if name != "active"}
+    before = states["active"].astype(bool)
+    moved, crossed, stopped, margin, to_edge = move(p, s, np.concatenate([action["tagger"], action["runner"]], axis=1), before)
+    t = p.num_taggers
+    dx = moved["x"][:, t:, None] - moved["x"][:, None, :t]  # (N, runners, taggers)
+    dy = moved["y"][:, t:, None] - moved["y"][:, None, :t]
+    distance = np.hypot(dx, dy)
+    nearest = np.argmin(distance, axis=2)  # the first of equals: the lower id
+    in_game = before[:, t:]
+    ordered = np.sort(distance, axis=2)
+    radius = p.tagging_distance * p.grid_length
+    tagged = in_game & (ordered[..., 0] < radius)
+    by = tagged[..., None] & (nearest[..., None] == np.arange(t))  # (N, runners, taggers)
+    exits = tagged if p.runner_exits_game_after_tagged else np.zeros_like(tagged)
+    active = before.copy()
+    active[:, t:] &= ~exits
+    last = (elapsed >= p.max_episode_steps)[:, None]
+
+    tagger = p.step_penalty_for_tagger + p.edge_hit_penalty * crossed[:, :t] + p.tag_reward_for_tagger * by.sum(axis=1)
+    runner = in_game * (p.step_reward_for_runner + p.edge_hit_penalty * crossed[:, t:])
+    runner = runner + p.tag_penalty_for_runner * tagged + p.end_of_game_reward_for_runner * (in_game & last & ~tagged)
+
+    # How near a tag was to not happening, or to going to another tagger.
+    to_tag = np.where(in_game, np.abs(ordered[..., 0] - radius) / p.grid_length, np.inf)
+    second = ordered[..., 1] - ordered[..., 0] if t > 1 else np.full_like(to_tag, np.inf)
+    to_other = np.where(in_game & (ordered[..., 0] < 1.01 * radius), second / p.grid_length, np.inf)
+    doubt = np.minimum(to_tag, to_other)  # (N, runners)
+    involved = distance <= ordered[..., :1] + 1e-5 * p.grid_length  # taggers that a doubtful tag could go to
+    to_tagger = np.where(involved, doubt[..., None], np.inf).min(axis=1)  # (N, taggers)
+    edge_matters = np.where(p.edge_hit_penalty != 0, np.where(before, to_edge, np.inf), np.inf)
+    margin = {
+        **margin,
+        "active": np.concatenate([np.full_like(to_tagger, np.inf), to_tag], axis=1),
+        "left.runner": to_tag,
+        "reward.tagger": np.minimum(to_tagger, edge_matters[:, :t]),
+        "reward.runner": np.minimum(to_tag, edge_matters[:, t:]),
+        "terminated": to_tag.min(axis=1),
+        "metric.tags": to_tag.min(axis=1),
+        "metric.edge_hits": np.where(before, to_edge, np.inf).min(axis=1),
+    }
+    remaining = active[:, t:].sum(axis=1)
+    moved["active"] = active
+    full_scan = needs_full_scan(p, moved, s["reach"])
+    return Outcome(
+        state=moved,
+        reward={"tagger": tagger, "runner": runner},
+        terminated=remaining == 0,
+        active={"runner": in_game},
+        left={"runner": exits},
+        metrics={"tags": tagged.sum(axis=1), "edge_hits": crossed.sum(axis=1)},
+        events={
+            "edge hit by a tagger": crossed[:, :t],
+            "edge hit by a runner": crossed[:, t:],
+            "speed at its limit": stopped & (moved["speed"] > 0),
+            "speed at zero": stopped & (moved["speed"] == 0),
+            "tag": tagged,
+            "double tag": by.sum(axis=1) > 1,
+            "tag in the last step": tagged & last,
+            "survived the last step": in_game & last & ~tagged,
+            "all out": (remaining == 0) & tagged.any(axis=1),
+            "already out": ~in_game,
+            "full scan": full_scan,
+            "short scan": ~full_scan & active,
+        },
+        margin=margin,
+    )
+
+
+def needs_full_scan(p, moved, reach):
+    """Return (N, A): an agent in the game that has fewer than k others within its reach."""
+    if p.use_full_observation:
+        return np.zeros(reach.shape, bool)
+    distance = np.hypot(moved["x"][:, None, :] - moved["x"][:, :, None], moved["y"][:, None, :] - moved["y"][:, :, None])
+    within = (distance < reach[..., None]) & moved["active"][:, None, :]
+    return moved["active"] & (within.sum(axis=2) - 1 < p.num_other_agents_observed)
+
+
+def observe(p, states, elapsed):
+    """Return observations by group, (N, C, D), and the hint ``reach`` (N, A)."""
+    s = {name: states[name].astype(np.float64) for name in states.dtype.names if name not in ("active", "reach")}
+    active = states["active"].astype(bool)
+    n, agents = active.shape
+    others = constants(p)["OTHERS"]
+    if p.use_full_observation:
+        seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])
+        seen = np.broadcast_to(seen, (n, agents, others))
+        valid, reach, margin = np.ones((n, agents, others), bool), np.zeros((n, agents)), {}
+    else:
+        seen, valid, reach, margin = nearest_agents(p, s, active, others)
+
+    def difference(name):  # (N, A, others): what each sees of each, minus its own
+        return np.take_along_axis(s[name][:, None, :], seen, axis=2) - s[name][:, :, None]
+
+    angle = np.mod(difference("direction") + np.pi, TWO_PI) - np.pi
+    seeing = active[..., None]
+    features = [
+        seeing * difference("x") / (np.sqrt(2) * p.grid_length),
+        seeing * difference("y") / (np.sqrt(2) * p.grid_length),
+        seeing * difference("speed") / p.max_speed,
+        seeing * difference("acceleration") / (p.max_acceleration - p.min_acceleration),
+        seeing * angle / TWO_PI,
+        (seen < p.num_taggers) * 1.0,
+        np.take_along_axis(active[:, None, :], seen, axis=2) * 1.0,
+    ]
+    heading = s["direction"]
+    own = [s["x"] / p.grid_length, s["y"] / p.grid_length, s["speed"] / p.max_speed, np.cos(heading), np.sin(heading)]
+    time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None], (n, agents))
+    obs = np.concatenate(
+        [np.stack(own, axis=-1) * seeing, *(np.where(valid, f, 0.0) for f in features), (time * active)[..., None]], axis=-1
+    )
+    wrap = np.where(valid & seeing, np.pi - np.abs(angle), np.inf).min(axis=-1) / TWO_PI  # at half a turn the sign flips
+    doubt = np.minimum(wrap, margin.get("order", np.inf))
+    t = p.num_taggers
+    return Observed(
+        {"tagger": obs[:, :t], "runner": obs[:, t:]},
+        {"reach": reach},
+        {"tagger": doubt[:, :t], "runner": doubt[:, t:], **({"reach": margin["count"]} if margin else {})},
+    )
+
+
+def nearest_agents(p, s, active, k):
+    """Return ids (N, A, k) of the nearest in the game, which are valid, the hint, and margins of their order."""
+    dx = s["x"][:, None, :] - s["x"][:, :, None]
+    dy = s["y"][:, None, :] - s["y"][:, :, None]
+    squared = dx**2 + dy**2
+    agents = squared.shape[1]
+    squared[~np.broadcast_to(active[:, None, :], squared.shape)] = np.inf
+    squared[:, np.arange(agents), np.arange(agents)] = np.inf
+    order = np.argsort(squared, axis=2, kind="stable")[..., : k + 1]  # stable: equals by id
+    ordered = np.take_along_axis(squared, order, axis=2)
+    valid = np.isfinite(ordered[..., :k]) & active[..., None]
+    with np.errstate(invalid="ignore"):
+        gaps = np.diff(ordered, axis=2) / np.maximum(ordered[..., 1:], 1e-30)
+    gaps = np.where(np.isfinite(gaps), gaps, np.inf).min(axis=2, initial=np.inf)
+    furthest = np.sqrt(ordered[..., k - 1])
+    drift = 2.001 * p.max_speed * max(p.skill_level_tagger, p.skill_level_runner)
+    reach = np.where(valid[..., -1], np.where(np.isfinite(furthest), furthest, 0.0) + drift, 0.0)
+    return order[..., :k], valid, reach, {"order": gaps, "count": np.full(reach.shape, np.inf)}
+
+
+def sample(p, rng, n):
+    """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in every number."""
+    agents = p.num_taggers + p.num_runners
+    states = _empty(p, n)
+    spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
+    for axis in "xy":
+        center = rng.uniform(0, p.grid_length, (n, 1))
+        place = np.where(spread < p.grid_length, center + rng.normal(0, 1, (n, agents)) * spread, rng.uniform(0, 1, (n, agents)) * spread)
+        lattice = np.round(place * 8) / 8  # equal distances, for ties
+        place = np.where(rng.random((n, 1)) < 0.2, lattice, place)
+        states[axis] = np.clip(place, 0, np.float32(p.grid_length))
+    limit = top_speed(p).astype(np.float32)
+    states["speed"] = rng.uniform(0, 1, (n, agents)).astype(np.float32) * limit
+    for share, value in ((0.1, limit), (0.1, np.zeros_like(limit))):
+        states["speed"] = np.where(rng.random((n, agents)) < share, value, states["speed"])
+    states["direction"] = np.minimum(rng.uniform(0, TWO_PI, (n, agents)), 6.2831850).astype(np.float32)
+    wide = 3 * max(p.max_acceleration, -p.min_acceleration)
+    states["acceleration"] = rng.uniform(-wide, wide, (n, agents))
+    present = rng.random((n, agents)) < rng.choice([1.0, 0.7, 0.1], (n, 1))
+    present[:, : p.num_taggers] = True
+    present[np.arange(n), rng.integers(p.num_taggers, agents, n)] = True  # the episode has not ended yet
+    states["active"] = present
+    states["reach"] = rng.choice([0.0, 0.1, 0.5, 2.0], (n, agents)) * p.grid_length
+    return states
+
+
+def choose_turn(p, cosine, sine, to_x, to_y):
+    """Return (acceleration, turn) actions that head for (to_x, to_y): the turn that points there best, full speed."""
+    along, across = cosine * to_x + sine * to_y, cosine * to_y - sine * to_x
+    turn, best = 0 * (along > 0), along
+    for k, angle in enumerate(np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)):
+        score = along * float(np.cos(angle)) + across * float(np.sin(angle))
+        better = score > best
+        turn, best = better * (k + 1) + ~better * turn, better * score + ~better * best
+    return 0 * turn + p.num_acceleration_levels, turn
+
+
+def heuristic(p, obs, group):
+    """Return actions (N, C) of both heads: taggers chase the nearest runner they see, runners flee the nearest tagger.
+
+    Works on NumPy arrays and torch tensors alike, obs (N, C, D).
+    """
+    others = constants(p)["OTHERS"]
+    place, kind, there = OWN, OWN + 5 * others, OWN + 6 * others
+    sign = 1.0 if group == "tagger" else -1.0
+    to_x, to_y, best = 0.0 * obs[..., 0], 0.0 * obs[..., 0], 0.0 * obs[..., 0] + 1e9
+    for k in range(others):
+        dx, dy = obs[..., place + k], obs[..., place + others + k]
+        opponent = (obs[..., there + k] > 0.5) & ((obs[..., kind + k] > 0.5) == (group == "runner"))
+        distance = dx * dx + dy * dy
+        nearer = (opponent & (distance < best)) * 1.0
+        to_x, to_y = nearer * sign * dx + (1 - nearer) * to_x, nearer * sign * dy + (1 - nearer) * to_y
+        best = nearer * distance + (1 - nearer) * best
+    if group == "runner":  # no use in running against a wall: along it instead
+        x, y = obs[..., 0], obs[..., 1]
+        to_x = to_x * (1.0 - ((x <= 0.0) & (to_x < 0)) - ((x >= 1.0) & (to_x > 0)) * 1.0)
+        to_y = to_y * (1.0 - ((y <= 0.0) & (to_y < 0)) - ((y >= 1.0) & (to_y > 0)) * 1.0)
+    return choose_turn(p, obs[..., 3], obs[..., 4], to_x, to_y)
+
+
+def draw(canvas, p, state, elapsed):
+    """Draw one state; taggers and runners as arrows, those that are out in grey."""
+    side = p.grid_length
+    canvas.view(-0.05 * side, 1.05 * side, -0.05 * side)
+    canvas.rectangle(0, 0, side, side, "#F4F4F4")
+    for i in range(p.num_taggers + p.num_runners):
+        color = "#C843C3" if i < p.num_taggers else "#245EB6"
+        if not state["active"][i]:
+            color = "#BBBBBB"
+        x, y, heading = float(state["x"][i]), float(state["y"][i]), float(state["direction"][i])
+        tail = (x - 0.03 * side * np.cos(heading), y - 0.03 * side * np.sin(heading))
+        canvas.line([tail, (x, y)], 0.006 * side, color)
+        canvas.circle((x, y), (0.013 if i < p.num_taggers else 0.009) * side, color)
+    canvas.caption(f"step {elapsed}   in the game {int(np.sum(state['active'][p.num_taggers :]))}")
+
+
+EVENTS = (
+    "edge hit by a tagger",
+    "edge hit by a runner",
+    "speed at its limit",
+    "speed at zero",
+    "tag",
+    "double tag",
+    "tag in the last step",
+    "survived the last step",
+    "all out",
+    "already out",
+    "full scan",
+    "short scan",
+)
+
+SPEC = EnvSpec(
+    "tag_continuous",
+    Params,
+    state,
+    groups,
+    "task",
+    reset,
+    step,
+    observe,
+    sample,
+    constants=constants,
+    check=check,
+    metrics={"tags": "int", "edge_hits": "int"},
+    events=EVENTS,
+    cases=(
+        {"num_taggers": 5, "num_runners": 100},
+        {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
+        {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
+        {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
+    ),
+    heuristic=heuristic,
+    draw=draw,
+    summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",
+)

@@ -1,0 +1,192 @@
+"""Tag on a grid: taggers chase one runner until one stands on its cell.
+
+Source: the rules of WarpDrive's TagGridWorld (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these differences:
+
+* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, all taggers
+  in the middle and the runner in a corner;
+* the type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive has it the other way round here);
+* the defaults are those of WarpDrive's run configuration, not of its class.
+
+The board has (grid_length + 1)^2 cells. In the step in which the runner is caught it gets the penalty and not the
+reward of a step survived, also in the last step.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.random import below
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+
+MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
+
+
+@dataclass(frozen=True)
+class Params:
+    """Sizes, rewards and start of grid Tag."""
+
+    num_taggers: int = param(4, "Number of taggers.", low=1, high=10_000)
+    grid_length: int = param(100, "Largest coordinate.", unit="cells", low=1, high=1_000_000)
+    use_full_observation: bool = param(False, "See everybody (4 A + 1 numbers) instead of the nearest opponent (6).")
+    start: str = param("random", "Layout that an episode starts from.", choices=("random", "fixed"))
+    wall_hit_penalty: float = param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
+    tag_reward_for_tagger: float = param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
+    tag_penalty_for_runner: float = param(5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6)
+    step_cost_for_tagger: float = param(0.01, "Taken from taggers, given to the runner, in other steps.", low=0.0, high=1e6)
+    max_episode_steps: int = param(100, "Time limit; it ends the task.", unit="steps", low=1)
+
+
+def state(p):
+    """Return the fields of ``struct State``; agents are taggers, then the runner."""
+    agents = (p.num_taggers + 1,)
+    return (Field("x", "i4", agents, unit="cells"), Field("y", "i4", agents, unit="cells"))
+
+
+def groups(p):
+    """Return the two groups."""
+    obs_dim = 4 * (p.num_taggers + 1) + 1 if p.use_full_observation else 6
+    scale = max(1.0, p.tag_reward_for_tagger, p.tag_penalty_for_runner)
+    common = dict(obs_dim=obs_dim, action_space=spaces.Discrete(5), reward_scale=scale, obs_low=0.0, obs_high=1.0)
+    return (Group("tagger", p.num_taggers, **common), Group("runner", 1, **common))
+
+
+def reset(p, random):
+    """Return (N,) fresh states, exact."""
+    words = random.bits(p.num_taggers + 1)  # (N, A, 4)
+    states = np.empty(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
+    if p.start == "fixed":
+        for axis in "xy":
+            states[axis][:, :-1] = p.grid_length // 2
+            states[axis][:, -1] = 0
+    else:
+        states["x"] = below(words[..., 0], p.grid_length + 1)
+        states["y"] = below(words[..., 1], p.grid_length + 1)
+    return states
+
+
+def step(p, states, action, elapsed, random):
+    """Step (N,) states; action["tagger"] is (N, num_taggers), action["runner"] (N, 1)."""
+    moves = MOVES[np.concatenate([action["tagger"], action["runner"]], axis=1)]  # (N, A, 2)
+    wanted = np.stack([states["x"], states["y"]], axis=-1) + moves
+    place = np.clip(wanted, 0, p.grid_length)
+    hit = np.any(place != wanted, axis=-1)  # (N, A)
+    on_runner = np.all(place[:, :-1] == place[:, -1:], axis=-1)  # (N, num_taggers)
+    caught = on_runner.any(axis=1)
+    tagger = np.where(caught, p.tag_reward_for_tagger, -p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, :-1]
+    runner = np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, -1:]
+    last = elapsed >= p.max_episode_steps
+    return Outcome(
+        state={"x": place[..., 0], "y": place[..., 1]},
+        reward={"tagger": tagger, "runner": runner},
+        terminated=caught,
+        metrics={"tags": on_runner.sum(axis=1), "wall_hits": hit.sum(axis=1)},
+        events={
+            "wall hit by a tagger": hit[:, :-1],
+            "wall hit by the runner": hit[:, -1],
+            "caught": caught,
+            "double tag": on_runner.sum(axis=1) > 1,
+            "caught in the last step": caught & last,
+            "survived the last step": ~caught & last,
+            "caught at a wall": caught & hit[:, -1],
+        },
+    )
+
+
+def observe(p, states, elapsed):
+    """Return observations by group: (N, num_taggers, D) and (N, 1, D)."""
+    n, agents = states["x"].shape
+    x, y = states["x"] / p.grid_length, states["y"] / p.grid_length
+    kind = np.append(np.ones(agents - 1), 0.0)
+    time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None, None], (n, agents, 1))
+
+    def to_all(row):
+        return np.broadcast_to(row, (n, agents, row.shape[-1]))
+
+    if p.use_full_observation:
+        parts = [to_all(x[:, None, :]), to_all(y[:, None, :]), to_all(kind), to_all(np.eye(agents)), time]
+        obs = np.concatenate(parts, axis=-1)
+    else:
+        dx = (states["x"][:, :-1] - states["x"][:, -1:]).astype(np.int64)
+        dy = (states["y"][:, :-1] - states["y"][:, -1:]).astype(np.int64)
+        chaser = np.argmin(dx**2 + dy**2, axis=1)  # the first of equals: the lower id
+        other = np.full((n, agents), agents - 1)
+        other[:, -1] = chaser
+        of_other = [np.take_along_axis(c, other, axis=1) for c in (x, y)]
+        obs = np.concatenate([np.stack([x, y, *of_other, np.broadcast_to(kind, (n, agents))], axis=-1), time], axis=-1)
+    return Observed({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
+
+
+def sample(p, rng, n):
+    """Draw layouts that are often crowded around the runner or a wall, where the rules do something."""
+    agents, top = p.num_taggers + 1, p.grid_length
+    states = np.empty(n, [(f.name, f.dtype, f.shape) for f in state(p)])
+    middle = {axis: rng.integers(0, top + 1, (n, 1)) for axis in "xy"}
+    corner = rng.random((n, 1)) < 0.3
+    spread = rng.choice([1, 2, top], (n, 1))
+    for axis in "xy":
+        center = np.where(corner, rng.choice([0, top], (n, 1)), middle[axis])
+        states[axis] = np.clip(center + rng.integers(-spread, spread + 1, (n, agents)), 0, top)
+    return states
+
+
+def heuristic(p, obs, group):
+    """Return actions (N, C) of the one head: chase the nearest, flee the nearest, along the longer axis.
+
+    Works on NumPy arrays and torch tensors alike, obs (N, C, 6) of the nearest-opponent observation.
+    """
+    dx, dy = obs[..., 2] - obs[..., 0], obs[..., 3] - obs[..., 1]
+    along_x = abs(dx) >= abs(dy)
+    if group == "runner":  # away; into a wall is no escape, so then along it
+        blocked_x = ((dx > 0) & (obs[..., 0] <= 0)) | ((dx <= 0) & (obs[..., 0] >= 1))
+        blocked_y = ((dy > 0) & (obs[..., 1] <= 0)) | ((dy <= 0) & (obs[..., 1] >= 1))
+        along_x = (along_x & ~blocked_x) | blocked_y
+        return (along_x * (1 + (dx > 0) * 1) + ~along_x * (3 + (dy > 0) * 1),)
+    apart = (dx != 0) | (dy != 0)
+    return (apart * (along_x * (1 + (dx < 0) * 1) + ~along_x * (3 + (dy < 0) * 1)),)
+
+
+def draw(canvas, p, state, elapsed):
+    """Draw one state; one unit is a cell."""
+    top = p.grid_length
+    canvas.view(-0.05 * top - 1, 1.05 * top + 1, -0.05 * top - 1)
+    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, "#F4F4F4")
+    radius = max(0.5, top / 60)
+    for i in range(p.num_taggers):
+        canvas.circle((float(state["x"][i]), float(state["y"][i])), radius, "#C843C3")
+    canvas.circle((float(state["x"][-1]), float(state["y"][-1])), radius, "#245EB6")
+    canvas.caption(f"step {elapsed}")
+
+
+EVENTS = (
+    "wall hit by a tagger",
+    "wall hit by the runner",
+    "caught",
+    "double tag",
+    "caught in the last step",
+    "survived the last step",
+    "caught at a wall",
+)
+
+SPEC = EnvSpec(
+    "tag_grid",
+    Params,
+    state,
+    groups,
+    "task",
+    reset,
+    step,
+    observe,
+    sample,
+    metrics={"tags": "int", "wall_hits": "int"},
+    events=EVENTS,
+    cases=(
+        {},
+        {"grid_length": 10, "use_full_observation": True},
+        {"num_taggers": 40, "grid_length": 30},
+        {"num_taggers": 2, "grid_length": 5, "start": "fixed"},
+    ),
+    heuristic=heuristic,
+    draw=draw,
+    summary="Taggers chase one runner on a grid (WarpDrive's TagGridWorld).",
+)

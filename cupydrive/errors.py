@@ -1,0 +1,52 @@
+"""What a caller can get wrong has one base class, so that the command line can print it without a traceback."""
+
+from difflib import get_close_matches
+
+
+class CupydriveError(Exception):
+    """A mistake of the caller, or of an environment's author; the message names value, limit and fix."""
+
+
+class ParameterError(CupydriveError, ValueError):
+    """An environment parameter is unknown, mistyped or out of range."""
+
+
+class UnknownEnvironmentError(CupydriveError, KeyError):
+    """No environment has this name."""
+
+    def __str__(self):
+        return self.args[0]
+
+
+class SpecError(CupydriveError, ValueError):
+    """An environment's description contradicts itself."""
+
+
+class CompileError(CupydriveError, RuntimeError):
+    """A kernel does not compile; the message is the compiler's, with the kernel file's own lines."""
+
+
+class DeviceError(CupydriveError, RuntimeError):
+    """The device asked for cannot be used here."""
+
+
+class ActionError(CupydriveError, ValueError):
+    """An action has the wrong shape, type, device, group or value."""
+
+
+class KernelFault(CupydriveError, IndexError):
+    """A debug build caught a wild index in a kernel."""
+
+
+class OrderError(CupydriveError, RuntimeError):
+    """A call came too early, or after ``close``."""
+
+
+class MemoryLimitError(CupydriveError, MemoryError):
+    """The buffers would not fit; says how many environments would."""
+
+
+def did_you_mean(name, known):
+    """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
+    near = get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""

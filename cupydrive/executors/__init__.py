@@ -1,0 +1,59 @@
+"""Where kernels run. Both executors have one small interface:
+
+    load(spec, params, layout) -> Program     compiles, or takes the result from a cache
+    program.launch(kernel, batch)             runs env_reset, env_step or env_rollout on ``struct Batch``
+    allocate(shape, dtype) -> array           zeros, NumPy or CuPy
+    pointer(array) -> int, synchronise(), free_bytes()
+"""
+
+from functools import lru_cache
+
+from cupydrive.errors import DeviceError
+
+
+@lru_cache(maxsize=1)
+def cuda_problem():
+    """Return why CUDA cannot be used here, or None if it can."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy is not installed ({error}); pip install cupydrive[cuda12] or [cuda13]"
+    except Exception as error:  # a broken installation must not hide the CPU
+        return f"CuPy does not load: {error}"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no usable GPU: {error}"
+    return None if count else "no GPU"
+
+
+def choose(device="auto"):
+    """Return ``(device, reason)``: ``"cuda"`` or ``"cpu"`` and one line that says why.
+
+    Raises:
+        DeviceError: If ``device`` is unknown or cannot be used here.
+    """
+    if device not in ("auto", "cuda", "cpu"):
+        raise DeviceError(f"device = {device!r}; it must be 'auto', 'cuda' or 'cpu'")
+    if device == "cpu":
+        return "cpu", "device: cpu, as asked for"
+    problem = cuda_problem()
+    if problem is None:
+        import cupy
+
+        name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+        return "cuda", f"device: cuda ({name})"
+    if device == "cuda":
+        raise DeviceError(f"device = 'cuda', but {problem}. Use device='cpu', or mend that")
+    return "cpu", f"device: cpu, because {problem}"
+
+
+def executor(device, **options):
+    """Return the executor of ``"cuda"`` or ``"cpu"``."""
+    if device == "cuda":
+        from cupydrive.executors.cuda import CudaExecutor
+
+        return CudaExecutor(**options)
+    from cupydrive.executors.host import HostExecutor
+
+    return HostExecutor(**options)

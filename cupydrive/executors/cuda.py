@@ -1,0 +1,108 @@
+"""Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC and kept in CuPy's disk cache."""
+
+from dataclasses import replace
+
+import cupy
+import numpy as np
+
+from cupydrive.errors import DeviceError
+from cupydrive.source import Layout, assemble, explain
+
+OPTIONS = ("-std=c++17", "--fmad=false")  # contraction would give other bits than the CPU; CuPy adds -ftz=true
+STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
+
+
+class CudaExecutor:
+    """The current CUDA device."""
+
+    name = "cuda"
+    xp = cupy
+
+    def __init__(self):
+        self.device = cupy.cuda.Device()
+        attributes = self.device.attributes
+        self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
+        self._programs = {}
+
+    def layout(self, spec, params):
+        """Return the layout measured to be fast for this number of agents."""
+        agents = sum(g.count for g in spec.groups(params))
+        return default_layout(agents).fit(spec, params, min(self.shared_bytes, 100 * 1024))
+
+    def load(self, spec, params, layout=None):
+        """Return the compiled ``CudaProgram``; keeps less near if the kernel's own ``Shared`` is too large."""
+        layout = layout or self.layout(spec, params)
+        while True:
+            program = CudaProgram(self, assemble(spec, params, layout))
+            if program.shared_bytes <= self.shared_bytes:
+                return program
+            if layout.envs_per_block > 1:
+                layout = replace(layout, envs_per_block=layout.envs_per_block // 2)
+            elif layout.state_near:
+                layout = layout.fit(spec, params, layout.near_bytes(spec, params) - 1)
+            else:
+                raise DeviceError(
+                    f"{spec.name}: struct Shared makes a block ask for {program.shared_bytes} bytes of shared memory; "
+                    f"this GPU has {self.shared_bytes}. Make it smaller"
+                )
+
+    def allocate(self, shape, dtype):
+        """Return zeros of ``shape`` on the device."""
+        return cupy.zeros(shape, dtype)
+
+    def pointer(self, array):
+        """Return the device address of ``array``."""
+        return array.data.ptr
+
+    def put(self, array, values):
+        """Write ``values`` (NumPy) into ``array``."""
+        array.set(np.ascontiguousarray(values))
+
+    def get(self, array):
+        """Return a NumPy copy of ``array``; waits for the device."""
+        return array.get()
+
+    def synchronise(self):
+        """Return when all launches are done."""
+        self.device.synchronize()
+
+    def free_bytes(self):
+        """Return the bytes of device memory that are free, CuPy's and torch's idle pools counted."""
+        free = self.device.mem_info[0] + cupy.get_default_memory_pool().free_bytes()
+        return int(free)
+
+    def describe(self):
+        """Return one line about this device."""
+        return cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
+
+
+class CudaProgram:
+    """One compiled environment."""
+
+    def __init__(self, executor, unit):
+        self.layout = unit.layout
+        self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
+        try:
+            self.kernels = {name: self.module.get_function(name) for name in ("env_reset", "env_step", "env_rollout")}
+        except cupy.cuda.compiler.CompileException as error:
+            raise explain(unit, str(error)) from None
+        self.workspace_bytes = int(cupy.ndarray((), np.int32, self.module.get_global("workspace_bytes")).get())
+        self.threads = self.layout.team * self.layout.envs_per_block
+        # A team of one keeps everything in registers and local memory.
+        self.shared_bytes = self.workspace_bytes * self.layout.envs_per_block if self.layout.team > 1 else 0
+        if STATIC_BYTES < self.shared_bytes <= executor.shared_bytes:
+            for kernel in self.kernels.values():
+                kernel.max_dynamic_shared_size_bytes = self.shared_bytes
+
+    def launch(self, kernel, batch, stream=None):
+        """Queue ``kernel`` for all environments of ``batch``, a structured scalar, on CuPy's current stream."""
+        blocks = -(-int(batch["num_envs"]) // self.layout.envs_per_block)
+        self.kernels[kernel]((blocks,), (self.threads,), (batch,), shared_mem=self.shared_bytes)
+
+
+def default_layout(agents):
+    """Return the layout for a number of agents."""
+    if agents == 1:
+        return Layout(team=1, envs_per_block=64)
+    team = min(512, 1 << (agents - 1).bit_length())
+    return Layout(team=team, envs_per_block=max(1, 128 // team) if team <= 32 else 1)

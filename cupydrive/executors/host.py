@@ -1,0 +1,255 @@
+"""Runs kernels on the CPU: compiled by the machine's C++ compiler, loaded by ctypes, environments shared among threads."""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from platformdirs import user_cache_dir
+
+from cupydrive.errors import DeviceError, KernelFault
+from cupydrive.source import Layout, assemble, explain
+
+FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-exceptions", "-fno-rtti", "-w")
+NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
+SMALL_LAUNCH = 20_000  # agent-steps below which waking a second thread costs more than it saves
+_loaded = {}
+_loading = threading.Lock()
+
+
+class HostExecutor:
+    """The CPU.
+
+    Args:
+        threads: Threads that share the environments; by default one per usable core.
+        debug: Build with bounds-checked agents, observations, actions and arrays; about half as fast.
+        team_threads: Run each team as this many real threads, one environment after the other; for tests of team code.
+        flags: Further compiler flags, for sanitizers.
+    """
+
+    name = "cpu"
+    xp = np
+
+    def __init__(self, threads=None, debug=False, team_threads=0, flags=()):
+        self.threads = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))
+        self.debug, self.team_threads = debug, team_threads
+        checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
+        threading_flags = ("-DTEAM_THREADS", "-pthread") if team_threads else ()
+        self.flags = (("-O1" if debug or team_threads else "-O3"), *checks, *threading_flags, *flags)
+        if self.team_threads:
+            self.threads = 1
+
+    def layout(self, spec, params):
+        """Return the layout for this environment: a team of one, near memory on the stack."""
+        return Layout(team=max(1, self.team_threads)).fit(spec, params, NEAR_BYTES)
+
+    def load(self, spec, params, layout=None):
+        """Return the compiled ``HostProgram``."""
+        layout = layout or self.layout(spec, params)
+        unit = assemble(spec, params, layout)
+        return HostProgram(self, build(unit, self.flags))
+
+    def allocate(self, shape, dtype):
+        """Return zeros of ``shape``, aligned to 64 bytes."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        raw = np.zeros(size + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        return raw[start : start + size].view(dtype).reshape(shape)
+
+    def pointer(self, array):
+        """Return the address of ``array``."""
+        return array.ctypes.data
+
+    def put(self, array, values):
+        """Write ``values`` (NumPy) into ``array``."""
+        array[...] = values
+
+    def get(self, array):
+        """Return a NumPy copy of ``array``."""
+        return np.array(array)
+
+    def synchronise(self):
+        """Return when all launches are done: at once."""
+
+    def free_bytes(self):
+        """Return the bytes of memory that are free."""
+        try:
+            with open("/proc/meminfo") as lines:
+                available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        except (OSError, StopIteration):
+            available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return available
+
+    def describe(self):
+        """Return one line about this device."""
+        return f"{processor_name()}, {self.threads} threads"
+
+
+class HostProgram:
+    """One compiled environment."""
+
+    def __init__(self, executor, library):
+        self.executor, self.library = executor, library
+        self.functions = {name: getattr(library, name) for name in ("env_reset", "env_step", "env_rollout")}
+
+    def launch(self, kernel, batch):
+        """Run ``kernel`` for all environments of ``batch``, a structured scalar; returns when it is done."""
+        function, num = self.functions[kernel], int(batch["num_envs"])
+        address = ctypes.c_void_p(batch.ctypes.data)
+        work = num * (int(batch["steps"]) if kernel != "env_reset" else 1)
+        threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, num)
+        if threads == 1:
+            codes = [function(address, 0, num)]
+        else:
+            edges = [num * i // threads for i in range(threads + 1)]
+            futures = [_pool(threads - 1).submit(function, address, a, b) for a, b in zip(edges[1:-1], edges[2:], strict=True)]
+            codes = [function(address, 0, edges[1]), *(f.result() for f in futures)]
+        if self.executor.debug:
+            self._raise_fault()
+        if any(codes):
+            raise KernelFault(
+                f"{kernel}: the members of a team of {self.executor.team_threads} call different numbers of team.sync(); "
+                "every member must reach every sync"
+            )
+
+    def _raise_fault(self):
+        self.library.last_fault.restype = ctypes.POINTER(Fault)
+        fault = self.library.last_fault().contents
+        if not fault.line:
+            return
+        line, fault.line = fault.line, 0
+        limit = f"outside [0, {fault.limit})" if fault.limit >= 0 else "outside the array"
+        raise KernelFault(
+            f"{fault.file.decode()}:{line}: {fault.what.decode()} index {fault.index} is {limit}, in environment {fault.env}"
+        )
+
+
+class Fault(ctypes.Structure):
+    """``struct Fault`` of ``kernels/drive/faults.cuh``."""
+
+    _fields_ = (
+        ("line", ctypes.c_int),
+        ("env", ctypes.c_int),
+        ("index", ctypes.c_int64),
+        ("limit", ctypes.c_int64),
+        ("what", ctypes.c_char * 64),
+        ("file", ctypes.c_char * 256),
+    )
+
+
+@lru_cache(maxsize=8)
+def _pool(workers, process=None):
+    return ThreadPoolExecutor(workers, thread_name_prefix="cupydrive")
+
+
+if hasattr(os, "register_at_fork"):  # a pool's threads do not survive a fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def build(unit, flags):
+    """Return the loaded library of ``unit``, from the cache or from the compiler."""
+    command, identity = compiler()
+    flags = (*FLAGS, *flags)
+    key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()])
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    with _loading:
+        if digest in _loaded:
+            return _loaded[digest]
+        folder = cache_folder()
+        path = folder / f"{unit.name}-{digest}.so"
+        if not path.is_file():
+            _compile(unit, command, flags, path)
+        _loaded[digest] = ctypes.CDLL(str(path))
+        return _loaded[digest]
+
+
+def _compile(unit, command, flags, path):
+    """Write the library to ``path``: under a name of this process first, then renamed, so that readers see all of it."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
+        text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
+        text.write_text(unit.text)
+        native = () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
+        full = [*command, *native, *flags, "-o", str(library), str(text), "-lm"]
+        done = subprocess.run(full, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise explain(unit, done.stderr + done.stdout)
+        os.replace(library, path)
+
+
+def _native_flag(command):
+    return ("-mcpu=native",) if "ziglang" in command and platform.machine() == "aarch64" else ("-march=native",)
+
+
+@lru_cache(maxsize=1)
+def compiler():
+    """Return the C++ compiler as a command and what it says its version is.
+
+    Raises:
+        DeviceError: If there is none.
+    """
+    candidates = [shlex.split(os.environ["CXX"])] if os.environ.get("CXX") else []
+    candidates += [[name] for name in ("c++", "g++", "clang++")]
+    for command in candidates:
+        if shutil.which(command[0]):
+            return tuple(command), _version(command)
+    if importlib.util.find_spec("ziglang"):
+        command = [sys.executable, "-m", "ziglang", "c++", "-nostdlib++"]
+        return tuple(command), _version([sys.executable, "-m", "ziglang", "version"], ())
+    raise DeviceError(
+        "device = 'cpu' needs a C++ compiler and found none ($CXX, c++, g++, clang++, ziglang). "
+        "Fix: pip install 'cupydrive[cpu]', or install g++ or clang"
+    )
+
+
+def _version(command, option=("--version",)):
+    done = subprocess.run([*command, *option], capture_output=True, text=True)
+    return (done.stdout or done.stderr).strip()
+
+
+@lru_cache(maxsize=1)
+def cpu_identity():
+    """Return what -march=native depends on: machine code for one CPU may be illegal on another of the same home."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            wanted = ("model name", "flags", "Features", "CPU part")
+            facts = sorted({line.strip() for line in lines if line.startswith(wanted)})
+    except OSError:
+        facts = [platform.processor()]
+    return "\n".join([platform.machine(), platform.system(), *facts])
+
+
+def processor_name():
+    """Return the CPU's model."""
+    named = [line for line in cpu_identity().splitlines() if line.startswith("model name")]
+    return named[0].split(":", 1)[1].strip() if named else platform.machine()
+
+
+@lru_cache(maxsize=1)
+def cache_folder():
+    """Return the folder of compiled kernels, $CUPYDRIVE_CACHE or the user's cache; a temporary one if it cannot be written."""
+    wanted = Path(os.environ.get("CUPYDRIVE_CACHE") or user_cache_dir("cupydrive"))
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=wanted):
+            return wanted
+    except OSError as error:
+        temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
+        warnings.warn(
+            f"the cache folder {wanted} cannot be written ({error.strerror}); kernels of this process are kept in {temporary}. "
+            "Set CUPYDRIVE_CACHE to a folder that can be written",
+            stacklevel=2,
+        )
+        return temporary

@@ -1,0 +1,112 @@
+"""Philox4x32-10 in NumPy: the same numbers as ``kernels/drive/random.cuh``, for the references.
+
+Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
+
+Counter and purposes stand in the table of ``random.cuh``; this file follows it word for word.
+"""
+
+import numpy as np
+
+RESET, DYNAMICS, ACTION, POLICY = 0, 1, 2, 3
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+
+
+def philox(counter, key):
+    """Return four words of Philox4x32-10.
+
+    Args:
+        counter: Four arrays (or ints) of 32-bit words that broadcast to one shape (...).
+        key: Two 32-bit ints.
+
+    Returns:
+        uint32 array (..., 4).
+    """
+    c0, c1, c2, c3 = (c.astype(np.uint64) for c in np.broadcast_arrays(*(np.asarray(c) for c in counter)))
+    k0, k1 = (int(k) for k in key)
+    for _ in range(10):
+        product0, product2 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            (product2 >> _SHIFT) ^ c1 ^ np.uint64(k0),
+            product2 & _LOW,
+            (product0 >> _SHIFT) ^ c3 ^ np.uint64(k1),
+            product0 & _LOW,
+        )
+        k0, k1 = (k0 + _KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + _KEY_STEPS[1]) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
+
+
+def unit(words):
+    """Return float32 in [0, 1), multiples of 2**-24, from uint32 ``words``."""
+    return (np.asarray(words) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def below(words, n):
+    """Return int32 in [0, ``n``) from uint32 ``words``."""
+    return ((np.asarray(words).astype(np.uint64) * np.uint64(n)) >> _SHIFT).astype(np.int32)
+
+
+class Random:
+    """The random stream of many environments, each at its own episode and step.
+
+    Args:
+        seed: 64-bit seed.
+        env: (N,) global environment ids.
+        episode: (N,) or int, number of the episode.
+        step: (N,) or int, the step word of the purpose.
+        purpose: RESET, DYNAMICS, ACTION or POLICY.
+    """
+
+    def __init__(self, seed, env, episode, step=0, purpose=RESET):
+        self.key = (int(seed) & 0xFFFFFFFF, (int(seed) >> 32) & 0xFFFFFFFF)
+        self.env, self.episode, self.step, self.purpose = env, episode, step, purpose
+
+    def bits(self, num_agents=1, draw=0, first_agent=0):
+        """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment and agent."""
+        agents = np.arange(first_agent, first_agent + num_agents)
+        packed = np.uint64(draw << 20 | self.purpose << 16) | agents.astype(np.uint64)
+
+        def column(x):
+            return np.atleast_1d(np.asarray(x))[:, None]
+
+        return philox((column(self.env), column(self.episode), column(self.step), packed[None, :]), self.key)
+
+    def uniform(self, num_agents=1, draw=0):
+        """Return (N, num_agents, 4) float32 in [0, 1): ``env.random.uniform4(agent, draw)``."""
+        return unit(self.bits(num_agents, draw))
+
+    def fixed(self):
+        """Return the stream of ``env.fixed_random()``: environment 0, episode 0, for everybody."""
+        zeros = np.zeros_like(np.atleast_1d(np.asarray(self.env)))
+        fixed = Random(0, zeros, zeros, self.step, self.purpose)
+        fixed.key = self.key
+        return fixed
+
+
+def random_actions(seed, env, time, num_agents, sample, heads, first_agent=0):
+    """Return the actions a fused rollout draws at step ``time`` since ``reset(seed)``.
+
+    Args:
+        seed: 64-bit seed.
+        env: (N,) global environment ids.
+        time: (N,) or int, steps since ``reset(seed)``.
+        num_agents: Agents of the group.
+        sample: ``sample(words, head)`` turns uint32 words into actions of one head.
+        heads: Action numbers per agent.
+        first_agent: Number of agents in the groups before this one.
+
+    Returns:
+        (N, num_agents, heads) int32 or float32.
+    """
+    env = np.atleast_1d(np.asarray(env))
+    time = np.broadcast_to(np.asarray(time, np.int64), env.shape)
+    stream = Random(seed, env, 0, time // 4, ACTION)
+    columns = []
+    for head in range(heads):
+        words = stream.bits(num_agents, head, first_agent)
+        word = np.take_along_axis(words, (time % 4)[:, None, None], axis=2)[..., 0]
+        columns.append(sample(word, head))
+    return np.stack(columns, axis=-1)

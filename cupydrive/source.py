@@ -1,0 +1,277 @@
+"""Assembles one translation unit per environment: sizes, kernel text, checks that C and Python agree.
+
+Includes are pasted in with ``#line`` marks: compiler errors then name the real file and line, no include path is
+needed, and a cache keyed by the text cannot serve a stale kernel after a header was edited.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive.errors import CompileError, SpecError
+from cupydrive.spec import constant_params
+
+_here = Path(__file__).resolve().parent
+KERNELS = next((p for p in (_here / "kernels", _here.parent / "kernels") if p.is_dir()), _here / "kernels")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How threads and near memory are shared out; any layout gives the same numbers.
+
+    Args:
+        team: Threads that own one environment, a power of two from 1 to 1024.
+        envs_per_block: Environments of one block; 1 for teams above 32.
+        state_near: Keep the state near (registers, stack or shared memory) during a launch.
+        rows_near: Likewise rewards, returns and random actions.
+        obs_near: Likewise the observation, copied out in wide accesses.
+    """
+
+    team: int = 1
+    envs_per_block: int = 1
+    state_near: bool = True
+    rows_near: bool = True
+    obs_near: bool = True
+
+    def __post_init__(self):
+        if self.team not in {2**k for k in range(11)}:
+            raise SpecError(f"team = {self.team}; it must be a power of two from 1 to 1024")
+        if self.team > 32 and self.envs_per_block != 1:
+            raise SpecError(f"envs_per_block = {self.envs_per_block}; teams of more than 32 have 1")
+        if not 1 <= self.team * self.envs_per_block <= 1024:
+            raise SpecError(f"team * envs_per_block = {self.team * self.envs_per_block}; a block has at most 1024 threads")
+
+    def near_bytes(self, spec, params):
+        """Return the bytes that one environment keeps near, ``struct Shared`` and padding not counted."""
+        groups = spec.groups(params)
+        rows = sum(g.count * (8 + 20 * g.heads) for g in groups)
+        obs = sum(4 * g.count * g.obs_dim for g in groups)
+        state = spec.state_dtype(params).itemsize
+        return state * self.state_near + rows * self.rows_near + obs * self.obs_near
+
+    def fit(self, spec, params, limit):
+        """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last."""
+        options = (self, replace(self, obs_near=False), replace(self, obs_near=False, rows_near=False))
+        far = replace(self, obs_near=False, rows_near=False, state_near=False)
+        return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), far)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One translation unit: ``text`` for a compiler, ``files`` (shown name -> lines) for its errors."""
+
+    name: str
+    text: str
+    files: dict[str, list[str]]
+    layout: Layout
+
+
+@lru_cache(maxsize=256)
+def assemble(spec, params, layout):
+    """Return the ``Unit`` of ``spec`` with ``params`` under ``layout``.
+
+    Raises:
+        SpecError: If the kernel file does not exist or lacks a required part.
+    """
+    shown, kernel = kernel_text(spec)
+    for part, fix in (
+        (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
+        (r"\bstruct\s+State\b", "struct State { ...; };"),
+        (r'#include\s+"drive/env\.cuh"', '#include "drive/env.cuh" after its structs'),
+    ):
+        if not re.search(part, kernel):
+            raise SpecError(f"{shown}: the kernel must say `{fix}`")
+    if not re.search(r"\bstruct\s+Shared\b", kernel):
+        kernel = re.sub(r'(#include\s+"drive/env\.cuh")', r"struct Shared {};\n#line {LINE}\n\1", kernel, count=1)
+        line = kernel[: kernel.index("\n#line {LINE}")].count("\n") + 1
+        kernel = kernel.replace("#line {LINE}", f"#line {line}", 1)
+    texts = {
+        "generated/sizes.cuh": _sizes(spec, params, layout),
+        "generated/spaces.cuh": _spaces(spec.groups(params)),
+        "generated/agreement.cuh": _agreement(spec, params),
+        "kernel": kernel,
+    }
+    files = {}
+    lines = [f'#include "{part}"' for part in ("drive/platform.cuh", "kernel", "drive/drive.cuh")]
+    text = "\n".join(_paste(line, texts, files, shown) for line in lines)
+    return Unit(spec.name, text + "\n", files, layout)
+
+
+def kernel_text(spec):
+    """Return the name that errors show for the kernel of ``spec``, and its text."""
+    if isinstance(spec.kernel, str):
+        return f"<kernel of {spec.name}>", spec.kernel
+    path = Path(spec.kernel) if spec.kernel is not None else KERNELS / "envs" / f"{spec.name}.cu"
+    if not path.is_file():
+        raise SpecError(f"{spec.name}: there is no kernel file {path}")
+    return _shown(path), path.read_text()
+
+
+def _shown(path):
+    return str(Path("kernels") / path.relative_to(KERNELS)) if path.is_relative_to(KERNELS) else str(path)
+
+
+def _paste(line, texts, files, kernel_name):
+    """Return ``line``, or the text that it includes; every file is pasted once."""
+    match = re.match(r'\s*#include\s+"([^"]+)"', line)
+    if not match:
+        return "" if line.strip() == "#pragma once" else line
+    name = match[1]
+    if name in texts:
+        shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
+    else:
+        path = KERNELS / name
+        if not path.is_file():
+            raise SpecError(f"{kernel_name}: there is no file to include named {name!r}; includes are relative to {KERNELS}")
+        shown, text = _shown(path), path.read_text()
+    if shown in files:
+        return ""
+    source = text.splitlines()
+    files[shown] = source
+    out = [f'#line 1 "{shown}"']
+    for number, inner in enumerate(source, 1):
+        pasted = _paste(inner, texts, files, kernel_name)
+        out.append(pasted)
+        if "\n" in pasted:
+            out.append(f'#line {number + 1} "{shown}"')
+    return "\n".join(out)
+
+
+def _sizes(spec, params, layout):
+    """Return the constants of this environment: layout, sizes, groups, metrics."""
+    groups = spec.groups(params)
+    lines = [
+        f"#define TEAM {layout.team}",
+        f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
+        f"#define STATE_NEAR {int(layout.state_near)}",
+        f"#define ROWS_NEAR {int(layout.rows_near)}",
+        f"#define OBS_NEAR {int(layout.obs_near)}",
+        f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
+        f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",
+    ]
+    for f in constant_params(spec.params):
+        value, name = getattr(params, f.name), f.name.upper()
+        if isinstance(value, str):
+            choices = f.metadata["choices"]
+            lines += [f"constexpr int {name}_{c.upper()} = {i};" for i, c in enumerate(choices)]
+            value = choices.index(value)
+        lines.append(f"constexpr int {name} = {int(value)};")
+    lines += [f"constexpr int {name} = {int(value)};" for name, value in spec.constants(params).items()]
+    members = " ".join(
+        f"X({g.name}, {g.count}, {g.obs_dim}, {g.heads}, {'float' if g.continuous else 'int'})" for g in groups
+    )
+    metrics = " ".join(f"X({kind}, {name})" for name, kind in spec.metrics.items()) or "X(int, none)"
+    lines += [f"#define GROUPS(X) {members}", f"#define METRICS(X) {metrics}", f"#define FIRST_GROUP(batch) (batch).{groups[0].name}"]
+    return "\n".join(lines)
+
+
+def _spaces(groups):
+    """Return one struct per group: how to read and how to draw an action."""
+    lines = []
+    for g in groups:
+        lines += [f"struct {g.name}_space {{", f"  static constexpr bool LEAVES = {str(g.leaves).lower()};"]
+        if g.continuous:
+            space = g.action_space
+            lines += [
+                f"  static DEVICE float low(int head) {{ {_pick('float', [_float(x) for x in space.low])} }}",
+                f"  static DEVICE float span(int head) {{ {_pick('float', [_float(x) for x in space.high - space.low])} }}",
+                "  static DEVICE float read(float action, int) { return read_box(action); }",
+                "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * Random::unit(word); }",
+            ]
+        else:
+            lines += [
+                f"  static DEVICE int size(int head) {{ {_pick('int', [str(n) for n in g.sizes])} }}",
+                "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
+                "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
+            ]
+        lines.append("};")
+    return "\n".join(lines)
+
+
+def _pick(kind, values):
+    if len(set(values)) == 1:
+        return f"(void)head; return {values[0]};"
+    return f"constexpr {kind} of_head[] = {{{', '.join(values)}}}; return of_head[head];"
+
+
+def _float(x):
+    return f"{float(x)!r}f"
+
+
+def sample_action(group, words, head):
+    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's space in C."""
+    if group.continuous:
+        low = np.float32(group.action_space.low[head])
+        span = np.float32(group.action_space.high[head] - group.action_space.low[head])
+        return low + span * ((words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
+    return ((words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)).astype(np.int32)
+
+
+def _agreement(spec, params):
+    """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
+    lines = [
+        "template <class A, class B> struct Same { static constexpr bool value = false; };",
+        "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
+    ]
+    for struct, dtype in (
+        ("State", spec.state_dtype(params)),
+        ("Params", spec.pack_params(params).dtype),
+        ("Log", spec.log_dtype()),
+    ):
+        if struct == "Params" and dtype.names == ("none",):
+            continue  # no float parameters: any struct will do
+        for name in dtype.names:
+            lines += _member_agreement(spec, struct, name, *dtype.fields[name])
+        lines.append(
+            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: {spec.name}.py declares {dtype.itemsize} '
+            f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
+        )
+    batch = batch_dtype(spec, params)
+    lines += [
+        f'static_assert(__builtin_offsetof(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");' for name in batch.names
+    ]
+    lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
+    return "\n".join(lines)
+
+
+def _member_agreement(spec, struct, name, dtype, offset):
+    base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
+    kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]
+    ctype = kind + "".join(f"[{n}]" for n in shape)
+    says = f"{spec.name}.py declares {struct}.{name} as {ctype} at byte {offset}"
+    return [
+        f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
+        f'static_assert(__builtin_offsetof({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
+    ]
+
+
+def batch_dtype(spec, params):
+    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
+    pointers = ("obs", "current_obs", "final_obs", "reward", "returns", "episode_return", "action", "active", "left")
+    rows = np.dtype([(name, "u8") for name in pointers])
+    members = [("params", spec.pack_params(params).dtype)]
+    members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
+    members += [
+        (name, "u8")
+        for name in ("seed", "state", "clock", "log", "mask", "terminated", "truncated", "episode_length", "episode_log")
+    ]
+    members += [(g.name, rows) for g in spec.groups(params)]
+    return np.dtype(members, align=True)
+
+
+def explain(unit, log):
+    """Return a ``CompileError`` from a compiler's ``log``: real file, line and source line of the first errors."""
+    pattern = re.compile(r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:fatal )?error:? ?(?P<what>.*)$", re.M)
+    found = []
+    for m in pattern.finditer(log):
+        number = int(m["a"] or m["b"])
+        lines = unit.files.get(m["file"], [])
+        source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        entry = f"{m['file']}:{number}: {m['what']}" + (f"\n    {source}" if source else "")
+        if entry not in found:
+            found.append(entry)
+    shown = "\n".join(found[:8]) or log.strip()[-4000:]
+    return CompileError(f"the kernel of {unit.name!r} does not compile:\n{shown}")

@@ -1,0 +1,296 @@
+"""What an environment says about itself. Imports NumPy and gymnasium.spaces only.
+
+Letters: N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.errors import ParameterError, SpecError, did_you_mean
+
+MAX_AGENTS = 65_536  # 16 bits of the random counter
+MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
+
+
+def param(default, help, *, unit="", low=-np.inf, high=np.inf, vary=None, choices=None):
+    """Describe one parameter of an environment, as the value of a dataclass field.
+
+    A float becomes a member of the kernel's ``Params`` (changing it compiles nothing); an int, bool or choice becomes
+    a compile-time constant of its upper-case name. ``max_episode_steps`` alone is an int that compiles nothing.
+
+    Args:
+        default: Value if the user gives none; its type is the parameter's type.
+        help: One sentence.
+        unit: SI unit, or what is counted.
+        low: Smallest value allowed.
+        high: Largest value allowed.
+        vary: ``(low, high)`` of the values the checker draws; by default half to one and a half times the default.
+        choices: Strings allowed, for a string.
+    """
+    about = {"help": help, "unit": unit, "low": low, "high": high, "vary": vary, "choices": choices}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One member of the kernel's ``struct State``.
+
+    Args:
+        name: The member's name.
+        dtype: ``"f4"``, ``"i4"`` or ``"u4"``.
+        shape: ``()`` for one value per environment, ``(C,)`` for one per agent, ...
+        scale: A typical magnitude; the checker allows 1e-6 of it. Integers are compared exactly.
+        unit: SI unit, or what is counted.
+    """
+
+    name: str
+    dtype: str = "f4"
+    shape: tuple[int, ...] = ()
+    scale: float = 1.0
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Agents with equal spaces: their own contiguous buffers ``(N, count, ...)``.
+
+    Args:
+        name: The member's name in ``Env`` and the key in Python.
+        count: Number of agents.
+        obs_dim: Float32 entries of one agent's observation.
+        action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one dimension.
+        obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
+        reward_scale: Typical magnitude of one step's reward.
+        leaves: Agents may leave before the episode ends (buffers ``active`` and ``left``).
+        obs_low: Bounds of the observation space, a number or ``(obs_dim,)``.
+        obs_high: Likewise.
+    """
+
+    name: str
+    count: int
+    obs_dim: int
+    action_space: spaces.Space
+    obs_scale: float | np.ndarray = 1.0
+    reward_scale: float = 1.0
+    leaves: bool = False
+    obs_low: float | np.ndarray = -np.inf
+    obs_high: float | np.ndarray = np.inf
+
+    def __post_init__(self):
+        space = self.action_space
+        if isinstance(space, spaces.Box):
+            if space.dtype != np.float32 or len(space.shape) != 1 or not space.is_bounded():
+                raise SpecError(f"group {self.name!r}: a Box action space must be float32, of one dimension and bounded; got {space}")
+        elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or np.any(getattr(space, "start", 0) != 0):
+            raise SpecError(f"group {self.name!r}: action_space must be Discrete, MultiDiscrete (from 0) or Box; got {space}")
+        elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
+            raise SpecError(f"group {self.name!r}: MultiDiscrete must have one dimension; got {space}")
+
+    @property
+    def continuous(self):
+        """Whether actions are float32 (Box) rather than int32."""
+        return isinstance(self.action_space, spaces.Box)
+
+    @property
+    def sizes(self):
+        """Number of choices of each discrete head, a tuple of H ints."""
+        space = self.action_space
+        return (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(int(n) for n in space.nvec)
+
+    @property
+    def heads(self):
+        """Action numbers per agent: 1 for Discrete."""
+        return self.action_space.shape[0] if self.continuous else len(self.sizes)
+
+    @property
+    def action_dtype(self):
+        """NumPy dtype of actions."""
+        return np.dtype(np.float32 if self.continuous else np.int32)
+
+    @property
+    def observation_space(self):
+        """One agent's observation space, a Box of shape (obs_dim,)."""
+        return spaces.Box(self.obs_low, self.obs_high, (self.obs_dim,), np.float32)
+
+
+@dataclass
+class Outcome:
+    """What a reference ``step`` returns; floats in float64, dictionaries by field or group name.
+
+    ``margin`` holds, for outputs that depend on a decision (a comparison of floats), how far the nearest such decision
+    was from going the other way, relative to the scale of what is compared; keys are field names, ``reward.GROUP``,
+    ``left.GROUP``, ``terminated`` and ``metric.NAME``; shapes are the output's own or its leading part. Outputs that
+    are not named depend on no decision.
+    """
+
+    state: dict[str, np.ndarray]
+    reward: dict[str, np.ndarray]  # (N, C)
+    terminated: np.ndarray  # (N,) bool
+    active: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C) bool
+    left: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C) bool
+    metrics: dict[str, np.ndarray] = field(default_factory=dict)  # (N,)
+    events: dict[str, np.ndarray] = field(default_factory=dict)  # any bool array
+    margin: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass
+class Observed:
+    """What a reference ``observe`` returns: observations by group, and fields of the state that it computes.
+
+    ``margin`` is keyed by group or field name, shape ``(N, C)``.
+    """
+
+    obs: dict[str, np.ndarray]  # (N, C, D)
+    state: dict[str, np.ndarray] = field(default_factory=dict)
+    margin: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class EnvSpec:
+    """One environment: its kernel, its parameters, its spaces and its NumPy reference.
+
+    Args:
+        name: The kernel file is ``NAME.cu``.
+        params: Frozen dataclass whose fields are made by ``param``; one is ``max_episode_steps``.
+        state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
+        groups: ``groups(params)`` returns the tuple of ``Group``.
+        horizon: ``"task"`` if the time limit ends the task (terminated), ``"limit"`` if it cuts it (truncated).
+        reset: ``reset(params, random)`` returns (N,) states; exact, float32.
+        step: ``step(params, state, action, elapsed, random)`` returns an ``Outcome``: (N,) states, actions by group
+            (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
+        observe: ``observe(params, state, elapsed)`` returns an ``Observed``.
+        sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches.
+        constants: ``constants(params)`` returns further compile-time ints.
+        check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
+        metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.
+        events: Names of the events that a check must see at least once.
+        cases: Parameter sets that the checker runs, each a dictionary.
+        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
+            observations (N, C, D); None if there is none.
+        draw: ``draw(canvas, params, state, elapsed)`` draws one state on a ``Canvas``, or None.
+        kernel: Kernel text, or the path of its file; None: ``NAME.cu`` of the package.
+        summary: One sentence.
+    """
+
+    name: str
+    params: type
+    state: Callable
+    groups: Callable
+    horizon: str
+    reset: Callable
+    step: Callable
+    observe: Callable
+    sample: Callable
+    constants: Callable = lambda params: {}
+    check: Callable = lambda params: None
+    metrics: dict[str, str] = field(default_factory=dict)
+    events: tuple[str, ...] = ()
+    cases: tuple[dict, ...] = ({},)
+    heuristic: Callable | None = None
+    draw: Callable | None = None
+    kernel: str | Path | None = None
+    summary: str = ""
+
+    def __post_init__(self):
+        if not self.name.isidentifier():
+            raise SpecError(f"environment name {self.name!r} must be a Python identifier, such as 'my_env'")
+        if self.horizon not in ("task", "limit"):
+            raise SpecError(f"{self.name}: horizon is {self.horizon!r}; it must be 'task' or 'limit'")
+        names = [f.name for f in fields(self.params)]
+        if "max_episode_steps" not in names:
+            raise SpecError(f"{self.name}: Params needs max_episode_steps: int = param(..., low=1)")
+        for f in fields(self.params):
+            if "help" not in f.metadata:
+                raise SpecError(f"{self.name}: Params.{f.name} must be made by param(default, help, ...)")
+        for metric, kind in self.metrics.items():
+            if kind not in ("int", "float"):
+                raise SpecError(f"{self.name}: metric {metric!r} is {kind!r}; it must be 'int' or 'float'")
+
+    def make_params(self, **given):
+        """Return ``self.params`` with ``given`` values checked: name, type and range."""
+        about = {f.name: f for f in fields(self.params)}
+        values = {}
+        for name, value in given.items():
+            if name not in about:
+                raise ParameterError(
+                    f"{self.name} has no parameter {name!r}.{did_you_mean(name, about)} It has: {', '.join(about)}"
+                )
+            values[name] = checked(self.name, about[name], value)
+        params = self.params(**values)
+        self.check(params)
+        groups = self.groups(params)
+        if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
+            raise ParameterError(f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know")
+        return params
+
+    def state_dtype(self, params):
+        """Return the NumPy dtype of ``struct State``: 4-byte members without gaps."""
+        members = []
+        for f in self.state(params):
+            if np.dtype(f.dtype).str[1:] not in ("f4", "i4", "u4"):
+                raise SpecError(f"{self.name}: State.{f.name} is {f.dtype}; it must be f4, i4 or u4")
+            members.append((f.name, f.dtype, f.shape))
+        if not members:
+            raise SpecError(f"{self.name}: State has no members")
+        return np.dtype(members)
+
+    def pack_params(self, params):
+        """Return the float parameters as the kernel's ``struct Params``, a structured scalar."""
+        names = [f.name for f in float_params(self.params)]
+        dtype = np.dtype([(n, "f4") for n in names] or [("none", "f4")])
+        if dtype.itemsize > MAX_PARAMS_BYTES:
+            raise SpecError(f"{self.name}: {len(names)} float parameters are more than the {MAX_PARAMS_BYTES // 4} that fit")
+        return np.array(tuple(getattr(params, n) for n in names) or (0.0,), dtype)
+
+    def log_dtype(self):
+        """Return the NumPy dtype of ``struct Log``."""
+        kinds = {"int": "i4", "float": "f4"}
+        return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
+
+
+def float_params(params_class):
+    """Return the dataclass fields that the kernel gets as data."""
+    return [f for f in fields(params_class) if type(f.default) is float]
+
+
+def constant_params(params_class):
+    """Return the dataclass fields that the kernel gets as compile-time constants."""
+    return [f for f in fields(params_class) if type(f.default) is not float and f.name != "max_episode_steps"]
+
+
+def checked(env_name, about, value):
+    """Return ``value`` as the type of parameter ``about``, or raise ``ParameterError``."""
+    meta, kind = about.metadata, type(about.default)
+    where = f"{env_name}: {about.name} = {value!r}"
+    if about.default is MISSING:
+        raise SpecError(f"{env_name}: Params.{about.name} has no default")
+    if kind is str:
+        if value not in meta["choices"]:
+            raise ParameterError(f"{where}; it must be one of {', '.join(map(repr, meta['choices']))}.{did_you_mean(value, meta['choices'])}")
+        return value
+    if kind is bool:
+        if not isinstance(value, bool | np.bool_):
+            raise ParameterError(f"{where} is a {type(value).__name__}; it must be True or False")
+        return bool(value)
+    number = int | np.integer if kind is int else int | float | np.integer | np.floating
+    if not isinstance(value, number) or isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{where} is a {type(value).__name__}; it must be {'an int' if kind is int else 'a number'}")
+    if not np.isfinite(value) or not meta["low"] <= value <= meta["high"]:
+        unit = f" {meta['unit']}" if meta["unit"] else ""
+        raise ParameterError(f"{where} is out of range; it must be from {meta['low']} to {meta['high']}{unit}")
+    if kind is int and abs(value) > 2**31 - 1:
+        raise ParameterError(f"{where} does not fit into 32 bits")
+    return kind(value)
+
+
+def checked_int(env_name, name, value, low=1, high=2**31 - 1):
+    """Return ``value`` as an int in [low, high], or raise ``ParameterError``."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{env_name}: {name} = {value!r} is a {type(value).__name__}; it must be an int")
+    if not low <= value <= high:
+        raise ParameterError(f"{env_name}: {name} = {value!r} is out of range; it must be from {low} to {high}")
+    return int(value)

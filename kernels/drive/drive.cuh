@@ -1,0 +1,275 @@
+// drive.cuh -- the only kernels: env_reset, env_step, env_rollout, of any environment.
+//
+// Everything that all environments share is here: loading and storing the state, the time limit, autoreset in the
+// same step (Gymnasium's SAME_STEP), final_obs, episode return, length and metrics, random actions.
+// Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
+#pragma once
+
+struct Clock { u32 episode; int elapsed; u32 time; };  // time: steps since reset(seed), for random actions
+
+template <class Action> struct GroupRows {
+  float* obs;                // (T, N, C, OBS) after each step, after an autoreset if there was one
+  const float* current_obs;  // (N, C, OBS) before the first step (rollout: copied to the row before obs)
+  float* final_obs;          // (T, N, C, OBS) or null; rows written where an episode ended
+  float* reward;             // (T, N, C)
+  float* returns;            // (N, C) reward since the episode began
+  float* episode_return;     // (T, N, C); rows written where an episode ended
+  Action* action;            // (T, N, C, HEADS)
+  u8* active;                // (T, N, C) before the step   } groups whose agents may leave
+  u8* left;                  // (T, N, C) in this step      }
+};
+
+struct Batch {
+  Params params;
+  int num_envs, first_env;   // N; the global id of environment 0
+  int steps;                 // T
+  int max_episode_steps;
+  const u64* seed;           // (1)
+  State* state;              // (N)
+  Clock* clock;              // (N)
+  Log* log;                  // (N) counts since the episode began
+  const u8* mask;            // (N) or null: which to reset
+  u8* terminated;            // (T, N)
+  u8* truncated;             // (T, N)
+  int* episode_length;       // (T, N); rows written where an episode ended
+  Log* episode_log;          // (T, N); likewise
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) GroupRows<ACTION> NAME;
+  GROUPS(MEMBER)
+#undef MEMBER
+};
+
+// What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
+// memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
+template <int COUNT, int HEADS, class Action> struct NearRows {
+  float reward[COUNT], returns[COUNT];
+  Action action[COUNT * HEADS];
+  alignas(16) Random::Bits drawn[COUNT * HEADS];  // random words for four steps
+};
+struct NoRows {};
+template <bool NEAR, class A, class B> struct Choose { typedef A type; };
+template <class A, class B> struct Choose<false, A, B> { typedef B type; };
+struct alignas(16) NearState { State value; };
+struct Workspace {
+  Choose<STATE_NEAR, NearState, NoRows>::type state;
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, NearRows<COUNT, HEADS, ACTION>, NoRows>::type NAME;
+  GROUPS(MEMBER)
+#undef MEMBER
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) float NAME##_obs[OBS_NEAR ? COUNT * OBS : 4];
+  GROUPS(MEMBER)
+#undef MEMBER
+  Shared shared;
+};
+
+// ---- one group, one environment: the same four acts for each -------------------------------------------------------
+
+// Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
+template <bool RANDOM, class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
+DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
+                         Near& near, const size_type row, const Random& random, const u32 time, const bool first_step,
+                         const int first_agent) {
+  Action* const far = rows.action + row * (COUNT * HEADS);
+  if constexpr (RANDOM) {
+    for (int i : team.each(COUNT)) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (int head = 0; head < HEADS; ++head) {
+        const int at = i * HEADS + head;
+        Random::Bits bits;
+        if constexpr (ROWS_NEAR) {
+          if (first_step || time % 4 == 0) near.drawn[at] = random.bits(first_agent + i, head);
+          bits = near.drawn[at];
+        } else {
+          bits = random.bits(first_agent + i, head);
+        }
+        const Action action = Space::sample(bits.word(time), head);
+        if constexpr (ROWS_NEAR) near.action[at] = action;
+        far[at] = action;
+      }
+    }
+  }
+  if constexpr (RANDOM && ROWS_NEAR) group.action_row = near.action;
+  else group.action_row = far;
+}
+
+// Points the group at row (t, e) and sets its rewards to 0.
+template <class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
+DEVICE void begin_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
+                       Near& near, const size_type row) {
+  if constexpr (ROWS_NEAR) group.reward_row = near.reward;
+  else group.reward_row = rows.reward + row * COUNT;
+  if constexpr (Space::LEAVES) {
+    group.active_row = rows.active + row * COUNT;
+    group.left_row = rows.left + row * COUNT;
+  }
+  for (int i : team.each(COUNT)) group.reward_row[i] = 0.0f;
+}
+
+// Stores the rewards, adds them up, and hands over the sums where the episode is over.
+template <class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
+DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
+                     Near& near, const size_type row, const int e, const bool over) {
+  for (int i : team.each(COUNT)) {
+    const float reward = group.reward_row[i];
+    if constexpr (ROWS_NEAR) rows.reward[row * COUNT + i] = reward;
+    float* total;
+    if constexpr (ROWS_NEAR) total = near.returns + i;
+    else total = rows.returns + (size_type)e * COUNT + i;
+    const float sum = *total + reward;
+    if (over) rows.episode_return[row * COUNT + i] = sum;
+    *total = over ? 0.0f : sum;
+  }
+}
+
+// Moves the returns between the batch and the near rows.
+template <int COUNT, int HEADS, class Action>
+DEVICE void copy_returns(const Team team, NearRows<COUNT, HEADS, Action>& near, const GroupRows<Action>& rows, int e, bool in) {
+  float* const far = rows.returns + (size_type)e * COUNT;
+  for (int i : team.each(COUNT)) in ? near.returns[i] = far[i] : far[i] = near.returns[i];
+}
+template <class Action> DEVICE void copy_returns(const Team, NoRows&, const GroupRows<Action>&, int, bool) {}
+
+// ---- one environment -----------------------------------------------------------------------------------------------
+
+#define NAME_OF(name) env.name, batch.name, work.name
+
+// Observes into row `row` of the arrays that `which` picks (obs or final_obs).
+template <class Which>
+DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+  env.NAME.obs_row = OBS_NEAR ? work.NAME##_obs : which(batch.NAME) + row * (COUNT * OBS);
+  GROUPS(MEMBER)
+#undef MEMBER
+  observe(env);
+  env.team.sync();
+  if constexpr (OBS_NEAR) {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    copy_words<COUNT * OBS>(env.team, which(batch.NAME) + row * (COUNT * OBS), work.NAME##_obs);
+    GROUPS(MEMBER)
+#undef MEMBER
+  }
+}
+
+DEVICE void begin_episode(Env& env, Clock& clock) {
+  clock.elapsed = 0;
+  env.elapsed = 0;
+  env.log = Log{};
+  env.random.episode = clock.episode; env.random.step = 0; env.random.purpose = RESET;
+  reset(env);
+  env.team.sync();
+}
+
+// Adds up what the members have counted; every member gets the total.
+DEVICE Log total(const Team team, const Log& mine) {
+  Log all = mine;
+#define int_TOTAL(name) all.name = team.sum(mine.name);
+#define float_TOTAL(name)
+#define MEMBER(type, name) type##_TOTAL(name)
+  METRICS(MEMBER)
+#undef MEMBER
+#undef int_TOTAL
+#undef float_TOTAL
+  return all;
+}
+
+DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
+  if constexpr (STATE_NEAR) return work.state.value;
+  else return batch.state[e];
+}
+
+#define MAKE_ENV(clock) \
+  Env env{team, near_state(work, batch, e), work.shared, batch.params, \
+          Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
+          batch.max_episode_steps, false, Log{}}
+
+// Begins a new episode where the mask says so (everywhere if there is none).
+DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {
+  if (batch.mask != nullptr && !batch.mask[e]) return;
+  Clock clock = batch.clock[e];
+  team.sync();  // all have read the clock
+  MAKE_ENV(clock);
+  begin_episode(env, clock);
+  observe_into(env, batch, work, e, [](const auto& rows) { return rows.obs; });
+  if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
+  if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+  for (int i : team.each(COUNT)) batch.NAME.returns[(size_type)e * COUNT + i] = 0.0f;
+  GROUPS(MEMBER)
+#undef MEMBER
+  team.sync();
+}
+
+// T steps of one environment, actions given (T, N, ...) or drawn at random.
+template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e) {
+  Clock clock = batch.clock[e];
+  MAKE_ENV(clock);
+  if (team.leader()) env.log = batch.log[e];
+  if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, work.NAME, batch.NAME, e, true);
+  GROUPS(MEMBER)
+#undef MEMBER
+  if constexpr (RANDOM) {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    copy_words<COUNT * OBS>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
+                            batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
+    GROUPS(MEMBER)
+#undef MEMBER
+  }
+  for (int t = 0; t < batch.steps; ++t) {
+    const size_type row = (size_type)t * batch.num_envs + e;
+    Random actions = env.random;
+    actions.episode = 0; actions.step = clock.time / 4; actions.purpose = ACTION;
+    int first_agent = 0;
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    take_actions<RANDOM>(team, NAME_OF(NAME), row, actions, clock.time, t == 0, first_agent); \
+    begin_step(team, NAME_OF(NAME), row); \
+    first_agent += COUNT;
+    GROUPS(MEMBER)
+#undef MEMBER
+    clock.elapsed += 1;
+    clock.time += 1;
+    env.elapsed = clock.elapsed;
+    env.last_step = clock.elapsed >= batch.max_episode_steps;
+    env.random.episode = clock.episode - 1; env.random.step = clock.elapsed; env.random.purpose = DYNAMICS;
+    team.sync();
+    const bool ended = team.any(step(env));
+    const bool over = ended || env.last_step;
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over);
+    GROUPS(MEMBER)
+#undef MEMBER
+    const Log counted = over ? total(team, env.log) : Log{};
+    if (team.leader()) {
+      batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
+      batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
+      if (over) { batch.episode_length[row] = clock.elapsed; batch.episode_log[row] = counted; }
+    }
+    // One loop instead of two calls, so that `observe` is compiled into the kernel once.
+    bool to_final = over && FIRST_GROUP(batch).final_obs != nullptr;
+    for (bool again = true; again;) {
+      again = to_final;
+      if (over && !to_final) {
+        begin_episode(env, clock);
+        clock.episode += 1;
+      }
+      const bool final_rows = to_final;
+      observe_into(env, batch, work, row, [final_rows](const auto& rows) { return final_rows ? rows.final_obs : rows.obs; });
+      to_final = false;
+      if (again) team.sync();  // the near observation is written again
+    }
+  }
+  team.sync();
+  if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, work.NAME, batch.NAME, e, false);
+  GROUPS(MEMBER)
+#undef MEMBER
+  const Log counted = total(team, env.log);
+  if (team.leader()) { batch.clock[e] = clock; batch.log[e] = counted; }
+  team.sync();
+}
+
+#include "generated/agreement.cuh"
+#include "drive/launch.cuh"
+
+KERNEL(env_reset, reset_env(batch, team, work, e))
+KERNEL(env_step, advance_env<false>(batch, team, work, e))
+KERNEL(env_rollout, advance_env<true>(batch, team, work, e))

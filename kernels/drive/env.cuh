@@ -1,0 +1,64 @@
+// env.cuh -- what an environment's functions see: `Env&`. Included by an environment's file after its structs.
+//
+//   bool step(Env& env)      one step; every member returns whether the task has ended, drive.cuh takes the OR
+//   void reset(Env& env)     writes a fresh state
+//   void observe(Env& env)   writes the observation, a function of the state and of env.elapsed alone
+//
+// source.py writes what is generated: sizes (TEAM, GROUPS, METRICS ...), spaces (how NAME_space reads and draws
+// actions) and agreement (assertions that the structs are in C what they are in Python).
+#pragma once
+#include "drive/random.cuh"
+#include "drive/math.cuh"
+#include "drive/faults.cuh"
+
+// One group of agents with equal spaces. COUNT agents, OBS floats of observation, HEADS action numbers each.
+// Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
+template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group {
+  float* obs_row;        // (COUNT, OBS)
+  float* reward_row;     // (COUNT)
+  const Action* action_row;  // (COUNT, HEADS)
+  u8* active_row;        // (COUNT), groups whose agents may leave
+  u8* left_row;          // (COUNT)
+
+  DEVICE Row obs(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (observation)"); return ROW(obs_row + (size_type)i * OBS, OBS); }
+  DEVICE float& reward(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (reward)"); return reward_row[i]; }
+
+  // Discrete: in [0, size), whatever the caller passed in; Box: the number given, NaN read as 0.
+  DEVICE Action action(int i, int head = 0 CALLER) const {
+    CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, HEADS, "action head");
+    return Space::read(action_row[(size_type)i * HEADS + head], head);
+  }
+  DEVICE u8& active(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (active)"); return active_row[i]; }
+  DEVICE u8& left(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (left)"); return left_row[i]; }
+};
+
+DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }
+DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
+#include "generated/spaces.cuh"
+
+// Counts of this member since the episode began. drive.cuh adds up the members' integers; a float metric is counted
+// by the leader alone, in one fixed order.
+struct Log {
+#define MEMBER(type, name) type name;
+  METRICS(MEMBER)
+#undef MEMBER
+};
+
+struct Env {
+  const Team team;
+  State& state;
+  Shared& shared;        // scratch: undefined when `step`, `reset` or `observe` begins
+  const Params& params;
+  Random random;         // the stream of this environment, episode and step
+  int elapsed;           // steps since the episode began; in `step`, this one included
+  const int max_episode_steps;
+  bool last_step;        // in `step`: the time limit ends the episode with this step
+  Log log;
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Group<NAME##_space, COUNT, OBS, HEADS, ACTION> NAME;
+  GROUPS(MEMBER)
+#undef MEMBER
+
+  DEVICE float time() const { return (float)elapsed / (float)max_episode_steps; }  // in [0, 1]
+  // The stream that `start="fixed"` layouts come from: the same for every environment and episode.
+  DEVICE Random fixed_random() const { Random r = random; r.env = 0; r.episode = 0; return r; }
+};

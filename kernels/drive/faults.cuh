@@ -1,0 +1,56 @@
+// faults.cuh -- debug builds (CPU only): a wild index becomes an error with file and line instead of a memory access.
+//
+// Accessors of `Env` take their caller's place as default arguments; arrays inside State and Shared are checked by
+// the compiler's own -fsanitize=bounds, whose report arrives in the handlers below. Other builds: nothing of it.
+#pragma once
+
+#ifdef DEBUG_BOUNDS
+#include <setjmp.h>
+
+struct Fault { int line, env; i64 index, limit; char what[64], file[256]; };  // line 0: none
+static Fault fault;
+static thread_local jmp_buf fault_exit;
+static thread_local int fault_env;
+
+[[noreturn]] inline void raise_fault(const char* what, const char* file, int line, i64 index, i64 limit) {
+  if (__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) {  // the first of all threads is kept
+    fault.env = fault_env; fault.index = index; fault.limit = limit;
+    strncpy(fault.what, what, sizeof(fault.what) - 1);
+    strncpy(fault.file, file, sizeof(fault.file) - 1);
+  }
+  longjmp(fault_exit, 1);
+}
+
+// An index that knows where it was written: `row[7]` converts 7 at the place of the subscript.
+struct Index {
+  i64 i; const char* file; int line;
+  Index(i64 i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i(i), file(file), line(line) {}
+};
+struct Row {
+  float* data; int size;
+  float& operator[](Index at) const {
+    if (at.i < 0 || at.i >= size) raise_fault("observation entry", at.file, at.line, at.i, size);
+    return data[at.i];
+  }
+};
+#define CALLER , const char* file = __builtin_FILE(), int line = __builtin_LINE()
+#define CHECK_INDEX(index, limit, what) if ((index) < 0 || (index) >= (limit)) raise_fault(what, file, line, index, limit)
+#define ROW(data, size) Row{data, size}
+
+// What the compilers of -fsanitize=bounds call (their run-time interface: a source location first, then two types).
+struct BoundsReport { const char* file; u32 line, column; const u16* array_type; const u16* index_type; };
+extern "C" void __ubsan_handle_out_of_bounds_abort(BoundsReport* at, u64 index) {
+  raise_fault("array element", at->file, (int)at->line, (i64)index, -1);
+}
+extern "C" void __ubsan_handle_out_of_bounds(BoundsReport* at, u64 index) { __ubsan_handle_out_of_bounds_abort(at, index); }
+
+// Runs `body` for one environment; a fault ends the launch.
+#define GUARDED(e, body) { fault_env = e; if (setjmp(fault_exit) == 0) { body; } if (fault.line != 0) return; }
+
+#else
+typedef float* Row;
+#define CALLER
+#define CHECK_INDEX(index, limit, what)
+#define ROW(data, size) (data)
+#define GUARDED(e, body) { body; }
+#endif

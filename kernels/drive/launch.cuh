@@ -1,0 +1,84 @@
+// launch.cuh -- who runs which environment: KERNEL(name, body) runs `body` once per environment `e` and team.
+#pragma once
+
+#ifdef __CUDACC__
+// Block: ENVS_PER_BLOCK teams of TEAM threads. Any grid covers all environments.
+#define KERNEL(name, body)                                                                                           \
+  extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Batch batch) {     \
+    extern __shared__ int4 near_memory[];                                                                            \
+    const int slot = threadIdx.x / TEAM; /* [0, ENVS_PER_BLOCK) */                                                   \
+    const Team team{(int)(threadIdx.x % TEAM)};                                                                      \
+    Workspace mine;                                                                                                  \
+    Workspace& work = TEAM == 1 ? mine : ((Workspace*)near_memory)[slot];                                            \
+    for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < batch.num_envs; e += gridDim.x * ENVS_PER_BLOCK) { body; }   \
+  }
+extern "C" __device__ const int workspace_bytes = sizeof(Workspace);  // shared memory a team asks for
+
+#else
+// As CuPy's -ftz=true does on the GPU: denormal inputs and results are 0. Restored on leaving, since NumPy and torch
+// run in the same thread.
+struct FlushDenormals {
+#if defined(__x86_64__) || defined(__i386__)
+  u32 before;
+  FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }
+  ~FlushDenormals() { __builtin_ia32_ldmxcsr(before); }
+#elif defined(__aarch64__)
+  u64 before;
+  FlushDenormals() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | (1ull << 24)));
+  }
+  ~FlushDenormals() { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }
+#else
+#error "cupydrive: no known way to flush denormals on this processor"
+#endif
+};
+
+#ifdef TEAM_THREADS
+// Environments [first, last) one after the other, each by TEAM threads.
+struct TeamCall { const Batch* batch; int first, last, rank; };
+#define KERNEL(name, body)                                                                   \
+  static Workspace name##_work;                                                              \
+  static void* name##_member(void* argument) {                                               \
+    const TeamCall& call = *(TeamCall*)argument;                                             \
+    const FlushDenormals flush;                                                              \
+    const Batch& batch = *call.batch;                                                        \
+    const Team team{call.rank};                                                              \
+    Workspace& work = name##_work;                                                           \
+    rendezvous.wait(call.rank);                                                              \
+    for (int e = call.first; e < call.last; ++e) { body; }                                   \
+    rendezvous.finish(call.rank);                                                            \
+    return nullptr;                                                                          \
+  }                                                                                          \
+  extern "C" int name(const Batch* batch, int first, int last) {                             \
+    pthread_t threads[TEAM];                                                                 \
+    TeamCall calls[TEAM];                                                                    \
+    rendezvous.open((u32)first + 1u);                                                        \
+    for (int i = 0; i < TEAM; ++i) {                                                         \
+      calls[i] = {batch, first, last, i};                                                    \
+      if (pthread_create(&threads[i], nullptr, name##_member, &calls[i]) != 0) return -1;    \
+    }                                                                                        \
+    sem_post(&rendezvous.turn[rendezvous.order[0]]);                                         \
+    for (int i = 0; i < TEAM; ++i) pthread_join(threads[i], nullptr);                        \
+    return rendezvous.uneven ? 1 : 0;                                                        \
+  }
+#else
+// Environments [first, last), in the calling thread.
+#define KERNEL(name, body)                                                \
+  static void name##_range(const Batch& batch, int first, int last) {     \
+    const Team team{0};                                                   \
+    for (int e = first; e < last; ++e) {                                  \
+      Workspace work;                                                     \
+      GUARDED(e, body)                                                    \
+    }                                                                     \
+  }                                                                       \
+  extern "C" int name(const Batch* batch, int first, int last) {          \
+    const FlushDenormals flush;                                           \
+    name##_range(*batch, first, last);                                    \
+    return 0;                                                             \
+  }
+#ifdef DEBUG_BOUNDS
+extern "C" const Fault* last_fault() { return &fault; }
+#endif
+#endif
+#endif

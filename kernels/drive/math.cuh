@@ -1,0 +1,290 @@
+// math.cuh -- elementary functions in float32 that give the same bits on a CPU and on a GPU.
+//
+// Why the bits agree: every function is a fixed sequence of operations that IEEE 754 rounds correctly (+ - * / sqrt
+// fma, floor, conversions), comparisons, and integer operations. The build must keep that sequence as written:
+// -ffp-contract=off on the CPU, --fmad=false on the GPU, never -ffast-math. Results below 2^-126 are zero on both
+// sides (-ftz=true on the GPU, FTZ and DAZ set on the CPU); no function's result depends on whether a product just
+// under 2^-126 is flushed before or after it is rounded, which the two sides need not agree on.
+//
+// What does not agree, and so must not be looked at: the sign and the payload of a NaN. And where an *argument* is
+// denormal (arithmetic makes none, so it came from outside), `abs`, `min`, `max` and `clamp` may return it or zero.
+//
+// Worst errors are in units in the last place (ulp) of the float32 result, measured against float64: over every
+// float32 of the range named where the comment says "all", else over at least 10^8 arguments of it. Polynomials are
+// minimax fits of our own (Remez and Lawson iterations, coefficients rounded to float32 one after the other and the
+// rest fitted again). Argument reductions are those of W. J. Cody and W. Waite, "Software Manual for the Elementary
+// Functions" (1980), done with fma.
+#pragma once
+
+namespace math {
+
+[[maybe_unused]] constexpr float PI = 3.14159274f;       // pi + 8.7e-8
+[[maybe_unused]] constexpr float TWO_PI = 6.28318548f;   // 2 pi + 1.7e-7
+[[maybe_unused]] constexpr float HALF_PI = 1.57079637f;  // pi/2 + 4.4e-8
+
+// --- operations -----------------------------------------------------------------------------------------------------
+
+#ifdef __CUDACC__
+DEVICE u32 bits(float x) { return __float_as_uint(x); }
+DEVICE float from_bits(u32 x) { return __uint_as_float(x); }
+DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }  // a*b + c, rounded once
+DEVICE float sqrt(float x) { return __fsqrt_rn(x); }                        // NaN for x < 0
+DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }           // a / b under any -prec-div
+DEVICE float floor(float x) { return floorf(x); }
+DEVICE float abs(float x) { return fabsf(x); }
+#else
+DEVICE u32 bits(float x) { u32 y; __builtin_memcpy(&y, &x, 4); return y; }
+DEVICE float from_bits(u32 x) { float y; __builtin_memcpy(&y, &x, 4); return y; }
+DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
+DEVICE float divide(float a, float b) { return a / b; }
+DEVICE float floor(float x) { return __builtin_floorf(x); }
+DEVICE float abs(float x) { return __builtin_fabsf(x); }
+#endif
+
+constexpr u32 SIGN = 0x80000000u;
+DEVICE float infinity() { return from_bits(0x7f800000u); }
+DEVICE float not_a_number() { return from_bits(0x7fc00000u); }
+
+// The magnitude of x with the sign bit of `sign`.
+DEVICE float copy_sign(float x, float sign) { return from_bits((bits(x) & ~SIGN) | (bits(sign) & SIGN)); }
+
+// Defined by one comparison, so that equal zeros and NaN behave alike on both sides: the second argument is returned
+// unless the first is strictly less (greater). So min(NaN, b) = b, min(a, NaN) = NaN, min(-0, +0) = +0.
+DEVICE float min(float a, float b) { return a < b ? a : b; }
+DEVICE float max(float a, float b) { return a > b ? a : b; }
+
+// x limited to [lo, hi]; NaN gives lo; a zero equal to a limit gives the limit. Requires lo <= hi.
+DEVICE float clamp(float x, float lo, float hi) { return min(max(x, lo), hi); }
+
+DEVICE int min(int a, int b) { return a < b ? a : b; }
+DEVICE int max(int a, int b) { return a > b ? a : b; }
+DEVICE int abs(int x) { return x < 0 ? (int)(0u - (u32)x) : x; }  // abs(-2^31) = -2^31
+DEVICE int clamp(int x, int lo, int hi) { return min(max(x, lo), hi); }
+
+// Truncates toward zero. Outside the range of int: the nearest int; NaN: 0.
+DEVICE int to_int(float x) {
+#ifdef __CUDACC__
+  return __float2int_rz(x);  // saturates, and gives 0 for NaN
+#else
+  const bool fits = (x >= -2147483648.0f) & (x < 2147483648.0f);  // & rather than &&: no branch
+  const int inside = (int)(fits ? x : 0.0f);
+  const int above = x > 0.0f ? 2147483647 : inside, below = x < 0.0f ? -2147483647 - 1 : 0;
+  return fits ? inside : x > 0.0f ? above : below;
+#endif
+}
+
+// Adding 1.5 * 2^23 to x, |x| < 2^22, rounds x to the nearest integer (ties to even) and leaves it, in two's
+// complement, in the low bits of the sum; subtracting it again gives that integer as a float.
+constexpr float ROUND = 12582912.0f;
+
+// --- circular functions ---------------------------------------------------------------------------------------------
+
+// Sine and cosine of x radians.
+// Error, |x| <= 1e4, all: sin SIN_ULP, cos COS_ULP; |x| <= 1e6: the same. From about 6e6 on the values mean nothing,
+// but are in [-1, 1]; inf and NaN give NaN. sin(+-0) = +0, cos(+-0) = 1.
+// Method: x = k pi/2 + r, |r| <= pi/4, with pi/2 in three parts (k times the first is subtracted exactly); polynomials
+// in r; the quadrant k mod 4 swaps the two and sets their signs. No branches; 24 operations on a GPU.
+DEVICE void sincos(float x, float* sine, float* cosine) {
+  const float shifted = fma(x, 0.636619747f, ROUND);  // 2 / pi
+  const float k = shifted - ROUND;
+  float r = fma(k, -1.57079637f, x);
+  r = fma(k, 4.37113883e-8f, r);
+  r = fma(k, 1.71512451e-15f, r);
+  r = abs(r) > 1.0f ? 0.0f : r;  // only for huge x; keeps NaN
+
+  const float z = r * r;
+  float s = fma(z, -0.000195078828f, 0.00833210628f);
+  s = fma(z, s, -0.166666538f);
+  s = fma(z * r, s, r);
+  float c = fma(z, 2.44320927e-5f, -0.00138873083f);
+  c = fma(z, c, 0.0416666456f);
+  c = fma(z, c, -0.5f);
+  c = fma(z, c, 1.0f);
+
+  const u32 half_turn = bits(shifted) << 30, quarter_turn = bits(shifted) << 31;  // bits 1 and 0 of k, in the sign bit
+  const bool swap = quarter_turn != 0;
+  *sine = from_bits(bits(swap ? c : s) ^ (half_turn & SIGN));
+  *cosine = from_bits(bits(swap ? s : c) ^ ((half_turn ^ quarter_turn) & SIGN));
+}
+
+// As sincos; what is not used of it, the compiler removes.
+DEVICE float sin(float x) {
+  float s, c;
+  sincos(x, &s, &c);
+  return s;
+}
+DEVICE float cos(float x) {
+  float s, c;
+  sincos(x, &s, &c);
+  return c;
+}
+
+// The angle of the point (x, y), in [-PI, PI], with the signs of C's atan2 for zeros, axes and infinities; in
+// particular atan2(+-0, +0) = +-0 and atan2(+-0, -0) = +-PI. NaN if an argument is.
+// Error: ATAN2_ULP where the quotient of the arguments is not denormal.
+// Method: the arctangent of smaller / larger magnitude, in [0, 1], by a polynomial; then pi/2 - a and pi - a, where
+// pi/2 and pi are products of two floats inside an fma, and so exact to 1e-13.
+DEVICE float atan2(float y, float x) {
+  const float ax = abs(x), ay = abs(y);
+  const bool steep = ay > ax;
+  const float large = steep ? ay : ax, small = steep ? ax : ay;
+  float t = divide(small, large);
+  t = small == large ? 1.0f : t;  // also inf / inf
+  t = large == 0.0f ? 0.0f : t;
+
+  const float z = t * t;
+  float p = fma(z, -0.00178214419f, 0.0108662713f);
+  p = fma(z, p, -0.0310935341f);
+  p = fma(z, p, 0.0578788705f);
+  p = fma(z, p, -0.0839920789f);
+  p = fma(z, p, 0.109508611f);
+  p = fma(z, p, -0.142640144f);
+  p = fma(z, p, 0.199985296f);
+  p = fma(z, p, -0.333332986f);
+  const float first = fma(z * t, p, t);
+
+  const float upper = fma(1.38761878f, 1.13200855f, -first);
+  const float right = steep ? upper : first;
+  const float left = fma(1.68325555f, 1.8663789f, -right);
+  return copy_sign((bits(x) & SIGN) != 0 ? left : right, y);
+}
+
+// The angle in [-PI, PI) that differs from x by whole turns. An x that lies there is returned unchanged.
+// Error, |x| < 1e5: 1.5 ulp of PI (3.6e-7). From about 2e7 on some value in the range; inf and NaN give NaN.
+DEVICE float wrap_angle(float x) {
+  const float k = fma(x, 0.159154922f, ROUND) - ROUND;  // 1 / (2 pi) rounded down: k = 0 for |x| <= PI
+  float r = fma(k, -6.28318548f, x);
+  r = fma(k, 1.74845553e-7f, r);
+  r = r >= PI ? r - TWO_PI : r;
+  r = r < -PI ? r + TWO_PI : r;
+  const float outside = x * 0.0f;  // 0 or NaN
+  return (r >= -PI) & (r < PI) ? r : outside;
+}
+
+// The angle in [0, TWO_PI) that differs from x by whole turns; never TWO_PI itself. An x that lies there is returned
+// unchanged. Error, |x| < 1e5: 1 ulp of TWO_PI (4.8e-7), where 0 and TWO_PI count as the same angle: just below a
+// whole turn the result may be 0. From about 2e7 on some value in the range; inf and NaN give NaN.
+DEVICE float wrap_turn(float x) {
+  const float k = floor(x * 0.159154922f);
+  float r = fma(k, -6.28318548f, x);
+  r = fma(k, 1.74845553e-7f, r);
+  r = r < 0.0f ? r + TWO_PI : r;
+  r = r >= TWO_PI ? r - TWO_PI : r;
+  const float outside = x * 0.0f;  // 0 or NaN
+  return (r >= 0.0f) & (r < TWO_PI) ? r : outside;
+}
+
+// --- exponentials and logarithms ------------------------------------------------------------------------------------
+
+// e^r for |r| <= ln(2)/2 and a little more, to 0.8 ulp.
+DEVICE float exp_small(float r) {
+  float p = fma(r, 0.00138186989f, 0.00836871564f);
+  p = fma(r, p, 0.0416682921f);
+  p = fma(r, p, 0.166665211f);
+  p = fma(r, p, 0.49999994f);
+  p = fma(r, p, 1.0f);
+  return fma(r, p, 1.0f);
+}
+
+// e^x. Above 88.722832: inf; below -87.336540 (where e^x < 2^-126): 0. NaN gives NaN; exp(0) = 1.
+// Error, all x between: EXP_ULP.
+// Method: x = k ln 2 + r; k is added to the exponent of e^r.
+DEVICE float exp(float x) {
+  const float shifted = fma(x, 1.44269502f, ROUND);  // 1 / ln 2
+  const float k = shifted - ROUND;
+  const float r = fma(k, 1.90465421e-9f, fma(k, -0.693147182f, x));
+  const float scaled = from_bits(bits(exp_small(r)) + (bits(shifted) << 23));
+  const float overflow = x + infinity();  // inf or NaN
+  const float e = x <= 88.7228317f ? scaled : overflow;
+  return x < -87.3365402f ? 0.0f : e;
+}
+
+// x = 2^k * m with m in [2/3, 4/3), for positive normal x.
+DEVICE void split(float x, float* k, float* m) {
+  const u32 exponent = (bits(x) - 0x3f2aaaabu) & 0xff800000u;
+  *k = (float)(int)exponent * 1.1920929e-7f;  // 2^-23
+  *m = from_bits(bits(x) - exponent);
+}
+
+// The natural logarithm. log(+-0) = -inf, log(inf) = inf, NaN for x < 0 and NaN; log(1) = +0.
+// Error, all positive normal x: LOG_ULP.
+// Method: log x = k ln 2 + log(1 + f), |f| <= 1/3, the latter by a polynomial.
+DEVICE float log(float x) {
+  float k, m;
+  split(x, &k, &m);
+  const float f = m - 1.0f;
+  float p = fma(f, -0.12880218f, 0.139855161f);
+  p = fma(f, p, -0.121872552f);
+  p = fma(f, p, 0.140055656f);
+  p = fma(f, p, -0.166802317f);
+  p = fma(f, p, 0.200104341f);
+  p = fma(f, p, -0.249998048f);
+  p = fma(f, p, 0.333332151f);
+  p = fma(f, p, -0.5f);
+  const float y = fma(k, 0.693147182f, fma(f * f, p, f));
+
+  // By the bits: comparisons of floats, nested, would keep g++ from vectorising under -ftrapping-math.
+  const u32 word = bits(x);
+  const float negative = word > SIGN ? not_a_number() : x;  // inf and NaN stay
+  const float special = (word & ~SIGN) < 0x00800000u ? -infinity() : negative;  // zero, also a denormal
+  return word - 0x00800000u < 0x7f000000u ? y : special;  // positive, normal and finite
+}
+
+// The hyperbolic tangent: odd, +-1 for |x| > 9.02, tanh(+-0) = +-0, NaN for NaN.
+// Error, all x: TANH_ULP.
+// Method: an odd polynomial below 0.55; 1 - 2 / (e^2|x| + 1) above.
+DEVICE float tanh(float x) {
+  const float z = x * x;
+  float p = fma(z, -0.00624284893f, 0.021050714f);
+  p = fma(z, p, -0.0538475476f);
+  p = fma(z, p, 0.133325443f);
+  p = fma(z, p, -0.333333164f);
+  const float inner = fma(z * x, p, x);
+
+  const float magnitude = abs(x);
+  const float outer = 1.0f - divide(2.0f, exp(magnitude + magnitude) + 1.0f);
+  return copy_sign(magnitude >= 0.55f ? outer : inner, x);
+}
+
+// x^y for x >= 0 (-0 counts as 0; x < 0 gives NaN unless y = 0). x^0 = 1^y = 1, also for NaN; the limits at 0 and inf
+// as in C. A result below 2^-126 is 0.
+// Error, all of that domain: POW_ULP.
+// Method: the logarithm as a sum of two floats, 2 atanh((m-1)/(m+1)) + k ln 2, to 2^-30; times y, as a sum of two
+// floats; e to that, scaled by two powers of two.
+DEVICE float pow(float x, float y) {
+  float k, m;
+  split(x, &k, &m);
+  const float f = m - 1.0f, g = m + 1.0f;
+  const float g_low = f - (g - 2.0f);  // what the rounding of g lost
+  const float s = divide(f, g);
+  const float s_low = divide(fma(-s, g_low, fma(-s, g, f)), g);
+  const float z = s * s;
+  float p = fma(z, 0.241515979f, 0.285035163f);
+  p = fma(z, p, 0.400009334f);
+  p = fma(z, p, 0.666666627f);
+  const float tail = fma(z * s, p, fma(s_low + s_low, z, s_low + s_low));
+  const float k_high = k * 0.693145752f;  // ln 2 to 15 bits: exact
+  const float sum = k_high + (s + s);
+  const float rest = ((s + s) - (sum - k_high)) + fma(k, 1.42860677e-6f, tail);
+  const float high = sum + rest, low = rest - (high - sum);  // log x
+
+  const float e = y * high;
+  const float e_low = fma(y, low, fma(y, high, -e));
+  const float below = e > 120.0f ? 120.0f : e;
+  const float bounded = below < -120.0f ? -120.0f : below;  // keeps NaN
+  const float shifted = fma(bounded, 1.44269502f, ROUND);
+  const float n = shifted - ROUND;
+  const float r = fma(n, 1.90465421e-9f, fma(n, -0.693147182f, bounded)) + (bounded == e ? e_low : 0.0f);
+  const u32 exponent = bits(shifted) - bits(ROUND), half = (u32)((int)exponent >> 1);
+  float power = exp_small(r) * from_bits((half + 127u) << 23) * from_bits((exponent - half + 127u) << 23);
+
+  const bool at_limit = x == 0.0f || x == infinity();
+  const float limit = (x == 0.0f) == (y > 0.0f) ? 0.0f : infinity();
+  power = at_limit ? limit : power;
+  power = x >= 0.0f ? power : not_a_number();
+  power = y != y ? y : power;
+  return x == 1.0f || y == 0.0f ? 1.0f : power;
+}
+
+}  // namespace math

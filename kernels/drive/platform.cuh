@@ -1,0 +1,133 @@
+// platform.cuh -- one text for CUDA (NVRTC) and C++ (g++, clang++, zig c++): words, qualifiers, and the team.
+//
+// A team of TEAM threads owns one environment. On a GPU its members are lanes of a warp (TEAM <= 32) or a whole
+// block (TEAM > 32); on a CPU the team has one member, so `sync` costs nothing and `each` is a plain loop. A third
+// build, for tests, runs the members as threads of the operating system (team_threads.cuh).
+#pragma once
+#include "generated/sizes.cuh"
+
+#ifdef __CUDACC__
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef u64 size_type;
+#define DEVICE __device__ __forceinline__
+#else
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef int64_t i64;
+typedef uint64_t u64;
+typedef size_t size_type;
+#define DEVICE inline __attribute__((always_inline))
+#endif
+
+// The indices of [0, n) that belong to one member: rank, rank + TEAM, ... Made for a range-based for.
+struct Each {
+  int first, last;
+  struct Index {
+    int i;
+    DEVICE int operator*() const { return i; }
+    DEVICE void operator++() { i += TEAM; }
+    DEVICE bool operator!=(const Index& end) const { return i < end.i; }
+  };
+  DEVICE Index begin() const { return {first}; }
+  DEVICE Index end() const { return {last}; }
+};
+
+#ifdef TEAM_THREADS
+#include "drive/team_threads.cuh"
+#else
+
+// Collectives (sync, any, sum, min) are called by every member, the same number of times. Reductions take integers
+// only: their result does not depend on the order of the members, so it is the same for every team size.
+struct Team {
+  int rank;  // [0, TEAM)
+
+  DEVICE Each each(int n) const { return {rank, n}; }
+  DEVICE bool leader() const { return TEAM == 1 || rank == 0; }
+
+#ifdef __CUDACC__
+  // The lanes of this team within its warp; teams of more than 32 use whole warps.
+  DEVICE u32 lanes() const {
+    if constexpr (TEAM >= 32) return 0xffffffffu;
+    else return ((1u << TEAM) - 1u) << (threadIdx.x & 31u & ~(TEAM - 1u));
+  }
+  // What members wrote before, in shared or global memory, all members see after.
+  DEVICE void sync() const {
+    if constexpr (TEAM > 32) __syncthreads();
+    else if constexpr (TEAM > 1) __syncwarp(lanes());
+  }
+  DEVICE bool any(bool mine) const {
+    if constexpr (TEAM > 32) return __syncthreads_or(mine);
+    else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
+    else return mine;
+  }
+  DEVICE int sum(int mine) const {
+    return reduce(mine, [](int a, int b) { return a + b; });
+  }
+  template <class T> DEVICE T min(T mine) const {  // T: int, u32, i64 or u64
+    return reduce(mine, [](T a, T b) { return b < a ? b : a; });
+  }
+  // Adds to a word that several members may add to between two syncs.
+  DEVICE void add(int& word, int value) const {
+    if constexpr (TEAM == 1) word += value;
+    else atomicAdd(&word, value);
+  }
+
+ private:
+  template <class T, class F> DEVICE T reduce(T mine, F both) const {
+    constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
+    for (int offset = WIDTH / 2; offset > 0; offset /= 2) mine = both(mine, __shfl_xor_sync(lanes(), mine, offset, WIDTH));
+    if constexpr (TEAM > 32) {
+      __shared__ T of_warp[TEAM / 32 + 1];
+      if (rank % 32 == 0) of_warp[rank / 32] = mine;
+      __syncthreads();
+      mine = of_warp[0];
+      for (int warp = 1; warp < TEAM / 32; ++warp) mine = both(mine, of_warp[warp]);
+      __syncthreads();  // of_warp is written again by the next call
+    }
+    return mine;
+  }
+#else
+  DEVICE void sync() const {}
+  DEVICE bool any(bool mine) const { return mine; }
+  DEVICE int sum(int mine) const { return mine; }
+  template <class T> DEVICE T min(T mine) const { return mine; }
+  DEVICE void add(int& word, int value) const { word += value; }
+#endif
+};
+#endif
+
+// The place of the lowest set bit, in [0, 64); `bits` is not 0.
+DEVICE int lowest_bit(u64 bits) {
+#ifdef __CUDACC__
+  return __ffsll((i64)bits) - 1;
+#else
+  return __builtin_ctzll(bits);
+#endif
+}
+
+// Copies `WORDS` 4-byte words by the whole team, in the widest accesses that the size allows. Both addresses are
+// aligned to the largest of 16, 8 and 4 bytes that divides the size.
+template <int WORDS> DEVICE void copy_words(const Team team, void* to, const void* from) {
+#ifdef __CUDACC__
+  if constexpr (WORDS % 4 == 0) {
+    for (int i : team.each(WORDS / 4)) ((int4*)to)[i] = ((const int4*)from)[i];
+  } else if constexpr (WORDS % 2 == 0) {
+    for (int i : team.each(WORDS / 2)) ((int2*)to)[i] = ((const int2*)from)[i];
+  } else {
+    for (int i : team.each(WORDS)) ((int*)to)[i] = ((const int*)from)[i];
+  }
+#elif defined(TEAM_THREADS)
+  for (int i : team.each(WORDS)) memcpy((char*)to + 4 * i, (const char*)from + 4 * i, 4);
+#else
+  (void)team;
+  if (to != from) memcpy(to, from, 4 * (size_type)WORDS);
+#endif
+}

@@ -1,0 +1,74 @@
+// team_threads.cuh -- a team whose members are threads of the operating system, to test team code on a CPU.
+//
+// Between two syncs the members run one after the other, in an order that is shuffled at every sync. So a missing
+// sync shows each time, as a value read too early or overwritten too soon, and not once in a while. A member that
+// calls fewer syncs than the others is reported (`uneven`) instead of waited for.
+#pragma once
+#include <pthread.h>
+#include <semaphore.h>
+
+struct Rendezvous {
+  sem_t turn[TEAM];
+  int order[TEAM];
+  int position;
+  u32 shuffle_state;
+  bool finished[TEAM], uneven;
+  u64 slot[TEAM];
+
+  void open(u32 seed) {
+    for (int i = 0; i < TEAM; ++i) { sem_init(&turn[i], 0, 0); order[i] = i; finished[i] = false; }
+    uneven = false;
+    shuffle_state = seed | 1u;
+    shuffle();
+  }
+  void shuffle() {
+    for (int i = TEAM - 1; i > 0; --i) {
+      shuffle_state = shuffle_state * 1664525u + 1013904223u;
+      const int j = (int)((shuffle_state >> 16) % (u32)(i + 1)), kept = order[i];
+      order[i] = order[j]; order[j] = kept;
+    }
+    position = 0;
+  }
+  void wait(int rank) { while (sem_wait(&turn[rank]) != 0) {} }
+  // Ends `rank`'s turn; returns the member that runs next, or -1 when all have finished.
+  int next(int rank) {
+    for (int tries = 0; tries <= 2 * TEAM; ++tries) {
+      if (++position >= TEAM) shuffle();
+      if (!finished[order[position]]) return order[position];
+      if (!finished[rank]) uneven = true;
+    }
+    return -1;
+  }
+  __attribute__((noinline)) void arrive(int rank) {
+    const int who = next(rank);
+    if (who != rank) { sem_post(&turn[who]); wait(rank); }
+  }
+  void finish(int rank) {
+    finished[rank] = true;
+    const int who = next(rank);
+    if (who >= 0) sem_post(&turn[who]);
+  }
+};
+static Rendezvous rendezvous;
+
+struct Team {
+  int rank;
+
+  Each each(int n) const { return {rank, n}; }
+  bool leader() const { return rank == 0; }
+  void sync() const { rendezvous.arrive(rank); }
+  bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
+  int sum(int mine) const { return reduce<int>(mine, [](int a, int b) { return a + b; }); }
+  template <class T> T min(T mine) const { return reduce<T>(mine, [](T a, T b) { return b < a ? b : a; }); }
+  void add(int& word, int value) const { __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
+
+ private:
+  template <class T, class F> T reduce(T mine, F both) const {
+    rendezvous.slot[rank] = (u64)mine;
+    sync();
+    T all = (T)rendezvous.slot[0];
+    for (int i = 1; i < TEAM; ++i) all = both(all, (T)rendezvous.slot[i]);
+    sync();
+    return all;
+  }
+};

@@ -1,0 +1,259 @@
+// tag_continuous.cu -- taggers chase runners on a square of side grid_length; runners that are tagged may leave.
+//
+// Source: the rules of WarpDrive's TagContinuous (Lan et al., JMLR 2022); tag_continuous.py says what differs.
+//
+//   state   x, y [length, 0 to grid_length], speed [length/step, 0 to max_speed * skill], direction [rad, [0, 2 pi)],
+//           acceleration [length/step^2], active [1 in the game, 0 out];
+//           reach [length]: a hint for the next search of neighbours, no value of it changes an observation.
+//           Taggers are agents [0, NUM_TAGGERS), runners the rest.
+//   action  (change of acceleration, turn): 0 = none, 1 .. levels: from the lowest to the highest
+//   reward  tag: tag_reward to the nearest tagger, tag_penalty to the runner; penalties at the edge and per step;
+//           end_of_game_reward to runners still in the game at the last step
+struct Params {
+  float grid_length, max_speed, skill_level_tagger, skill_level_runner;
+  float min_acceleration, max_acceleration, min_turn, max_turn, tagging_distance;
+  float edge_hit_penalty, tag_reward_for_tagger, step_penalty_for_tagger;
+  float tag_penalty_for_runner, step_reward_for_runner, end_of_game_reward_for_runner;
+};
+struct State {
+  float x[NUM_AGENTS], y[NUM_AGENTS], speed[NUM_AGENTS], direction[NUM_AGENTS], acceleration[NUM_AGENTS];
+  int active[NUM_AGENTS];
+  float reach[NUM_AGENTS];
+};
+struct Shared { int tags[NUM_TAGGERS]; };  // runners that each tagger has tagged in this step
+#include "drive/env.cuh"
+
+constexpr float SQRT_2 = 1.41421356f;
+constexpr float FAR = 1e30f;  // a distance that no pair of agents has
+
+DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }
+
+DEVICE float top_speed(const Params& p, int i) {
+  return p.max_speed * (is_tagger(i) ? p.skill_level_tagger : p.skill_level_runner);
+}
+
+DEVICE void reset(Env& env) {
+  State& s = env.state;
+  const Random random = START == START_FIXED ? env.fixed_random() : env.random;
+  for (int i : env.team.each(NUM_AGENTS)) {
+    const auto word = random.bits(i);
+    s.x[i] = Random::unit(word.x) * env.params.grid_length;
+    s.y[i] = Random::unit(word.y) * env.params.grid_length;
+    s.direction[i] = (float)Random::below(word.z, 4) * (0.25f * math::TWO_PI);
+    s.speed[i] = 0.0f;
+    s.acceleration[i] = 0.0f;
+    s.active[i] = 1;
+    s.reach[i] = 0.0f;
+  }
+}
+
+// The value of one action: 0 is "none", 1 .. levels spread evenly from low to high.
+DEVICE float level(int action, int levels, float low, float high) {
+  if (action == 0) return 0.0f;
+  return low + (high - low) * ((float)(action - 1) / (float)(levels > 1 ? levels - 1 : 1));
+}
+
+// Moves agent i, which is in the game; returns whether it crossed the edge.
+DEVICE bool move(State& s, const Params& p, int i, int accelerate, int turn) {
+  const float limit = top_speed(p, i);
+  float acceleration = s.acceleration[i] + level(accelerate, NUM_ACCELERATION_LEVELS, p.min_acceleration, p.max_acceleration);
+  const float direction = math::wrap_turn(s.direction[i] + level(turn, NUM_TURN_LEVELS, p.min_turn, p.max_turn));
+  const float speed = math::clamp(s.speed[i] + acceleration, 0.0f, limit);
+  if (speed <= 0.0f || speed >= limit) acceleration = 0.0f;
+  float sine, cosine;
+  math::sincos(direction, &sine, &cosine);
+  const float x = s.x[i] + speed * cosine, y = s.y[i] + speed * sine;
+  s.x[i] = math::clamp(x, 0.0f, p.grid_length);
+  s.y[i] = math::clamp(y, 0.0f, p.grid_length);
+  s.speed[i] = speed;
+  s.direction[i] = direction;
+  s.acceleration[i] = acceleration;
+  return x < 0.0f || x > p.grid_length || y < 0.0f || y > p.grid_length;
+}
+
+// An agent that is out stays where it is and forgets speed and direction.
+DEVICE void rest(State& s, int i) {
+  s.speed[i] = 0.0f;
+  s.direction[i] = 0.0f;
+  s.acceleration[i] = 0.0f;
+}
+
+DEVICE float squared_distance(const State& s, int i, int j) {
+  const float dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
+  return dx * dx + dy * dy;
+}
+
+DEVICE bool step(Env& env) {
+  State& s = env.state;
+  const Params& p = env.params;
+  for (int i : env.team.each(NUM_TAGGERS)) {
+    const bool crossed = move(s, p, i, env.tagger.action(i, 0), env.tagger.action(i, 1));
+    env.tagger.reward(i) = p.step_penalty_for_tagger + (crossed ? p.edge_hit_penalty : 0.0f);
+    env.log.edge_hits += crossed;
+    env.shared.tags[i] = 0;
+  }
+  for (int r : env.team.each(NUM_RUNNERS)) {
+    const int i = NUM_TAGGERS + r;
+    env.runner.active(r) = s.active[i];
+    env.runner.left(r) = 0;
+    if (s.active[i]) {
+      const bool crossed = move(s, p, i, env.runner.action(r, 0), env.runner.action(r, 1));
+      env.runner.reward(r) = p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f);
+      env.log.edge_hits += crossed;
+    } else {
+      rest(s, i);
+    }
+  }
+  env.team.sync();  // everybody has moved, all tags are 0
+
+  const float radius = p.tagging_distance * p.grid_length;
+  int remaining = 0;
+  for (int r : env.team.each(NUM_RUNNERS)) {
+    const int i = NUM_TAGGERS + r;
+    if (!s.active[i]) continue;
+    float nearest = FAR;
+    int tagger = 0;
+    for (int j = 0; j < NUM_TAGGERS; ++j) {  // a tie goes to the lower id
+      const float distance = squared_distance(s, i, j);
+      if (distance < nearest) { nearest = distance; tagger = j; }
+    }
+    const bool tagged = nearest < radius * radius;
+    if (tagged) {
+      env.team.add(env.shared.tags[tagger], 1);
+      env.runner.reward(r) += p.tag_penalty_for_runner;
+      env.log.tags += 1;
+      if (RUNNER_EXITS_GAME_AFTER_TAGGED) { s.active[i] = 0; env.runner.left(r) = 1; }
+    } else if (env.last_step) {
+      env.runner.reward(r) += p.end_of_game_reward_for_runner;
+    }
+    remaining += s.active[i];
+  }
+  remaining = env.team.sum(remaining);
+  env.team.sync();  // all tags are counted
+  for (int i : env.team.each(NUM_TAGGERS)) env.tagger.reward(i) += p.tag_reward_for_tagger * (float)env.shared.tags[i];
+  return remaining == 0;
+}
+
+// ---- observation ---------------------------------------------------------------------------------------------------
+// Own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents, feature by feature; time.
+constexpr int OWN = 5, FEATURES = 7, OBS = OWN + FEATURES * OTHERS + 1;
+
+// Writes what i sees of j at position k of [0, OTHERS); an observer that is out sees neither motion nor place.
+template <class Row> DEVICE void see(const Env& env, Row& row, int k, int i, int j) {
+  const State& s = env.state;
+  const Params& p = env.params;
+  const float seeing = s.active[i] ? 1.0f : 0.0f;
+  const float place = seeing / (SQRT_2 * p.grid_length), speed = seeing / p.max_speed;
+  const float acceleration = seeing / (p.max_acceleration - p.min_acceleration), turn = seeing / math::TWO_PI;
+  row[OWN + k] = (s.x[j] - s.x[i]) * place;
+  row[OWN + OTHERS + k] = (s.y[j] - s.y[i]) * place;
+  row[OWN + 2 * OTHERS + k] = (s.speed[j] - s.speed[i]) * speed;
+  row[OWN + 3 * OTHERS + k] = (s.acceleration[j] - s.acceleration[i]) * acceleration;
+  row[OWN + 4 * OTHERS + k] = math::wrap_angle(s.direction[j] - s.direction[i]) * turn;
+  row[OWN + 5 * OTHERS + k] = is_tagger(j) ? 1.0f : 0.0f;
+  row[OWN + 6 * OTHERS + k] = s.active[j] ? 1.0f : 0.0f;
+}
+
+template <class Row> DEVICE void see_nothing(Row& row, int k) {
+  for (int f = 0; f < FEATURES; ++f) row[OWN + f * OTHERS + k] = 0.0f;
+}
+
+template <class Row> DEVICE void see_self(const Env& env, Row& row, int i) {
+  const State& s = env.state;
+  const Params& p = env.params;
+  const float seeing = s.active[i] ? 1.0f : 0.0f;
+  float sine, cosine;
+  math::sincos(s.direction[i], &sine, &cosine);
+  row[0] = seeing * (s.x[i] / p.grid_length);
+  row[1] = seeing * (s.y[i] / p.grid_length);
+  row[2] = seeing * (s.speed[i] / p.max_speed);
+  row[3] = seeing * cosine;
+  row[4] = seeing * sine;
+  row[OBS - 1] = seeing * env.time();
+}
+
+// The OTHERS nearest agents, kept sorted by (squared distance, id) in registers.
+struct Nearest {
+  float distance[OTHERS];
+  int id[OTHERS];
+  DEVICE void clear() {
+    for (int k = 0; k < OTHERS; ++k) { distance[k] = FAR; id[k] = -1; }
+  }
+  // Ids come in ascending order, so that `<` leaves a tie to the lower one.
+  DEVICE void insert(float d, int j) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int k = 0; k < OTHERS; ++k) {
+      const bool before = d < distance[k];
+      const float other_d = distance[k];
+      const int other_j = id[k];
+      distance[k] = before ? d : other_d;
+      id[k] = before ? j : other_j;
+      d = before ? other_d : d;
+      j = before ? other_j : j;
+    }
+  }
+};
+
+// Finds the nearest agents in the game that are nearer to i than `limit` (squared); exact below the limit. Agents come
+// in chunks of 64: first a bit for each that is near enough, then insertions, so that the lanes of a warp insert together.
+DEVICE void search(const State& s, int i, float limit, Nearest& nearest) {
+  nearest.clear();
+  for (int base = 0; base < NUM_AGENTS; base += 64) {
+    const float bound = math::min(limit, nearest.distance[OTHERS - 1]);
+    u64 near = 0;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int b = 0; b < 64; ++b) {
+      const int j = base + b;
+      if (j < NUM_AGENTS) near |= (u64)(s.active[j] != 0 && j != i && squared_distance(s, i, j) < bound) << b;
+    }
+    while (near != 0) {
+      const int j = base + lowest_bit(near);
+      near &= near - 1;
+      nearest.insert(squared_distance(s, i, j), j);
+    }
+  }
+}
+
+// The k nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
+DEVICE void observe_nearest(Env& env) {
+  State& s = env.state;
+  for (int i : env.team.each(NUM_AGENTS)) {
+    auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
+    see_self(env, row, i);
+    Nearest nearest;
+    nearest.clear();
+    if (s.active[i]) {
+      search(s, i, s.reach[i] * s.reach[i], nearest);
+      if (nearest.id[OTHERS - 1] < 0) search(s, i, FAR, nearest);  // fewer than OTHERS within reach: look everywhere
+    }
+    // In one step both agents move by at most the greatest top speed; the little more covers rounding.
+    const float drift = 2.001f * env.params.max_speed * math::max(env.params.skill_level_tagger, env.params.skill_level_runner);
+    s.reach[i] = nearest.id[OTHERS - 1] < 0 ? 0.0f : math::sqrt(nearest.distance[OTHERS - 1]) + drift;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int k = 0; k < OTHERS; ++k) {
+      if (nearest.id[k] >= 0) see(env, row, k, i, nearest.id[k]);
+      else see_nothing(row, k);
+    }
+  }
+}
+
+DEVICE void observe_all(Env& env) {
+  State& s = env.state;
+  for (int i : env.team.each(NUM_AGENTS)) {
+    auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
+    see_self(env, row, i);
+    for (int k = 0; k < OTHERS; ++k) see(env, row, k, i, k < i ? k : k + 1);
+    s.reach[i] = 0.0f;
+  }
+}
+
+DEVICE void observe(Env& env) {
+  if constexpr (USE_FULL_OBSERVATION) observe_all(env);
+  else observe_nearest(env);
+}

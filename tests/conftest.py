@@ -1,0 +1,43 @@
+"""Skips tests marked `gpu` where CuPy finds no CUDA GPU.
+
+Imports only the standard library and pytest, so that `python -m pytest -m gpu` in the repository root also
+works where this project is not installed. CUPYDRIVE_REQUIRE_GPU=1 turns the skip into an error: on a machine
+with a GPU, a broken CuPy would otherwise look like a passing run.
+
+Compiled kernels go where the package puts them: the user's cache folder, or $CUPYDRIVE_CACHE. Tests share
+that folder on purpose, so that each kernel is compiled once, not once per worker.
+"""
+
+import os
+import warnings
+from functools import lru_cache
+
+import pytest
+
+
+@lru_cache(maxsize=1)
+def no_gpu_reason():
+    """Return why there is no usable GPU, an empty string if there is one."""
+    try:
+        with warnings.catch_warnings():
+            # What CuPy warns about while it is imported says nothing about this project.
+            warnings.simplefilter("ignore")
+            import cupy
+
+            count = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        # A missing CuPy, a missing driver and a driver too old raise three unrelated types.
+        return f"{type(error).__name__}: {error}"
+    return "" if count else "CuPy counts 0 CUDA devices"
+
+
+@pytest.hookimpl(trylast=True)  # after pytest has dropped what -m leaves out
+def pytest_collection_modifyitems(items):
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    # CuPy takes a second to import: not for runs without GPU tests.
+    if not gpu or not no_gpu_reason():
+        return
+    if os.environ.get("CUPYDRIVE_REQUIRE_GPU") == "1":
+        raise pytest.UsageError(f"CUPYDRIVE_REQUIRE_GPU=1, but there is no usable GPU: {no_gpu_reason()}")
+    for item in gpu:
+        item.add_marker(pytest.mark.skip(reason=f"no usable GPU: {no_gpu_reason()}"))

@@ -1,0 +1,261 @@
+"""The files around the package: dependencies, setup, Makefile groups, and the wheel."""
+
+import importlib.util
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+# Packages that conda-forge names differently; both CuPy extras are one package there.
+CONDA_NAMES = {
+    "torch": "pytorch",
+    "matplotlib": "matplotlib-base",
+    "build": "python-build",
+    "nvidia-cuda-nvrtc": "cuda-nvrtc",
+    "nvidia-cuda-runtime": "cuda-cudart-dev",
+    "cupy-cuda12x": "cupy",
+    "cupy-cuda13x": "cupy",
+}
+# What a venv gets from the system, and the compiler that the extra `cpu` brings there.
+CONDA_ONLY = {"cuda-version", "cxx-compiler", "python", "pip", "make"}
+
+
+def _load_setup():
+    spec = importlib.util.spec_from_file_location("setup_venv", ROOT / "setup_venv.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+setup_venv = _load_setup()
+
+
+def test_environment_yml_names_the_packages_of_pyproject():
+    lines = (ROOT / "environment.yml").read_text().splitlines()
+    entries = [line.strip()[2:] for line in lines if line.startswith("  - ")]
+    assert entries[:2] == ["conda-forge", "nodefaults"]
+    conda = {r.name: r.specifier for r in map(Requirement, entries[2:])}
+    assert len(conda) == len(entries) - 2, "environment.yml names a package twice"
+
+    wanted = {}
+    for text in PROJECT["dependencies"] + [r for e in EXTRAS if e != "cpu" for r in EXTRAS[e]]:
+        requirement = Requirement(text)
+        name = CONDA_NAMES.get(requirement.name, requirement.name)
+        assert wanted.setdefault(name, requirement.specifier) == requirement.specifier, name
+    assert {name: bound for name, bound in conda.items() if name not in CONDA_ONLY} == wanted
+    assert conda.keys() >= CONDA_ONLY
+    assert conda["python"] == SpecifierSet(PROJECT["requires-python"])
+
+
+def test_versions_agree_across_files():
+    assert PROJECT["requires-python"] == ">={}.{}".format(*setup_venv.MIN_PYTHON)
+    bounds = {r.name: r.specifier for r in map(Requirement, PROJECT["dependencies"])}
+    for pin in (setup_venv.TORCH, setup_venv.TORCH_CUDA12):
+        assert bounds["torch"].contains(pin.removeprefix("torch==")), pin
+    assert [Requirement(EXTRAS[e][0]).extras for e in ("cuda12", "cuda13")] == [{"ctk"}, {"ctk"}]
+    assert PROJECT["license"] == "Apache-2.0"
+    assert (ROOT / "LICENSE").read_text().split()[:3] == ["Apache", "License", "Version"]
+
+
+def test_project_version_is_the_packages_own():
+    init = ROOT / "cupydrive" / "__init__.py"
+    found = re.search(r'^__version__ = "(.+)"$', init.read_text() if init.exists() else "", re.MULTILINE)
+    if not found:
+        pytest.skip("cupydrive/__init__.py states no version")
+    assert found[1] == PROJECT["version"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "compiler", "index", "torch", "extras", "uses_index"),
+    [
+        (None, True, None, "2.13.0", "dev", False),
+        (None, True, "", "2.13.0", "dev", False),
+        (None, True, "file:///index", "2.13.0", "dev", True),
+        (None, False, "file:///index", "2.13.0", "dev,cpu", True),
+        ((12, 0), True, None, "2.10.0", "dev,cuda12", False),
+        ((12, 9), True, "file:///index", "2.10.0", "dev,cuda12", False),
+        ((13, 0), True, None, "2.13.0", "dev,cuda13", False),
+        ((13, 2), False, "file:///index", "2.13.0", "dev,cuda13,cpu", False),
+        ((14, 0), True, None, "2.13.0", "dev,cuda13", False),
+    ],
+)
+def test_setup_plan(driver, compiler, index, torch, extras, uses_index):
+    env = {} if index is None else {"TORCH_INDEX": index}
+    first, second = setup_venv.plan(env, driver, compiler)
+    pip = [".venv/bin/python", "-m", "pip", "--disable-pip-version-check", "install"]
+    assert first == [*pip, *(["--index-url", index] if uses_index else []), f"torch=={torch}"]
+    assert second == [*pip, f"torch=={torch}", "-e", f".[{extras}]"]
+    assert set(extras.split(",")) <= EXTRAS.keys()
+
+
+def test_setup_refuses_a_driver_older_than_cuda_12():
+    with pytest.raises(setup_venv.SetupError, match=r"CUDA 11\.8.*12\.0 or newer.*update the driver"):
+        setup_venv.plan({}, (11, 8), True)
+
+
+@pytest.mark.parametrize(
+    ("header", "cuda"),
+    [
+        ("| NVIDIA-SMI 535.104  Driver Version: 535.104  CUDA Version: 12.2     |", (12, 2)),
+        ("| NVIDIA-SMI 595.10  KMD Version: 595.10  CUDA UMD Version: 13.2 |", (13, 2)),
+        ("| NVIDIA-SMI 470.1  Driver Version: 470.1  CUDA Version: 11.4 |", (11, 4)),
+        ("| NVIDIA-SMI 550.1  Driver Version: 550.1  CUDA Version: N/A |", None),
+    ],
+)
+def test_setup_reads_the_cuda_version_of_nvidia_smi(header, cuda):
+    assert setup_venv.cuda_of_smi(header) == cuda
+
+
+def test_setup_derives_the_cuda_version_from_the_driver():
+    versions = {"580.65.06": (13, 0), "600.1\n600.1": (13, 0), "579.99": (12, 0), "525.60.13": (12, 0)}
+    versions |= {"470.82": (11, 0), "": None, "[N/A]": None}
+    assert {v: setup_venv.cuda_of_driver(v) for v in versions} == versions
+
+
+def test_setup_checks_the_python_that_runs_it():
+    setup_venv.check_python((3, 11, 0), [])
+    with pytest.raises(setup_venv.SetupError, match=r"is Python 3\.10; .* 3\.11 or newer: .*PYTHON="):
+        setup_venv.check_python((3, 10, 14), [])
+    with pytest.raises(setup_venv.SetupError, match=r"no module ensurepip, .*python3\.12-venv"):
+        setup_venv.check_python((3, 12, 1), ["ensurepip"])
+
+
+def test_setup_stamp_depends_on_all_it_should():
+    base = ([["pip"]], "text", "3.11.7", "/a")
+    changed = ([["pip", "x"]], "other", "3.12.0", "/b")
+    variants = [base, *((*base[:i], changed[i], *base[i + 1 :]) for i in range(4))]
+    assert len({setup_venv.stamp_text(*v) for v in variants}) == 5
+
+
+def _dry_run(folder, env, smi):
+    """Run `setup_venv.py --dry-run` with at most an nvidia-smi on PATH, one that prints ``smi``."""
+    folder.mkdir()
+    if smi is not None:
+        fake = folder / "nvidia-smi"
+        fake.write_text(f"#!/bin/sh\necho '{smi}'\n")
+        fake.chmod(0o755)
+    command = [sys.executable, str(ROOT / "setup_venv.py"), "--dry-run"]
+    return subprocess.run(
+        command, env={"PATH": str(folder), **env}, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_setup_dry_run_on_machines_without_and_with_a_driver(tmp_path):
+    stamps = ROOT / ".venv" / setup_venv.STAMP.name
+    before = stamps.stat().st_mtime_ns if stamps.exists() else None
+
+    done = _dry_run(tmp_path / "bare", {"TORCH_INDEX": "file:///index"}, None)
+    assert (done.returncode, done.stderr) == (0, "")
+    venv, torch, rest = done.stdout.splitlines()
+    assert venv.endswith("-m venv --clear .venv")
+    assert torch.endswith("install --index-url file:///index torch==2.13.0")
+    assert rest.endswith("install torch==2.13.0 -e '.[dev,cpu]'")
+
+    done = _dry_run(tmp_path / "new", {"CXX": "/bin/sh -x"}, "CUDA Version: 13.0")
+    assert done.stdout.splitlines()[2].endswith("-e '.[dev,cuda13]'"), done.stderr
+
+    done = _dry_run(tmp_path / "old", {}, "CUDA Version: 11.4")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "CUDA 11.4" in done.stderr
+
+    assert before == (stamps.stat().st_mtime_ns if stamps.exists() else None), "a dry run changed .venv"
+
+
+def _variables():
+    return dict(re.findall(r"^([A-Z_]+) [:?]= (.+)$", MAKEFILE, re.MULTILINE))
+
+
+def _targets():
+    return set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
+
+
+def test_every_test_is_in_exactly_one_make_group():
+    expressions = {k: v for k, v in _variables().items() if k.endswith("_TESTS")}
+    markers = ("gpu", "slow", "checker", "build", "sanitizer")
+    for values in itertools.product((False, True), repeat=len(markers)):
+        marks = dict(zip(markers, values, strict=True))
+        # A pytest marker expression of names, and, or, not and parentheses is a Python expression too.
+        chosen = [name for name, text in expressions.items() if eval(text, {}, marks)]
+        assert len(chosen) == 1, (marks, chosen)
+        assert chosen[0].startswith("SLOW_") == marks["slow"], (marks, chosen)
+        assert ("GPU_" in chosen[0]) == marks["gpu"], (marks, chosen)
+
+
+def test_make_test_ends_within_15_minutes():
+    seconds = {k: int(v) for k, v in _variables().items() if k.endswith("_SECONDS")}
+    groups = _variables()["GROUPS"].split()
+    assert set(groups) == {"test-core", "test-checker", "test-build", "test-gpu"}
+    names = ["LINT_SECONDS", *(g.removeprefix("test-").upper() + "_SECONDS" for g in groups)]
+    assert sum(seconds[name] for name in names) <= 15 * 60
+
+
+def test_ci_runs_make_test():
+    script = ROOT / ".ci" / "run"
+    lines = script.read_text().splitlines()
+    assert lines[0] == "#!/usr/bin/env bash"
+    assert "set -euo pipefail" in lines
+    assert "make test" in lines
+    assert os.access(script, os.X_OK), f"{script} is not executable: chmod +x"
+    assert _targets() >= {"demo", "test", "test-all", "lint", "clean", "bench"}
+
+
+def test_readme_names_only_targets_that_exist():
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("there is no README.md")
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", readme.read_text(), re.DOTALL))
+    unknown = set(re.findall(r"\bmake ([a-z][a-z-]*)", code)) - _targets()
+    assert not unknown, f"README.md names make targets that do not exist: {sorted(unknown)}"
+    assert PROJECT.get("readme") == "README.md", 'pyproject.toml lacks `readme = "README.md"`'
+
+
+@pytest.mark.build
+def test_wheel_works_outside_the_checkout(tmp_path):
+    dist, target, elsewhere = (tmp_path / name for name in ("dist", "target", "elsewhere"))
+    elsewhere.mkdir()
+
+    def run(*arguments, cwd=elsewhere, **env):
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env=os.environ | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    # From the sdist, so that this also fails when the sdist lacks a file; no isolation: no download.
+    run("-m", "build", "--no-isolation", "--outdir", dist, ROOT)
+    (wheel,) = dist.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    kernels = {
+        p.relative_to(ROOT)
+        for pattern in ("drive/*.cuh", "envs/*.cu")
+        for p in (ROOT / "kernels").glob(pattern)
+    }
+    assert {p.parent.name for p in kernels} == {"drive", "envs"}
+    assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}
+    assert {n.split("/")[0] for n in names} == {"cupydrive", f"cupydrive-{PROJECT['version']}.dist-info"}
+
+    run("-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel)
+    # Dependencies come from the running environment, the package from the target: it is searched first.
+    found = run("-c", "import cupydrive; print(cupydrive.__file__)", PYTHONPATH=str(target))
+    assert Path(found.strip().splitlines()[-1]).is_relative_to(target)
+    run("-m", "cupydrive", "check", "cartpole", PYTHONPATH=str(target))
