@@ -134,12 +134,20 @@ def stamp_text(commands, pyproject, version, root):
 
 def install(commands, stamp):
     """Create .venv anew, run ``commands``, and write ``stamp`` if all of them succeeded."""
-    if VENV.is_symlink() or (VENV.exists() and not (VENV / "pyvenv.cfg").is_file()):
+    own = any(path.is_file() for path in (STAMP, VENV / "pyvenv.cfg"))
+    if VENV.is_symlink() or (VENV.exists() and not own):
         raise SetupError(f"{VENV} is not a venv; it would be overwritten: move it away or delete it")
     if Path(sys.prefix).resolve() == VENV.resolve():
         raise SetupError(f"{sys.executable} lies in .venv, which is to be made anew: run the system's Python")
-    STAMP.unlink(missing_ok=True)
-    for command in ([sys.executable, "-m", "venv", "--clear", str(VENV)], *commands):
+    # From here on the stamp matches no plan, and marks the folder as ours even when this is interrupted.
+    VENV.mkdir(exist_ok=True)
+    STAMP.write_text("unfinished\n")
+    for path in VENV.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path != STAMP:
+            path.unlink()
+    for command in ([sys.executable, "-m", "venv", ".venv"], *commands):
         print("+", shlex.join(command), flush=True)
         code = subprocess.run(command, cwd=ROOT).returncode
         if code:
@@ -172,7 +180,7 @@ def main():
         driver_cuda = find_driver_cuda()
         commands = plan(os.environ, driver_cuda, find_compiler(os.environ))
         if args.dry_run:
-            for command in ([sys.executable, "-m", "venv", "--clear", ".venv"], *commands):
+            for command in ([sys.executable, "-m", "venv", ".venv"], *commands):
                 print(shlex.join(command))
             return 0
         stamp = stamp_text(commands, (ROOT / "pyproject.toml").read_text(), sys.version, ROOT)

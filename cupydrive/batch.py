@@ -70,6 +70,7 @@ class Batch:
 
     def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None):
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        self.first_env = first_env
         self.spec, self.params = spec, params if params is not None else spec.make_params()
         self.executor = make_executor(executor) if isinstance(executor, str) else executor
         self.groups = spec.groups(self.params)
@@ -200,6 +201,11 @@ class Batch:
         return buffers
 
     # ---- state ----
+
+    @staticmethod
+    def as_records(array, dtype):
+        """Return a NumPy array of structs, also where the executor keeps them as bytes."""
+        return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype)[..., 0]
 
     def get_state(self):
         """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``log``, ``returns``."""

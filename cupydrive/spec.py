@@ -137,6 +137,19 @@ class Outcome:
     margin: dict[str, np.ndarray] = field(default_factory=dict)
 
 
+def nearest_decision(*distances, axis=None):
+    """Return the smallest of several distances from a decision, as ``Outcome.margin`` wants it.
+
+    A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value): all decide it alike, so
+    it counts as far. Broadcasts; with ``axis``, the smallest along it.
+    """
+    far = [np.where(np.asarray(d) == 0, np.inf, d) for d in distances]
+    smallest = far[0]
+    for d in far[1:]:
+        smallest = np.minimum(smallest, d)
+    return smallest if axis is None else smallest.min(axis=axis, initial=np.inf)
+
+
 @dataclass
 class Observed:
     """What a reference ``observe`` returns: observations by group, and fields of the state that it computes.

@@ -160,7 +160,7 @@ def test_setup_dry_run_on_machines_without_and_with_a_driver(tmp_path):
     done = _dry_run(tmp_path / "bare", {"TORCH_INDEX": "file:///index"}, None)
     assert (done.returncode, done.stderr) == (0, "")
     venv, torch, rest = done.stdout.splitlines()
-    assert venv.endswith("-m venv --clear .venv")
+    assert venv.endswith("-m venv .venv")
     assert torch.endswith("install --index-url file:///index torch==2.13.0")
     assert rest.endswith("install torch==2.13.0 -e '.[dev,cpu]'")
 
@@ -227,6 +227,7 @@ def test_readme_names_only_targets_that_exist():
 def test_wheel_works_outside_the_checkout(tmp_path):
     dist, target, elsewhere = (tmp_path / name for name in ("dist", "target", "elsewhere"))
     elsewhere.mkdir()
+    (tmp_path / "editable").mkdir()
 
     def run(*arguments, cwd=elsewhere, **env):
         done = subprocess.run(
@@ -253,6 +254,11 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     assert {p.parent.name for p in kernels} == {"drive", "envs"}
     assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}
     assert {n.split("/")[0] for n in names} == {"cupydrive", f"cupydrive-{PROJECT['version']}.dist-info"}
+
+    hook = "import sys, hatchling.build as b; print(b.build_editable(sys.argv[1]))"
+    editable = tmp_path / "editable" / run("-c", hook, tmp_path / "editable", cwd=ROOT).split()[-1]
+    copied = [name for name in zipfile.ZipFile(editable).namelist() if "kernels" in name]
+    assert not copied, f"an editable install copies kernels, which then go stale: {copied}"
 
     run("-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel)
     # Dependencies come from the running environment, the package from the target: it is searched first.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def step(p, states, action, elapsed, random):
     x, x_dot = x + p.tau * x_dot, x_dot + p.tau * x_acc
     theta, theta_dot = theta + p.tau * theta_dot, theta_dot + p.tau * theta_acc
     ran_off, fell = np.abs(x) > p.x_limit, np.abs(theta) > p.theta_limit
-    nearest = np.minimum(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
+    nearest = nearest_decision(np.abs(np.abs(x) - p.x_limit) / 2.4, np.abs(np.abs(theta) - p.theta_limit) / 0.5)
     return Outcome(
         state={"x": x, "x_dot": x_dot, "theta": theta, "theta_dot": theta_dot},
         reward={"cart": np.ones((len(x), 1))},

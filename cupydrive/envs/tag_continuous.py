@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
 from cupydrive.random import below, unit
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
 
 TWO_PI = 2 * np.pi
 OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other agent
@@ -132,9 +132,9 @@ def move(p, s, action, active):
     stopped = (wanted <= 0) | (wanted >= limit)
     x, y = s["x"] + speed * np.cos(direction), s["y"] + speed * np.sin(direction)
     crossed = active & ((x < 0) | (x > p.grid_length) | (y < 0) | (y > p.grid_length))
-    to_limit = np.minimum(np.abs(wanted), np.abs(wanted - limit)) / p.max_speed
-    to_wrap = np.minimum(direction, TWO_PI - direction) / TWO_PI
-    to_edge = np.min([np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length)], axis=0) / p.grid_length
+    to_limit = nearest_decision(np.abs(wanted), np.abs(wanted - limit)) / p.max_speed
+    to_wrap = nearest_decision(direction, TWO_PI - direction) / TWO_PI
+    to_edge = nearest_decision(*(np.abs(c - edge) for c in (x, y) for edge in (0, p.grid_length))) / p.grid_length
     moved = {
         "x": np.where(active, np.clip(x, 0, p.grid_length), s["x"]),
         "y": np.where(active, np.clip(y, 0, p.grid_length), s["y"]),
@@ -173,7 +173,7 @@ def step(p, states, action, elapsed, random):
     to_tag = np.where(in_game, np.abs(ordered[..., 0] - radius) / p.grid_length, np.inf)
     second = ordered[..., 1] - ordered[..., 0] if t > 1 else np.full_like(to_tag, np.inf)
     to_other = np.where(in_game & (ordered[..., 0] < 1.01 * radius), second / p.grid_length, np.inf)
-    doubt = np.minimum(to_tag, to_other)  # (N, runners)
+    doubt = nearest_decision(to_tag, to_other)  # (N, runners)
     involved = distance <= ordered[..., :1] + 1e-5 * p.grid_length  # taggers that a doubtful tag could go to
     to_tagger = np.where(involved, doubt[..., None], np.inf).min(axis=1)  # (N, taggers)
     edge_matters = np.where(p.edge_hit_penalty != 0, np.where(before, to_edge, np.inf), np.inf)
@@ -181,11 +181,11 @@ def step(p, states, action, elapsed, random):
         **margin,
         "active": np.concatenate([np.full_like(to_tagger, np.inf), to_tag], axis=1),
         "left.runner": to_tag,
-        "reward.tagger": np.minimum(to_tagger, edge_matters[:, :t]),
-        "reward.runner": np.minimum(to_tag, edge_matters[:, t:]),
-        "terminated": to_tag.min(axis=1),
-        "metric.tags": to_tag.min(axis=1),
-        "metric.edge_hits": np.where(before, to_edge, np.inf).min(axis=1),
+        "reward.tagger": nearest_decision(to_tagger, edge_matters[:, :t]),
+        "reward.runner": nearest_decision(to_tag, edge_matters[:, t:]),
+        "terminated": nearest_decision(to_tag, axis=1),
+        "metric.tags": nearest_decision(to_tag, axis=1),
+        "metric.edge_hits": nearest_decision(np.where(before, to_edge, np.inf), axis=1),
     }
     remaining = active[:, t:].sum(axis=1)
     moved["active"] = active
@@ -233,7 +233,7 @@ def observe(p, states, elapsed):
     if p.use_full_observation:
         seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])
         seen = np.broadcast_to(seen, (n, agents, others))
-        valid, reach, margin = np.ones((n, agents, others), bool), np.zeros((n, agents)), {}
+        valid, reach, margin = np.ones((n, agents, others), bool), np.zeros((n, agents)), np.full((n, agents), np.inf)
     else:
         seen, valid, reach, margin = nearest_agents(p, s, active, others)
 
@@ -257,18 +257,18 @@ def observe(p, states, elapsed):
     obs = np.concatenate(
         [np.stack(own, axis=-1) * seeing, *(np.where(valid, f, 0.0) for f in features), (time * active)[..., None]], axis=-1
     )
-    wrap = np.where(valid & seeing, np.pi - np.abs(angle), np.inf).min(axis=-1) / TWO_PI  # at half a turn the sign flips
-    doubt = np.minimum(wrap, margin.get("order", np.inf))
+    half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
+    doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
     t = p.num_taggers
     return Observed(
         {"tagger": obs[:, :t], "runner": obs[:, t:]},
         {"reach": reach},
-        {"tagger": doubt[:, :t], "runner": doubt[:, t:], **({"reach": margin["count"]} if margin else {})},
+        {"tagger": doubt[:, :t], "runner": doubt[:, t:]},
     )
 
 
 def nearest_agents(p, s, active, k):
-    """Return ids (N, A, k) of the nearest in the game, which are valid, the hint, and margins of their order."""
+    """Return ids (N, A, k) of the nearest in the game, which are valid, the hint, and the margin of their order."""
     dx = s["x"][:, None, :] - s["x"][:, :, None]
     dy = s["y"][:, None, :] - s["y"][:, :, None]
     squared = dx**2 + dy**2
@@ -279,12 +279,12 @@ def nearest_agents(p, s, active, k):
     ordered = np.take_along_axis(squared, order, axis=2)
     valid = np.isfinite(ordered[..., :k]) & active[..., None]
     with np.errstate(invalid="ignore"):
-        gaps = np.diff(ordered, axis=2) / np.maximum(ordered[..., 1:], 1e-30)
-    gaps = np.where(np.isfinite(gaps), gaps, np.inf).min(axis=2, initial=np.inf)
+        gaps = np.diff(np.sqrt(ordered), axis=2) / p.grid_length
+    gaps = nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
     furthest = np.sqrt(ordered[..., k - 1])
     drift = 2.001 * p.max_speed * max(p.skill_level_tagger, p.skill_level_runner)
     reach = np.where(valid[..., -1], np.where(np.isfinite(furthest), furthest, 0.0) + drift, 0.0)
-    return order[..., :k], valid, reach, {"order": gaps, "count": np.full(reach.shape, np.inf)}
+    return order[..., :k], valid, reach, gaps
 
 
 def sample(p, rng, n):

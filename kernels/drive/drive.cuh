@@ -173,8 +173,11 @@ DEVICE Log total(const Team team, const Log& mine) {
 }
 
 DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
-  if constexpr (STATE_NEAR) return work.state.value;
-  else return batch.state[e];
+#if STATE_NEAR
+  return work.state.value;
+#else
+  return batch.state[e];
+#endif
 }
 
 #define MAKE_ENV(clock) \

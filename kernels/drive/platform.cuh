@@ -55,8 +55,11 @@ struct Team {
 #ifdef __CUDACC__
   // The lanes of this team within its warp; teams of more than 32 use whole warps.
   DEVICE u32 lanes() const {
-    if constexpr (TEAM >= 32) return 0xffffffffu;
-    else return ((1u << TEAM) - 1u) << (threadIdx.x & 31u & ~(TEAM - 1u));
+#if TEAM >= 32
+    return 0xffffffffu;
+#else
+    return ((1u << TEAM) - 1u) << (threadIdx.x & 31u & ~(TEAM - 1u));
+#endif
   }
   // What members wrote before, in shared or global memory, all members see after.
   DEVICE void sync() const {
@@ -104,12 +107,12 @@ struct Team {
 };
 #endif
 
-// The place of the lowest set bit, in [0, 64); `bits` is not 0.
-DEVICE int lowest_bit(u64 bits) {
+// The place of the lowest set bit, in [0, 32); `bits` is not 0.
+DEVICE int lowest_bit(u32 bits) {
 #ifdef __CUDACC__
-  return __ffsll((i64)bits) - 1;
+  return __ffs((int)bits) - 1;
 #else
-  return __builtin_ctzll(bits);
+  return __builtin_ctz(bits);
 #endif
 }
 

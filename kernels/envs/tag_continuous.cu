@@ -138,6 +138,13 @@ DEVICE bool step(Env& env) {
 // Own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents, feature by feature; time.
 constexpr int OWN = 5, FEATURES = 7, OBS = OWN + FEATURES * OTHERS + 1;
 
+// From one direction to another, both in [0, 2 pi): in (-pi, pi). The float PI is a little more than pi, so a difference
+// of exactly half a turn in floats is more than half a turn, either way round.
+DEVICE float shortest_turn(float from, float to) {
+  const float turn = to - from;
+  return turn >= math::PI ? turn - math::TWO_PI : turn <= -math::PI ? turn + math::TWO_PI : turn;
+}
+
 // Writes what i sees of j at position k of [0, OTHERS); an observer that is out sees neither motion nor place.
 template <class Row> DEVICE void see(const Env& env, Row& row, int k, int i, int j) {
   const State& s = env.state;
@@ -149,7 +156,7 @@ template <class Row> DEVICE void see(const Env& env, Row& row, int k, int i, int
   row[OWN + OTHERS + k] = (s.y[j] - s.y[i]) * place;
   row[OWN + 2 * OTHERS + k] = (s.speed[j] - s.speed[i]) * speed;
   row[OWN + 3 * OTHERS + k] = (s.acceleration[j] - s.acceleration[i]) * acceleration;
-  row[OWN + 4 * OTHERS + k] = math::wrap_angle(s.direction[j] - s.direction[i]) * turn;
+  row[OWN + 4 * OTHERS + k] = shortest_turn(s.direction[i], s.direction[j]) * turn;
   row[OWN + 5 * OTHERS + k] = is_tagger(j) ? 1.0f : 0.0f;
   row[OWN + 6 * OTHERS + k] = s.active[j] ? 1.0f : 0.0f;
 }
@@ -179,13 +186,14 @@ struct Nearest {
   DEVICE void clear() {
     for (int k = 0; k < OTHERS; ++k) { distance[k] = FAR; id[k] = -1; }
   }
-  // Ids come in ascending order, so that `<` leaves a tie to the lower one.
+  // Ids come in ascending order, so that `<` leaves a tie to the lower one; from the place of j on, all move up.
   DEVICE void insert(float d, int j) {
+    bool before = false;
 #ifdef __CUDACC__
 #pragma unroll
 #endif
     for (int k = 0; k < OTHERS; ++k) {
-      const bool before = d < distance[k];
+      before = before || d < distance[k];
       const float other_d = distance[k];
       const int other_j = id[k];
       distance[k] = before ? d : other_d;
@@ -196,42 +204,45 @@ struct Nearest {
   }
 };
 
-// Finds the nearest agents in the game that are nearer to i than `limit` (squared); exact below the limit. Agents come
-// in chunks of 64: first a bit for each that is near enough, then insertions, so that the lanes of a warp insert together.
-DEVICE void search(const State& s, int i, float limit, Nearest& nearest) {
-  nearest.clear();
-  for (int base = 0; base < NUM_AGENTS; base += 64) {
-    const float bound = math::min(limit, nearest.distance[OTHERS - 1]);
-    u64 near = 0;
+// Finds the nearest agents in the game, exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
+// everywhere. Agents come in chunks: first a bit for each that is near enough, then insertions, so that the lanes of a
+// warp insert together.
+DEVICE void search(const State& s, int i, float reach, Nearest& nearest) {
+  constexpr int CHUNK = 32;
+  float limit = reach * reach;
+  for (bool enough = false; !enough;) {
+    nearest.clear();
+    for (int base = 0; base < NUM_AGENTS; base += CHUNK) {
+      const float bound = math::min(limit, nearest.distance[OTHERS - 1]);
+      u32 near = 0;
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-    for (int b = 0; b < 64; ++b) {
-      const int j = base + b;
-      if (j < NUM_AGENTS) near |= (u64)(s.active[j] != 0 && j != i && squared_distance(s, i, j) < bound) << b;
+      for (int b = 0; b < CHUNK; ++b) {
+        const int j = base + b;
+        if (j < NUM_AGENTS) near |= (u32)(s.active[j] != 0 && j != i && squared_distance(s, i, j) < bound) << b;
+      }
+      for (; near != 0; near &= near - 1) {
+        const int j = base + lowest_bit(near);
+        nearest.insert(squared_distance(s, i, j), j);
+      }
     }
-    while (near != 0) {
-      const int j = base + lowest_bit(near);
-      near &= near - 1;
-      nearest.insert(squared_distance(s, i, j), j);
-    }
+    enough = nearest.id[OTHERS - 1] >= 0 || limit == FAR;
+    limit = FAR;
   }
 }
 
-// The k nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
+// The OTHERS nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
 DEVICE void observe_nearest(Env& env) {
   State& s = env.state;
+  // In one step both agents move by at most the greatest top speed; the little more covers rounding.
+  const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
   for (int i : env.team.each(NUM_AGENTS)) {
     auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
     see_self(env, row, i);
     Nearest nearest;
     nearest.clear();
-    if (s.active[i]) {
-      search(s, i, s.reach[i] * s.reach[i], nearest);
-      if (nearest.id[OTHERS - 1] < 0) search(s, i, FAR, nearest);  // fewer than OTHERS within reach: look everywhere
-    }
-    // In one step both agents move by at most the greatest top speed; the little more covers rounding.
-    const float drift = 2.001f * env.params.max_speed * math::max(env.params.skill_level_tagger, env.params.skill_level_runner);
+    if (s.active[i]) search(s, i, s.reach[i], nearest);
     s.reach[i] = nearest.id[OTHERS - 1] < 0 ? 0.0f : math::sqrt(nearest.distance[OTHERS - 1]) + drift;
 #ifdef __CUDACC__
 #pragma unroll

@@ -1,0 +1,402 @@
+"""The consistency checker: kernels against the NumPy reference, and executors against each other, bit for bit.
+
+Kernel and reference take one step from the same state, so that errors cannot build up and the tolerance can be 1e-6 of
+each field's scale. Where a decision (a comparison of floats) lies within that margin either outcome is right: such rows
+are counted, and too many of them are a failure. Everything that is exact (integers, flags, resets, random streams,
+statistics) is compared exactly. Each environment names the events that a check must have seen.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from tqdm import tqdm
+
+from cupydrive import envs
+from cupydrive.batch import CLOCK, Batch
+from cupydrive.errors import DeviceError
+from cupydrive.executors import cuda_problem, executor
+from cupydrive.executors.host import HostExecutor
+from cupydrive.random import DYNAMICS, Random, random_actions
+from cupydrive.report import Report
+from cupydrive.source import Layout, sample_action
+from cupydrive.spec import checked_int, float_params
+
+REFERENCE = "{device} against the NumPy reference, one step"
+STATISTICS = "{device}: autoreset, time limit, statistics"
+RESETS = "{device}: resets and random streams, exactly"
+FREE_STEPS = 1000  # of the comparison between CPU and GPU
+CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
+
+
+def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
+    """Check one environment and return a ``Report``.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        agent_steps: Steps of one agent to compare with the reference, at least, on each device.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here.
+        seed: Of states, actions and parameters.
+        progress: Show a progress bar.
+
+    Raises:
+        UnknownEnvironmentError: If there is no such environment.
+        DeviceError: If the device cannot be used here.
+        CompileError: If a kernel does not compile.
+    """
+    spec = envs.get(env)
+    agent_steps = checked_int(spec.name, "agent_steps", agent_steps)
+    executors, skipped = usable(device)
+    report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
+    report.events = dict.fromkeys((*spec.events, "episode ended", "time limit reached", "autoreset"), 0)
+    work = [(case, d) for case in spec.cases for d in executors]
+    for number, (case, name) in enumerate(tqdm(work, desc=f"check {spec.name}", disable=not progress, leave=False)):
+        rng = np.random.default_rng([seed, number])
+        params = spec.make_params(**case)
+        compare_with_reference(report, spec, params, executors[name], name, rng, -(-agent_steps // len(spec.cases)))
+        compare_resets(report, spec, params, executors[name], name, rng)
+        compare_paths(report, spec, params, executors[name], name, rng)
+    for case in tqdm(spec.cases, desc=f"check {spec.name} bit for bit", disable=not progress, leave=False):
+        params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
+        compare_teams(report, spec, params, executors, rng)
+        if "cpu" in executors and "cuda" in executors:
+            compare_devices(report, spec, params, executors)
+    report.agent_steps = report.agent_steps // len(executors)
+    return report
+
+
+def usable(device):
+    """Return executors by name, and what cannot be done here and why."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise DeviceError(f"device = {device!r}; it must be 'auto', 'cpu' or 'cuda'")
+    found, skipped = {}, []
+    if device != "cuda":
+        try:
+            found["cpu"] = HostExecutor(threads=2)
+            from cupydrive.executors.host import compiler
+
+            compiler()
+        except DeviceError as error:
+            found.pop("cpu", None)
+            skipped.append(f"anything on the CPU: {error}")
+    problem = cuda_problem() if device != "cpu" else "not asked for"
+    if problem is None:
+        found["cuda"] = executor("cuda")
+    else:
+        skipped.append(f"anything on the GPU, CPU against GPU: {problem}")
+    if not found or (device == "cuda" and problem):
+        raise DeviceError(f"nothing to check on with device = {device!r}: {'; '.join(skipped)}")
+    return found, skipped
+
+
+def draw_params(spec, params, rng):
+    """Return ``params`` with every float drawn anew and exact in float32, and a short time limit."""
+    values = {"max_episode_steps": int(rng.integers(3, 40))}
+    for f in float_params(spec.params):
+        low, high = f.metadata["vary"] or sorted((0.5 * f.default, 1.5 * f.default))
+        value = np.clip(rng.uniform(low, high), f.metadata["low"], f.metadata["high"])
+        values[f.name] = float(np.float32(value))
+    return replace(params, **values)
+
+
+def draw_actions(groups, rng, n):
+    """Return uniformly random actions by group, (N, C, H)."""
+    actions = {}
+    for g in groups:
+        if g.continuous:
+            space = g.action_space
+            actions[g.name] = rng.uniform(space.low, space.high, (n, g.count, g.heads)).astype(np.float32)
+        else:
+            actions[g.name] = rng.integers(0, g.sizes, (n, g.count, g.heads)).astype(np.int32)
+    return actions
+
+
+def for_reference(groups, actions):
+    """Return actions as a reference takes them: (N, C) for one discrete head, else (N, C, H)."""
+    return {g.name: a[..., 0] if g.heads == 1 and not g.continuous else a for g in groups for a in (actions[g.name],)}
+
+
+def put(batch, **arrays):
+    """Write NumPy arrays into a batch's own."""
+    for name, values in arrays.items():
+        batch.executor.put(getattr(batch, name), values)
+
+
+def launch_step(batch, actions):
+    """Step ``batch`` with NumPy actions by group and return what it wrote, as NumPy arrays."""
+    arrays = [batch.executor.allocate(actions[g.name].shape, g.action_dtype) for g in batch.groups]
+    for array, g in zip(arrays, batch.groups, strict=True):
+        batch.executor.put(array, actions[g.name])
+    written = batch.step([batch.executor.pointer(a) for a in arrays])
+    batch.executor.synchronise()
+    return fetch(batch, written)
+
+
+def fetch(batch, buffers):
+    """Return NumPy copies of ``buffers``, dictionaries by group and all."""
+    out = {}
+    for name, value in vars(buffers).items():
+        if isinstance(value, dict):
+            out[name] = {key: batch.executor.get(array) for key, array in value.items()}
+        elif value is not None and name != "steps":
+            out[name] = batch.executor.get(value)
+    out["episode_log"] = batch.as_records(out["episode_log"], batch.log_dtype)
+    return out
+
+
+# ---- (a) one step against the reference ------------------------------------------------------------------------------
+
+
+def compare_with_reference(report, spec, params, device, name, rng, agent_steps):
+    """Compare single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done."""
+    agents = sum(g.count for g in spec.groups(params))
+    rows = max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * agents))))
+    done = 0
+    while done < agent_steps:
+        drawn = draw_params(spec, params, rng)
+        batch = Batch(spec, rows, drawn, device, first_env=int(rng.integers(0, 1000)))
+        compare_one_step(report, spec, drawn, batch, name, rng)
+        done += rows * agents
+    report.agent_steps += done
+
+
+def compare_one_step(report, spec, params, batch, name, rng):
+    """Compare all that one launch of env_step writes with the reference, from states drawn wide."""
+    n, groups = batch.num_envs, batch.groups
+    seed = int(rng.integers(0, 2**63))
+    clock = np.zeros(n, CLOCK)
+    clock["episode"] = rng.integers(1, 50, n)
+    clock["elapsed"] = np.where(rng.random(n) < 0.2, params.max_episode_steps - 1, rng.integers(0, params.max_episode_steps, n))
+    states = spec.sample(params, rng, n).astype(batch.state_dtype)
+    log = np.zeros(n, batch.log_dtype)
+    for metric in spec.metrics:
+        log[metric] = rng.integers(0, 9, n)
+    put(batch, seed=np.array([seed], np.uint64), state=states, clock=clock, log=log)
+    returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in groups}
+    for g in groups:
+        batch.executor.put(batch.returns[g.name], returns[g.name])
+    actions = draw_actions(groups, rng, n)
+    got = launch_step(batch, actions)
+    kept = batch.get_state()
+
+    elapsed = clock["elapsed"] + 1
+    ids = batch.first_env + np.arange(n)
+    stream = Random(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
+    want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+    report.count(want.events)
+    last = elapsed >= params.max_episode_steps
+    over = got["terminated"] | got["truncated"]
+    going = ~over
+    part = REFERENCE.format(device=name)
+    near = dict(step=elapsed)
+
+    ends = want.terminated | (last if spec.horizon == "task" else False)
+    doubt = want.margin.get("terminated")
+    doubt = None if doubt is None else np.where(last & (spec.horizon == "task"), np.inf, doubt)
+    report.compare(part, "terminated", got["terminated"], ends, margin=doubt, **near)
+    report.compare(part, "truncated", got["truncated"], last & ~ends, margin=doubt, **near)
+    for g in groups:
+        margin = want.margin.get(f"reward.{g.name}")
+        report.compare(part, f"reward.{g.name}", got["reward"][g.name], want.reward[g.name], scale=g.reward_scale, margin=margin, **near)
+        if g.leaves:
+            margin = want.margin.get(f"left.{g.name}")
+            report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], **near)
+            report.compare(part, f"left.{g.name}", got["left"][g.name], want.left[g.name], margin=margin, **near)
+
+    after = kept["state"]
+    seen = spec.observe(params, after, elapsed)
+    for f in spec.state(params):
+        observed = f.name in seen.state
+        expected = seen.state[f.name] if observed else want.state[f.name]
+        margin = (seen if observed else want).margin.get(f.name)
+        scale = f.scale if np.dtype(f.dtype).kind == "f" else None
+        report.compare(part, f"state.{f.name}", after[f.name], expected, scale=scale, margin=margin, where=going, **near)
+    compare_obs(report, part, "obs", groups, got["obs"], seen, going, elapsed)
+
+    # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
+    final = np.zeros(n, batch.state_dtype)
+    for f in spec.state(params):
+        final[f.name] = want.state.get(f.name, after[f.name])
+    certain = np.ones(n, bool)
+    for margin in want.margin.values():
+        certain &= np.asarray(margin).reshape(n, -1).min(axis=1) >= 1e-5
+    last_seen = spec.observe(params, final, elapsed)
+    compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over & certain, elapsed, factor=5.0)
+
+    compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
+    fresh = spec.reset(params, Random(seed, ids, clock["episode"]))
+    zero = np.zeros(n, np.int64)
+    fresh_seen = spec.observe(params, fresh, zero)
+    for f in spec.state(params):
+        if f.name not in fresh_seen.state:
+            report.compare(RESETS.format(device=name), f"state.{f.name}", after[f.name], fresh[f.name], where=over)
+    compare_obs(report, RESETS.format(device=name), "obs", groups, got["obs"], fresh_seen, over, zero)
+    report.count({"episode ended": want.terminated, "time limit reached": last, "autoreset": over})
+
+
+def compare_obs(report, part, name, groups, got, seen, where, step, factor=1.0):
+    """Compare observations by group with a reference's ``Observed``."""
+    for g in groups:
+        margin = seen.margin.get(g.name)
+        report.compare(
+            part, f"{name}.{g.name}", got[g.name], seen.obs[g.name],
+            scale=g.obs_scale, margin=margin, where=where, step=step, factor=factor,
+        )  # fmt: skip
+
+
+# ---- (c) autoreset, time limit, statistics ---------------------------------------------------------------------------
+
+
+def compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups):
+    """Compare clocks, returns, lengths and metrics after one step, exactly."""
+    part = STATISTICS.format(device=name)
+    over = got["terminated"] | got["truncated"]
+    report.compare(part, "episode", kept["clock"]["episode"], clock["episode"] + over)
+    report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(over, 0, clock["elapsed"] + 1))
+    report.compare(part, "time", kept["clock"]["time"], clock["time"] + 1)
+    report.compare(part, "episode_length", got["episode_length"], clock["elapsed"] + 1, where=over)
+    for g in groups:
+        total = returns[g.name] + got["reward"][g.name]
+        report.compare(part, f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total))
+        report.compare(part, f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
+    for metric, kind in spec.metrics.items():
+        total = log[metric] + want.metrics[metric]
+        near = dict(scale=max(1.0, np.abs(total).max()) if kind == "float" else None, margin=want.margin.get(f"metric.{metric}"))
+        report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(over, 0, total), **near)
+        report.compare(part, f"episode metric.{metric}", got["episode_log"][metric], total, where=over, **near)
+
+
+# ---- (b) resets and random streams -----------------------------------------------------------------------------------
+
+
+def compare_resets(report, spec, params, device, name, rng, n=67):
+    """Compare reset of all, reset by mask, and the actions of a rollout with the reference, exactly."""
+    part = RESETS.format(device=name)
+    first, seed = int(rng.integers(0, 2**20)), int(rng.integers(0, 2**63))
+    batch = Batch(spec, n, params, device, first_env=first)
+    ids, zero = first + np.arange(n), np.zeros(n, np.int64)
+    episode = np.zeros(n, np.int64)
+    masks = (None, rng.random(n) < 0.5, rng.random(n) < 0.5, np.zeros(n, bool))
+    for number, mask in enumerate(masks):
+        before = batch.get_state()
+        batch.reset(seed if number == 0 else None, None if mask is None else device.xp.asarray(mask))
+        device.synchronise()
+        kept, chosen = batch.get_state(), np.ones(n, bool) if mask is None else mask
+        fresh = spec.reset(params, Random(seed, ids, episode))
+        seen = spec.observe(params, fresh, zero)
+        for f in spec.state(params):
+            if f.name not in seen.state:
+                report.compare(part, f"state.{f.name}", kept["state"][f.name], fresh[f.name], where=chosen)
+            report.identical(part, f"unmasked state.{f.name}", kept["state"][f.name][~chosen], before["state"][f.name][~chosen])
+        obs = {g.name: device.get(batch.step_buffers[batch.now].obs[g.name]) for g in batch.groups}
+        compare_obs(report, part, "obs", batch.groups, obs, seen, chosen, zero)
+        episode = episode + chosen
+        report.compare(part, "episode", kept["clock"]["episode"], episode)
+    steps, first_agent = 9, 0
+    rolled = fetch(batch, batch.rollout(steps))
+    for g in batch.groups:
+        for t in range(steps):
+            drawn = random_actions(seed, ids, t, g.count, lambda w, h, g=g: sample_action(g, w, h), g.heads, first_agent)
+            report.compare(part, f"action.{g.name}", rolled["action"][g.name][t], drawn)
+        first_agent += g.count
+
+
+# ---- (d) bit for bit -------------------------------------------------------------------------------------------------
+
+
+def trajectory(spec, params, device, seed, n, steps, layout=None, states=None):
+    """Return all bits of ``steps`` random steps in one launch: arrays by name."""
+    batch = Batch(spec, n, params, device, layout=layout)
+    batch.reset(seed)
+    if states is not None:
+        put(batch, state=states)
+    out = fetch(batch, batch.rollout(steps))
+    return flatten(out, batch)
+
+
+def flatten(out, batch):
+    """Return the arrays of one or more steps by name; rows that are unspecified are set to 0."""
+    over = out["terminated"] | out["truncated"]
+    arrays = {}
+    for name, value in {**out, **batch.get_state()}.items():
+        for key, array in value.items() if isinstance(value, dict) else [("", value)]:
+            if name in ("final_obs", "episode_return", "episode_length", "episode_log"):
+                array = np.where(over.reshape(over.shape + (1,) * (array.ndim - over.ndim)), array, np.zeros((), array.dtype))
+            for member in array.dtype.names or ("",):
+                arrays[".".join(filter(None, (name, key, member)))] = array[member] if member else array
+    return arrays
+
+
+def compare_bits(report, part, got, want):
+    """Compare two trajectories bit for bit."""
+    for name, array in got.items():
+        report.identical(part, name, array, want[name])
+
+
+def compare_paths(report, spec, params, device, name, rng, n=33, steps=24):
+    """Compare T steps in one launch with T launches of one step, given the same actions."""
+    params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
+    seed = int(rng.integers(0, 2**63))
+    fused, single = Batch(spec, n, params, device), Batch(spec, n, params, device)
+    fused.reset(seed)
+    single.reset(seed)
+    rolled = fetch(fused, fused.rollout(steps))
+    part = f"{name}: fused rollout against single steps, bit for bit"
+    over = rolled["terminated"] | rolled["truncated"]
+    for t in range(steps):
+        got = launch_step(single, {g.name: rolled["action"][g.name][t] for g in single.groups})
+        for g in single.groups:
+            report.identical(part, f"obs.{g.name}", got["obs"][g.name], rolled["obs"][g.name][t + 1])
+            report.identical(part, f"reward.{g.name}", got["reward"][g.name], rolled["reward"][g.name][t])
+            for field in ("final_obs", "episode_return"):
+                report.identical(part, f"{field}.{g.name}", got[field][g.name][over[t]], rolled[field][g.name][t][over[t]])
+        for field in ("terminated", "truncated"):
+            report.identical(part, field, got[field], rolled[field][t])
+        report.identical(part, "episode_length", got["episode_length"][over[t]], rolled["episode_length"][t][over[t]])
+    state, want = single.get_state(), fused.get_state()
+    for member in spec.state(params):
+        report.identical(part, f"state.{member.name}", state["state"][member.name], want["state"][member.name])
+
+
+def compare_teams(report, spec, params, executors, rng):
+    """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for bit."""
+    agents = sum(g.count for g in spec.groups(params))
+    seed = int(rng.integers(0, 2**63))
+    if "cpu" in executors:
+        n, steps = max(3, 3000 // agents), 1 + 60_000 // max(3000, agents)
+        one = trajectory(spec, params, HostExecutor(threads=1), seed, n, steps)
+        three = trajectory(spec, params, HostExecutor(threads=3), seed, n, steps)
+        compare_bits(report, "cpu: 1 thread against 3, bit for bit", three, one)
+        n, steps = max(4, min(40, 300 // agents)), 6
+        short = replace(params, max_episode_steps=4)
+        states = spec.sample(short, rng, n).astype(spec.state_dtype(short))
+        one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
+        team = 8 if agents > 4 else 4
+        teamed = trajectory(spec, short, HostExecutor(team_threads=team), seed, n, steps, states=states)
+        compare_bits(report, "cpu: a team of threads against one, bit for bit", teamed, one)
+    if "cuda" in executors:
+        device = executors["cuda"]
+        want = trajectory(spec, params, device, seed, 70, 40)
+        for team in (1, 4, 32, 128):
+            layout = Layout(team, 1 if team > 32 else 64 // team)
+            layout = layout.fit(spec, params, 100_000)
+            got = trajectory(spec, params, device, seed, 70, 40, layout)
+            compare_bits(report, "cuda: team sizes 1, 4, 32, 128 against the default, bit for bit", got, want)
+
+
+def compare_devices(report, spec, params, executors):
+    """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
+    agents = sum(g.count for g in spec.groups(params))
+    n = max(4, min(1000, 4000 // agents))
+    batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
+    for batch in batches:
+        batch.reset(7)
+    for _ in range(FREE_STEPS // 50):
+        cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
+        compare_bits(report, f"cpu against cuda, {FREE_STEPS} free steps, bit for bit", cuda, cpu)
+
+
+def check_all(names=None, **options):
+    """Check several environments, all of them by default; return their reports."""
+    return [check(name, **options) for name in names or envs.names()]
+
+
