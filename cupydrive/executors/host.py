@@ -22,7 +22,7 @@ from platformdirs import user_cache_dir
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.source import Layout, assemble, explain
 
-FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-exceptions", "-fno-rtti", "-w")
+FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-tree-slp-vectorize", "-fno-exceptions", "-fno-rtti", "-w")
 NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # agent-steps below which waking a second thread costs more than it saves
 _loaded = {}
