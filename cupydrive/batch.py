@@ -210,7 +210,9 @@ class Batch:
     def get_state(self):
         """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``log``, ``returns``."""
         get = self.executor.get
-        kept = {name: get(getattr(self, name)) for name in ("seed", "state", "clock", "log")}
+        kept = {"seed": get(self.seed)}
+        for name, dtype in (("state", self.state_dtype), ("clock", CLOCK), ("log", self.log_dtype)):
+            kept[name] = self.as_records(get(getattr(self, name)), dtype)
         return {**kept, "returns": {name: get(array) for name, array in self.returns.items()}}
 
     def set_state(self, kept):

@@ -47,8 +47,9 @@ class CudaExecutor:
                 )
 
     def allocate(self, shape, dtype):
-        """Return zeros of ``shape`` on the device."""
-        return cupy.zeros(shape, dtype)
+        """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize)."""
+        dtype = np.dtype(dtype)
+        return cupy.zeros((*shape, dtype.itemsize), np.uint8) if dtype.names else cupy.zeros(shape, dtype)
 
     def pointer(self, array):
         """Return the device address of ``array``."""
@@ -56,7 +57,10 @@ class CudaExecutor:
 
     def put(self, array, values):
         """Write ``values`` (NumPy) into ``array``."""
-        array.set(np.ascontiguousarray(values))
+        values = np.ascontiguousarray(values)
+        if values.dtype.names:
+            values = values.view(np.uint8).reshape(array.shape)
+        array.set(values.astype(array.dtype, copy=False))
 
     def get(self, array):
         """Return a NumPy copy of ``array``; waits for the device."""
