@@ -231,7 +231,7 @@ def _agreement(spec, params):
         )
     batch = batch_dtype(spec, params)
     lines += [
-        f'static_assert(__builtin_offsetof(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");' for name in batch.names
+        f'static_assert(OFFSET_OF(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");' for name in batch.names
     ]
     lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
     return "\n".join(lines)
@@ -244,7 +244,7 @@ def _member_agreement(spec, struct, name, dtype, offset):
     says = f"{spec.name}.py declares {struct}.{name} as {ctype} at byte {offset}"
     return [
         f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
-        f'static_assert(__builtin_offsetof({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
+        f'static_assert(OFFSET_OF({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
     ]
 
 

@@ -14,6 +14,7 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef u64 size_type;
 #define DEVICE __device__ __forceinline__
+#define OFFSET_OF(type, member) ((u64)__INTADDR__(&((type*)0)->member))  // NVRTC 13.0 has no __builtin_offsetof
 #else
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +26,7 @@ typedef int64_t i64;
 typedef uint64_t u64;
 typedef size_t size_type;
 #define DEVICE inline __attribute__((always_inline))
+#define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #endif
 
 // The indices of [0, n) that belong to one member: rank, rank + TEAM, ... Made for a range-based for.
