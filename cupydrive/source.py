@@ -150,6 +150,7 @@ def _sizes(spec, params, layout):
         f"#define ROWS_NEAR {int(layout.rows_near)}",
         f"#define OBS_NEAR {int(layout.obs_near)}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
+        f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
         f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",
     ]
     for f in constant_params(spec.params):

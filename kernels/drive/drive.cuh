@@ -84,7 +84,7 @@ DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action
         }
         const Action action = Space::sample(bits.word(time), head);
         if constexpr (ROWS_NEAR) near.action[at] = action;
-        far[at] = action;
+        else far[at] = action;
       }
     }
   }
@@ -105,13 +105,12 @@ DEVICE void begin_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>&
   for (int i : team.each(COUNT)) group.reward_row[i] = 0.0f;
 }
 
-// Stores the rewards, adds them up, and hands over the sums where the episode is over.
+// Adds up the rewards and hands over the sums where the episode is over.
 template <class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
 DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
                      Near& near, const size_type row, const int e, const bool over) {
   for (int i : team.each(COUNT)) {
     const float reward = group.reward_row[i];
-    if constexpr (ROWS_NEAR) rows.reward[row * COUNT + i] = reward;
     float* total;
     if constexpr (ROWS_NEAR) total = near.returns + i;
     else total = rows.returns + (size_type)e * COUNT + i;
@@ -120,6 +119,17 @@ DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& g
     *total = over ? 0.0f : sum;
   }
 }
+
+// Stores the near rows of this step. All stores of a step stand together at its end: registers that a store still
+// reads cannot be written, and stores spread over the step would make the next instructions wait for each of them.
+template <bool RANDOM, int COUNT, int HEADS, class Action>
+DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, const GroupRows<Action>& rows, const size_type row) {
+  for (int i : team.each(COUNT)) rows.reward[row * COUNT + i] = near.reward[i];
+  if constexpr (RANDOM) {
+    for (int i : team.each(COUNT * HEADS)) rows.action[row * (COUNT * HEADS) + i] = near.action[i];
+  }
+}
+template <bool RANDOM, class Action> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Action>&, const size_type) {}
 
 // Moves the returns between the batch and the near rows.
 template <int COUNT, int HEADS, class Action>
@@ -206,7 +216,7 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
 template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e) {
   Clock clock = batch.clock[e];
   MAKE_ENV(clock);
-  if (team.leader()) env.log = batch.log[e];
+  if (HAS_METRICS && team.leader()) env.log = batch.log[e];
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, work.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
@@ -240,14 +250,16 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over);
     GROUPS(MEMBER)
 #undef MEMBER
-    const Log counted = over ? total(team, env.log) : Log{};
-    if (team.leader()) {
-      batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
-      batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
-      if (over) { batch.episode_length[row] = clock.elapsed; batch.episode_log[row] = counted; }
+    const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
+    if (over && team.leader()) {
+      batch.episode_length[row] = clock.elapsed;
+      if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
     // One loop instead of two calls, so that `observe` is compiled into the kernel once.
     bool to_final = over && FIRST_GROUP(batch).final_obs != nullptr;
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
     for (bool again = true; again;) {
       again = to_final;
       if (over && !to_final) {
@@ -259,14 +271,24 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       to_final = false;
       if (again) team.sync();  // the near observation is written again
     }
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) store_rows<RANDOM>(team, work.NAME, batch.NAME, row);
+    GROUPS(MEMBER)
+#undef MEMBER
+    if (team.leader()) {
+      batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
+      batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
+    }
   }
   team.sync();
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, work.NAME, batch.NAME, e, false);
   GROUPS(MEMBER)
 #undef MEMBER
-  const Log counted = total(team, env.log);
-  if (team.leader()) { batch.clock[e] = clock; batch.log[e] = counted; }
+  if constexpr (HAS_METRICS) {
+    const Log counted = total(team, env.log);
+    if (team.leader()) batch.log[e] = counted;
+  }
+  if (team.leader()) batch.clock[e] = clock;
   team.sync();
 }
 
