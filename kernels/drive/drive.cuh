@@ -108,14 +108,14 @@ DEVICE void begin_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>&
 // Adds up the rewards and hands over the sums where the episode is over.
 template <class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
 DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
-                     Near& near, const size_type row, const int e, const bool over) {
+                     Near& near, const size_type row, const int e, const bool over, const bool record) {
   for (int i : team.each(COUNT)) {
     const float reward = group.reward_row[i];
     float* total;
     if constexpr (ROWS_NEAR) total = near.returns + i;
     else total = rows.returns + (size_type)e * COUNT + i;
     const float sum = *total + reward;
-    if (over) rows.episode_return[row * COUNT + i] = sum;
+    if (record) rows.episode_return[row * COUNT + i] = sum;
     *total = over ? 0.0f : sum;
   }
 }
@@ -230,8 +230,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
   }
   for (int t = 0; t < batch.steps; ++t) {
     const size_type row = (size_type)t * batch.num_envs + e;
-    Random actions = env.random;
-    actions.episode = 0; actions.step = clock.time / 4; actions.purpose = ACTION;
+    const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     int first_agent = 0;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
     take_actions<RANDOM>(team, NAME_OF(NAME), row, actions, clock.time, t == 0, first_agent); \
@@ -247,19 +246,17 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     team.sync();
     const bool ended = team.any(step(env));
     const bool over = ended || env.last_step;
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over);
+    const bool record = team.near_any(over);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over, record);
     GROUPS(MEMBER)
 #undef MEMBER
     const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
-    if (over && team.leader()) {
+    if (record && team.leader()) {
       batch.episode_length[row] = clock.elapsed;
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
     // One loop instead of two calls, so that `observe` is compiled into the kernel once.
     bool to_final = over && FIRST_GROUP(batch).final_obs != nullptr;
-#ifdef __CUDACC__
-#pragma unroll 1
-#endif
     for (bool again = true; again;) {
       again = to_final;
       if (over && !to_final) {

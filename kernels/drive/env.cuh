@@ -60,5 +60,5 @@ struct Env {
 
   DEVICE float time() const { return (float)elapsed / (float)max_episode_steps; }  // in [0, 1]
   // The stream that `start="fixed"` layouts come from: the same for every environment and episode.
-  DEVICE Random fixed_random() const { Random r = random; r.env = 0; r.episode = 0; return r; }
+  DEVICE Random fixed_random() const { return {random.seed, 0, 0, random.step, random.purpose}; }
 };

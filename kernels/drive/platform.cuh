@@ -73,6 +73,13 @@ struct Team {
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
     else return mine;
   }
+  // Whether `mine` holds for this environment, or (teams of one) for another whose 4-byte rows lie in the same 32 bytes.
+  // Memory is written in pieces of 32 bytes: rows that few environments have something to say about are written by all
+  // of a piece, since a part of a piece costs reading the rest first.
+  DEVICE bool near_any(bool mine) const {
+    if constexpr (TEAM > 1) return mine;
+    else return (__ballot_sync(__activemask(), mine) >> (threadIdx.x & 24u) & 0xffu) != 0;
+  }
   DEVICE int sum(int mine) const {
     return reduce(mine, [](int a, int b) { return a + b; });
   }
@@ -102,6 +109,7 @@ struct Team {
 #else
   DEVICE void sync() const {}
   DEVICE bool any(bool mine) const { return mine; }
+  DEVICE bool near_any(bool mine) const { return mine; }
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }
   DEVICE void add(int& word, int value) const { word += value; }
