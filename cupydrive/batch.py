@@ -76,6 +76,7 @@ class Batch:
         self.groups = spec.groups(self.params)
         self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
         self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
+        layout = layout or self.executor.layout(spec, self.params, self.num_envs)
         self.program = self.executor.load(spec, self.params, layout)
         allocate, n = self.executor.allocate, self.num_envs
         self.seed = allocate((1,), np.uint64)

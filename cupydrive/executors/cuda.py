@@ -10,6 +10,7 @@ from cupydrive.source import Layout, assemble, explain
 
 OPTIONS = ("-std=c++17", "--fmad=false")  # contraction would give other bits than the CPU; CuPy adds -ftz=true
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
+NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100
 
 
 class CudaExecutor:
@@ -22,12 +23,12 @@ class CudaExecutor:
         self.device = cupy.cuda.Device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
-        self._programs = {}
+        self.processors = attributes["MultiProcessorCount"]
 
-    def layout(self, spec, params):
-        """Return the layout measured to be fast for this number of agents."""
+    def layout(self, spec, params, num_envs=1_000_000):
+        """Return the layout measured to be fast for this number of agents and environments."""
         agents = sum(g.count for g in spec.groups(params))
-        return default_layout(agents).fit(spec, params, min(self.shared_bytes, 100 * 1024))
+        return default_layout(agents, num_envs, self.processors).fit(spec, params, min(self.shared_bytes, NEAR_BYTES))
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``CudaProgram``; keeps less near if the kernel's own ``Shared`` is too large."""
@@ -104,9 +105,18 @@ class CudaProgram:
         self.kernels[kernel]((blocks,), (self.threads,), (batch,), shared_mem=self.shared_bytes)
 
 
-def default_layout(agents):
-    """Return the layout for a number of agents."""
+def default_layout(agents, num_envs, processors):
+    """Return the layout for a number of agents and environments on a GPU of ``processors`` multiprocessors.
+
+    Measured on an H200: see ``cupydrive bench``. Few small environments are bound by the latency of one step, which is
+    shortest without a team; many are bound by memory, where a team's coalesced rows win.
+    """
     if agents == 1:
-        return Layout(team=1, envs_per_block=64)
-    team = min(512, 1 << (agents - 1).bit_length())
+        wide = (size for size in (256, 128, 64) if num_envs >= 4 * size * processors)
+        return Layout(team=1, envs_per_block=next(wide, 32))
+    if agents <= 8 and num_envs <= 32 * processors:
+        return Layout(team=1, envs_per_block=32)
+    team = min(256, 1 << (agents - 1).bit_length())
+    if agents <= 8:
+        team //= 2
     return Layout(team=team, envs_per_block=max(1, 128 // team) if team <= 32 else 1)

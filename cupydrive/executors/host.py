@@ -51,7 +51,7 @@ class HostExecutor:
         if self.team_threads:
             self.threads = 1
 
-    def layout(self, spec, params):
+    def layout(self, spec, params, num_envs=1):
         """Return the layout for this environment: a team of one, near memory on the stack."""
         return Layout(team=max(1, self.team_threads)).fit(spec, params, NEAR_BYTES)
 

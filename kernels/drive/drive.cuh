@@ -115,7 +115,7 @@ DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& g
     if constexpr (ROWS_NEAR) total = near.returns + i;
     else total = rows.returns + (size_type)e * COUNT + i;
     const float sum = *total + reward;
-    if (record) rows.episode_return[row * COUNT + i] = sum;
+    if (record) store_last(rows.episode_return + row * COUNT + i, sum);
     *total = over ? 0.0f : sum;
   }
 }
@@ -154,7 +154,7 @@ DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const si
   env.team.sync();
   if constexpr (OBS_NEAR) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    copy_words<COUNT * OBS>(env.team, which(batch.NAME) + row * (COUNT * OBS), work.NAME##_obs);
+    store_words<COUNT * OBS>(env.team, which(batch.NAME) + row * (COUNT * OBS), work.NAME##_obs);
     GROUPS(MEMBER)
 #undef MEMBER
   }
@@ -252,7 +252,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #undef MEMBER
     const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
     if (record && team.leader()) {
-      batch.episode_length[row] = clock.elapsed;
+      store_last(batch.episode_length + row, clock.elapsed);
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
     // One loop instead of two calls, so that `observe` is compiled into the kernel once.

@@ -126,6 +126,15 @@ DEVICE int lowest_bit(u32 bits) {
 #endif
 }
 
+// Stores what this launch will not read again.
+template <class T> DEVICE void store_last(T* to, T value) {
+#ifdef __CUDACC__
+  __stcs(to, value);
+#else
+  *to = value;
+#endif
+}
+
 // Copies `WORDS` 4-byte words by the whole team, in the widest accesses that the size allows. Both addresses are
 // aligned to the largest of 16, 8 and 4 bytes that divides the size.
 template <int WORDS> DEVICE void copy_words(const Team team, void* to, const void* from) {
@@ -142,5 +151,20 @@ template <int WORDS> DEVICE void copy_words(const Team team, void* to, const voi
 #else
   (void)team;
   if (to != from) memcpy(to, from, 4 * (size_type)WORDS);
+#endif
+}
+
+// The same, from near memory to global memory that this launch will not read again.
+template <int WORDS> DEVICE void store_words(const Team team, void* to, const void* from) {
+#ifdef __CUDACC__
+  if constexpr (WORDS % 4 == 0) {
+    for (int i : team.each(WORDS / 4)) __stcs((int4*)to + i, ((const int4*)from)[i]);
+  } else if constexpr (WORDS % 2 == 0) {
+    for (int i : team.each(WORDS / 2)) __stcs((int2*)to + i, ((const int2*)from)[i]);
+  } else {
+    for (int i : team.each(WORDS)) __stcs((int*)to + i, ((const int*)from)[i]);
+  }
+#else
+  copy_words<WORDS>(team, to, from);
 #endif
 }
