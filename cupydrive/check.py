@@ -375,18 +375,19 @@ def compare_teams(report, spec, params, executors, rng):
         compare_bits(report, "cpu: a team of threads against one, bit for bit", teamed, one)
     if "cuda" in executors:
         device = executors["cuda"]
-        want = trajectory(spec, params, device, seed, 70, 40)
+        n, steps = 70, 1 + 3000 // max(100, agents)
+        want = trajectory(spec, params, device, seed, n, steps)
         for team in (1, 4, 32, 128):
             layout = Layout(team, 1 if team > 32 else 64 // team)
             layout = layout.fit(spec, params, 100_000)
-            got = trajectory(spec, params, device, seed, 70, 40, layout)
+            got = trajectory(spec, params, device, seed, n, steps, layout)
             compare_bits(report, "cuda: team sizes 1, 4, 32, 128 against the default, bit for bit", got, want)
 
 
 def compare_devices(report, spec, params, executors):
     """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
     agents = sum(g.count for g in spec.groups(params))
-    n = max(4, min(1000, 4000 // agents))
+    n = max(4, min(1000, 1000 // agents))
     batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
     for batch in batches:
         batch.reset(7)
