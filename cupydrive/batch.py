@@ -6,7 +6,7 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 import numpy as np
 
 from cupydrive import source
-from cupydrive.errors import MemoryLimitError, ParameterError
+from cupydrive.errors import MemoryLimitError
 from cupydrive.executors import executor as make_executor
 from cupydrive.spec import checked_int
 
@@ -97,7 +97,9 @@ class Batch:
         """Return buffers that differ from ``first`` in the observation alone: the other half of the double buffer."""
         other = object.__new__(Buffers)
         other.__dict__.update(first.__dict__)
-        other.obs = {g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), np.float32) for g in self.groups}
+        other.obs = {
+            g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), np.float32) for g in self.groups
+        }
         return other
 
     def env_bytes(self):

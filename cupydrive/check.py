@@ -165,7 +165,9 @@ def compare_one_step(report, spec, params, batch, name, rng):
     seed = int(rng.integers(0, 2**63))
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
-    clock["elapsed"] = np.where(rng.random(n) < 0.2, params.max_episode_steps - 1, rng.integers(0, params.max_episode_steps, n))
+    clock["elapsed"] = np.where(
+        rng.random(n) < 0.2, params.max_episode_steps - 1, rng.integers(0, params.max_episode_steps, n)
+    )
     states = spec.sample(params, rng, n).astype(batch.state_dtype)
     log = np.zeros(n, batch.log_dtype)
     for metric in spec.metrics:
@@ -196,7 +198,15 @@ def compare_one_step(report, spec, params, batch, name, rng):
     report.compare(part, "truncated", got["truncated"], last & ~ends, margin=doubt, **near)
     for g in groups:
         margin = want.margin.get(f"reward.{g.name}")
-        report.compare(part, f"reward.{g.name}", got["reward"][g.name], want.reward[g.name], scale=g.reward_scale, margin=margin, **near)
+        report.compare(
+            part,
+            f"reward.{g.name}",
+            got["reward"][g.name],
+            want.reward[g.name],
+            scale=g.reward_scale,
+            margin=margin,
+            **near,
+        )
         if g.leaves:
             margin = want.margin.get(f"left.{g.name}")
             report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], **near)
@@ -209,7 +219,9 @@ def compare_one_step(report, spec, params, batch, name, rng):
         expected = seen.state[f.name] if observed else want.state[f.name]
         margin = (seen if observed else want).margin.get(f.name)
         scale = f.scale if np.dtype(f.dtype).kind == "f" else None
-        report.compare(part, f"state.{f.name}", after[f.name], expected, scale=scale, margin=margin, where=going, **near)
+        report.compare(
+            part, f"state.{f.name}", after[f.name], expected, scale=scale, margin=margin, where=going, **near
+        )
     compare_obs(report, part, "obs", groups, got["obs"], seen, going, elapsed)
 
     # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
@@ -256,11 +268,16 @@ def compare_statistics(report, spec, params, name, got, kept, want, clock, log, 
     report.compare(part, "episode_length", got["episode_length"], clock["elapsed"] + 1, where=over)
     for g in groups:
         total = returns[g.name] + got["reward"][g.name]
-        report.compare(part, f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total))
+        report.compare(
+            part, f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total)
+        )
         report.compare(part, f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
     for metric, kind in spec.metrics.items():
         total = log[metric] + want.metrics[metric]
-        near = dict(scale=max(1.0, np.abs(total).max()) if kind == "float" else None, margin=want.margin.get(f"metric.{metric}"))
+        near = dict(
+            scale=max(1.0, np.abs(total).max()) if kind == "float" else None,
+            margin=want.margin.get(f"metric.{metric}"),
+        )
         report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(over, 0, total), **near)
         report.compare(part, f"episode metric.{metric}", got["episode_log"][metric], total, where=over, **near)
 
@@ -286,7 +303,12 @@ def compare_resets(report, spec, params, device, name, rng, n=67):
         for f in spec.state(params):
             if f.name not in seen.state:
                 report.compare(part, f"state.{f.name}", kept["state"][f.name], fresh[f.name], where=chosen)
-            report.identical(part, f"unmasked state.{f.name}", kept["state"][f.name][~chosen], before["state"][f.name][~chosen])
+            report.identical(
+                part,
+                f"unmasked state.{f.name}",
+                kept["state"][f.name][~chosen],
+                before["state"][f.name][~chosen],
+            )
         obs = {g.name: device.get(batch.step_buffers[batch.now].obs[g.name]) for g in batch.groups}
         compare_obs(report, part, "obs", batch.groups, obs, seen, chosen, zero)
         episode = episode + chosen
@@ -295,7 +317,9 @@ def compare_resets(report, spec, params, device, name, rng, n=67):
     rolled = fetch(batch, batch.rollout(steps))
     for g in batch.groups:
         for t in range(steps):
-            drawn = random_actions(seed, ids, t, g.count, lambda w, h, g=g: sample_action(g, w, h), g.heads, first_agent)
+            drawn = random_actions(
+                seed, ids, t, g.count, lambda w, h, g=g: sample_action(g, w, h), g.heads, first_agent
+            )
             report.compare(part, f"action.{g.name}", rolled["action"][g.name][t], drawn)
         first_agent += g.count
 
@@ -320,7 +344,11 @@ def flatten(out, batch):
     for name, value in {**out, **batch.get_state()}.items():
         for key, array in value.items() if isinstance(value, dict) else [("", value)]:
             if name in ("final_obs", "episode_return", "episode_length", "episode_log"):
-                array = np.where(over.reshape(over.shape + (1,) * (array.ndim - over.ndim)), array, np.zeros((), array.dtype))
+                array = np.where(
+                    over.reshape(over.shape + (1,) * (array.ndim - over.ndim)),
+                    array,
+                    np.zeros((), array.dtype),
+                )
             for member in array.dtype.names or ("",):
                 arrays[".".join(filter(None, (name, key, member)))] = array[member] if member else array
     return arrays
@@ -348,7 +376,9 @@ def compare_paths(report, spec, params, device, name, rng, n=33, steps=24):
             report.identical(part, f"obs.{g.name}", got["obs"][g.name], rolled["obs"][g.name][t + 1])
             report.identical(part, f"reward.{g.name}", got["reward"][g.name], rolled["reward"][g.name][t])
             for field in ("final_obs", "episode_return"):
-                report.identical(part, f"{field}.{g.name}", got[field][g.name][over[t]], rolled[field][g.name][t][over[t]])
+                report.identical(
+                    part, f"{field}.{g.name}", got[field][g.name][over[t]], rolled[field][g.name][t][over[t]]
+                )
         for field in ("terminated", "truncated"):
             report.identical(part, field, got[field], rolled[field][t])
         report.identical(part, "episode_length", got["episode_length"][over[t]], rolled["episode_length"][t][over[t]])
@@ -399,5 +429,3 @@ def compare_devices(report, spec, params, executors):
 def check_all(names=None, **options):
     """Check several environments, all of them by default; return their reports."""
     return [check(name, **options) for name in names or envs.names()]
-
-

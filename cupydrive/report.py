@@ -111,14 +111,19 @@ class Report:
             place = [f"{n} {i}" for n, i in zip(names, (ids[at[0]], *at[1:]), strict=False)]
             if step is not None:
                 place.append(f"step {int(step[ids[at[0]]])}")
-            tally.failure = f"{name}: {', '.join(place)}: {got[at]!r} instead of {want[at]!r} ({wrong.sum()} rows of {wrong.size})"
+            tally.failure = (
+                f"{name}: {', '.join(place)}: {got[at]!r} instead of {want[at]!r} ({wrong.sum()} rows of {wrong.size})"
+            )
 
     def identical(self, part, name, got, want):
         """Compare bit for bit; NaN equals NaN."""
         got, want = np.ascontiguousarray(got), np.ascontiguousarray(want)
         if got.dtype == np.float32:
             both_nan = np.isnan(got) & np.isnan(want)
-            bits = np.where(both_nan, np.uint32(0), got.view(np.uint32)), np.where(both_nan, np.uint32(0), want.view(np.uint32))
+            bits = (
+                np.where(both_nan, np.uint32(0), got.view(np.uint32)),
+                np.where(both_nan, np.uint32(0), want.view(np.uint32)),
+            )
             tally_before = self.tally(part, name).failure
             self.compare(part, name, *bits)
             tally = self.tally(part, name)
@@ -133,7 +138,9 @@ class Report:
         found = [f"{t.part}: {t.failure}" for t in self.tallies.values() if t.failure]
         for t in self.tallies.values():
             if t.too_many_excused:
-                found.append(f"{t.part}: {t.name}: {t.excused} of {t.rows} rows differ at a near decision; at most {MAX_EXCUSED:.1%} may")
+                found.append(
+                    f"{t.part}: {t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than {MAX_EXCUSED:.1%}"
+                )
         found += [f"event never seen: {name}" for name, times in self.events.items() if times == 0]
         return found
 
@@ -150,7 +157,12 @@ class Report:
         rows = {}
         for t in self.tallies.values():
             row = rows.setdefault(t.part, [0, 0, 0.0, 0])
-            row[0], row[1], row[2], row[3] = row[0] + 1, row[1] + t.compared, max(row[2], t.worst), row[3] + t.excused
+            row[0], row[1], row[2], row[3] = (
+                row[0] + 1,
+                row[1] + t.compared,
+                max(row[2], t.worst),
+                row[3] + t.excused,
+            )
         return [(part, *row) for part, row in rows.items()]
 
     def __str__(self):

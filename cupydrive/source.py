@@ -42,7 +42,9 @@ class Layout:
         if self.team > 32 and self.envs_per_block != 1:
             raise SpecError(f"envs_per_block = {self.envs_per_block}; teams of more than 32 have 1")
         if not 1 <= self.team * self.envs_per_block <= 1024:
-            raise SpecError(f"team * envs_per_block = {self.team * self.envs_per_block}; a block has at most 1024 threads")
+            raise SpecError(
+                f"team * envs_per_block = {self.team * self.envs_per_block}; a block has at most 1024 threads"
+            )
 
     def near_bytes(self, spec, params):
         """Return the bytes that one environment keeps near, ``struct Shared`` and padding not counted."""
@@ -125,7 +127,9 @@ def _paste(line, texts, files, kernel_name):
     else:
         path = KERNELS / name
         if not path.is_file():
-            raise SpecError(f"{kernel_name}: there is no file to include named {name!r}; includes are relative to {KERNELS}")
+            raise SpecError(
+                f"{kernel_name}: there is no file to include named {name!r}; includes are relative to {KERNELS}"
+            )
         shown, text = _shown(path), path.read_text()
     if shown in files:
         return ""
@@ -165,7 +169,11 @@ def _sizes(spec, params, layout):
         f"X({g.name}, {g.count}, {g.obs_dim}, {g.heads}, {'float' if g.continuous else 'int'})" for g in groups
     )
     metrics = " ".join(f"X({kind}, {name})" for name, kind in spec.metrics.items()) or "X(int, none)"
-    lines += [f"#define GROUPS(X) {members}", f"#define METRICS(X) {metrics}", f"#define FIRST_GROUP(batch) (batch).{groups[0].name}"]
+    lines += [
+        f"#define GROUPS(X) {members}",
+        f"#define METRICS(X) {metrics}",
+        f"#define FIRST_GROUP(batch) (batch).{groups[0].name}",
+    ]
     return "\n".join(lines)
 
 
@@ -227,12 +235,13 @@ def _agreement(spec, params):
         for name in dtype.names:
             lines += _member_agreement(spec, struct, name, *dtype.fields[name])
         lines.append(
-            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: {spec.name}.py declares {dtype.itemsize} '
+            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: {spec.name}.py has {dtype.itemsize} '
             f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
         )
     batch = batch_dtype(spec, params)
     lines += [
-        f'static_assert(OFFSET_OF(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");' for name in batch.names
+        f'static_assert(OFFSET_OF(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");'
+        for name in batch.names
     ]
     lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
     return "\n".join(lines)
@@ -251,13 +260,33 @@ def _member_agreement(spec, struct, name, dtype, offset):
 
 def batch_dtype(spec, params):
     """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
-    pointers = ("obs", "current_obs", "final_obs", "reward", "returns", "episode_return", "action", "active", "left")
+    pointers = (
+        "obs",
+        "current_obs",
+        "final_obs",
+        "reward",
+        "returns",
+        "episode_return",
+        "action",
+        "active",
+        "left",
+    )
     rows = np.dtype([(name, "u8") for name in pointers])
     members = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
     members += [
         (name, "u8")
-        for name in ("seed", "state", "clock", "log", "mask", "terminated", "truncated", "episode_length", "episode_log")
+        for name in (
+            "seed",
+            "state",
+            "clock",
+            "log",
+            "mask",
+            "terminated",
+            "truncated",
+            "episode_length",
+            "episode_log",
+        )
     ]
     members += [(g.name, rows) for g in spec.groups(params)]
     return np.dtype(members, align=True)
@@ -265,7 +294,10 @@ def batch_dtype(spec, params):
 
 def explain(unit, log):
     """Return a ``CompileError`` from a compiler's ``log``: real file, line and source line of the first errors."""
-    pattern = re.compile(r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:fatal )?error:? ?(?P<what>.*)$", re.M)
+    pattern = re.compile(
+        r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:fatal )?error:? ?(?P<what>.*)$",
+        re.M,
+    )
     found = []
     for m in pattern.finditer(log):
         number = int(m["a"] or m["b"])

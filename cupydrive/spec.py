@@ -84,9 +84,13 @@ class Group:
         space = self.action_space
         if isinstance(space, spaces.Box):
             if space.dtype != np.float32 or len(space.shape) != 1 or not space.is_bounded():
-                raise SpecError(f"group {self.name!r}: a Box action space must be float32, of one dimension and bounded; got {space}")
+                raise SpecError(
+                    f"group {self.name!r}: a Box action space must be float32, of one dimension and bounded; got {space}"
+                )
         elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or np.any(getattr(space, "start", 0) != 0):
-            raise SpecError(f"group {self.name!r}: action_space must be Discrete, MultiDiscrete (from 0) or Box; got {space}")
+            raise SpecError(
+                f"group {self.name!r}: action_space must be Discrete, MultiDiscrete (from 0) or Box; got {space}"
+            )
         elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
             raise SpecError(f"group {self.name!r}: MultiDiscrete must have one dimension; got {space}")
 
@@ -237,7 +241,9 @@ class EnvSpec:
         self.check(params)
         groups = self.groups(params)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
-            raise ParameterError(f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know")
+            raise ParameterError(
+                f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"
+            )
         return params
 
     def state_dtype(self, params):
@@ -256,7 +262,9 @@ class EnvSpec:
         names = [f.name for f in float_params(self.params)]
         dtype = np.dtype([(n, "f4") for n in names] or [("none", "f4")])
         if dtype.itemsize > MAX_PARAMS_BYTES:
-            raise SpecError(f"{self.name}: {len(names)} float parameters are more than the {MAX_PARAMS_BYTES // 4} that fit")
+            raise SpecError(
+                f"{self.name}: {len(names)} float parameters are more than the {MAX_PARAMS_BYTES // 4} that fit"
+            )
         return np.array(tuple(getattr(params, n) for n in names) or (0.0,), dtype)
 
     def log_dtype(self):
@@ -283,7 +291,9 @@ def checked(env_name, about, value):
         raise SpecError(f"{env_name}: Params.{about.name} has no default")
     if kind is str:
         if value not in meta["choices"]:
-            raise ParameterError(f"{where}; it must be one of {', '.join(map(repr, meta['choices']))}.{did_you_mean(value, meta['choices'])}")
+            raise ParameterError(
+                f"{where}; it must be one of {', '.join(map(repr, meta['choices']))}.{did_you_mean(value, meta['choices'])}"
+            )
         return value
     if kind is bool:
         if not isinstance(value, bool | np.bool_):
@@ -291,7 +301,9 @@ def checked(env_name, about, value):
         return bool(value)
     number = int | np.integer if kind is int else int | float | np.integer | np.floating
     if not isinstance(value, number) or isinstance(value, bool | np.bool_):
-        raise ParameterError(f"{where} is a {type(value).__name__}; it must be {'an int' if kind is int else 'a number'}")
+        raise ParameterError(
+            f"{where} is a {type(value).__name__}; it must be {'an int' if kind is int else 'a number'}"
+        )
     if not np.isfinite(value) or not meta["low"] <= value <= meta["high"]:
         unit = f" {meta['unit']}" if meta["unit"] else ""
         raise ParameterError(f"{where} is out of range; it must be from {meta['low']} to {meta['high']}{unit}")

@@ -341,9 +341,7 @@ def test_shape_for_every_float(cpu):
 # --- the same bits everywhere -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "flags", [["-O0"], ["-O1"], ["-O3", "-fno-math-errno", "-fno-trapping-math"]], ids=" ".join
-)
+@pytest.mark.parametrize("flags", [["-O0"], ["-O1"], ["-O3", "-fno-math-errno", "-fno-trapping-math"]], ids=" ".join)
 def test_optimisation_keeps_the_bits(cpu, tmp_path, flags):
     other = Library(host_compiler(), flags, tmp_path)
     a, b = inputs(4001)

@@ -148,9 +148,7 @@ def _dry_run(folder, env, smi):
         fake.write_text(f"#!/bin/sh\necho '{smi}'\n")
         fake.chmod(0o755)
     command = [sys.executable, str(ROOT / "setup_venv.py"), "--dry-run"]
-    return subprocess.run(
-        command, env={"PATH": str(folder), **env}, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run(command, env={"PATH": str(folder), **env}, capture_output=True, text=True, timeout=60)
 
 
 def test_setup_dry_run_on_machines_without_and_with_a_driver(tmp_path):
@@ -247,9 +245,7 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     (wheel,) = dist.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     kernels = {
-        p.relative_to(ROOT)
-        for pattern in ("drive/*.cuh", "envs/*.cu")
-        for p in (ROOT / "kernels").glob(pattern)
+        p.relative_to(ROOT) for pattern in ("drive/*.cuh", "envs/*.cu") for p in (ROOT / "kernels").glob(pattern)
     }
     assert {p.parent.name for p in kernels} == {"drive", "envs"}
     assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}

@@ -35,7 +35,9 @@ def get(name):
         return _registered[name]
     if name not in names():
         known = names()
-        raise UnknownEnvironmentError(f"there is no environment {name!r}.{did_you_mean(name, known)} There are: {', '.join(known)}")
+        raise UnknownEnvironmentError(
+            f"there is no environment {name!r}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+        )
     return import_module(f"{__name__}.{name}").SPEC
 
 

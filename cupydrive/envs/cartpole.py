@@ -86,7 +86,9 @@ def step(p, states, action, elapsed, random):
 
 def observe(p, states, elapsed):
     """Return the state itself, (N, 1, 4)."""
-    return Observed({"cart": np.stack([states[name] for name in states.dtype.names], axis=-1)[:, None, :].astype(np.float64)})
+    return Observed(
+        {"cart": np.stack([states[name] for name in states.dtype.names], axis=-1)[:, None, :].astype(np.float64)}
+    )
 
 
 def sample(p, rng, n):
@@ -114,7 +116,15 @@ def draw(canvas, p, state, elapsed):
     canvas.caption(f"step {elapsed}")
 
 
-EVENTS = ("ran off left", "ran off right", "fell left", "fell right", "balanced", "pushed left", "pushed right")
+EVENTS = (
+    "ran off left",
+    "ran off right",
+    "fell left",
+    "fell right",
+    "balanced",
+    "pushed left",
+    "pushed right",
+)
 
 SPEC = EnvSpec(
     "cartpole",

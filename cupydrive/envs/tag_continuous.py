@@ -124,7 +124,9 @@ def level(action, levels, low, high):
 def move(p, s, action, active):
     """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
     limit = top_speed(p)
-    acceleration = s["acceleration"] + level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
+    acceleration = s["acceleration"] + level(
+        action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration
+    )
     turned = s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn)
     direction = np.mod(turned, TWO_PI)
     wanted = s["speed"] + acceleration
@@ -149,7 +151,9 @@ def step(p, states, action, elapsed, random):
     """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
     s = {name: states[name].astype(np.float64) for name in states.dtype.names if name != "active"}
     before = states["active"].astype(bool)
-    moved, crossed, stopped, margin, to_edge = move(p, s, np.concatenate([action["tagger"], action["runner"]], axis=1), before)
+    moved, crossed, stopped, margin, to_edge = move(
+        p, s, np.concatenate([action["tagger"], action["runner"]], axis=1), before
+    )
     t = p.num_taggers
     dx = moved["x"][:, t:, None] - moved["x"][:, None, :t]  # (N, runners, taggers)
     dy = moved["y"][:, t:, None] - moved["y"][:, None, :t]
@@ -219,7 +223,9 @@ def needs_full_scan(p, moved, reach):
     """Return (N, A): an agent in the game that has fewer than k others within its reach."""
     if p.use_full_observation:
         return np.zeros(reach.shape, bool)
-    distance = np.hypot(moved["x"][:, None, :] - moved["x"][:, :, None], moved["y"][:, None, :] - moved["y"][:, :, None])
+    distance = np.hypot(
+        moved["x"][:, None, :] - moved["x"][:, :, None], moved["y"][:, None, :] - moved["y"][:, :, None]
+    )
     within = (distance < reach[..., None]) & moved["active"][:, None, :]
     return moved["active"] & (within.sum(axis=2) - 1 < p.num_other_agents_observed)
 
@@ -233,7 +239,11 @@ def observe(p, states, elapsed):
     if p.use_full_observation:
         seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])
         seen = np.broadcast_to(seen, (n, agents, others))
-        valid, reach, margin = np.ones((n, agents, others), bool), np.zeros((n, agents)), np.full((n, agents), np.inf)
+        valid, reach, margin = (
+            np.ones((n, agents, others), bool),
+            np.zeros((n, agents)),
+            np.full((n, agents), np.inf),
+        )
     else:
         seen, valid, reach, margin = nearest_agents(p, s, active, others)
 
@@ -252,10 +262,21 @@ def observe(p, states, elapsed):
         np.take_along_axis(active[:, None, :], seen, axis=2) * 1.0,
     ]
     heading = s["direction"]
-    own = [s["x"] / p.grid_length, s["y"] / p.grid_length, s["speed"] / p.max_speed, np.cos(heading), np.sin(heading)]
+    own = [
+        s["x"] / p.grid_length,
+        s["y"] / p.grid_length,
+        s["speed"] / p.max_speed,
+        np.cos(heading),
+        np.sin(heading),
+    ]
     time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None], (n, agents))
     obs = np.concatenate(
-        [np.stack(own, axis=-1) * seeing, *(np.where(valid, f, 0.0) for f in features), (time * active)[..., None]], axis=-1
+        [
+            np.stack(own, axis=-1) * seeing,
+            *(np.where(valid, f, 0.0) for f in features),
+            (time * active)[..., None],
+        ],
+        axis=-1,
     )
     half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
     doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
@@ -294,7 +315,11 @@ def sample(p, rng, n):
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
     for axis in "xy":
         center = rng.uniform(0, p.grid_length, (n, 1))
-        place = np.where(spread < p.grid_length, center + rng.normal(0, 1, (n, agents)) * spread, rng.uniform(0, 1, (n, agents)) * spread)
+        place = np.where(
+            spread < p.grid_length,
+            center + rng.normal(0, 1, (n, agents)) * spread,
+            rng.uniform(0, 1, (n, agents)) * spread,
+        )
         lattice = np.round(place * 8) / 8  # equal distances, for ties
         place = np.where(rng.random((n, 1)) < 0.2, lattice, place)
         states[axis] = np.clip(place, 0, np.float32(p.grid_length))
@@ -395,7 +420,12 @@ SPEC = EnvSpec(
     cases=(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
-        {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
+        {
+            "num_taggers": 3,
+            "num_runners": 9,
+            "use_full_observation": True,
+            "runner_exits_game_after_tagged": False,
+        },
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
     ),
     heuristic=heuristic,

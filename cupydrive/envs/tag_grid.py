@@ -33,7 +33,9 @@ class Params:
     wall_hit_penalty: float = param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
     tag_reward_for_tagger: float = param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
     tag_penalty_for_runner: float = param(5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6)
-    step_cost_for_tagger: float = param(0.01, "Taken from taggers, given to the runner, in other steps.", low=0.0, high=1e6)
+    step_cost_for_tagger: float = param(
+        0.01, "Taken from taggers, given to the runner, in other steps.", low=0.0, high=1e6
+    )
     max_episode_steps: int = param(100, "Time limit; it ends the task.", unit="steps", low=1)
 
 
@@ -73,8 +75,12 @@ def step(p, states, action, elapsed, random):
     hit = np.any(place != wanted, axis=-1)  # (N, A)
     on_runner = np.all(place[:, :-1] == place[:, -1:], axis=-1)  # (N, num_taggers)
     caught = on_runner.any(axis=1)
-    tagger = np.where(caught, p.tag_reward_for_tagger, -p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, :-1]
-    runner = np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, -1:]
+    tagger = (
+        np.where(caught, p.tag_reward_for_tagger, -p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, :-1]
+    )
+    runner = (
+        np.where(caught, -p.tag_penalty_for_runner, p.step_cost_for_tagger)[:, None] - p.wall_hit_penalty * hit[:, -1:]
+    )
     last = elapsed >= p.max_episode_steps
     return Outcome(
         state={"x": place[..., 0], "y": place[..., 1]},

@@ -1,9 +1,9 @@
-"""Where kernels run. Both executors have one small interface:
+"""Where kernels run: the CPU or a CUDA GPU, behind one small interface.
 
-    load(spec, params, layout) -> Program     compiles, or takes the result from a cache
-    program.launch(kernel, batch)             runs env_reset, env_step or env_rollout on ``struct Batch``
-    allocate(shape, dtype) -> array           zeros, NumPy or CuPy
-    pointer(array) -> int, synchronise(), free_bytes()
+load(spec, params, layout) -> Program     compiles, or takes the result from a cache
+program.launch(kernel, batch)             runs env_reset, env_step or env_rollout on ``struct Batch``
+allocate(shape, dtype) -> array           zeros, NumPy or CuPy
+pointer(array) -> int, synchronise(), free_bytes()
 """
 
 from functools import lru_cache

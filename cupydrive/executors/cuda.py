@@ -8,7 +8,10 @@ import numpy as np
 from cupydrive.errors import DeviceError
 from cupydrive.source import Layout, assemble, explain
 
-OPTIONS = ("-std=c++17", "--fmad=false")  # contraction would give other bits than the CPU; CuPy adds -ftz=true
+OPTIONS = (
+    "-std=c++17",
+    "--fmad=false",
+)  # contraction would give other bits than the CPU; CuPy adds -ftz=true
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100
 

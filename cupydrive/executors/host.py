@@ -14,6 +14,7 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,18 @@ from platformdirs import user_cache_dir
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.source import Layout, assemble, explain
 
-FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-tree-slp-vectorize", "-fno-exceptions", "-fno-rtti", "-w")
+FLAGS = (
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-tree-slp-vectorize",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-w",
+)
 NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # agent-steps below which waking a second thread costs more than it saves
 _loaded = {}
@@ -43,7 +55,9 @@ class HostExecutor:
     xp = np
 
     def __init__(self, threads=None, debug=False, team_threads=0, flags=()):
-        self.threads = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))
+        self.threads = threads or len(
+            os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
+        )
         self.debug, self.team_threads = debug, team_threads
         checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
         threading_flags = ("-DTEAM_THREADS", "-pthread") if team_threads else ()
@@ -115,7 +129,7 @@ class HostProgram:
             codes = [function(address, 0, num)]
         else:
             edges = [num * i // threads for i in range(threads + 1)]
-            futures = [_pool(threads - 1).submit(function, address, a, b) for a, b in zip(edges[1:-1], edges[2:], strict=True)]
+            futures = [_pool(threads - 1).submit(function, address, a, b) for a, b in pairwise(edges[1:])]
             codes = [function(address, 0, edges[1]), *(f.result() for f in futures)]
         if self.executor.debug:
             self._raise_fault()
@@ -239,7 +253,7 @@ def processor_name():
 
 @lru_cache(maxsize=1)
 def cache_folder():
-    """Return the folder of compiled kernels, $CUPYDRIVE_CACHE or the user's cache; a temporary one if it cannot be written."""
+    """Return the folder of compiled kernels: $CUPYDRIVE_CACHE, else the user's cache, else (not writable) a temporary one."""
     wanted = Path(os.environ.get("CUPYDRIVE_CACHE") or user_cache_dir("cupydrive"))
     try:
         wanted.mkdir(parents=True, exist_ok=True)
@@ -248,7 +262,7 @@ def cache_folder():
     except OSError as error:
         temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
         warnings.warn(
-            f"the cache folder {wanted} cannot be written ({error.strerror}); kernels of this process are kept in {temporary}. "
+            f"the cache folder {wanted} cannot be written ({error.strerror}); this process keeps its kernels in {temporary}. "
             "Set CUPYDRIVE_CACHE to a folder that can be written",
             stacklevel=2,
         )
