@@ -13,18 +13,18 @@ from tqdm import tqdm
 
 from cupydrive import envs
 from cupydrive.batch import CLOCK, Batch
+from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch, launch_step, put
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cuda_problem, executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import DYNAMICS, Random, random_actions
 from cupydrive.report import Report
-from cupydrive.source import Layout, sample_action
+from cupydrive.source import sample_action
 from cupydrive.spec import checked_int, float_params
 
 REFERENCE = "{device} against the NumPy reference, one step"
 STATISTICS = "{device}: autoreset, time limit, statistics"
 RESETS = "{device}: resets and random streams, exactly"
-FREE_STEPS = 1000  # of the comparison between CPU and GPU
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
@@ -113,34 +113,6 @@ def draw_actions(groups, rng, n):
 def for_reference(groups, actions):
     """Return actions as a reference takes them: (N, C) for one discrete head, else (N, C, H)."""
     return {g.name: a[..., 0] if g.heads == 1 and not g.continuous else a for g in groups for a in (actions[g.name],)}
-
-
-def put(batch, **arrays):
-    """Write NumPy arrays into a batch's own."""
-    for name, values in arrays.items():
-        batch.executor.put(getattr(batch, name), values)
-
-
-def launch_step(batch, actions):
-    """Step ``batch`` with NumPy actions by group and return what it wrote, as NumPy arrays."""
-    arrays = [batch.executor.allocate(actions[g.name].shape, g.action_dtype) for g in batch.groups]
-    for array, g in zip(arrays, batch.groups, strict=True):
-        batch.executor.put(array, actions[g.name])
-    written = batch.step([batch.executor.pointer(a) for a in arrays])
-    batch.executor.synchronise()
-    return fetch(batch, written)
-
-
-def fetch(batch, buffers):
-    """Return NumPy copies of ``buffers``, dictionaries by group and all."""
-    out = {}
-    for name, value in vars(buffers).items():
-        if isinstance(value, dict):
-            out[name] = {key: batch.executor.get(array) for key, array in value.items()}
-        elif value is not None and name != "steps":
-            out[name] = batch.executor.get(value)
-    out["episode_log"] = batch.as_records(out["episode_log"], batch.log_dtype)
-    return out
 
 
 # ---- (a) one step against the reference ------------------------------------------------------------------------------
@@ -322,108 +294,6 @@ def compare_resets(report, spec, params, device, name, rng, n=67):
             )
             report.compare(part, f"action.{g.name}", rolled["action"][g.name][t], drawn)
         first_agent += g.count
-
-
-# ---- (d) bit for bit -------------------------------------------------------------------------------------------------
-
-
-def trajectory(spec, params, device, seed, n, steps, layout=None, states=None):
-    """Return all bits of ``steps`` random steps in one launch: arrays by name."""
-    batch = Batch(spec, n, params, device, layout=layout)
-    batch.reset(seed)
-    if states is not None:
-        put(batch, state=states)
-    out = fetch(batch, batch.rollout(steps))
-    return flatten(out, batch)
-
-
-def flatten(out, batch):
-    """Return the arrays of one or more steps by name; rows that are unspecified are set to 0."""
-    over = out["terminated"] | out["truncated"]
-    arrays = {}
-    for name, value in {**out, **batch.get_state()}.items():
-        for key, array in value.items() if isinstance(value, dict) else [("", value)]:
-            if name in ("final_obs", "episode_return", "episode_length", "episode_log"):
-                array = np.where(
-                    over.reshape(over.shape + (1,) * (array.ndim - over.ndim)),
-                    array,
-                    np.zeros((), array.dtype),
-                )
-            for member in array.dtype.names or ("",):
-                arrays[".".join(filter(None, (name, key, member)))] = array[member] if member else array
-    return arrays
-
-
-def compare_bits(report, part, got, want):
-    """Compare two trajectories bit for bit."""
-    for name, array in got.items():
-        report.identical(part, name, array, want[name])
-
-
-def compare_paths(report, spec, params, device, name, rng, n=33, steps=24):
-    """Compare T steps in one launch with T launches of one step, given the same actions."""
-    params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
-    seed = int(rng.integers(0, 2**63))
-    fused, single = Batch(spec, n, params, device), Batch(spec, n, params, device)
-    fused.reset(seed)
-    single.reset(seed)
-    rolled = fetch(fused, fused.rollout(steps))
-    part = f"{name}: fused rollout against single steps, bit for bit"
-    over = rolled["terminated"] | rolled["truncated"]
-    for t in range(steps):
-        got = launch_step(single, {g.name: rolled["action"][g.name][t] for g in single.groups})
-        for g in single.groups:
-            report.identical(part, f"obs.{g.name}", got["obs"][g.name], rolled["obs"][g.name][t + 1])
-            report.identical(part, f"reward.{g.name}", got["reward"][g.name], rolled["reward"][g.name][t])
-            for field in ("final_obs", "episode_return"):
-                report.identical(
-                    part, f"{field}.{g.name}", got[field][g.name][over[t]], rolled[field][g.name][t][over[t]]
-                )
-        for field in ("terminated", "truncated"):
-            report.identical(part, field, got[field], rolled[field][t])
-        report.identical(part, "episode_length", got["episode_length"][over[t]], rolled["episode_length"][t][over[t]])
-    state, want = single.get_state(), fused.get_state()
-    for member in spec.state(params):
-        report.identical(part, f"state.{member.name}", state["state"][member.name], want["state"][member.name])
-
-
-def compare_teams(report, spec, params, executors, rng):
-    """Compare thread counts, teams of threads and the GPU's team sizes with a team of one, bit for bit."""
-    agents = sum(g.count for g in spec.groups(params))
-    seed = int(rng.integers(0, 2**63))
-    if "cpu" in executors:
-        n, steps = max(3, 3000 // agents), 1 + 60_000 // max(3000, agents)
-        one = trajectory(spec, params, HostExecutor(threads=1), seed, n, steps)
-        three = trajectory(spec, params, HostExecutor(threads=3), seed, n, steps)
-        compare_bits(report, "cpu: 1 thread against 3, bit for bit", three, one)
-        n, steps = max(4, min(40, 300 // agents)), 6
-        short = replace(params, max_episode_steps=4)
-        states = spec.sample(short, rng, n).astype(spec.state_dtype(short))
-        one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
-        team = 8 if agents > 4 else 4
-        teamed = trajectory(spec, short, HostExecutor(team_threads=team), seed, n, steps, states=states)
-        compare_bits(report, "cpu: a team of threads against one, bit for bit", teamed, one)
-    if "cuda" in executors:
-        device = executors["cuda"]
-        n, steps = 70, 1 + 3000 // max(100, agents)
-        want = trajectory(spec, params, device, seed, n, steps)
-        for team in (1, 4, 32, 128):
-            layout = Layout(team, 1 if team > 32 else 64 // team)
-            layout = layout.fit(spec, params, 100_000)
-            got = trajectory(spec, params, device, seed, n, steps, layout)
-            compare_bits(report, "cuda: team sizes 1, 4, 32, 128 against the default, bit for bit", got, want)
-
-
-def compare_devices(report, spec, params, executors):
-    """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
-    agents = sum(g.count for g in spec.groups(params))
-    n = max(4, min(1000, 1000 // agents))
-    batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
-    for batch in batches:
-        batch.reset(7)
-    for _ in range(FREE_STEPS // 50):
-        cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
-        compare_bits(report, f"cpu against cuda, {FREE_STEPS} free steps, bit for bit", cuda, cpu)
 
 
 def check_all(names=None, **options):
