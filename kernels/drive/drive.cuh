@@ -122,11 +122,14 @@ DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& g
 
 // Stores the near rows of this step. All stores of a step stand together at its end: registers that a store still
 // reads cannot be written, and stores spread over the step would make the next instructions wait for each of them.
+// Each member stores what it wrote itself: the next step's actions are written before the next sync.
 template <bool RANDOM, int COUNT, int HEADS, class Action>
 DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, const GroupRows<Action>& rows, const size_type row) {
-  for (int i : team.each(COUNT)) rows.reward[row * COUNT + i] = near.reward[i];
-  if constexpr (RANDOM) {
-    for (int i : team.each(COUNT * HEADS)) rows.action[row * (COUNT * HEADS) + i] = near.action[i];
+  for (int i : team.each(COUNT)) {
+    rows.reward[row * COUNT + i] = near.reward[i];
+    if constexpr (RANDOM) {
+      for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
+    }
   }
 }
 template <bool RANDOM, class Action> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Action>&, const size_type) {}

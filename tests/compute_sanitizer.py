@@ -1,0 +1,64 @@
+"""Run every environment's kernels under compute-sanitizer: memcheck, racecheck and synccheck.
+
+    python tests/compute_sanitizer.py
+
+Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. CuPy's memory pool is off in the
+programs that are watched: inside a pool an access past the end of an array is not seen.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+TEAMS = (1, 4, 32, 128)
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def watched():
+    """Reset, step and roll out all cases of all environments with several team sizes, without a pool."""
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    cupy.cuda.set_pinned_memory_allocator(None)
+    from cupydrive import envs
+    from cupydrive.batch import Batch
+    from cupydrive.executors.cuda import CudaExecutor
+    from cupydrive.source import Layout
+
+    device, runs = CudaExecutor(), 0
+    for name in envs.names():
+        spec = envs.get(name)
+        for case in spec.cases:
+            params = spec.make_params(max_episode_steps=3, **case)
+            for team in TEAMS:
+                layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
+                batch = Batch(spec, 37, params, device, layout=layout)  # 37: the last block is not full
+                batch.reset(0)
+                batch.rollout(5)
+                written = batch.rollout(5, final_obs=False)
+                batch.step([device.pointer(written.action[g.name][0]) for g in batch.groups])
+                mask = cupy.zeros(37, bool)
+                mask[::3] = True
+                batch.reset(mask=mask)
+                device.synchronise()
+                runs += 1
+    print(f"{runs} environments, cases and team sizes")
+
+
+def main():
+    """Run the watched program under each tool."""
+    worst = 0
+    for tool in TOOLS:
+        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", sys.executable, __file__, "watched"]
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        print(f"{tool}: exit code {done.returncode}", *lines[-12 if done.returncode else -2 :], sep="\n  ", flush=True)
+        worst = max(worst, done.returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(watched() if sys.argv[1:] == ["watched"] else main())
