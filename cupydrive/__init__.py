@@ -1,0 +1,42 @@
+"""cupydrive: reinforcement learning environments as CUDA kernels, run end to end on a GPU or on a CPU.
+
+import cupydrive as cd
+env = cd.make("tag_continuous", num_envs=2000)
+obs, info = env.reset(seed=0)
+print(cd.check("tag_continuous"))
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+# Imported on first use: `import cupydrive` needs neither torch nor CuPy.
+_HOME = {
+    "make": "vector",
+    "VectorEnv": "vector",
+    "Trajectory": "vector",
+    "check": "check",
+    "info": "info",
+    "new": "new",
+    "names": "envs",
+    "register": "envs",
+    "EnvSpec": "spec",
+    "Field": "spec",
+    "Group": "spec",
+    "Observed": "spec",
+    "Outcome": "spec",
+    "nearest_decision": "spec",
+    "param": "spec",
+    "CupydriveError": "errors",
+}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name):
+    if name not in _HOME:
+        raise AttributeError(f"module 'cupydrive' has no attribute {name!r}")
+    return getattr(import_module(f"cupydrive.{_HOME[name]}"), name)
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,44 @@
+"""Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
+
+import numpy as np
+import torch
+
+
+def as_torch(array):
+    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied."""
+    return torch.from_dlpack(array)
+
+
+def member(records, dtype, name):
+    """Return a strided view of one member of an array of structs.
+
+    Args:
+        records: (N,) structs in NumPy, or their bytes (N, itemsize) in CuPy, which knows no structs.
+        dtype: The struct's NumPy dtype.
+        name: The member.
+
+    Returns:
+        (N, *shape of the member), strided, of the library of ``records``.
+    """
+    if isinstance(records, np.ndarray):
+        return records[name]
+    import cupy
+
+    inner, offset = dtype.fields[name][:2]
+    base, shape = inner.subdtype if inner.subdtype else (inner, ())
+    strides = [dtype.itemsize, *(base.itemsize * int(np.prod(shape[k + 1 :])) for k in range(len(shape)))]
+    return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
+
+
+_streams = {}
+
+
+def torch_stream():
+    """Return torch's current CUDA stream as a CuPy stream, so that kernels and torch operations keep their order."""
+    import cupy
+
+    stream = torch.cuda.current_stream()
+    key = (stream.device_index, stream.cuda_stream)
+    if key not in _streams:
+        _streams[key] = cupy.cuda.Stream.from_external(stream)
+    return _streams[key]

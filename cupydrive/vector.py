@@ -1,0 +1,366 @@
+"""VectorEnv: N copies of one environment, seen as torch tensors that are the kernel's own memory.
+
+Letters: N environments, C agents of a group, D observation entries, H action heads, T steps. Environments with one group
+give tensors, several groups give dictionaries by group name; a single agent has no agent axis.
+"""
+
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from cupydrive import envs
+from cupydrive.batch import CLOCK, Batch
+from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
+from cupydrive.executors import choose, executor
+from cupydrive.interop import as_torch, member, torch_stream
+from cupydrive.spec import checked_int
+
+_said = set()
+
+
+def make(
+    env, num_envs=1, *, device="auto", validate=True, debug=False, threads=None, first_env=0, layout=None, **params
+):
+    """Return a ``VectorEnv`` of ``num_envs`` copies.
+
+    Args:
+        env: Name, path of a Python file that defines ``SPEC``, or ``EnvSpec``.
+        num_envs: N.
+        device: ``"cuda"``, ``"cpu"``, or ``"auto"``: CUDA where a GPU is usable; says what it picked and why.
+        validate: Look at the values of actions before each step (waits for the device); otherwise a discrete action out
+            of range is read as the nearest valid one, and NaN in a Box as 0.
+        debug: Build for the CPU with bounds-checked agents, observations, actions and arrays.
+        threads: Threads on the CPU, by default one per core.
+        first_env: Global id of environment 0; random streams are keyed by it.
+        layout: ``cupydrive.source.Layout`` of the GPU's threads; every layout gives the same numbers.
+        **params: Parameters of the environment.
+
+    Raises:
+        UnknownEnvironmentError, ParameterError, DeviceError, CompileError, MemoryLimitError: See their texts.
+    """
+    spec = envs.get(env)
+    made = spec.make_params(**params)
+    if debug and device == "cuda":
+        raise ParameterError("debug=True builds for the CPU; pass device='cpu' or leave device out")
+    name, reason = choose("cpu" if debug else device)
+    if device == "auto" and not debug and reason not in _said:
+        _said.add(reason)
+        print(f"cupydrive: {reason}", file=sys.stderr)
+    where = executor(name) if name == "cuda" else executor(name, threads=threads, debug=debug)
+    return VectorEnv(Batch(spec, num_envs, made, where, first_env, layout), validate=validate)
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """T steps of N environments; ``final_obs`` and ``episode`` hold values only where an episode ended.
+
+    Args:
+        obs: (T + 1, N, ...) float32; row t is what the action of row t was taken in.
+        action: (T, N, ...) int32 or float32.
+        reward: (T, N, ...) float32.
+        terminated: (T, N) bool.
+        truncated: (T, N) bool.
+        final_obs: (T, N, ...) float32 before the autoreset, or None.
+        episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
+        active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
+        left: Likewise: left in this step.
+    """
+
+    obs: object
+    action: object
+    reward: object
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    final_obs: object
+    episode: dict
+    active: dict
+    left: dict
+
+
+class VectorEnv:
+    """N copies of one environment with Gymnasium's names and autoreset in the same step.
+
+    All tensors are views, made once, of the memory that kernels write: they change with the next call. ``obs`` alone is
+    double-buffered: the observation before and after a step exist side by side. Copy what you keep.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's form
+
+    def __init__(self, batch, validate=True):
+        self.batch, self.validate = batch, validate
+        self.spec, self.params, self.groups = batch.spec, batch.params, batch.groups
+        self.num_envs, self.device = batch.num_envs, batch.executor.name
+        self.seed, self._ready, self._closed = None, False, False
+        self._single = len(self.groups) == 1
+        self._squeeze = self._single and self.groups[0].count == 1
+        self._results = [self._views(buffers) for buffers in batch.step_buffers]
+        lone = [g.heads == 1 and not g.continuous for g in self.groups]
+        self._action_shapes = {
+            g.name: (self.num_envs, *(() if self._squeeze else (g.count,)), *(() if one else (g.heads,)))
+            for g, one in zip(self.groups, lone, strict=True)
+        }
+        self._dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
+        self._converted = {}
+        self._held = None
+        self._rollouts = {}
+
+    # ---- views ----
+
+    def _by_group(self, arrays, axis, action=False):
+        """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
+        views = {}
+        for g in self.groups:
+            if g.name in arrays:
+                view = as_torch(arrays[g.name])
+                if action and g.heads == 1 and not g.continuous:
+                    view = view.squeeze(-1)
+                views[g.name] = view.squeeze(axis) if self._squeeze else view
+        return views[self.groups[0].name] if self._single else views
+
+    def _episode(self, buffers, axis):
+        record = {"return": self._by_group(buffers.episode_return, axis), "length": as_torch(buffers.episode_length)}
+        for name in self.spec.metrics:
+            lead = buffers.episode_length.shape
+            flat = buffers.episode_log.reshape(-1, *buffers.episode_log.shape[len(lead) :])
+            view = member(flat, self.batch.log_dtype, name)
+            record[name] = as_torch(view).reshape(lead) if len(lead) == 1 else as_torch(view).view(lead)
+        return record
+
+    def _views(self, buffers):
+        """Return the results of one step as a tuple made once."""
+        info = {"final_obs": self._by_group(buffers.final_obs, 1), "episode": self._episode(buffers, 1)}
+        for name in ("active", "left"):
+            if arrays := getattr(buffers, name):
+                info[name] = {key: as_torch(array) for key, array in arrays.items()}
+        flags = as_torch(buffers.terminated), as_torch(buffers.truncated)
+        return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
+
+    @cached_property
+    def state(self):
+        """Writable views of ``struct State`` by member, (N, *shape of the member)."""
+        views = {name: member(self.batch.state, self.batch.state_dtype, name) for name in self.batch.state_dtype.names}
+        return {name: as_torch(view) for name, view in views.items()}
+
+    @cached_property
+    def elapsed(self):
+        """(N,) int32 view: steps since each episode began."""
+        return as_torch(member(self.batch.clock, CLOCK, "elapsed"))
+
+    # ---- spaces ----
+
+    def _spaces(self, pick):
+        spaces = {g.name: pick(g) for g in self.groups}
+        return spaces[self.groups[0].name] if self._single else spaces
+
+    @cached_property
+    def single_observation_space(self):
+        """One agent's observation space; by group if there are several."""
+        return self._spaces(lambda g: g.observation_space)
+
+    @cached_property
+    def single_action_space(self):
+        """One agent's action space; by group if there are several."""
+        return self._spaces(lambda g: g.action_space)
+
+    def _batched(self, space, g):
+        return batch_space(space if self._squeeze else batch_space(space, g.count), self.num_envs)
+
+    @cached_property
+    def observation_space(self):
+        """The space of ``obs``."""
+        return self._spaces(lambda g: self._batched(g.observation_space, g))
+
+    @cached_property
+    def action_space(self):
+        """The space of ``action``."""
+        return self._spaces(lambda g: self._batched(g.action_space, g))
+
+    # ---- calls ----
+
+    def _stream(self):
+        return torch_stream() if self.device == "cuda" else nullcontext()
+
+    def _check_open(self, call):
+        if self._closed:
+            raise OrderError(f"{call} after close(); make a new environment")
+
+    def reset(self, seed=None, mask=None):
+        """Begin new episodes and return ``(obs, info)``.
+
+        Args:
+            seed: Int in [0, 2**64); restarts all random streams. The first reset without one draws it and keeps it as
+                ``env.seed``.
+            mask: (N,) bool, the environments to reset; the others go on.
+
+        Raises:
+            ParameterError: If the seed or the mask is wrong, or both are given.
+        """
+        self._check_open("reset()")
+        if mask is not None:
+            if seed is not None:
+                raise ParameterError(
+                    "reset(seed, mask): a seed restarts the streams of all environments; pass one of the two"
+                )
+            if not self._ready:
+                raise OrderError("reset(mask=...) before the first reset(); call reset() once for all environments")
+            mask = self._checked_mask(mask)
+        elif seed is None and self.seed is None:
+            seed = int.from_bytes(os.urandom(8), "little")
+        if seed is not None:
+            self.seed = checked_int(self.spec.name, "seed", seed, 0, 2**64 - 1)
+        with self._stream():
+            self.batch.reset(seed, mask)
+        self._ready = True
+        obs, _, _, _, info = self._results[self.batch.now]
+        return obs, info
+
+    def _checked_mask(self, mask):
+        mask = torch.as_tensor(mask)
+        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
+            raise ParameterError(f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool ({self.num_envs},)")
+        if self.device == "cpu":
+            return mask.cpu().numpy()
+        return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
+
+    def step(self, action):
+        """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
+
+        Args:
+            action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by group if there are
+                several: (N, C) for one discrete head, else (N, C, H). Such tensors are read in place; others of the same
+                kind are converted into a buffer kept for it.
+
+        Raises:
+            ActionError: If shape, dtype, device, group or (``validate=True``) value is wrong; nothing has changed then.
+            OrderError: Before the first reset, or after ``close``.
+        """
+        if self._closed or not self._ready:
+            self._check_open("step()")
+            raise OrderError("step() before reset(); call reset(seed=...) first")
+        tensors = self._checked_actions(action)
+        self._held = tensors  # the launch reads them after this call has returned
+        with self._stream():
+            self.batch.step([t.data_ptr() for t in tensors])
+        return self._results[self.batch.now]
+
+    def _checked_actions(self, action):
+        if self._single:
+            action = {self.groups[0].name: action}
+        elif not isinstance(action, dict):
+            raise ActionError(f"{self.spec.name} has several groups; pass a dict with {', '.join(self._dtypes)}")
+        for name in action:
+            if name not in self._dtypes:
+                raise ActionError(
+                    f"there is no group {name!r}.{did_you_mean(name, self._dtypes)} Groups: {', '.join(self._dtypes)}"
+                )
+        tensors = []
+        for g in self.groups:
+            if g.name not in action:
+                raise ActionError(f"no action for group {g.name!r}; pass all of {', '.join(self._dtypes)}")
+            tensors.append(self._checked_action(g, action[g.name]))
+        if self.validate:
+            for g, tensor in zip(self.groups, tensors, strict=True):
+                self._check_values(g, tensor)
+        return tensors
+
+    def _checked_action(self, g, action):
+        shape, dtype = self._action_shapes[g.name], self._dtypes[g.name]
+        if isinstance(action, np.ndarray) and self.device == "cpu":
+            action = torch.from_numpy(action)
+        if not isinstance(action, torch.Tensor):
+            raise ActionError(
+                f"the action of {g.name!r} is a {type(action).__name__}; pass a torch tensor on {self.device}"
+            )
+        if tuple(action.shape) != shape:
+            raise ActionError(f"the action of {g.name!r} has shape {tuple(action.shape)}; it must be {shape}")
+        if action.device.type != self.device:
+            raise ActionError(f"the action of {g.name!r} is on {action.device}; move it with .to({self.device!r})")
+        if action.dtype == dtype and action.is_contiguous():
+            return action
+        if action.dtype == torch.bool or action.is_complex() or action.is_floating_point() != g.continuous:
+            raise ActionError(f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}")
+        if g.name not in self._converted:
+            self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
+        if self.validate and action.dtype == torch.int64:
+            self._check_values(g, action)  # before a large value wraps
+        return self._converted[g.name].copy_(action)
+
+    def _check_values(self, g, tensor):
+        """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
+        if g.continuous:
+            low, high = (torch.from_numpy(x).to(tensor.device) for x in (g.action_space.low, g.action_space.high))
+        else:
+            low, high = 0, torch.tensor(g.sizes, device=tensor.device) - 1
+        values = tensor.reshape(self.num_envs, g.count, g.heads)
+        good = (values >= low) & (values <= high)
+        if bool(good.all()):
+            return
+        env, agent, head = (~good).nonzero()[0].tolist()
+        value = values[env, agent, head].item()
+        limit = (
+            f"[{g.action_space.low[head]}, {g.action_space.high[head]}]"
+            if g.continuous
+            else f"0 to {g.sizes[head] - 1}"
+        )
+        raise ActionError(
+            f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is {value}; it must be {limit}. "
+            "With validate=False it would be read as the nearest valid one (NaN as 0)"
+        )
+
+    def rollout(self, steps, final_obs=True):
+        """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
+
+        Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
+        """
+        self._check_open("rollout()")
+        if not self._ready:
+            raise OrderError("rollout() before reset(); call reset(seed=...) first")
+        steps = checked_int(self.spec.name, "steps", steps)
+        with self._stream():
+            buffers = self.batch.rollout(steps, final_obs)
+        if self._rollouts.get("of") is not buffers:
+            self._rollouts = {"of": buffers, "views": self._trajectory(buffers)}
+        return self._rollouts["views"]
+
+    def _trajectory(self, buffers):
+        return Trajectory(
+            obs=self._by_group(buffers.obs, 2),
+            action=self._by_group(buffers.action, 2, action=True),
+            reward=self._by_group(buffers.reward, 2),
+            terminated=as_torch(buffers.terminated),
+            truncated=as_torch(buffers.truncated),
+            final_obs=None if buffers.final_obs is None else self._by_group(buffers.final_obs, 2),
+            episode=self._episode(buffers, 2),
+            active={name: as_torch(array) for name, array in buffers.active.items()},
+            left={name: as_torch(array) for name, array in buffers.left.items()},
+        )
+
+    def close(self):
+        """Give the memory back; later calls raise ``OrderError``."""
+        if not self._closed:
+            self.batch.executor.synchronise()
+        self._closed, self._results, self._rollouts, self._held, self.batch = True, None, {}, None, None
+        self.__dict__.pop("state", None)
+        self.__dict__.pop("elapsed", None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        lines = [
+            f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {self.device}{', closed' * self._closed}"
+        ]
+        for g in self.groups:
+            lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) float32, action {g.action_space}")
+        end = "ends the task" if self.spec.horizon == "task" else "truncates"
+        return "\n".join([*lines, f"  {self.params.max_episode_steps} steps at most, which {end}>"])
