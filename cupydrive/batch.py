@@ -87,7 +87,8 @@ class Batch:
         self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
         self.step_buffers = [Buffers(self, actions=False), None]
         self.step_buffers[1] = self._other_obs(self.step_buffers[0])
-        self.now = 0  # which of the two observations is current
+        self.now = 0  # which of the two step buffers was written last
+        self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
         self._rollouts = {}
         self._template = self._describe(first_env)
         self._calls = [self._call(b) for b in self.step_buffers]
@@ -159,12 +160,16 @@ class Batch:
         if seed is not None:
             self.executor.put(self.seed, np.array([seed], np.uint64))
             self.executor.put(self.clock, np.zeros(self.num_envs, CLOCK))
-        call = self._reset_calls[self.now]
+        call, obs = self._reset_calls[self.now], self.step_buffers[self.now].obs
         call["mask"] = 0
         if mask is not None:
+            if self.current_obs is not obs:  # those that go on keep their observation
+                for name, array in obs.items():
+                    array[...] = self.current_obs[name]
             self.mask[...] = mask
             call["mask"] = self.executor.pointer(self.mask)
         self.program.launch("env_reset", call)
+        self.current_obs = obs
         return self.step_buffers[self.now]
 
     def step(self, action_pointers):
@@ -178,6 +183,7 @@ class Batch:
         for g, address in zip(self.groups, action_pointers, strict=True):
             call[g.name]["action"] = address
         self.program.launch("env_step", call)
+        self.current_obs = self.step_buffers[self.now].obs
         return self.step_buffers[self.now]
 
     def rollout(self, steps, final_obs=True):
@@ -189,18 +195,16 @@ class Batch:
         """
         key = (steps, final_obs)
         if key not in self._rollouts:
-            self._rollouts.clear()  # one set of rollout buffers at a time
+            self._rollouts.clear()  # one set at a time; current_obs keeps the last one alive until the next launch
             each = row_bytes(self.spec, self.params, final_obs) * self.num_envs
             self.require_memory(each * steps, each, "steps", steps)
             buffers = Buffers(self, steps, final_obs=final_obs)
             self._rollouts[key] = (buffers, self._call(buffers))
         buffers, call = self._rollouts[key]
-        current = self.step_buffers[self.now]
         for g in self.groups:
-            call[g.name]["current_obs"] = self.executor.pointer(current.obs[g.name])
+            call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
         self.program.launch("env_rollout", call)
-        for g in self.groups:
-            current.obs[g.name][...] = buffers.obs[g.name][-1]
+        self.current_obs = {name: array[-1] for name, array in buffers.obs.items()}
         return buffers
 
     # ---- state ----

@@ -375,12 +375,14 @@ def heuristic(p, obs, group):
 def draw(canvas, p, state, elapsed):
     """Draw one state; taggers and runners as arrows, those that are out in grey."""
     side = p.grid_length
-    canvas.view(-0.05 * side, 1.05 * side, -0.05 * side)
-    canvas.rectangle(0, 0, side, side, "#F4F4F4")
-    for i in range(p.num_taggers + p.num_runners):
+    canvas.view(-0.03 * side, 1.03 * side, -0.03 * side, top=1.1 * side)  # the caption stands above the square
+    canvas.rectangle(0, 0, side, side, "#F0F0F0")
+    there = [i for i in range(p.num_taggers + p.num_runners) if state["active"][i]]
+    gone = [i for i in range(p.num_taggers + p.num_runners) if not state["active"][i]]
+    for i in (*gone, *reversed(there)):  # taggers last, on top
         color = "#C843C3" if i < p.num_taggers else "#245EB6"
         if not state["active"][i]:
-            color = "#BBBBBB"
+            color = "#C4C4C4"
         x, y, heading = float(state["x"][i]), float(state["y"][i]), float(state["direction"][i])
         tail = (x - 0.03 * side * np.cos(heading), y - 0.03 * side * np.sin(heading))
         canvas.line([tail, (x, y)], 0.006 * side, color)

@@ -155,8 +155,9 @@ def heuristic(p, obs, group):
 def draw(canvas, p, state, elapsed):
     """Draw one state; one unit is a cell."""
     top = p.grid_length
-    canvas.view(-0.05 * top - 1, 1.05 * top + 1, -0.05 * top - 1)
-    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, "#F4F4F4")
+    side = top + 1
+    canvas.view(-0.5 - 0.03 * side, top + 0.5 + 0.03 * side, -0.5 - 0.03 * side, top=top + 0.5 + 0.1 * side)
+    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, "#F0F0F0")
     radius = max(0.5, top / 60)
     for i in range(p.num_taggers):
         canvas.circle((float(state["x"][i]), float(state["y"][i])), radius, "#C843C3")
