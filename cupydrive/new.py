@@ -1,36 +1,72 @@
-"""Writes the two files of a new environment: a small one that works, to be changed."""
+"""Writes the two files of a new environment: a small one that works, and is the tutorial of the dialect."""
 
+import keyword
 import os
+import re
 import tempfile
 from pathlib import Path
+from pkgutil import iter_modules
 
 from cupydrive import envs
-from cupydrive.errors import SpecError
+from cupydrive.errors import CupydriveError
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
 def new(name, folder="."):
-    """Write ``NAME.py`` and ``NAME.cu`` into ``folder`` and return their paths.
+    """Write ``NAME.py`` and ``NAME.cu`` of a new environment into ``folder`` and return their paths.
+
+    Args:
+        name: A Python identifier that no environment of the package has.
+        folder: Must exist.
 
     Raises:
-        SpecError: If the name is not an identifier or is taken, or a file exists.
+        CupydriveError: If the name cannot be used, the folder does not exist or cannot be written, or a file of this
+            name exists; nothing is overwritten.
     """
-    if not name.isidentifier():
-        raise SpecError(f"environment name {name!r} must be a Python identifier, such as 'my_env'")
-    if name in envs.names():
-        raise SpecError(f"there is an environment {name!r} already; choose another name")
-    folder = Path(folder)
+    name, folder = str(name), Path(folder)
+    _check_name(name)
     if not folder.is_dir():
-        raise SpecError(f"there is no folder {folder}; make it first")
-    paths = [folder / f"{name}{suffix}" for suffix in (".py", ".cu")]
+        raise CupydriveError(f"there is no folder {folder}; make it first: mkdir -p {folder}")
+    paths = [folder / f"{name}.py", folder / f"{name}.cu"]
     for path in paths:
-        if path.exists():
-            raise SpecError(f"{path} exists; choose another name, or remove it")
-    for path in paths:
-        text = (TEMPLATES / f"my_env{path.suffix}").read_text().replace("my_env", name)
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=path.name)
+        if os.path.lexists(path):
+            raise CupydriveError(f"{path} exists and is not overwritten; choose another name, or move it away")
+    written = []
+    try:
+        for path in paths:
+            _write_new(path, (TEMPLATES / f"env{path.suffix}.txt").read_text().replace("ENV_NAME", name))
+            written.append(path)
+    except BaseException as error:  # an interrupt too: both files or none
+        for path in written:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise CupydriveError(f"{paths[len(written)]} cannot be written: {error.strerror or error}") from error
+        raise
+    return tuple(paths)
+
+
+def _check_name(name):
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        near = re.sub(r"[^0-9a-z]+", "_", name.removesuffix(".py").removesuffix(".cu").lower()).strip("_") or "env"
+        if not near.isidentifier() or keyword.iskeyword(near):
+            near = f"my_{near}"
+        raise CupydriveError(f"environment name {name!r} must be a Python identifier, such as {near!r}")
+    if name in {module.name for module in iter_modules(envs.__path__)}:
+        raise CupydriveError(f"{name!r} is an environment of the package; choose another name, such as 'my_{name}'")
+
+
+def _write_new(path, text):
+    """Write ``text`` under a temporary name first, then give it its name if nobody has it: readers see all of it."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        os.replace(temporary, path)
-    return paths
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
+        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+    finally:
+        os.unlink(temporary)

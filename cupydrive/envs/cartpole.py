@@ -104,7 +104,7 @@ def sample(p, rng, n):
 
 def draw(canvas, p, state, elapsed):
     """Draw one state; one unit is a metre."""
-    canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.6)
+    canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -1.2)
     x, theta, length = float(state["x"]), float(state["theta"]), 2 * p.half_length
     canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, "#888888")
     for end in (-p.x_limit, p.x_limit):

@@ -377,16 +377,15 @@ def draw(canvas, p, state, elapsed):
     side = p.grid_length
     canvas.view(-0.03 * side, 1.03 * side, -0.03 * side, top=1.1 * side)  # the caption stands above the square
     canvas.rectangle(0, 0, side, side, "#F0F0F0")
-    there = [i for i in range(p.num_taggers + p.num_runners) if state["active"][i]]
-    gone = [i for i in range(p.num_taggers + p.num_runners) if not state["active"][i]]
-    for i in (*gone, *reversed(there)):  # taggers last, on top
-        color = "#C843C3" if i < p.num_taggers else "#245EB6"
-        if not state["active"][i]:
-            color = "#C4C4C4"
-        x, y, heading = float(state["x"][i]), float(state["y"][i]), float(state["direction"][i])
-        tail = (x - 0.03 * side * np.cos(heading), y - 0.03 * side * np.sin(heading))
-        canvas.line([tail, (x, y)], 0.006 * side, color)
-        canvas.circle((x, y), (0.013 if i < p.num_taggers else 0.009) * side, color)
+    # Those that are out lie below, taggers on top.
+    for i in sorted(range(p.num_taggers + p.num_runners), key=lambda i: (state["active"][i], -i)):
+        is_tagger, x, y = i < p.num_taggers, float(state["x"][i]), float(state["y"][i])
+        color = "#C4C4C4" if not state["active"][i] else "#C843C3" if is_tagger else "#245EB6"
+        if state["active"][i]:
+            heading = float(state["direction"][i])
+            tail = (x - 0.03 * side * np.cos(heading), y - 0.03 * side * np.sin(heading))
+            canvas.line([tail, (x, y)], 0.006 * side, color)
+        canvas.circle((x, y), (0.013 if is_tagger else 0.009) * side, color)
     canvas.caption(f"step {elapsed}   in the game {int(np.sum(state['active'][p.num_taggers :]))}")
 
 

@@ -128,10 +128,9 @@ DEVICE bool step(Env& env) {
     }
     remaining += s.active[i];
   }
-  remaining = env.team.sum(remaining);
   env.team.sync();  // all tags are counted
   for (int i : env.team.each(NUM_TAGGERS)) env.tagger.reward(i) += p.tag_reward_for_tagger * (float)env.shared.tags[i];
-  return remaining == 0;
+  return env.team.sum(remaining) == 0;
 }
 
 // ---- observation ---------------------------------------------------------------------------------------------------

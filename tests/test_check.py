@@ -1,0 +1,62 @@
+"""Laws of the checker: it passes what is right, and fails what is wrong in any of the ways below."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cupydrive import envs
+from cupydrive.check import check
+from cupydrive.report import write_json
+from cupydrive.source import kernel_text
+
+pytestmark = pytest.mark.checker
+STEPS = 20_000
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_every_environment_passes(name, tmp_path):
+    report = check(name, agent_steps=STEPS, device="cpu", progress=False)
+    assert report.passed, str(report)
+    assert report.agent_steps >= STEPS
+    assert all(times > 0 for times in report.events.values())
+    write_json(tmp_path / "report.json", [report])
+    (read,) = json.loads((tmp_path / "report.json").read_text())
+    assert read["passed"] and read["env"] == name and read["comparisons"]
+    assert "PASS" in report._repr_html_() and "PASS" in str(report)
+
+
+WRONG = [
+    (
+        "cartpole",
+        "s.x += p.tau * s.x_dot;\n    s.x_dot += p.tau * x_acc;",
+        "s.x_dot += p.tau * x_acc;\n    s.x += p.tau * s.x_dot;",
+    ),
+    ("cartpole", "4.0f / 3.0f", "1.25f"),
+    ("cartpole", "math::abs(s.theta) > p.theta_limit", "s.theta > p.theta_limit"),
+    ("tag_grid", "(action == 1) - (action == 2)", "(action == 2) - (action == 1)"),
+    ("tag_grid", "env.team.sync();  // everybody has moved", "// everybody has moved"),
+    ("tag_grid", "nearest = key < nearest ? key : nearest;", "nearest = key > nearest ? key : nearest;"),
+    ("tag_continuous", "env.team.sync();  // everybody has moved, all tags are 0", ""),
+    ("tag_continuous", "env.team.sync();  // all tags are counted", ""),
+    ("tag_continuous", "speed <= 0.0f || speed >= limit", "speed <= 0.0f || speed > limit"),
+    ("tag_continuous", "before = before || d < distance[k];", "before = d < distance[k];"),
+    ("tag_continuous", "env.team.add(env.shared.tags[tagger], 1);", "env.shared.tags[tagger] = 1;"),
+]
+
+
+@pytest.mark.parametrize(("name", "right", "wrong"), WRONG)
+def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
+    text = kernel_text(envs.get(name))[1]
+    assert text.count(right) == 1
+    report = check(
+        replace(envs.get(name), kernel=text.replace(right, wrong)), agent_steps=STEPS, device="cpu", progress=False
+    )
+    assert not report.passed
+    assert "instead of" in " ".join(report.failures())
+
+
+def test_an_event_that_never_happens_fails():
+    spec = replace(envs.get("cartpole"), events=(*envs.get("cartpole").events, "flies"))
+    report = check(spec, agent_steps=1000, device="cpu", progress=False)
+    assert report.failures() == ["event never seen: flies"]

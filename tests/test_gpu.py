@@ -1,0 +1,151 @@
+"""Laws that need a GPU: the same bits as on the CPU, zero copies, no waiting."""
+
+import numpy as np
+import pytest
+
+from cupydrive import envs
+
+pytestmark = pytest.mark.gpu
+
+
+def made(name, num_envs, device, **options):
+    from cupydrive.vector import make
+
+    env = make(name, num_envs, device=device, **options)
+    env.reset(seed=5)
+    return env
+
+
+def leaves(value):
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_check_passes_with_the_bitwise_part(name):
+    from cupydrive.check import check
+
+    report = check(name, agent_steps=20_000, progress=False)
+    assert report.passed, str(report)
+    assert any("cpu against cuda" in part for part, *_ in report.parts())
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_tensors_are_the_kernels_memory(name):
+    env = made(name, 33, "cuda")
+    result = env._results[env.batch.now]
+    buffers = env.batch.step_buffers[env.batch.now]
+    for tensors, arrays in ((result[0], buffers.obs), (result[1], buffers.reward)):
+        for tensor, array in zip(leaves(tensors), arrays.values(), strict=True):
+            assert tensor.is_cuda and tensor.data_ptr() == array.data.ptr
+    assert result[2].data_ptr() == buffers.terminated.data.ptr
+    first = next(iter(env.state.values()))
+    assert first.data_ptr() == env.batch.state.data.ptr
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_cpu_and_gpu_step_alike_bit_for_bit(name):
+    import torch
+
+    gpu, cpu = made(name, 65, "cuda"), made(name, 65, "cpu")
+    actions = cpu.rollout(50).action
+    cpu.reset(seed=5)
+    for t in range(50):
+        one = {k: v[t] for k, v in actions.items()} if isinstance(actions, dict) else actions[t]
+        two = {k: v.cuda() for k, v in one.items()} if isinstance(one, dict) else one.cuda()
+        for a, b in zip(cpu.step(one)[:4], gpu.step(two)[:4], strict=True):
+            for x, y in zip(leaves(a), leaves(b), strict=True):
+                assert torch.equal(x, y.cpu())
+
+
+def count_waits(env, action, work=lambda env: None):
+    """Return how many copies, waits and allocations the CUDA runtime does in 100 steps."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    for _ in range(3):
+        env.step(action)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
+    pool = env.batch.executor.xp.get_default_memory_pool()
+    taken = pool.total_bytes()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+        for _ in range(100):
+            env.step(action)
+            work(env)
+    names = [event.name.lower() for event in trace.events()]
+    calls = sum(
+        "memcpy" in n or "memset" in n or ("synchronize" in n and "device" not in n) or "malloc" in n for n in names
+    )
+    launches = sum("env_step" in n for n in names)
+    allocated = torch.cuda.memory_stats().get("allocation.all.allocated", 0) - before
+    return calls + allocated + (pool.total_bytes() - taken), launches
+
+
+def test_a_step_copies_waits_and_allocates_nothing():
+    import torch
+
+    env = made("cartpole", 1000, "cuda", validate=False)
+    action = torch.ones(1000, dtype=torch.int32, device="cuda")
+    waits, launches = count_waits(env, action)
+    assert waits == 0
+    assert launches >= 100
+    planted, _ = count_waits(env, action, lambda env: env._results[0][1].sum().item())
+    assert planted >= 100
+
+
+def test_a_step_replays_in_a_cuda_graph():
+    import cupy
+    import torch
+
+    env, eager = made("tag_grid", 100, "cuda", validate=False), made("tag_grid", 100, "cuda", validate=False)
+    action = {
+        "tagger": torch.ones(100, 4, dtype=torch.int32, device="cuda"),
+        "runner": torch.ones(100, 1, dtype=torch.int32, device="cuda"),
+    }
+    for e in (env, eager):
+        e.step(action)
+        e.step(action)
+    torch.cuda.synchronize()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream), cupy.cuda.Stream.from_external(stream):
+        env.step(action)
+        env.step(action)
+    for _ in range(20):
+        graph.replay()
+        eager.step(action)
+        eager.step(action)
+    torch.cuda.synchronize()
+    for name, member in eager.state.items():
+        assert torch.equal(member, env.state[name])
+
+
+@pytest.mark.parametrize("team", [2**k for k in range(11)])
+@pytest.mark.parametrize(
+    ("name", "params"), [("tag_grid", {"num_taggers": 40}), ("tag_continuous", {"num_taggers": 3, "num_runners": 30})]
+)
+def test_every_team_size_gives_the_same_bits(name, params, team):
+    from cupydrive.bits import trajectory
+    from cupydrive.executors import executor
+    from cupydrive.source import Layout
+
+    spec = envs.get(name)
+    made_params, device = spec.make_params(**params), executor("cuda")
+    layout = Layout(team, 1 if team > 32 else 32 // team).fit(spec, made_params, 90_000)
+    want = trajectory(spec, made_params, executor("cpu"), 3, 9, 12)
+    got = trajectory(spec, made_params, device, 3, 9, 12, layout)
+    for key, array in want.items():
+        assert np.array_equal(got[key].view(np.uint8), array.view(np.uint8)), key
+
+
+@pytest.mark.parametrize("num_envs", [1, 31, 32, 33, 1025])
+@pytest.mark.parametrize("name", envs.names())
+def test_any_number_of_environments_gives_the_cpus_bits(name, num_envs):
+    gpu, cpu = made(name, num_envs, "cuda"), made(name, num_envs, "cpu")
+    a, b = gpu.rollout(8), cpu.rollout(8)
+    for x, y in zip(leaves(a.obs), leaves(b.obs), strict=True):
+        assert np.array_equal(x.cpu().numpy().view(np.uint32), y.numpy().view(np.uint32))
+
+
+def test_a_hundred_thousand_environments_are_made_at_once():
+    env = made("tag_continuous", 100_000, "cuda", num_taggers=5, num_runners=100)
+    assert env.state["x"].shape == (100_000, 105)
