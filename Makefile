@@ -6,10 +6,10 @@ RUN := .venv/bin/python
 
 # Seconds that `make test` gives each group. They sum to at most 15 minutes, installation not counted.
 LINT_SECONDS ?= 30
-CORE_SECONDS ?= 300
+CORE_SECONDS ?= 240
 CHECKER_SECONDS ?= 240
-BUILD_SECONDS ?= 240
-GPU_SECONDS ?= 90
+BUILD_SECONDS ?= 210
+GPU_SECONDS ?= 180
 # `make test-all` alone; it also gives the slow GPU tests this long.
 SLOW_SECONDS ?= 3600
 

@@ -90,9 +90,7 @@ def cuda_of_driver(version):
     if not match:
         return None
     # The first driver branch of each CUDA major version on Linux; 450 is that of CUDA 11.
-    return next(
-        (cuda for branch, cuda in ((580, (13, 0)), (525, (12, 0))) if int(match[1]) >= branch), (11, 0)
-    )
+    return next((cuda for branch, cuda in ((580, (13, 0)), (525, (12, 0))) if int(match[1]) >= branch), (11, 0))
 
 
 def find_driver_cuda():
@@ -151,9 +149,7 @@ def install(commands, stamp):
         print("+", shlex.join(command), flush=True)
         code = subprocess.run(command, cwd=ROOT).returncode
         if code:
-            raise SetupError(
-                f"`{shlex.join(command)}` failed with exit code {code}; its output above says why"
-            )
+            raise SetupError(f"`{shlex.join(command)}` failed with exit code {code}; its output above says why")
     part = STAMP.with_suffix(".part")
     part.write_text(stamp)
     os.replace(part, STAMP)
@@ -162,9 +158,7 @@ def install(commands, stamp):
 def _output(command):
     """Return the standard output of ``command``, None if it cannot be run or fails."""
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60
-        )
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -186,9 +180,7 @@ def main():
         stamp = stamp_text(commands, (ROOT / "pyproject.toml").read_text(), sys.version, ROOT)
         if STAMP.is_file() and STAMP.read_text() == stamp and (VENV / "bin" / "python").exists():
             return 0
-        shown = (
-            "no NVIDIA driver" if driver_cuda is None else "NVIDIA driver for CUDA {}.{}".format(*driver_cuda)
-        )
+        shown = "no NVIDIA driver" if driver_cuda is None else "NVIDIA driver for CUDA {}.{}".format(*driver_cuda)
         print(f"setup_venv.py: {shown}; creating .venv")
         install(commands, stamp)
     except SetupError as error:

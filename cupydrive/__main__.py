@@ -1,187 +1,309 @@
-"""The command line: ``cupydrive envs | info | new | check | demo | bench``. Exit code 0 only on success."""
+"""The command line: ``cupydrive envs | info | new | check | demo | bench``, from the functions that Python users call.
 
+Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
+"""
+
+import json
+import os
 import sys
-from dataclasses import dataclass, fields
+import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from cupydrive import envs
 from cupydrive.errors import CupydriveError
+from cupydrive.spec import checked_int, float_params
 
 Device = Literal["auto", "cpu", "cuda"]
+JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
+PngFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+DEMO_AGENT_STEPS = 20_000  # of a check
+DEMO_AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout together: fits into a few GB
+DEMO_STEPS = 32
+PICTURE_STEPS = 20
+PICTURES_PER_ROW = 3
 
 
-@dataclass(frozen=True)
-class Envs:
-    """List the environments, or all parameters of one."""
+# ---- envs ------------------------------------------------------------------------------------------------------------
 
-    name: Annotated[str, tyro.conf.Positional] = ""
-    """Environment to show in full."""
 
-    def run(self):
-        """Print the list; return the exit code."""
-        from cupydrive import envs
+def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
+    """List the environments, or all parameters of one.
 
-        if self.name:
-            describe(envs.get(self.name))
-            return 0
-        for name in envs.names():
-            spec = envs.get(name)
-            params = spec.make_params()
-            shapes = ", ".join(f"{g.count} {g.name} (obs {g.obs_dim}, {g.action_space})" for g in spec.groups(params))
-            print(f"{name:<16}{spec.summary}\n{'':<16}{shapes}; {params.max_episode_steps} steps\n")
-        print("cupydrive envs NAME shows the parameters of one.")
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+    """
+    if name is not None:
+        print(describe(envs.get(name)))
         return 0
-
-
-@dataclass(frozen=True)
-class Info:
-    """Print versions, GPUs, compiler and cache."""
-
-    def run(self):
-        """Print what is here; return the exit code."""
-        from cupydrive.info import info
-
-        print(info())
-        return 0
-
-
-@dataclass(frozen=True)
-class New:
-    """Write the two files of a new environment."""
-
-    name: tyro.conf.Positional[str]
-    """Name of the environment and of its files."""
-    folder: Path = Path(".")
-    """Where to write them."""
-
-    def run(self):
-        """Write the files; return the exit code."""
-        from cupydrive.new import new
-
-        python, kernel = new(self.name, self.folder)
-        print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}")
-        return 0
-
-
-@dataclass(frozen=True)
-class Check:
-    """Check kernels against their NumPy reference and executors against each other; exit code 1 on any failure."""
-
-    names: tyro.conf.Positional[tuple[str, ...]]
-    """Environments, or paths of their Python files, or 'all'."""
-    agent_steps: int = 100_000
-    """Steps of one agent to compare with the reference, at least, on each device."""
-    device: Device = "auto"
-    """Where to run: auto is all that can be used here."""
-    seed: int = 0
-    """Seed of states, actions and parameters."""
-    json: Path | None = None
-    """Write the reports to this file."""
-
-    def run(self):
-        """Check and print each report as it is done; return the exit code."""
-        from cupydrive import envs
-        from cupydrive.check import check
-        from cupydrive.report import write_json
-
-        names = envs.names() if "all" in self.names else self.names
-        if not names:
-            raise CupydriveError("check what? Name environments, or 'all'; `cupydrive envs` lists them")
-        reports = []
-        try:
-            for name in names:
-                report = check(name, agent_steps=self.agent_steps, device=self.device, seed=self.seed)
-                print(report, flush=True)
-                reports.append(report)
-        finally:
-            if self.json is not None:
-                write_json(self.json, reports)
-        return 0 if all(r.passed for r in reports) else 1
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Check the three environments briefly, then time random rollouts on this machine."""
-
-    device: Device = "auto"
-    """Where to run."""
-
-    def run(self):
-        """Check and time; return the exit code."""
-        from cupydrive import envs
-        from cupydrive.bench import rollouts
-        from cupydrive.check import check
-        from cupydrive.executors import choose, executor
-
-        name, reason = choose(self.device)
-        print(reason)
-        reports = []
-        for env in envs.names():
-            reports.append(check(env, agent_steps=20_000, device=name))
-            print(reports[-1], flush=True)
-        where = executor(name)
-        print(f"\nrandom rollouts on {where.describe()}, median of several runs:")
-        rollouts(where)
-        return 0 if all(r.passed for r in reports) else 1
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Time random rollouts, compilation and creation; see cupydrive/bench.py for what is timed and how."""
-
-    device: Device = "auto"
-    """Where to run."""
-    json: Path | None = None
-    """Write the figures to this file."""
-
-    def run(self):
-        """Time and print; return the exit code."""
-        from cupydrive.bench import bench
-
-        bench(self.device, self.json)
-        return 0
-
-
-Command = (
-    Annotated[Envs, tyro.conf.subcommand("envs")]
-    | Annotated[Info, tyro.conf.subcommand("info")]
-    | Annotated[New, tyro.conf.subcommand("new")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-)
+    rows = [("name", "agents", "observation", "actions", "steps", "summary")]
+    for known in envs.names():
+        spec = envs.get(known)
+        params = spec.make_params()
+        groups = spec.groups(params)
+        rows.append(
+            (
+                known,
+                " + ".join(f"{g.count} {g.name}" for g in groups),
+                _distinct(str(g.obs_dim) for g in groups),
+                _distinct(_actions(g) for g in groups),
+                str(params.max_episode_steps),
+                spec.summary,
+            )
+        )
+    print(_table(rows))
+    print("\nAll with default parameters; `cupydrive envs NAME` shows the parameters of one.")
+    return 0
 
 
 def describe(spec):
-    """Print groups and parameters of one environment."""
+    """Return an environment's groups and parameters as text."""
     params = spec.make_params()
-    print(f"{spec.name}: {spec.summary}")
-    for g in spec.groups(params):
-        print(f"  {g.name}: {g.count} x obs ({g.obs_dim},), action {g.action_space}{', may leave' * g.leaves}")
-    print("  parameters:")
+    ends = {"task": "ends the task (terminated)", "limit": "cuts the episode off (truncated)"}[spec.horizon]
+    lines = [f"{spec.name}: {spec.summary}", ""]
+    rows = [("group", "agents", "observation", "actions")]
+    rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
+    lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
+    lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
+    floats = {f.name for f in float_params(spec.params)}
+    rows = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):
-        meta = f.metadata
-        limits = " | ".join(meta["choices"]) if meta["choices"] else f"{meta['low']:g} to {meta['high']:g}"
-        if isinstance(f.default, bool):
-            limits = "True | False"
-        unit = f" [{meta['unit']}]" if meta["unit"] else ""
-        default = f"{f.default:.6g}" if isinstance(f.default, float) else f.default
-        print(f"    {f.name} = {default}{unit} ({limits})  {meta['help']}")
+        about = f.metadata
+        if isinstance(f.default, str):
+            allowed = ", ".join(about["choices"])
+        elif isinstance(f.default, bool):
+            allowed = "True, False"
+        else:
+            allowed = f"{_number(about['low'])} to {_number(about['high'])}"
+        mark = "" if f.name in floats or f.name == "max_episode_steps" else " *"
+        rows.append((f.name + mark, _number(f.default), allowed, about["unit"], about["help"]))
+    return "\n".join([*lines, "", _table(rows), "* a new value compiles the kernel anew; others are data"])
 
 
-def main(arguments=None):
-    """Run the command line and return its exit code: 0 success, 1 a failed check, 2 a mistake, 130 interrupted."""
-    command = tyro.cli(Command, prog="cupydrive", description=__doc__, args=arguments)
+def _distinct(texts):
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _actions(group):
+    if group.continuous:
+        return f"Box({group.heads})"
+    return " x ".join(str(n) for n in group.sizes)
+
+
+def _number(value):
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _table(rows):
+    """Return rows of strings as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+# ---- info, new -------------------------------------------------------------------------------------------------------
+
+
+def show_info() -> int:
+    """Show versions, GPUs, compiler, cache folder, and the device that "auto" picks."""
+    from cupydrive.info import info
+
+    print(info())
+    return 0
+
+
+def new_env(name: Annotated[str, tyro.conf.Positional], folder: Path = Path(".")) -> int:
+    """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into yours.
+
+    Args:
+        name: A Python identifier.
+        folder: Where to write the two files.
+    """
+    from cupydrive.new import new
+
+    python, kernel = new(name, folder)
+    print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}")
+    return 0
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+
+def check_envs(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...|all")],
+    agent_steps: int = 100_000,
+    device: Device = "auto",
+    seed: int = 0,
+    json_file: JsonFile = None,
+) -> int:
+    """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
+
+    Args:
+        names: Environments, or paths of .py files that define one; "all": those of the package.
+        agent_steps: Steps of one agent to compare with the reference, at least, on each device.
+        device: "auto": all that can be used here.
+        seed: Of states, actions and parameters.
+        json_file: Write the reports to this file.
+    """
+    from cupydrive.check import check
+    from cupydrive.report import write_json
+
+    if not names:
+        raise CupydriveError(f"check what? name environments ({', '.join(envs.names())}), .py files, or all")
+    seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
+    _check_writable(json_file)
+    # All names first: a wrong one is found out before minutes of work.
+    specs = {spec.name: spec for name in names for spec in map(envs.get, envs.names() if name == "all" else (name,))}
+    reports, code = [], 0
     try:
-        return command.run()
+        for spec in specs.values():
+            try:
+                report = check(spec, agent_steps=agent_steps, device=device, seed=seed, progress=sys.stderr.isatty())
+            except CupydriveError as error:  # of this environment: the others are checked all the same
+                _say(error)
+                code = 2
+                continue
+            reports.append(report)
+            print(report, flush=True)
+            code = code or (0 if report.passed else 1)
+    except KeyboardInterrupt:
+        done = ", ".join(f"{r.env} {'passed' if r.passed else 'FAILED'}" for r in reports) or "nothing is done"
+        _say(f"interrupted while checking {spec.name}; {done}")
+        code = 130
+    if json_file is not None:
+        write_json(json_file, reports)
+    return code
+
+
+def _check_writable(path):
+    """Raise now rather than after minutes of work if ``path`` cannot be written."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if not folder.is_dir() or path.is_dir() or not os.access(folder, os.W_OK):
+        raise CupydriveError(f"{path} cannot be written; name a file in a folder that exists and can be written")
+
+
+# ---- demo, bench -----------------------------------------------------------------------------------------------------
+
+
+def demo(picture: PngFile = None, device: Device = "auto") -> int:
+    """Check the environments briefly, then show how fast random rollouts are on this machine.
+
+    Args:
+        picture: Also write a PNG with one picture per environment, each after a few random steps.
+        device: Where rollouts run; checks use all that can be used here, or this one.
+    """
+    from cupydrive.bench import Work, measure, short
+    from cupydrive.check import check
+    from cupydrive.executors import choose, executor
+
+    _check_writable(picture)
+    start = time.perf_counter()
+    name, reason = choose(device)
+    print(reason)
+    if picture is not None:
+        draw_picture(picture, executor(name))
+        print(f"wrote {picture}")
+    passed = True
+    for env in envs.names():
+        print(f"check {env} ... ", end="", flush=True)
+        report = check(env, agent_steps=DEMO_AGENT_STEPS, device=device, progress=sys.stderr.isatty())
+        print(f"{'passed' if report.passed else 'FAILED'}: {report.agent_steps:,} agent-steps against the reference")
+        if not report.passed:
+            print(report)
+        passed = passed and report.passed
+    where = executor(name)
+    print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)
+    print(f"{'environment':<16}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
+    for spec in map(envs.get, envs.names()):
+        agents = sum(g.count for g in spec.groups(spec.make_params()))
+        work = Work(spec.name, max(1, DEMO_AGENTS[name] // agents), DEMO_STEPS)
+        speed = measure(work, where).env_steps_per_second
+        print(
+            f"{spec.name:<16}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
+            flush=True,
+        )
+    print(f"\ndone in {time.perf_counter() - start:.0f} s")
+    return 0 if passed else 1
+
+
+def draw_picture(path, where):
+    """Write a PNG with one picture per environment, each after a few random steps from seed 0."""
+    import numpy as np
+    from PIL import Image
+
+    from cupydrive.batch import Batch
+    from cupydrive.canvas import Canvas
+
+    frames = []
+    for spec in map(envs.get, envs.names()):
+        if spec.draw is not None:
+            batch = Batch(spec, 1, executor=where)
+            batch.reset(0)
+            batch.rollout(PICTURE_STEPS)
+            kept, canvas = batch.get_state(), Canvas()
+            spec.draw(canvas, batch.params, kept["state"][0], int(kept["clock"]["elapsed"][0]))
+            frames.append(canvas.frame())
+    frames += [np.full_like(frames[0], 255)] * (-len(frames) % PICTURES_PER_ROW)
+    starts = range(0, len(frames), PICTURES_PER_ROW)
+    rows = [np.concatenate(frames[i : i + PICTURES_PER_ROW], axis=1) for i in starts]
+    Image.fromarray(np.concatenate(rows)).save(path, format="PNG", optimize=True)
+
+
+def run_bench(device: Device = "auto", runs: int = 9, json_file: JsonFile = None) -> int:
+    """Time random rollouts, compilation and creation on this machine.
+
+    Args:
+        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
+        runs: Timed runs of each rollout; medians are reported.
+        json_file: Write the result to this file.
+    """
+    from cupydrive.bench import bench
+
+    _check_writable(json_file)
+    result = bench(device=device, runs=runs, progress=lambda line: print(line, flush=True))
+    if json_file is not None:
+        part = json_file.with_name(f".{json_file.name}.part")
+        part.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+        os.replace(part, json_file)
+    return 0
+
+
+DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
+
+Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted."""
+COMMANDS = {
+    "envs": list_envs,
+    "info": show_info,
+    "new": new_env,
+    "check": check_envs,
+    "demo": demo,
+    "bench": run_bench,
+}
+
+
+def _say(text):
+    print(f"cupydrive: {text}", file=sys.stderr, flush=True)
+
+
+def main(args=None):
+    """Run the command line on ``args``, by default the process's own, and return the exit code."""
+    try:
+        return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
     except CupydriveError as error:
-        print(f"cupydrive: {error}", file=sys.stderr)
+        _say(error)
         return 2
     except KeyboardInterrupt:
-        print("cupydrive: interrupted", file=sys.stderr)
+        _say("interrupted")
         return 130
+    except BrokenPipeError:  # the reader has gone, as in `cupydrive envs | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

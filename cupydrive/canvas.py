@@ -46,7 +46,8 @@ class Canvas:
         """
         if not left < right or (top is not None and not bottom < top):
             raise ParameterError(
-                f"Canvas.view: left = {left}, right = {right}, bottom = {bottom}, top = {top}; it must be left < right, bottom < top"
+                f"Canvas.view: left = {left}, right = {right}, bottom = {bottom}, top = {top}; "
+                "it must be left < right and bottom < top"
             )
         width, height = self._image.size
         self._scale = width / (right - left)

@@ -67,6 +67,11 @@ def _write_new(path, text):
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
-        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+        try:
+            os.link(temporary, path)  # unlike a rename, fails where the name is taken
+        except FileExistsError:
+            raise
+        except OSError:  # some file systems have no links; `new` has just seen that the name is free
+            os.replace(temporary, path)
     finally:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)

@@ -86,12 +86,8 @@ def assemble(spec, params, layout):
     ):
         if not re.search(part, kernel):
             raise SpecError(f"{shown}: the kernel must say `{fix}`")
-    if not re.search(r"\bstruct\s+Shared\b", kernel):
-        kernel = re.sub(r'(#include\s+"drive/env\.cuh")', r"struct Shared {};\n#line {LINE}\n\1", kernel, count=1)
-        line = kernel[: kernel.index("\n#line {LINE}")].count("\n") + 1
-        kernel = kernel.replace("#line {LINE}", f"#line {line}", 1)
     texts = {
-        "generated/sizes.cuh": _sizes(spec, params, layout),
+        "generated/sizes.cuh": _sizes(spec, params, layout, bool(re.search(r"\bstruct\s+Shared\b", kernel))),
         "generated/spaces.cuh": _spaces(spec.groups(params)),
         "generated/agreement.cuh": _agreement(spec, params),
         "kernel": kernel,
@@ -144,7 +140,7 @@ def _paste(line, texts, files, kernel_name):
     return "\n".join(out)
 
 
-def _sizes(spec, params, layout):
+def _sizes(spec, params, layout, has_shared):
     """Return the constants of this environment: layout, sizes, groups, metrics."""
     groups = spec.groups(params)
     lines = [
@@ -153,6 +149,7 @@ def _sizes(spec, params, layout):
         f"#define STATE_NEAR {int(layout.state_near)}",
         f"#define ROWS_NEAR {int(layout.rows_near)}",
         f"#define OBS_NEAR {int(layout.obs_near)}",
+        f"#define HAS_SHARED {int(has_shared)}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
         f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",

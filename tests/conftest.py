@@ -9,6 +9,7 @@ that folder on purpose, so that each kernel is compiled once, not once per worke
 """
 
 import os
+import sys
 import warnings
 from functools import lru_cache
 
@@ -41,3 +42,12 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"CUPYDRIVE_REQUIRE_GPU=1, but there is no usable GPU: {no_gpu_reason()}")
     for item in gpu:
         item.add_marker(pytest.mark.skip(reason=f"no usable GPU: {no_gpu_reason()}"))
+
+
+@pytest.fixture(autouse=True)
+def forget_registered_environments():
+    """Tests that register an environment leave no trace of it."""
+    yield
+    module = sys.modules.get("cupydrive.envs")
+    if module is not None:
+        module._registered.clear()

@@ -11,6 +11,10 @@
 #include "drive/math.cuh"
 #include "drive/faults.cuh"
 
+#if !HAS_SHARED
+struct Shared {};
+#endif
+
 // One group of agents with equal spaces. COUNT agents, OBS floats of observation, HEADS action numbers each.
 // Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
 template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group {

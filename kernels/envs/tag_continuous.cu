@@ -207,7 +207,7 @@ struct Nearest {
 // everywhere. Agents come in chunks: first a bit for each that is near enough, then insertions, so that the lanes of a
 // warp insert together.
 DEVICE void search(const State& s, int i, float reach, Nearest& nearest) {
-  constexpr int CHUNK = 32;
+  constexpr int CHUNK = 16;
   float limit = reach * reach;
   for (bool enough = false; !enough;) {
     nearest.clear();

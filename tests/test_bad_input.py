@@ -1,0 +1,223 @@
+"""Every mistake of a caller gives an error that names the value, the limit and the fix; nothing has changed then."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cupydrive import envs
+from cupydrive.errors import (
+    ActionError,
+    CompileError,
+    DeviceError,
+    KernelFault,
+    MemoryLimitError,
+    OrderError,
+    ParameterError,
+    SpecError,
+    UnknownEnvironmentError,
+)
+from cupydrive.executors import host
+from cupydrive.source import kernel_text
+from cupydrive.vector import make
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def grid(**options):
+    env = make("tag_grid", 3, device="cpu", **options)
+    env.reset(seed=0)
+    return env
+
+
+def good_action():
+    return {"tagger": torch.zeros(3, 4, dtype=torch.int32), "runner": torch.zeros(3, 1, dtype=torch.int32)}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        (dict(env="cartpol"), UnknownEnvironmentError, "Did you mean 'cartpole'"),
+        (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range; it must be from 1"),
+        (dict(num_envs=-1), ParameterError, "num_envs = -1"),
+        (dict(num_envs=1.5), ParameterError, "num_envs = 1.5 is a float; it must be an int"),
+        (dict(num_envs=2**31 - 1), MemoryLimitError, "the largest num_envs that fits is"),
+        (dict(gravty=9.8), ParameterError, "no parameter 'gravty'. Did you mean 'gravity'"),
+        (dict(gravity="9.8"), ParameterError, "gravity = '9.8' is a str; it must be a number"),
+        (dict(gravity=float("nan")), ParameterError, "out of range"),
+        (dict(tau=0.0), ParameterError, "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s"),
+        (dict(max_episode_steps=0), ParameterError, "max_episode_steps = 0 is out of range"),
+        (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
+        (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
+        (
+            dict(env="tag_continuous", num_runners=2, num_taggers=1),
+            ParameterError,
+            "num_other_agents_observed=2 or less",
+        ),
+    ],
+)
+def test_make_refuses(options, error, words):
+    options = {"env": "cartpole", "num_envs": 2, "device": "cpu", **options}
+    with pytest.raises(error) as caught:
+        make(options.pop("env"), options.pop("num_envs"), **options)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: a.pop("runner"), "no action for group 'runner'"),
+        (lambda a: a.update(runer=a["runner"]), "Did you mean 'runner'"),
+        (lambda a: a.update(tagger=a["tagger"][:2]), "has shape (2, 4); it must be (3, 4)"),
+        (lambda a: a.update(tagger=a["tagger"].float()), "is torch.float32"),
+        (lambda a: a.update(tagger=[[0] * 4] * 3), "is a list; pass a torch tensor"),
+        (lambda a: a.update(tagger=a["tagger"].to("meta")), "is on meta"),
+        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2, head 0 is 5; it must be 0 to 4"),
+        (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2, agent 0, head 0 is -1"),
+        (lambda a: a.update(tagger=a["tagger"].long() + 2**32), "is 4294967296; it must be 0 to 4"),
+    ],
+)
+def test_step_refuses_and_changes_nothing(change, words):
+    env, action = grid(), good_action()
+    env.step(action)
+    before = env.batch.state.tobytes(), env.batch.clock.tobytes()
+    change(action)
+    with pytest.raises(ActionError) as caught:
+        env.step(action)
+    assert words in str(caught.value)
+    assert (env.batch.state.tobytes(), env.batch.clock.tobytes()) == before
+
+
+def test_unchecked_wild_actions_are_read_as_the_nearest_valid():
+    wild, tame = grid(validate=False), grid()
+    action = {
+        "tagger": torch.tensor([[-(2**31), 2**31 - 1, 9, -1]] * 3, dtype=torch.int32),
+        "runner": torch.full((3, 1), 7, dtype=torch.int32),
+    }
+    wild.step(action)
+    tame.step({key: value.clamp(0, 4) for key, value in action.items()})
+    assert wild.batch.state.tobytes() == tame.batch.state.tobytes()
+
+
+def test_int64_and_strided_actions_are_converted():
+    env, same = grid(), grid()
+    env.step({"tagger": torch.ones(4, 3, dtype=torch.int64).T, "runner": np.ones((3, 1), np.int64)})
+    same.step({"tagger": torch.ones(3, 4, dtype=torch.int32), "runner": torch.ones(3, 1, dtype=torch.int32)})
+    assert env.batch.state.tobytes() == same.batch.state.tobytes()
+
+
+def test_step_and_rollout_want_a_reset_first():
+    env = make("cartpole", 2, device="cpu")
+    for call in (lambda: env.step(torch.zeros(2, dtype=torch.int32)), lambda: env.rollout(3)):
+        with pytest.raises(OrderError, match="before reset"):
+            call()
+
+
+@pytest.mark.parametrize("mask", [torch.ones(2, dtype=torch.bool), torch.ones(3), [1, 0, 1]])
+def test_reset_refuses_a_wrong_mask(mask):
+    with pytest.raises(ParameterError, match=r"it must be torch\.bool"):
+        grid().reset(mask=mask)
+
+
+def changed(name, old, new):
+    """Return a user's environment: a kernel of the package with one change."""
+    from dataclasses import replace
+
+    spec = envs.get(name)
+    text = kernel_text(spec)[1]
+    assert old in text
+    return replace(spec, kernel=text.replace(old, new))
+
+
+def line_of(spec, words):
+    return next(i for i, line in enumerate(spec.kernel.splitlines(), 1) if words in line)
+
+
+def test_a_kernel_that_does_not_compile_names_its_line():
+    spec = changed("cartpole", "s.x += p.tau", "s.x += p.tua")
+    with pytest.raises(CompileError) as caught:
+        make(spec, 1, device="cpu")
+    assert f"<kernel of cartpole>:{line_of(spec, 'p.tua')}: " in str(caught.value)
+    assert "s.x += p.tua * s.x_dot;" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("float x, x_dot, theta, theta_dot;", "float x_dot, x, theta, theta_dot;", "State.x as float at byte 0"),
+        ("float x, x_dot, theta, theta_dot;", "float x, x_dot, theta, theta_dot, more;", "cartpole.py has 16 bytes"),
+        ("float x, x_dot, theta, theta_dot;", "float x, x_dot, theta; int theta_dot;", "another type"),
+        ("force_mag, tau,", "tau, force_mag,", "Params.force_mag"),
+    ],
+)
+def test_structs_that_differ_name_the_member(old, new, words):
+    with pytest.raises(CompileError) as caught:
+        make(changed("cartpole", old, new), 1, device="cpu")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("row[5] = time;", "row[6] = time;", "observation entry index 6 is outside [0, 6)"),
+        (
+            "env.tagger.reward(i) += caught",
+            "env.tagger.reward(i + 1) += caught",
+            "agent (reward) index 4 is outside [0, 4)",
+        ),
+        ("s.x[i] = math::clamp(x, 0", "s.x[i + 1] = math::clamp(x, 0", "array element index 5"),
+        ("env.tagger.action(i) :", "env.tagger.action(i - 1) :", "agent (action) index -1"),
+    ],
+)
+def test_a_debug_build_names_the_line_of_a_wild_index(old, new, words):
+    spec = changed("tag_grid", old, new)
+    env = make(spec, 2, debug=True)
+    with pytest.raises(KernelFault) as caught:
+        env.reset(seed=0)
+        env.step({"tagger": torch.zeros(2, 4, dtype=torch.int32), "runner": torch.zeros(2, 1, dtype=torch.int32)})
+    assert words in str(caught.value)
+    assert f"<kernel of tag_grid>:{line_of(spec, new)}: " in str(caught.value)
+
+
+def test_a_debug_build_of_a_right_kernel_gives_the_same_numbers():
+    env, debug = grid(), grid(debug=True)
+    for a, b in zip(env.rollout(5).obs.values(), debug.rollout(5).obs.values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_neither_gpu_nor_compiler(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(host.importlib.util, "find_spec", lambda name: None)
+    host.compiler.cache_clear()
+    try:
+        with pytest.raises(DeviceError, match=r"pip install 'cupydrive\[cpu\]'"):
+            make("cartpole", 1, device="cpu", x_limit=2.5)
+    finally:
+        host.compiler.cache_clear()
+
+
+def test_a_cache_that_cannot_be_written_works_and_says_so_once():
+    program = (
+        "import cupydrive as cd\n"
+        "for n in ('cartpole', 'tag_grid'):\n"
+        "    env = cd.make(n, 2, device='cpu'); env.reset(seed=0); env.rollout(2)\n"
+        "print('done')"
+    )
+    environment = {**os.environ, "CUPYDRIVE_CACHE": "/dev/null/cache"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.stdout.strip() == "done", done.stderr
+    assert done.stderr.count("cannot be written") == 1
+
+
+def test_registration_refuses():
+    with pytest.raises(SpecError, match="there is no file"):
+        envs.register("no/such/file.py")
+    with pytest.raises(SpecError, match="is an environment of the package"):
+        envs.register(envs.get("cartpole"), kernel="struct\n")
+    with pytest.raises(SpecError, match="defines no SPEC"):
+        envs.register("x = 1\n", "a\nb")

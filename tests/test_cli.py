@@ -1,0 +1,373 @@
+"""The command line: what each command prints, what it writes, and its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cupydrive.check
+from cupydrive import bench as bench_module
+from cupydrive import envs
+from cupydrive.__main__ import main
+from cupydrive.errors import CompileError, CupydriveError
+from cupydrive.info import info
+from cupydrive.new import new
+from cupydrive.report import Report
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMANDS = ("envs", "info", "new", "check", "demo", "bench")
+
+
+def run(*arguments, **environment):
+    """Run a Python process that finds this checkout; return it when it is done."""
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": paths} | environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def report_of(env, failure=""):
+    """Return a report as ``check`` would, with one comparison."""
+    report = Report(env, ["cpu"], [{}], 0, agent_steps=10)
+    tally = report.tally("part", "field")
+    tally.compared, tally.rows, tally.failure = 10, 10, failure
+    return report
+
+
+@pytest.fixture
+def unregistered():
+    """Forget what a test has registered."""
+    before = dict(envs._registered)
+    yield
+    envs._registered.clear()
+    envs._registered.update(before)
+
+
+# ---- start-up --------------------------------------------------------------------------------------------------------
+
+
+def test_import_needs_neither_torch_nor_cupy_and_is_fast():
+    code = (
+        "import time; start = time.perf_counter(); import cupydrive; took = time.perf_counter() - start\n"
+        "import sys; print(took, *(m for m in ('torch', 'cupy', 'gymnasium', 'matplotlib') if m in sys.modules))"
+    )
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    took, *heavy = done.stdout.split()
+    assert heavy == []
+    assert float(took) < 0.5
+
+
+@pytest.mark.parametrize("arguments", [["envs"], ["--help"], ["check", "--help"]])
+def test_light_commands_import_neither_torch_nor_cupy(arguments):
+    code = (
+        "import sys; from cupydrive.__main__ import main\n"
+        "try: code = main(sys.argv[1:])\n"
+        "except SystemExit as error: code = error.code\n"
+        "assert not {'torch', 'cupy', 'matplotlib'} & set(sys.modules), 'heavy import'\n"
+        "sys.exit(code)"
+    )
+    done = run("-c", code, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert f"usage: cupydrive {command}" in capsys.readouterr().out
+
+
+def test_module_runs_as_a_program_and_passes_the_exit_code_on():
+    done = run("-m", "cupydrive", "envs")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run("-m", "cupydrive", "envs", "cartpol")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["chek"], ["check", "cartpole", "--seed", "x"], ["info", "extra"]])
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+
+
+# ---- envs, info ------------------------------------------------------------------------------------------------------
+
+
+def test_envs_lists_all(capsys):
+    assert main(["envs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(envs.names())]] == envs.names()
+    assert "4 tagger + 1 runner" in next(line for line in lines if line.startswith("tag_grid"))
+
+
+def test_envs_shows_every_parameter_with_unit_and_range(capsys):
+    assert main(["envs", "cartpole"]) == 0
+    out = capsys.readouterr().out
+    for name in envs.get("cartpole").params.__dataclass_fields__:
+        assert f"\n{name}" in out
+    (gravity,) = (line for line in out.splitlines() if line.startswith("gravity"))
+    assert gravity.split()[:6] == ["gravity", "9.8", "0", "to", "1000", "m/s^2"]
+
+
+def test_unknown_environment_is_one_line_with_the_nearest_name(capsys):
+    for command in ("envs", "check"):
+        assert main([command, "tag_gird"]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "'tag_gird'" in err and "Did you mean 'tag_grid'?" in err
+
+
+def test_info_prints_what_is_there(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    for word in ("cupydrive", "Python", "NumPy", "torch", "CuPy", "NVRTC", "gymnasium", "compiler", "cache", "device"):
+        assert f"\n{word} " in f"\n{out}"
+
+
+def test_info_survives_missing_parts(tmp_path):
+    """Neither torch nor CuPy nor a compiler, and a cache folder that cannot be made."""
+    block = (
+        "import sys; sys.modules.update(cupy=None, torch=None, ziglang=None)\n"
+        "import importlib.util, importlib.metadata as m; find = importlib.util.find_spec; version = m.version\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'ziglang' else find(name, *a)\n"
+        "def missing(name):\n"
+        "    if name != 'numpy': raise m.PackageNotFoundError(name)\n"
+        "    return version(name)\n"
+        "m.version = missing\n"
+        "from cupydrive.info import info; print(info())"
+    )
+    (tmp_path / "file").write_text("")
+    done = run("-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache"))
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert lines["torch"] == lines["CuPy"] == "not installed"
+    assert "CuPy" in lines["CUDA"]
+    assert lines["compiler"].startswith("none: ")
+    assert "cannot be written" in done.stdout
+
+
+def test_info_does_not_import_torch():
+    done = run("-c", "import cupydrive as cd, sys; print(cd.info()); assert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr
+
+
+def test_info_counts_the_kernels_of_the_cache():
+    found = info()
+    assert found.cache_kernels == len(list(found.cache.glob("*.so")))
+    assert found.versions["cupydrive"] == cupydrive.__version__
+
+
+# ---- new -------------------------------------------------------------------------------------------------------------
+
+
+def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
+    assert main(["new", "my_env", "--folder", str(tmp_path)]) == 0
+    python, kernel = tmp_path / "my_env.py", tmp_path / "my_env.cu"
+    assert sorted(tmp_path.iterdir()) == [kernel, python]
+    assert f"cupydrive check {python}" in capsys.readouterr().out
+    assert "ENV_NAME" not in python.read_text() + kernel.read_text()
+    assert python.stat().st_mode & 0o600 == 0o600
+
+    python.unlink()
+    kernel.write_text("mine")
+    assert main(["new", "my_env", "--folder", str(tmp_path)]) == 2
+    assert "not overwritten" in capsys.readouterr().err
+    assert (python.exists(), kernel.read_text()) == (False, "mine")
+
+
+def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypatch):
+    import cupydrive.new as module
+
+    write = module._write_new
+
+    def failing(path, text):
+        if path.suffix == ".cu":
+            raise OSError(28, "No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(module, "_write_new", failing)
+    with pytest.raises(CupydriveError, match=r"my_env\.cu cannot be written: No space left"):
+        new("my_env", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("my-env", "'my_env'"),
+        ("3d", "'my_3d'"),
+        ("class", "'my_class'"),
+        ("My Env.py", "'my_env'"),
+        ("", "'env'"),
+        ("cartpole", "'my_cartpole'"),
+        ("a/b", "'a_b'"),
+    ],
+)
+def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_path):
+    with pytest.raises(CupydriveError, match=suggestion):
+        new(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    new(suggestion.strip("'"), tmp_path)
+
+
+def test_new_wants_a_folder_that_exists(tmp_path, capsys):
+    assert main(["new", "my_env", "--folder", str(tmp_path / "no")]) == 2
+    assert "mkdir -p" in capsys.readouterr().err
+
+
+@pytest.mark.checker
+def test_a_new_environment_passes_its_check(tmp_path, capsys, unregistered):
+    """Both templates, as they are."""
+    python, _ = new("my_env", tmp_path)
+    path = tmp_path / "report.json"
+    assert main(["check", str(python), "--agent-steps", "30000", "--json", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("PASS  my_env")
+    (report,) = json.loads(path.read_text())
+    assert report["passed"] and report["agent_steps"] >= 30_000 and report["failures"] == []
+    assert all(report["events"].values())
+
+
+@pytest.mark.checker
+def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregistered):
+    python, kernel = new("my_env", tmp_path)
+    text = kernel.read_text()
+    assert text.count("p.drag * s.vx[i]") == 1
+    kernel.write_text(text.replace("p.drag * s.vx[i]", "p.drag * s.vy[i]"))
+    assert main(["check", str(python), "--agent-steps", "2000"]) == 1
+    assert "state.vx" in capsys.readouterr().out
+
+    kernel.write_text(text.replace("p.drag * s.vx[i]", "p.drg * s.vx[i]"))
+    assert main(["check", str(python), "--agent-steps", "2000"]) == 2
+    line = next(n for n, source in enumerate(text.splitlines(), 1) if "p.drag * s.vx[i]" in source)
+    assert f"my_env.cu:{line}:" in capsys.readouterr().err
+
+
+def test_templates_pass_the_linter(tmp_path):
+    new("my_env", tmp_path)
+    # `cupydrive` is not first-party outside of this repository.
+    for command in (["check", "--ignore", "I001"], ["format", "--check"]):
+        done = run("-m", "ruff", *command, "--config", ROOT / "pyproject.toml", tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.checker
+def test_check_writes_its_report_as_json(tmp_path, capsys):
+    path = tmp_path / "report.json"
+    arguments = ["--agent-steps", "3000", "--device", "cpu", "--seed", "3", "--json", str(path)]
+    assert main(["check", "cartpole", *arguments]) == 0
+    (report,) = json.loads(path.read_text())
+    assert (report["env"], report["passed"], report["devices"], report["seed"]) == ("cartpole", True, ["cpu"], 3)
+    assert report["agent_steps"] >= 3000
+    assert {c["part"] for c in report["comparisons"]} >= {"cpu against the NumPy reference, one step"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "report.json"
+    monkeypatch.setattr(
+        cupydrive.check, "check", lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else "")
+    )
+    assert main(["check", "all", "--json", str(path)]) == 1
+    assert "FAILED part: wrong" in capsys.readouterr().out
+    assert {r["env"]: r["passed"] for r in json.loads(path.read_text())} == {n: n != "tag_grid" for n in envs.names()}
+    assert main(["check", "cartpole"]) == 0
+
+
+def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, capsys):
+    def check(spec, **_):
+        if spec.name == "cartpole":
+            raise CompileError("cartpole does not compile")
+        return report_of(spec.name)
+
+    monkeypatch.setattr(cupydrive.check, "check", check)
+    assert main(["check", "all"]) == 2
+    out, err = capsys.readouterr()
+    assert err == "cupydrive: cartpole does not compile\n"
+    assert out.count("PASS") == len(envs.names()) - 1
+
+
+def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, tmp_path):
+    def check(spec, **_):
+        if spec.name == "tag_grid":
+            raise KeyboardInterrupt
+        return report_of(spec.name)
+
+    path = tmp_path / "report.json"
+    monkeypatch.setattr(cupydrive.check, "check", check)
+    assert main(["check", "cartpole", "tag_grid", "--json", str(path)]) == 130
+    out, err = capsys.readouterr()
+    assert "PASS  cartpole" in out
+    assert err == "cupydrive: interrupted while checking tag_grid; cartpole passed\n"
+    assert [r["env"] for r in json.loads(path.read_text())] == ["cartpole"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "check what?"),
+        (["no_such_file.py"], "no_such_file.py"),
+        (["cartpole", "--seed", "-1"], "seed = -1 is out of range"),
+        (["cartpole", "--agent-steps", "0"], "agent_steps = 0 is out of range"),
+        (["cartpole", "--json", "/no/such/folder/x.json"], "/no/such/folder/x.json cannot be written"),
+        (["cartpole", "all", "cartpol"], "Did you mean 'cartpole'?"),
+    ],
+)
+def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
+    assert main(["check", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+
+
+# ---- demo, bench -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.checker
+def test_demo_checks_and_measures_every_environment(tmp_path):
+    picture = tmp_path / "environments.png"
+    done = run("-m", "cupydrive", "demo", "--device", "cpu", "--picture", picture)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("passed: ") == len(envs.names())
+    table = done.stdout.split("env-steps/s")[1]
+    assert all(name in table for name in envs.names())
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        assert image.size[0] == 1800
+
+
+@pytest.mark.build
+def test_bench_writes_its_rates_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench_module, "RUN_SECONDS", {"cpu": 0.001, "cuda": 0.001})
+    monkeypatch.setattr(bench_module, "CREATED", {"cpu": 10, "cuda": 10})
+    path = tmp_path / "bench.json"
+    assert main(["bench", "--device", "cpu", "--runs", "2", "--json", str(path)]) == 0
+    result = json.loads(path.read_text())
+    assert [r["env"] for r in result["rates"]] == [w.env for w in bench_module.WORK["cpu"]]
+    for rate in result["rates"]:
+        assert rate["env_steps_per_second"] == pytest.approx(rate["num_envs"] * rate["steps"] / rate["seconds"])
+    assert all(0 < t["cached"] < t["cold"] for t in result["compile_seconds"].values())
+    assert result["creation"]["num_envs"] == 10
+    assert result["versions"]["cupydrive"] == cupydrive.__version__
+    assert "write ceiling" in capsys.readouterr().out
+
+
+def test_bench_counts_the_bytes_of_a_step():
+    groups = envs.get("cartpole").groups(envs.get("cartpole").make_params())
+    assert bench_module.written_bytes(groups) == 4 * 4 + 4 + 4 + 2
+    assert main(["bench", "--runs", "0"]) == 2

@@ -1,0 +1,60 @@
+"""Kernels compile for every GPU architecture, without a GPU: NVRTC needs neither device nor driver."""
+
+import pytest
+
+from cupydrive import envs
+from cupydrive.source import Layout, assemble, explain
+
+pytestmark = pytest.mark.build
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+CASES = [(name, dict(case)) for name in envs.names() for case in envs.get(name).cases]
+
+
+def compiled(unit, architecture):
+    """Return NVRTC's result code and log with the options that CuPy passes."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(unit.text.encode(), b"unit.cu", 0, [], [])
+    options = [
+        "-std=c++17",
+        "--fmad=false",
+        "-ftz=true",
+        "--device-as-default-execution-space",
+        f"-arch=sm_{architecture}",
+    ]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, log)
+    return int(code), log.decode().strip("\0 \n")
+
+
+def layout(spec, params):
+    agents = sum(g.count for g in spec.groups(params))
+    team = min(256, 1 << (agents - 1).bit_length())
+    return Layout(team, max(1, 64 // team) if team <= 32 else 1).fit(spec, params, 99 * 1024)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", envs.names())
+def test_each_environment_compiles_without_a_warning(name, architecture):
+    spec = envs.get(name)
+    params = spec.make_params(**spec.cases[0])
+    assert compiled(assemble(spec, params, layout(spec, params)), architecture) == (0, "")
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_each_case_compiles_for_a_team_of_one_and_far_memory(name, case):
+    spec = envs.get(name)
+    params = spec.make_params(**case)
+    for chosen in (Layout(1, 32).fit(spec, params, 2000), Layout(64, 1, False, False, False)):
+        assert compiled(assemble(spec, params, chosen), 90) == (0, "")
+
+
+def test_an_error_names_file_line_and_source_line():
+    spec = envs.get("cartpole")
+    unit = assemble(spec, spec.make_params(), Layout(1, 32))
+    broken = type(unit)(unit.name, unit.text.replace("s.x += p.tau", "s.x += p.tua"), unit.files, unit.layout)
+    code, log = compiled(broken, 90)
+    assert code != 0
+    message = str(explain(broken, log))
+    assert "kernels/envs/cartpole.cu:" in message and "s.x += p.tau * s.x_dot" in message
