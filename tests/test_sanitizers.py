@@ -1,0 +1,86 @@
+"""Host builds under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer: a full check is clean.
+
+The compiler's runtime is loaded before Python; only the kernels are instrumented. Threads are Python's own over ctypes,
+so ThreadSanitizer sees no OpenMP runtime that it cannot follow. Each sanitizer is also shown a planted mistake.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cupydrive import envs
+
+pytestmark = [
+    pytest.mark.sanitizer,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which brings the sanitizers' runtimes"),
+]
+ROOT = Path(__file__).resolve().parent.parent
+MEMORY = ("libasan.so", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+THREADS = ("libtsan.so", "-fsanitize=thread")
+PROGRAM = """
+import sys
+from dataclasses import replace
+from cupydrive import envs
+from cupydrive.check import check
+from cupydrive.executors import host
+from cupydrive.source import kernel_text
+name, old, new, *flags = sys.argv[1:]
+host.FLAGS = (*host.FLAGS, "-g", *flags)
+host.SMALL_LAUNCH = 0  # threads always
+spec = envs.get(name)
+if old:
+    text = kernel_text(spec)[1]
+    assert old in text
+    spec = replace(spec, kernel=text.replace(old, new, 1), cases=spec.cases[:1])
+report = check(spec, agent_steps=2000, device="cpu", progress=False)
+print(report)
+sys.exit(0 if report.passed or old else 1)
+"""
+
+
+def check_under(sanitizer, name, tmp_path, old="", new=""):
+    """Run a check in a process with the sanitizer's runtime; return the process."""
+    library, *flags = sanitizer
+    runtime = subprocess.run(["g++", f"-print-file-name={library}"], capture_output=True, text=True).stdout.strip()
+    if not Path(runtime).is_absolute():
+        pytest.skip(f"g++ here has no {library}")
+    command = [sys.executable, "-c", PROGRAM, name, old, new, *flags]
+    if shutil.which("setarch"):  # ThreadSanitizer wants the memory map without randomisation
+        command = ["setarch", platform.machine(), "-R", *command]
+    environment = {
+        **os.environ,
+        "CXX": "g++",
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "TSAN_OPTIONS": "exitcode=66 halt_on_error=1",
+        "CUPYDRIVE_CACHE": str(tmp_path),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600)
+
+
+@pytest.mark.parametrize("sanitizer", [MEMORY, THREADS], ids=["memory", "threads"])
+@pytest.mark.parametrize("name", envs.names())
+def test_a_full_check_is_clean(name, sanitizer, tmp_path):
+    done = check_under(sanitizer, name, tmp_path)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "PASS" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("sanitizer", "old", "new", "words"),
+    [
+        (MEMORY, "row[5] = time;", "(&row[5])[1 << 20] = time;", "Sanitizer"),
+        (THREADS, "  int tags = 0;", "  static int shared_by_all; shared_by_all += 1; int tags = 0;", "data race"),
+    ],
+    ids=["memory", "threads"],
+)
+def test_a_planted_mistake_is_reported(sanitizer, old, new, words, tmp_path):
+    done = check_under(sanitizer, "tag_grid", tmp_path, old, new)
+    assert done.returncode != 0
+    assert words in done.stderr
