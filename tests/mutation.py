@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 SECONDS = 60
 PER_ENVIRONMENT = 40
 SWAPS = {

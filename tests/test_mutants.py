@@ -1,0 +1,31 @@
+"""The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
+
+import pytest
+from mutation import chosen, run
+
+from cupydrive import envs
+from cupydrive.source import kernel_text
+
+pytestmark = pytest.mark.checker
+# (environment, the line before, the line after): why no check can see the difference.
+EQUIVALENT = {}
+
+
+def survivors(name, selection):
+    verdicts = run(selection)
+    listed = {key for key in EQUIVALENT if key[0] == name}
+    alive = [m for m, v in zip(selection, verdicts, strict=True) if v == "survived"]
+    return [str(m) for m in alive if (name, m.before.strip(), m.after.strip()) not in listed]
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_a_sample_of_mutants_is_killed(name):
+    assert not survivors(name, chosen(name, kernel_text(envs.get(name))[1], number=6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", envs.names())
+def test_all_mutants_are_killed(name):
+    selection = chosen(name, kernel_text(envs.get(name))[1])
+    assert len(selection) >= 30
+    assert not survivors(name, selection)
