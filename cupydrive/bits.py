@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive.batch import Batch
+from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.source import Layout
 
@@ -115,6 +116,12 @@ def compare_teams(report, spec, params, executors, rng):
         team = 8 if agents > 4 else 4
         teamed = trajectory(spec, short, HostExecutor(team_threads=team), seed, n, steps, states=states)
         compare_bits(report, "cpu: a team of threads against one, bit for bit", teamed, one)
+        part = "cpu: a bounds-checked build against the fast one, bit for bit"
+        try:
+            guarded = trajectory(spec, short, HostExecutor(debug=True), seed, n, steps, states=states)
+            compare_bits(report, part, guarded, one)
+        except KernelFault as fault:
+            report.tally(part, "bounds").failure = str(fault)
     if "cuda" in executors:
         device = executors["cuda"]
         n, steps = 70, 1 + 3000 // max(100, agents)
