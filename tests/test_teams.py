@@ -1,0 +1,43 @@
+"""Team code runs without a GPU: members as real threads, any team size, the bits of a team of one; any near memory."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cupydrive import envs
+from cupydrive.bits import trajectory
+from cupydrive.executors.host import HostExecutor
+from cupydrive.source import Layout
+
+PARAMS = {  # smaller or more crowded than by default
+    "tag_grid": {"num_taggers": 20, "grid_length": 6},
+    "tag_continuous": {"num_taggers": 3, "num_runners": 18, "num_other_agents_observed": 4, "tagging_distance": 0.1},
+}
+
+
+def wide(name, device, layout=None, n=5, steps=6):
+    """Return the trajectory of ``n`` environments from states drawn wide, with short episodes."""
+    spec = envs.get(name)
+    params = spec.make_params(max_episode_steps=4, **PARAMS.get(name, {}))
+    states = spec.sample(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
+    return trajectory(spec, params, device, 9, n, steps, layout, states)
+
+
+def assert_same_bits(got, want):
+    assert got.keys() == want.keys()
+    for key, array in want.items():
+        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+
+
+@pytest.mark.parametrize("team", [2, 4, 8, 16, 32])
+@pytest.mark.parametrize("name", envs.names())
+def test_a_team_of_threads_is_a_team_of_one(name, team):
+    assert_same_bits(wide(name, HostExecutor(team_threads=team)), wide(name, HostExecutor(threads=1)))
+
+
+@pytest.mark.parametrize("far", ["obs_near", "rows_near", "state_near"])
+@pytest.mark.parametrize("name", envs.names())
+def test_what_is_kept_near_shows_in_no_bit(name, far):
+    device = HostExecutor(threads=1)
+    assert_same_bits(wide(name, device, replace(Layout(), **{far: False})), wide(name, device, Layout()))
