@@ -294,8 +294,3 @@ def compare_resets(report, spec, params, device, name, rng, n=67):
             )
             report.compare(part, f"action.{g.name}", rolled["action"][g.name][t], drawn)
         first_agent += g.count
-
-
-def check_all(names=None, **options):
-    """Check several environments, all of them by default; return their reports."""
-    return [check(name, **options) for name in names or envs.names()]

@@ -102,7 +102,7 @@ class CudaProgram:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
 
-    def launch(self, kernel, batch, stream=None):
+    def launch(self, kernel, batch):
         """Queue ``kernel`` for all environments of ``batch``, a structured scalar, on CuPy's current stream."""
         blocks = -(-int(batch["num_envs"]) // self.layout.envs_per_block)
         self.kernels[kernel]((blocks,), (self.threads,), (batch,), shared_mem=self.shared_bytes)
