@@ -124,9 +124,8 @@ def level(action, levels, low, high):
 def move(p, s, action, active):
     """Return the motion of everybody, (N, A) each, with the margins of its decisions."""
     limit = top_speed(p)
-    acceleration = s["acceleration"] + level(
-        action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration
-    )
+    wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
+    acceleration = s["acceleration"] + wish
     turned = s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn)
     direction = np.mod(turned, TWO_PI)
     wanted = s["speed"] + acceleration
@@ -151,9 +150,8 @@ def step(p, states, action, elapsed, random):
     """Step (N,) states; actions (N, num_taggers, 2) and (N, num_runners, 2)."""
     s = {name: states[name].astype(np.float64) for name in states.dtype.names if name != "active"}
     before = states["active"].astype(bool)
-    moved, crossed, stopped, margin, to_edge = move(
-        p, s, np.concatenate([action["tagger"], action["runner"]], axis=1), before
-    )
+    actions = np.concatenate([action["tagger"], action["runner"]], axis=1)
+    moved, crossed, stopped, margin, to_edge = move(p, s, actions, before)
     t = p.num_taggers
     dx = moved["x"][:, t:, None] - moved["x"][:, None, :t]  # (N, runners, taggers)
     dy = moved["y"][:, t:, None] - moved["y"][:, None, :t]
@@ -239,11 +237,7 @@ def observe(p, states, elapsed):
     if p.use_full_observation:
         seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])
         seen = np.broadcast_to(seen, (n, agents, others))
-        valid, reach, margin = (
-            np.ones((n, agents, others), bool),
-            np.zeros((n, agents)),
-            np.full((n, agents), np.inf),
-        )
+        valid, reach, margin = np.ones(seen.shape, bool), np.zeros((n, agents)), np.full((n, agents), np.inf)
     else:
         seen, valid, reach, margin = nearest_agents(p, s, active, others)
 
@@ -261,31 +255,16 @@ def observe(p, states, elapsed):
         (seen < p.num_taggers) * 1.0,
         np.take_along_axis(active[:, None, :], seen, axis=2) * 1.0,
     ]
-    heading = s["direction"]
-    own = [
-        s["x"] / p.grid_length,
-        s["y"] / p.grid_length,
-        s["speed"] / p.max_speed,
-        np.cos(heading),
-        np.sin(heading),
-    ]
-    time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None], (n, agents))
-    obs = np.concatenate(
-        [
-            np.stack(own, axis=-1) * seeing,
-            *(np.where(valid, f, 0.0) for f in features),
-            (time * active)[..., None],
-        ],
-        axis=-1,
-    )
+    x, y, speed, heading = (s[name] for name in ("x", "y", "speed", "direction"))
+    own = [x / p.grid_length, y / p.grid_length, speed / p.max_speed, np.cos(heading), np.sin(heading)]
+    time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None], (n, agents))[..., None]
+    seen_of_all = (np.where(valid, f, 0.0) for f in features)
+    obs = np.concatenate([np.stack(own, axis=-1) * seeing, *seen_of_all, time * seeing], axis=-1)
     half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
     doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
     t = p.num_taggers
-    return Observed(
-        {"tagger": obs[:, :t], "runner": obs[:, t:]},
-        {"reach": reach},
-        {"tagger": doubt[:, :t], "runner": doubt[:, t:]},
-    )
+    by_group = [{"tagger": array[:, :t], "runner": array[:, t:]} for array in (obs, doubt)]
+    return Observed(by_group[0], {"reach": reach}, by_group[1])
 
 
 def nearest_agents(p, s, active, k):
@@ -296,16 +275,17 @@ def nearest_agents(p, s, active, k):
     agents = squared.shape[1]
     squared[~np.broadcast_to(active[:, None, :], squared.shape)] = np.inf
     squared[:, np.arange(agents), np.arange(agents)] = np.inf
-    order = np.argsort(squared, axis=2, kind="stable")[..., : k + 1]  # stable: equals by id
+    order = np.argsort(squared, axis=2, kind="stable")[..., :k]  # stable: equals by id
     ordered = np.take_along_axis(squared, order, axis=2)
-    valid = np.isfinite(ordered[..., :k]) & active[..., None]
+    beyond = np.where(squared > ordered[..., -1:], squared, np.inf).min(axis=2)  # not a tie with the last one seen
+    valid = np.isfinite(ordered) & active[..., None]
     with np.errstate(invalid="ignore"):
-        gaps = np.diff(np.sqrt(ordered), axis=2) / p.grid_length
+        gaps = np.diff(np.sqrt(ordered), axis=2, append=np.sqrt(beyond)[..., None]) / p.grid_length
     gaps = nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
-    furthest = np.sqrt(ordered[..., k - 1])
+    furthest = np.sqrt(ordered[..., -1])
     drift = 2.001 * p.max_speed * max(p.skill_level_tagger, p.skill_level_runner)
     reach = np.where(valid[..., -1], np.where(np.isfinite(furthest), furthest, 0.0) + drift, 0.0)
-    return order[..., :k], valid, reach, gaps
+    return order, valid, reach, gaps
 
 
 def sample(p, rng, n):
@@ -315,11 +295,8 @@ def sample(p, rng, n):
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
     for axis in "xy":
         center = rng.uniform(0, p.grid_length, (n, 1))
-        place = np.where(
-            spread < p.grid_length,
-            center + rng.normal(0, 1, (n, agents)) * spread,
-            rng.uniform(0, 1, (n, agents)) * spread,
-        )
+        crowd = center + rng.normal(0, 1, (n, agents)) * spread
+        place = np.where(spread < p.grid_length, crowd, rng.uniform(0, 1, (n, agents)) * spread)
         lattice = np.round(place * 8) / 8  # equal distances, for ties
         place = np.where(rng.random((n, 1)) < 0.2, lattice, place)
         states[axis] = np.clip(place, 0, np.float32(p.grid_length))
@@ -390,18 +367,9 @@ def draw(canvas, p, state, elapsed):
 
 
 EVENTS = (
-    "edge hit by a tagger",
-    "edge hit by a runner",
-    "speed at its limit",
-    "speed at zero",
-    "tag",
-    "double tag",
-    "tag in the last step",
-    "survived the last step",
-    "all out",
-    "already out",
-    "full scan",
-    "short scan",
+    *("edge hit by a tagger", "edge hit by a runner", "speed at its limit", "speed at zero"),
+    *("tag", "double tag", "tag in the last step", "survived the last step", "all out", "already out"),
+    *("full scan", "short scan"),
 )
 
 SPEC = EnvSpec(
@@ -421,12 +389,7 @@ SPEC = EnvSpec(
     cases=(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
-        {
-            "num_taggers": 3,
-            "num_runners": 9,
-            "use_full_observation": True,
-            "runner_exits_game_after_tagged": False,
-        },
+        {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
     ),
     heuristic=heuristic,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive.errors import ParameterError
 from cupydrive.random import below
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
 
@@ -28,7 +29,10 @@ class Params:
 
     num_taggers: int = param(4, "Number of taggers.", low=1, high=10_000)
     grid_length: int = param(100, "Largest coordinate.", unit="cells", low=1, high=1_000_000)
-    use_full_observation: bool = param(False, "See everybody (4 A + 1 numbers) instead of the nearest opponent (6).")
+    use_full_observation: bool = param(False, "See all A agents: 4 A + 1 numbers.")
+    num_other_agents_observed: int = param(
+        0, "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.", low=0, high=32
+    )
     start: str = param("random", "Layout that an episode starts from.", choices=("random", "fixed"))
     wall_hit_penalty: float = param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
     tag_reward_for_tagger: float = param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
@@ -39,6 +43,15 @@ class Params:
     max_episode_steps: int = param(100, "Time limit; it ends the task.", unit="steps", low=1)
 
 
+def check(p):
+    """Refuse more neighbours than there are agents."""
+    if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
+        raise ParameterError(
+            f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {p.num_taggers} others; "
+            f"pass num_other_agents_observed={p.num_taggers} or less"
+        )
+
+
 def state(p):
     """Return the fields of ``struct State``; agents are taggers, then the runner."""
     agents = (p.num_taggers + 1,)
@@ -47,7 +60,8 @@ def state(p):
 
 def groups(p):
     """Return the two groups."""
-    obs_dim = 4 * (p.num_taggers + 1) + 1 if p.use_full_observation else 6
+    k = p.num_other_agents_observed
+    obs_dim = 4 * (p.num_taggers + 1) + 1 if p.use_full_observation else 3 * k + 4 if k else 6
     scale = max(1.0, p.tag_reward_for_tagger, p.tag_penalty_for_runner)
     common = dict(obs_dim=obs_dim, action_space=spaces.Discrete(5), reward_scale=scale, obs_low=0.0, obs_high=1.0)
     return (Group("tagger", p.num_taggers, **common), Group("runner", 1, **common))
@@ -112,6 +126,11 @@ def observe(p, states, elapsed):
     if p.use_full_observation:
         parts = [to_all(x[:, None, :]), to_all(y[:, None, :]), to_all(kind), to_all(np.eye(agents)), time]
         obs = np.concatenate(parts, axis=-1)
+    elif p.num_other_agents_observed:
+        seen = nearest_agents(states, p.num_other_agents_observed)  # (N, A, k)
+        of_seen = [np.take_along_axis(to_all(c[:, None, :]), seen, axis=2) for c in (x, y)]
+        own = np.stack([x, y, np.broadcast_to(kind, (n, agents))], axis=-1)
+        obs = np.concatenate([own, *of_seen, kind[seen], time], axis=-1)
     else:
         dx = (states["x"][:, :-1] - states["x"][:, -1:]).astype(np.int64)
         dy = (states["y"][:, :-1] - states["y"][:, -1:]).astype(np.int64)
@@ -121,6 +140,15 @@ def observe(p, states, elapsed):
         of_other = [np.take_along_axis(c, other, axis=1) for c in (x, y)]
         obs = np.concatenate([np.stack([x, y, *of_other, np.broadcast_to(kind, (n, agents))], axis=-1), time], axis=-1)
     return Observed({"tagger": obs[:, :-1], "runner": obs[:, -1:]})
+
+
+def nearest_agents(states, k):
+    """Return ids (N, A, k) of the nearest others, ascending; equals by id."""
+    x, y = (states[axis].astype(np.int64) for axis in "xy")
+    squared = (x[:, None, :] - x[:, :, None]) ** 2 + (y[:, None, :] - y[:, :, None]) ** 2
+    agents = np.arange(x.shape[1])
+    squared[:, agents, agents] = np.iinfo(np.int64).max
+    return np.argsort(squared, axis=2, kind="stable")[..., :k]
 
 
 def sample(p, rng, n):
@@ -136,20 +164,41 @@ def sample(p, rng, n):
     return states
 
 
+def to_opponent(p, obs, group):
+    """Return (own x, own y, dx, dy), each (N, C): to the nearest opponent that the observation shows, 0 if none."""
+    if not p.use_full_observation and not p.num_other_agents_observed:
+        return obs[..., 0], obs[..., 1], obs[..., 2] - obs[..., 0], obs[..., 3] - obs[..., 1]
+    if p.use_full_observation:
+        count, first = p.num_taggers + 1, 0
+        is_me = obs[..., 3 * count : 4 * count]
+        x, y = ((obs[..., k * count : (k + 1) * count] * is_me).sum(-1) for k in (0, 1))
+    else:
+        count, first = p.num_other_agents_observed, 3
+        x, y = obs[..., 0], obs[..., 1]
+    to_x, to_y, best = 0.0 * x, 0.0 * x, 0.0 * x + 1e9
+    for k in range(first, first + count):
+        dx, dy = obs[..., k] - x, obs[..., k + count] - y
+        distance = dx * dx + dy * dy
+        opponent = (obs[..., k + 2 * count] > 0.5) == (group == "runner")
+        nearer = (opponent & (distance < best)) * 1.0
+        to_x, to_y, best = (nearer * a + (1 - nearer) * b for a, b in ((dx, to_x), (dy, to_y), (distance, best)))
+    return x, y, to_x, to_y
+
+
 def heuristic(p, obs, group):
     """Return actions (N, C) of the one head: chase the nearest, flee the nearest, along the longer axis.
 
-    Works on NumPy arrays and torch tensors alike, obs (N, C, 6) of the nearest-opponent observation.
+    Works on NumPy arrays and torch tensors alike, obs (N, C, D).
     """
-    dx, dy = obs[..., 2] - obs[..., 0], obs[..., 3] - obs[..., 1]
+    x, y, dx, dy = to_opponent(p, obs, group)
     along_x = abs(dx) >= abs(dy)
-    if group == "runner":  # away; into a wall is no escape, so then along it
-        blocked_x = ((dx > 0) & (obs[..., 0] <= 0)) | ((dx <= 0) & (obs[..., 0] >= 1))
-        blocked_y = ((dy > 0) & (obs[..., 1] <= 0)) | ((dy <= 0) & (obs[..., 1] >= 1))
-        along_x = (along_x & ~blocked_x) | blocked_y
-        return (along_x * (1 + (dx > 0) * 1) + ~along_x * (3 + (dy > 0) * 1),)
     apart = (dx != 0) | (dy != 0)
-    return (apart * (along_x * (1 + (dx < 0) * 1) + ~along_x * (3 + (dy < 0) * 1)),)
+    if group == "tagger":
+        return (apart * (along_x * (1 + (dx < 0) * 1) + ~along_x * (3 + (dy < 0) * 1)),)
+    blocked_x = ((dx > 0) & (x <= 0)) | ((dx <= 0) & (x >= 1))  # into a wall is no escape, so along it
+    blocked_y = ((dy > 0) & (y <= 0)) | ((dy <= 0) & (y >= 1))
+    along_x = (along_x & ~blocked_x) | blocked_y
+    return (along_x * (1 + (dx > 0) * 1) + ~along_x * (3 + (dy > 0) * 1),)
 
 
 def draw(canvas, p, state, elapsed):
@@ -185,12 +234,14 @@ SPEC = EnvSpec(
     step,
     observe,
     sample,
+    check=check,
     metrics={"tags": "int", "wall_hits": "int"},
     events=EVENTS,
     cases=(
         {},
         {"grid_length": 10, "use_full_observation": True},
         {"num_taggers": 40, "grid_length": 30},
+        {"num_taggers": 9, "grid_length": 6, "num_other_agents_observed": 5},
         {"num_taggers": 2, "grid_length": 5, "start": "fixed"},
     ),
     heuristic=heuristic,

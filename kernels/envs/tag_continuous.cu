@@ -22,6 +22,7 @@ struct State {
 };
 struct Shared { int tags[NUM_TAGGERS]; };  // runners that each tagger has tagged in this step
 #include "drive/env.cuh"
+#include "drive/nearest.cuh"
 
 constexpr float SQRT_2 = 1.41421356f;
 constexpr float FAR = 1e30f;  // a distance that no pair of agents has
@@ -178,41 +179,16 @@ template <class Row> DEVICE void see_self(const Env& env, Row& row, int i) {
   row[OBS - 1] = seeing * env.time();
 }
 
-// The OTHERS nearest agents, kept sorted by (squared distance, id) in registers.
-struct Nearest {
-  float distance[OTHERS];
-  int id[OTHERS];
-  DEVICE void clear() {
-    for (int k = 0; k < OTHERS; ++k) { distance[k] = FAR; id[k] = -1; }
-  }
-  // Ids come in ascending order, so that `<` leaves a tie to the lower one; from the place of j on, all move up.
-  DEVICE void insert(float d, int j) {
-    bool before = false;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int k = 0; k < OTHERS; ++k) {
-      before = before || d < distance[k];
-      const float other_d = distance[k];
-      const int other_j = id[k];
-      distance[k] = before ? d : other_d;
-      id[k] = before ? j : other_j;
-      d = before ? other_d : d;
-      j = before ? other_j : j;
-    }
-  }
-};
-
 // Finds the nearest agents in the game, exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
 // everywhere. Agents come in chunks: first a bit for each that is near enough, then insertions, so that the lanes of a
 // warp insert together.
-DEVICE void search(const State& s, int i, float reach, Nearest& nearest) {
+DEVICE void search(const State& s, int i, float reach, Nearest<float, OTHERS>& nearest) {
   constexpr int CHUNK = 16;
   float limit = reach * reach;
   for (bool enough = false; !enough;) {
-    nearest.clear();
+    nearest.clear(FAR);
     for (int base = 0; base < NUM_AGENTS; base += CHUNK) {
-      const float bound = math::min(limit, nearest.distance[OTHERS - 1]);
+      const float bound = math::min(limit, nearest.furthest());
       u32 near = 0;
 #ifdef __CUDACC__
 #pragma unroll
@@ -226,7 +202,7 @@ DEVICE void search(const State& s, int i, float reach, Nearest& nearest) {
         nearest.insert(squared_distance(s, i, j), j);
       }
     }
-    enough = nearest.id[OTHERS - 1] >= 0 || limit == FAR;
+    enough = nearest.full() || limit == FAR;
     limit = FAR;
   }
 }
@@ -239,10 +215,10 @@ DEVICE void observe_nearest(Env& env) {
   for (int i : env.team.each(NUM_AGENTS)) {
     auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
     see_self(env, row, i);
-    Nearest nearest;
-    nearest.clear();
+    Nearest<float, OTHERS> nearest;
+    nearest.clear(FAR);
     if (s.active[i]) search(s, i, s.reach[i], nearest);
-    s.reach[i] = nearest.id[OTHERS - 1] < 0 ? 0.0f : math::sqrt(nearest.distance[OTHERS - 1]) + drift;
+    s.reach[i] = nearest.full() ? math::sqrt(nearest.furthest()) + drift : 0.0f;
 #ifdef __CUDACC__
 #pragma unroll
 #endif

@@ -9,6 +9,7 @@
 struct Params { float wall_hit_penalty, tag_reward_for_tagger, tag_penalty_for_runner, step_cost_for_tagger; };
 struct State { int x[NUM_AGENTS], y[NUM_AGENTS]; };
 #include "drive/env.cuh"
+#include "drive/nearest.cuh"
 
 constexpr int RUNNER = NUM_TAGGERS;
 constexpr float SCALE = 1.0f / (float)GRID_LENGTH;
@@ -68,13 +69,17 @@ DEVICE void observe_all(Env& env) {
   }
 }
 
+DEVICE i64 squared_distance(const State& s, int i, int j) {  // 64 bits hold any grid
+  const i64 dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
+  return dx * dx + dy * dy;
+}
+
 // Own place, the other's place, own type, time; the runner's other is the nearest tagger, a tagger's is the runner.
-DEVICE void observe_nearest(Env& env) {
+DEVICE void observe_opponent(Env& env) {
   const State& s = env.state;
-  u64 nearest = ~0ull;  // (squared distance, id): a tie goes to the lower id; 64 bits hold any grid and any number
+  u64 nearest = ~0ull;  // (squared distance, id): a tie goes to the lower id
   for (int i : env.team.each(NUM_TAGGERS)) {
-    const i64 dx = s.x[i] - s.x[RUNNER], dy = s.y[i] - s.y[RUNNER];
-    const u64 key = (u64)(dx * dx + dy * dy) * NUM_TAGGERS + i;
+    const u64 key = (u64)squared_distance(s, i, RUNNER) * NUM_TAGGERS + i;
     nearest = key < nearest ? key : nearest;
   }
   const int chaser = (int)(env.team.min(nearest) % NUM_TAGGERS);
@@ -91,7 +96,36 @@ DEVICE void observe_nearest(Env& env) {
   }
 }
 
+// Own place and type, then x, y and type of the nearest agents of either kind, feature by feature, time.
+DEVICE void observe_nearest(Env& env) {
+  constexpr int OTHERS = NUM_OTHER_AGENTS_OBSERVED > 0 ? NUM_OTHER_AGENTS_OBSERVED : 1;
+  const State& s = env.state;
+  for (int i : env.team.each(NUM_AGENTS)) {
+    Nearest<i64, OTHERS> nearest;
+    nearest.clear(0x7fffffffffffffff);
+    for (int j = 0; j < NUM_AGENTS; ++j) {
+      const i64 distance = squared_distance(s, i, j);
+      if (j != i && distance < nearest.furthest()) nearest.insert(distance, j);
+    }
+    auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
+    row[0] = (float)s.x[i] * SCALE;
+    row[1] = (float)s.y[i] * SCALE;
+    row[2] = i < RUNNER ? 1.0f : 0.0f;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int k = 0; k < OTHERS; ++k) {  // there are at least so many others
+      const int j = nearest.id[k];
+      row[3 + k] = (float)s.x[j] * SCALE;
+      row[3 + OTHERS + k] = (float)s.y[j] * SCALE;
+      row[3 + 2 * OTHERS + k] = j < RUNNER ? 1.0f : 0.0f;
+    }
+    row[3 + 3 * OTHERS] = env.time();
+  }
+}
+
 DEVICE void observe(Env& env) {
   if constexpr (USE_FULL_OBSERVATION) observe_all(env);
-  else observe_nearest(env);
+  else if constexpr (NUM_OTHER_AGENTS_OBSERVED > 0) observe_nearest(env);
+  else observe_opponent(env);
 }
