@@ -24,7 +24,8 @@ SLOW_GPU_TESTS := gpu and slow
 # Processes of a group that does not use the GPU.
 JOBS ?= 2
 
-GROUPS := test-core test-checker test-build test-gpu
+# The GPU's tests first: where there is none, the last words are not "skipped".
+GROUPS := test-gpu test-core test-checker test-build
 
 .PHONY: demo test test-all lint bench clean setup test-core test-checker test-build test-gpu test-slow test-slow-gpu
 # Groups must not share the cores, or their times would mean nothing.

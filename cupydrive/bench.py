@@ -33,28 +33,27 @@ CREATED = {"cpu": 2_000, "cuda": 100_000}  # environments of LARGE_TAG, 100 kB e
 
 @dataclass(frozen=True)
 class Work:
-    """One rollout to time; ``target`` is the env-steps per second asked of it, on an H200 or on two CPU cores."""
+    """One rollout to time."""
 
     env: str
     num_envs: int
     steps: int
     params: dict = field(default_factory=dict)
-    target: float | None = None
 
 
 WORK = {
     "cpu": (
-        Work("cartpole", 4096, 32, target=75e6),
-        Work("tag_grid", 2000, 32, {"num_taggers": 4}, target=30e6),
+        Work("cartpole", 4096, 32),
+        Work("tag_grid", 2000, 32, {"num_taggers": 4}),
         Work("tag_continuous", 100, 8, LARGE_TAG),
     ),
     "cuda": (
-        Work("cartpole", 1_048_576, 32, target=95e9),
+        Work("cartpole", 1_048_576, 32),
         Work("cartpole", 10_000, 128),
-        Work("tag_grid", 2000, 128, {"num_taggers": 4}, target=1.5e9),
+        Work("tag_grid", 2000, 128, {"num_taggers": 4}),
         Work("tag_grid", 200_000, 32, {"num_taggers": 4}),
-        Work("tag_grid", 2000, 32, {"num_taggers": 999}, target=35e6),
-        Work("tag_continuous", 2000, 64, LARGE_TAG, target=20e6),
+        Work("tag_grid", 2000, 32, {"num_taggers": 999}),
+        Work("tag_continuous", 2000, 64, LARGE_TAG),
         Work("tag_continuous", 20_000, 16, LARGE_TAG),
     ),
 }
@@ -74,7 +73,6 @@ class Rate:
     seconds: float  # of one rollout
     env_steps_per_second: float
     bytes_per_second: float
-    target: float | None = None
 
 
 @dataclass
@@ -110,17 +108,16 @@ class Bench:
             f"command: {self.command}",
             f"write ceiling: {self.write_ceiling / 1e9:,.1f} GB/s",
             "",
-            f"{'random rollout':<16}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'target':>9}"
+            f"{'random rollout':<16}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}"
             f"{'written':>13}{'of ceiling':>12}",
         ]
 
     def row(self, rate):
         """Return the line of one rate."""
-        target = short(rate.target) if rate.target else "-"
         share = rate.bytes_per_second / self.write_ceiling
         return (
             f"{rate.env:<16}{rate.agents:>7,}{rate.num_envs:>11,}{rate.steps:>5}{short(rate.env_steps_per_second):>14}"
-            f"{target:>9}{rate.bytes_per_second / 1e9:>8,.1f} GB/s{share:>12.0%}"
+            f"{rate.bytes_per_second / 1e9:>8,.1f} GB/s{share:>12.0%}"
         )
 
     def tail(self):
@@ -205,7 +202,6 @@ def measure(work, where, runs=9):
         seconds=seconds,
         env_steps_per_second=rows / seconds,
         bytes_per_second=rows * written_bytes(batch.groups) / seconds,
-        target=work.target,
     )
 
 

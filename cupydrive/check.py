@@ -24,7 +24,7 @@ from cupydrive.spec import checked_int, float_params
 
 REFERENCE = "{device} against the NumPy reference, one step"
 STATISTICS = "{device}: autoreset, time limit, statistics"
-RESETS = "{device}: resets and random streams, exactly"
+RESETS = "{device}: resets and random streams"
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
@@ -45,6 +45,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
     """
     spec = envs.get(env)
     agent_steps = checked_int(spec.name, "agent_steps", agent_steps)
+    seed = checked_int(spec.name, "seed", seed, 0, 2**63 - 1)
     executors, skipped = usable(device)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
     report.events = dict.fromkeys((*spec.events, "episode ended", "time limit reached", "autoreset"), 0)

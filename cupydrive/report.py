@@ -63,6 +63,10 @@ class Report:
         for name, happened in events.items():
             self.events[name] = self.events.get(name, 0) + int(np.count_nonzero(happened))
 
+    def number_of_cases(self):
+        """Return "1 case", "2 cases", ..."""
+        return f"{len(self.cases)} case{'s' * (len(self.cases) != 1)}"
+
     def compare(self, part, name, got, want, *, scale=None, margin=None, factor=1.0, where=None, step=None):
         """Compare two arrays (N, ...) and record the outcome.
 
@@ -168,7 +172,7 @@ class Report:
     def __str__(self):
         verdict = "PASS" if self.passed else "FAIL"
         lines = [
-            f"{verdict}  {self.env}: {len(self.cases)} cases on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps "
+            f"{verdict}  {self.env}: {self.number_of_cases()} on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps "
             f"against the reference (seed {self.seed})",
             f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}",
         ]
@@ -193,7 +197,7 @@ class Report:
         notes = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.failures(), *self.skipped))
         events = ", ".join(f"{html.escape(name)} {times:,}" for name, times in self.events.items())
         return (
-            f"<b style='color:{color}'>{verdict}</b> {html.escape(self.env)}: {len(self.cases)} cases on "
+            f"<b style='color:{color}'>{verdict}</b> {html.escape(self.env)}: {self.number_of_cases()} on "
             f"{html.escape(', '.join(self.devices))}, {self.agent_steps:,} agent-steps against the reference"
             f"<table><tr><th style='text-align:left'>what was compared</th><th>fields</th><th>numbers</th>"
             f"<th>worst error</th><th>excused</th></tr>{rows}</table><p>events: {events}</p><ul>{notes}</ul>"

@@ -141,6 +141,34 @@ def test_every_team_size_gives_the_same_bits(name, params, team):
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
+@pytest.mark.parametrize("team", [None, 1, 32, 1024], ids="team {}".format)
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("tag_grid", {"num_taggers": 1}),
+        ("tag_grid", {"num_taggers": 32, "num_other_agents_observed": 32}),
+        ("tag_grid", {"num_taggers": 1004, "num_other_agents_observed": 7}),
+        ("tag_continuous", {"num_taggers": 1, "num_runners": 1, "num_other_agents_observed": 1}),
+        ("tag_continuous", {"num_taggers": 3, "num_runners": 30, "use_full_observation": True}),
+        ("tag_continuous", {"num_taggers": 5, "num_runners": 1000, "num_other_agents_observed": 32}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
+    from cupydrive.bits import trajectory
+    from cupydrive.executors import executor
+    from cupydrive.source import Layout
+
+    spec = envs.get(name)
+    made_params, device = spec.make_params(max_episode_steps=4, **params), executor("cuda")
+    layout = None if team is None else Layout(team, 1 if team > 32 else 64 // team).fit(spec, made_params, 90_000)
+    states = spec.sample(made_params, np.random.default_rng(4), 5).astype(spec.state_dtype(made_params))
+    want = trajectory(spec, made_params, executor("cpu"), 3, 5, 6, states=states)
+    got = trajectory(spec, made_params, device, 3, 5, 6, layout, states)
+    for key, array in want.items():
+        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+
+
 @pytest.mark.parametrize("num_envs", [1, 31, 32, 33, 1025])
 @pytest.mark.parametrize("name", envs.names())
 def test_any_number_of_environments_gives_the_cpus_bits(name, num_envs):

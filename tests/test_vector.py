@@ -148,6 +148,7 @@ def test_numbers_do_not_depend_on_how_many_run_beside(name, num_envs, threads):
 @pytest.mark.parametrize(("name", "params"), [
     ("tag_grid", {"num_taggers": 1}),
     ("tag_grid", {"num_taggers": 1004}),
+    ("tag_grid", {"num_taggers": 1004, "num_other_agents_observed": 32}),
     ("tag_continuous", {"num_taggers": 1, "num_runners": 1, "num_other_agents_observed": 1}),
     ("tag_continuous", {"num_taggers": 5, "num_runners": 1000}),
 ])  # fmt: skip
@@ -184,3 +185,43 @@ def test_shapes_spaces_and_closing():
         tag.reset()
     with pytest.raises(ParameterError, match="pass one of the two"):
         env.reset(seed=1, mask=torch.ones(5, dtype=torch.bool))
+
+
+SEEING = [
+    ("tag_grid", {"num_taggers": 3, "grid_length": 20}),
+    ("tag_grid", {"num_taggers": 3, "grid_length": 20, "use_full_observation": True}),
+    ("tag_grid", {"num_taggers": 3, "grid_length": 20, "num_other_agents_observed": 3}),
+    ("tag_continuous", {"num_taggers": 3, "num_runners": 6, "num_other_agents_observed": 8}),
+    ("tag_continuous", {"num_taggers": 3, "num_runners": 6, "use_full_observation": True}),
+]
+
+
+def mean_returns(env, policy, steps):
+    """Return the mean episode return of each group's agents over all episodes that end within ``steps``."""
+    obs, _ = env.reset(seed=3)
+    ended = {g.name: [] for g in env.groups}
+    for _ in range(steps):
+        obs, _, terminated, truncated, info = env.step(policy(obs))
+        for name, returns in info["episode"]["return"].items():
+            ended[name].append(returns[terminated | truncated].flatten().clone())
+    return {name: torch.cat(parts).mean().item() for name, parts in ended.items()}
+
+
+@pytest.mark.parametrize(("name", "params"), SEEING)
+def test_heuristics_play_better_than_chance(name, params):
+    env = make(name, 300, device="cpu", max_episode_steps=50, **params)
+    generator = torch.Generator().manual_seed(1)
+
+    def act(g, obs, knows):
+        if knows:
+            heads = env.spec.heuristic(env.params, obs, g.name)
+        else:
+            heads = [torch.randint(size, (env.num_envs, g.count), generator=generator) for size in g.sizes]
+        return torch.stack(heads, dim=-1).to(torch.int32).reshape(env._action_shapes[g.name])
+
+    def play(*groups):
+        return lambda obs: {g.name: act(g, obs[g.name], g.name in groups) for g in env.groups}
+
+    nobody, taggers, both = (mean_returns(env, play(*g), 101) for g in ((), ("tagger",), ("tagger", "runner")))
+    assert taggers["tagger"] > 1.3 * nobody["tagger"]
+    assert both["runner"] > taggers["runner"]

@@ -344,8 +344,8 @@ def heuristic(p, obs, group):
         best = nearer * distance + (1 - nearer) * best
     if group == "runner":  # no use in running against a wall: along it instead
         x, y = obs[..., 0], obs[..., 1]
-        to_x = to_x * (1.0 - ((x <= 0.0) & (to_x < 0)) - ((x >= 1.0) & (to_x > 0)) * 1.0)
-        to_y = to_y * (1.0 - ((y <= 0.0) & (to_y < 0)) - ((y >= 1.0) & (to_y > 0)) * 1.0)
+        to_x = to_x * ~(((x <= 0.0) & (to_x < 0)) | ((x >= 1.0) & (to_x > 0)))
+        to_y = to_y * ~(((y <= 0.0) & (to_y < 0)) | ((y >= 1.0) & (to_y > 0)))
     return choose_turn(p, obs[..., 3], obs[..., 4], to_x, to_y)
 
 
