@@ -110,7 +110,7 @@ def _table(rows):
 
 def show_info() -> int:
     """Show versions, GPUs, compiler, cache folder, and the device that "auto" picks."""
-    from cupydrive.info import info
+    from cupydrive.about import info
 
     print(info())
     return 0
@@ -123,7 +123,7 @@ def new_env(name: Annotated[str, tyro.conf.Positional], folder: Path = Path(".")
         name: A Python identifier.
         folder: Where to write the two files.
     """
-    from cupydrive.new import new
+    from cupydrive.scaffold import new
 
     python, kernel = new(name, folder)
     print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}")
@@ -149,7 +149,7 @@ def check_envs(
         seed: Of states, actions and parameters.
         json_file: Write the reports to this file.
     """
-    from cupydrive.check import check
+    from cupydrive.checker import check
     from cupydrive.report import write_json
 
     if not names:
@@ -199,7 +199,7 @@ def demo(picture: PngFile = None, device: Device = "auto") -> int:
         device: Where rollouts run; checks use all that can be used here, or this one.
     """
     from cupydrive.bench import Work, measure, short
-    from cupydrive.check import check
+    from cupydrive.checker import check
     from cupydrive.executors import choose, executor
 
     _check_writable(picture)

@@ -151,6 +151,9 @@ class Batch:
 
     # ---- launches ----
 
+    def _launch(self, kernel, call):
+        self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]))
+
     def reset(self, seed=None, mask=None):
         """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.
 
@@ -168,7 +171,7 @@ class Batch:
                     array[...] = self.current_obs[name]
             self.mask[...] = mask
             call["mask"] = self.executor.pointer(self.mask)
-        self.program.launch("env_reset", call)
+        self._launch("env_reset", call)
         self.current_obs = obs
         return self.step_buffers[self.now]
 
@@ -182,9 +185,33 @@ class Batch:
         call = self._calls[self.now]
         for g, address in zip(self.groups, action_pointers, strict=True):
             call[g.name]["action"] = address
-        self.program.launch("env_step", call)
+        self._launch("env_step", call)
         self.current_obs = self.step_buffers[self.now].obs
         return self.step_buffers[self.now]
+
+    def row_calls(self, buffers):
+        """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
+        whole, calls = self._call(buffers), []
+        for t in range(buffers.steps):
+            call = whole.copy()
+            call["steps"] = 1
+            for name in ("terminated", "truncated", "episode_length", "episode_log"):
+                call[name] += t * self._row_bytes(getattr(buffers, name))
+            for g in self.groups:
+                for name in ("obs", "final_obs", "reward", "episode_return", "action", "active", "left"):
+                    arrays = getattr(buffers, name)
+                    if arrays and g.name in arrays:
+                        call[g.name][name] += t * self._row_bytes(arrays[g.name])
+            calls.append(call)
+        return calls
+
+    @staticmethod
+    def _row_bytes(array):
+        return array.nbytes // array.shape[0]
+
+    def step_row(self, call):
+        """Step once, reading and writing one row of buffers: ``call`` is an element of ``row_calls``."""
+        self._launch("env_step", call)
 
     def rollout(self, steps, final_obs=True):
         """Take ``steps`` uniformly random steps in one launch.
@@ -203,7 +230,7 @@ class Batch:
         buffers, call = self._rollouts[key]
         for g in self.groups:
             call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
-        self.program.launch("env_rollout", call)
+        self._launch("env_rollout", call)
         self.current_obs = {name: array[-1] for name, array in buffers.obs.items()}
         return buffers
 

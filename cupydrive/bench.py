@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive import envs
+from cupydrive.about import info
 from cupydrive.batch import Batch
 from cupydrive.errors import CupydriveError, MemoryLimitError
 from cupydrive.executors import choose, executor
-from cupydrive.info import info
 from cupydrive.spec import checked_int
 
 WARM_UP = 3  # runs before the timed ones

@@ -30,6 +30,10 @@ class DeviceError(CupydriveError, RuntimeError):
     """The device asked for cannot be used here."""
 
 
+class TrainingError(CupydriveError):
+    """Training cannot go on: a number that is not finite, or a run that cannot be read or written."""
+
+
 class ActionError(CupydriveError, ValueError):
     """An action has the wrong shape, type, device, group or value."""
 

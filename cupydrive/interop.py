@@ -30,6 +30,38 @@ def member(records, dtype, name):
     return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
 
 
+def make_call(ints, tensors, longs=None):
+    """Return a kernel's argument, a structured scalar: int32 members, then int64, then pointers (None: null), in order."""
+    longs = longs or {}
+    dtype = [(name, "i4") for name in ints] + [(name, "i8") for name in longs] + [(name, "u8") for name in tensors]
+    values = [*ints.values(), *longs.values(), *(0 if t is None else t.data_ptr() for t in tensors.values())]
+    return np.array(tuple(values), np.dtype(dtype, align=True))
+
+
+def capture(call, restore, warm_up=2):
+    """Return a CUDA graph of ``call()``: kernels of torch and CuPy, replayed without the host.
+
+    Args:
+        call: Queues work on torch's current stream; allocates by torch only, reads nothing back.
+        restore: Called after the warm-up calls, which have run ``call`` for real, to put everything back.
+        warm_up: Calls before the capture: libraries set themselves up in them.
+    """
+    import cupy
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(warm_up):
+            call()
+    torch.cuda.synchronize()
+    restore()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream), cupy.cuda.Stream.from_external(stream):
+        call()
+    return graph
+
+
 _streams = {}
 
 

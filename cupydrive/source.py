@@ -63,12 +63,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: ``text`` for a compiler, ``files`` (shown name -> lines) for its errors."""
+    """One translation unit: ``text`` for a compiler, ``files`` (shown name -> lines) for its errors, names of its kernels."""
 
     name: str
     text: str
     files: dict[str, list[str]]
     layout: Layout
+    kernels: tuple[str, ...]
 
 
 @lru_cache(maxsize=256)
@@ -88,14 +89,34 @@ def assemble(spec, params, layout):
             raise SpecError(f"{shown}: the kernel must say `{fix}`")
     texts = {
         "generated/sizes.cuh": _sizes(spec, params, layout, bool(re.search(r"\bstruct\s+Shared\b", kernel))),
-        "generated/spaces.cuh": _spaces(spec.groups(params)),
+        "generated/spaces.cuh": "\n".join(map(_space, spec.groups(params))),
         "generated/agreement.cuh": _agreement(spec, params),
         "kernel": kernel,
     }
+    return _unit(spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout)
+
+
+@lru_cache(maxsize=64)
+def assemble_training(name, constants=(), spaces="", envs_per_block=128):
+    """Return the ``Unit`` of ``kernels/train/NAME.cu``: one thread per element.
+
+    Args:
+        name: The file.
+        constants: Pairs (name, int) of compile-time constants.
+        spaces: Generated text that the file includes as ``generated/spaces.cuh``.
+        envs_per_block: Threads of a block on a GPU.
+    """
+    layout = Layout(1, envs_per_block)
+    sizes = ["#define TEAM 1", f"#define ENVS_PER_BLOCK {envs_per_block}"]
+    sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
+    texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
+    return _unit(name, ("drive/platform.cuh", f"train/{name}.cu"), texts, f"kernels/train/{name}.cu", layout)
+
+
+def _unit(name, parts, texts, shown, layout):
     files = {}
-    lines = [f'#include "{part}"' for part in ("drive/platform.cuh", "kernel", "drive/drive.cuh")]
-    text = "\n".join(_paste(line, texts, files, shown) for line in lines)
-    return Unit(spec.name, text + "\n", files, layout)
+    text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
+    return Unit(name, text, files, layout, tuple(re.findall(r"^KERNEL\((\w+)", text, re.M)))
 
 
 def kernel_text(spec):
@@ -174,27 +195,24 @@ def _sizes(spec, params, layout, has_shared):
     return "\n".join(lines)
 
 
-def _spaces(groups):
-    """Return one struct per group: how to read and how to draw an action."""
-    lines = []
-    for g in groups:
-        lines += [f"struct {g.name}_space {{", f"  static constexpr bool LEAVES = {str(g.leaves).lower()};"]
-        if g.continuous:
-            space = g.action_space
-            lines += [
-                f"  static DEVICE float low(int head) {{ {_pick('float', [_float(x) for x in space.low])} }}",
-                f"  static DEVICE float span(int head) {{ {_pick('float', [_float(x) for x in space.high - space.low])} }}",
-                "  static DEVICE float read(float action, int) { return read_box(action); }",
-                "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * Random::unit(word); }",
-            ]
-        else:
-            lines += [
-                f"  static DEVICE int size(int head) {{ {_pick('int', [str(n) for n in g.sizes])} }}",
-                "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
-                "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
-            ]
-        lines.append("};")
-    return "\n".join(lines)
+def _space(g):
+    """Return the struct of one group's actions in C: how to read and how to draw one."""
+    lines = [f"struct {g.name}_space {{", f"  static constexpr bool LEAVES = {str(g.leaves).lower()};"]
+    if g.continuous:
+        space = g.action_space
+        lines += [
+            f"  static DEVICE float low(int head) {{ {_pick('float', [_float(x) for x in space.low])} }}",
+            f"  static DEVICE float span(int head) {{ {_pick('float', [_float(x) for x in space.high - space.low])} }}",
+            "  static DEVICE float read(float action, int) { return read_box(action); }",
+            "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * Random::unit(word); }",
+        ]
+    else:
+        lines += [
+            f"  static DEVICE int size(int head) {{ {_pick('int', [str(n) for n in g.sizes])} }}",
+            "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
+            "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
+        ]
+    return "\n".join([*lines, "};"])
 
 
 def _pick(kind, values):
@@ -205,6 +223,20 @@ def _pick(kind, values):
 
 def _float(x):
     return f"{float(x)!r}f"
+
+
+def head_sizes(sizes):
+    """Return the C function ``head_size`` of discrete heads with these numbers of choices."""
+    return f"DEVICE int head_size(int head) {{ {_pick('int', [str(n) for n in sizes])} }}"
+
+
+def box_bounds(space):
+    """Return the C functions ``box_low`` and ``box_span`` of a bounded Box of one dimension."""
+    bounds = {"box_low": space.low, "box_span": space.high - space.low}
+    return "\n".join(
+        f"DEVICE float {name}(int head) {{ {_pick('float', [_float(x) for x in values])} }}"
+        for name, values in bounds.items()
+    )
 
 
 def sample_action(group, words, head):

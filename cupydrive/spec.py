@@ -189,6 +189,8 @@ class EnvSpec:
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
             observations (N, C, D); None if there is none.
         draw: ``draw(canvas, params, state, elapsed)`` draws one state on a ``Canvas``, or None.
+        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``, and settings by
+            the algorithm's name.
         kernel: Kernel text, or the path of its file; None: ``NAME.cu`` of the package.
         summary: One sentence.
     """
@@ -209,6 +211,7 @@ class EnvSpec:
     cases: tuple[dict, ...] = ({},)
     heuristic: Callable | None = None
     draw: Callable | None = None
+    training: dict = field(default_factory=dict)
     kernel: str | Path | None = None
     summary: str = ""
 

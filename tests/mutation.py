@@ -27,7 +27,7 @@ RUN = """
 import sys
 from dataclasses import replace
 from cupydrive import envs
-from cupydrive.check import check
+from cupydrive.checker import check
 spec = replace(envs.get(sys.argv[1]), kernel=sys.stdin.read())
 report = check(spec, agent_steps=30000, device="cpu", progress=False)
 sys.exit(0 if report.passed else 1)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cupydrive import envs
-from cupydrive.check import check
+from cupydrive.checker import check
 from cupydrive.report import write_json
 from cupydrive.source import kernel_text
 

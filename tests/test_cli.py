@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import cupydrive.check
+import cupydrive.checker
 from cupydrive import bench as bench_module
 from cupydrive import envs
 from cupydrive.__main__ import main
+from cupydrive.about import info
 from cupydrive.errors import CompileError, CupydriveError
-from cupydrive.info import info
-from cupydrive.new import new
 from cupydrive.report import Report
+from cupydrive.scaffold import new
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("envs", "info", "new", "check", "demo", "bench")
@@ -146,7 +146,7 @@ def test_info_survives_missing_parts(tmp_path):
         "    if name != 'numpy': raise m.PackageNotFoundError(name)\n"
         "    return version(name)\n"
         "m.version = missing\n"
-        "from cupydrive.info import info; print(info())"
+        "from cupydrive.about import info; print(info())"
     )
     (tmp_path / "file").write_text("")
     done = run("-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache"))
@@ -188,7 +188,7 @@ def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
 
 
 def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypatch):
-    import cupydrive.new as module
+    import cupydrive.scaffold as module
 
     write = module._write_new
 
@@ -280,7 +280,7 @@ def test_check_writes_its_report_as_json(tmp_path, capsys):
 def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_path):
     path = tmp_path / "report.json"
     monkeypatch.setattr(
-        cupydrive.check, "check", lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else "")
+        cupydrive.checker, "check", lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else "")
     )
     assert main(["check", "all", "--json", str(path)]) == 1
     assert "FAILED part: wrong" in capsys.readouterr().out
@@ -294,7 +294,7 @@ def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, 
             raise CompileError("cartpole does not compile")
         return report_of(spec.name)
 
-    monkeypatch.setattr(cupydrive.check, "check", check)
+    monkeypatch.setattr(cupydrive.checker, "check", check)
     assert main(["check", "all"]) == 2
     out, err = capsys.readouterr()
     assert err == "cupydrive: cartpole does not compile\n"
@@ -308,7 +308,7 @@ def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, t
         return report_of(spec.name)
 
     path = tmp_path / "report.json"
-    monkeypatch.setattr(cupydrive.check, "check", check)
+    monkeypatch.setattr(cupydrive.checker, "check", check)
     assert main(["check", "cartpole", "tag_grid", "--json", str(path)]) == 130
     out, err = capsys.readouterr()
     assert "PASS  cartpole" in out

@@ -24,7 +24,7 @@ def leaves(value):
 
 @pytest.mark.parametrize("name", envs.names())
 def test_check_passes_with_the_bitwise_part(name):
-    from cupydrive.check import check
+    from cupydrive.checker import check
 
     report = check(name, agent_steps=5_000, progress=False)
     assert report.passed, str(report)

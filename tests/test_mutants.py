@@ -10,7 +10,13 @@ pytestmark = pytest.mark.checker
 # (environment, the line before, the line after): why no check can see the difference.
 LIMITS = "fallen = math::abs(s.x) > p.x_limit || math::abs(s.theta) > p.theta_limit;"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
+SEARCH = "if (j < NUM_AGENTS) near |= (u32)(s.active[j] != 0 && j != i && squared_distance(s, i, j) < bound) << b;"
+TIE = "a candidate as far as the last of the nearest comes after it by id, so that `insert` leaves it out"
+BOUND = "const float bound = math::min(limit, nearest.furthest());"
+WIDER = "a wider bound offers more candidates, which `insert` leaves out: slower, the same result"
 EQUIVALENT = {
+    ("tag_continuous", BOUND, BOUND.replace("min", "max")): WIDER,
+    ("tag_continuous", SEARCH, SEARCH.replace(") < bound", ") <= bound")): TIE,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,
 }

@@ -1,5 +1,7 @@
 """Kernels compile for every GPU architecture, without a GPU: NVRTC needs neither device nor driver."""
 
+from dataclasses import replace
+
 import pytest
 
 from cupydrive import envs
@@ -53,7 +55,7 @@ def test_each_case_compiles_for_a_team_of_one_and_far_memory(name, case):
 def test_an_error_names_file_line_and_source_line():
     spec = envs.get("cartpole")
     unit = assemble(spec, spec.make_params(), Layout(1, 32))
-    broken = type(unit)(unit.name, unit.text.replace("s.x += p.tau", "s.x += p.tua"), unit.files, unit.layout)
+    broken = replace(unit, text=unit.text.replace("s.x += p.tau", "s.x += p.tua"))
     code, log = compiled(broken, 90)
     assert code != 0
     message = str(explain(broken, log))

@@ -26,7 +26,7 @@ PROGRAM = """
 import sys
 from dataclasses import replace
 from cupydrive import envs
-from cupydrive.check import check
+from cupydrive.checker import check
 from cupydrive.executors import host
 from cupydrive.source import kernel_text
 name, old, new, whole, *flags = sys.argv[1:]

@@ -23,10 +23,18 @@ ORDER = [
     "vector",
     "report",
     "bits",
-    "check",
+    "checker",
     "canvas",
-    "info",
-    "new",
+    "schedule",
+    "normalize",
+    "policy",
+    "rollout",
+    "players",
+    "algorithms",
+    "run",
+    "training",
+    "about",
+    "scaffold",
     "bench",
     "__main__",
 ]
@@ -55,7 +63,7 @@ def test_imports_go_one_way(path):
         assert ORDER.index(name) <= here, f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("module", ["spec", "random", "envs", "source", "report", "batch", "check", "executors.host"])
+@pytest.mark.parametrize("module", ["spec", "random", "envs", "source", "report", "batch", "checker", "executors.host"])
 def test_these_need_neither_torch_nor_cupy(module):
     block = "import sys\nfor name in ('torch', 'cupy'):\n    sys.modules[name] = None\n"
     done = subprocess.run(
@@ -68,6 +76,13 @@ def test_import_cupydrive_loads_neither_torch_nor_cupy_nor_numpy():
     program = "import sys, cupydrive; print([m for m in ('torch', 'cupy', 'numpy', 'gymnasium') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_no_module_has_the_name_of_something_the_package_offers():
+    """An import of the module would put it where the function is expected."""
+    import cupydrive
+
+    assert not set(cupydrive._HOME) & set(ORDER)
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.name)

@@ -138,5 +138,11 @@ SPEC = EnvSpec(
     sample,
     events=EVENTS,
     draw=draw,
+    training={
+        "num_envs": 256,
+        "steps": 500_000,
+        "ppo": {"learning_rate": ((0, 2.5e-3), (500_000, 2.5e-4))},
+        "a2c": {"learning_rate": 2e-3},
+    },
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
 )

@@ -95,9 +95,13 @@ def groups(p):
     """Return the two groups; only runners leave."""
     actions = spaces.MultiDiscrete([p.num_acceleration_levels + 1, p.num_turn_levels + 1])
     obs_dim = OWN + FEATURES * constants(p)["OTHERS"] + 1
-    scale = max(1.0, p.tag_reward_for_tagger, -p.tag_penalty_for_runner)
-    common = dict(obs_dim=obs_dim, action_space=actions, reward_scale=scale)
-    return (Group("tagger", p.num_taggers, **common), Group("runner", p.num_runners, leaves=True, **common))
+    common = dict(obs_dim=obs_dim, action_space=actions)
+    most = max(1.0, p.num_runners * p.tag_reward_for_tagger)  # one tagger may tag everybody at once
+    scale = max(1.0, -p.tag_penalty_for_runner)
+    return (
+        Group("tagger", p.num_taggers, reward_scale=most, **common),
+        Group("runner", p.num_runners, reward_scale=scale, leaves=True, **common),
+    )
 
 
 def _empty(p, n):
@@ -269,9 +273,7 @@ def observe(p, states, elapsed):
 
 def nearest_agents(p, s, active, k):
     """Return ids (N, A, k) of the nearest in the game, which are valid, the hint, and the margin of their order."""
-    dx = s["x"][:, None, :] - s["x"][:, :, None]
-    dy = s["y"][:, None, :] - s["y"][:, :, None]
-    squared = dx**2 + dy**2
+    squared = sum((s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy")
     agents = squared.shape[1]
     squared[~np.broadcast_to(active[:, None, :], squared.shape)] = np.inf
     squared[:, np.arange(agents), np.arange(agents)] = np.inf
@@ -293,12 +295,14 @@ def sample(p, rng, n):
     agents = p.num_taggers + p.num_runners
     states = _empty(p, n)
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
+    cornered = rng.random((n, 1)) < 0.1  # all in one corner, where many stay: equal distances after the step too
     for axis in "xy":
         center = rng.uniform(0, p.grid_length, (n, 1))
         crowd = center + rng.normal(0, 1, (n, agents)) * spread
         place = np.where(spread < p.grid_length, crowd, rng.uniform(0, 1, (n, agents)) * spread)
         lattice = np.round(place * 8) / 8  # equal distances, for ties
         place = np.where(rng.random((n, 1)) < 0.2, lattice, place)
+        place = np.where(cornered, rng.choice([0.0, p.grid_length], (n, 1)), place)
         states[axis] = np.clip(place, 0, np.float32(p.grid_length))
     limit = top_speed(p).astype(np.float32)
     states["speed"] = rng.uniform(0, 1, (n, agents)).astype(np.float32) * limit
@@ -340,8 +344,8 @@ def heuristic(p, obs, group):
         opponent = (obs[..., there + k] > 0.5) & ((obs[..., kind + k] > 0.5) == (group == "runner"))
         distance = dx * dx + dy * dy
         nearer = (opponent & (distance < best)) * 1.0
-        to_x, to_y = nearer * sign * dx + (1 - nearer) * to_x, nearer * sign * dy + (1 - nearer) * to_y
-        best = nearer * distance + (1 - nearer) * best
+        wish = ((sign * dx, to_x), (sign * dy, to_y), (distance, best))
+        to_x, to_y, best = (nearer * new + (1 - nearer) * old for new, old in wish)
     if group == "runner":  # no use in running against a wall: along it instead
         x, y = obs[..., 0], obs[..., 1]
         to_x = to_x * ~(((x <= 0.0) & (to_x < 0)) | ((x >= 1.0) & (to_x > 0)))

@@ -1,8 +1,9 @@
 """Where kernels run: the CPU or a CUDA GPU, behind one small interface.
 
-load(spec, params, layout) -> Program     compiles, or takes the result from a cache
-program.launch(kernel, batch)             runs env_reset, env_step or env_rollout on ``struct Batch``
-allocate(shape, dtype) -> array           zeros, NumPy or CuPy
+load(spec, params, layout) -> Program       compiles an environment, or takes the result from a cache
+build(unit) -> Program                      likewise any ``Unit``
+program.launch(kernel, call, count, work)   runs a kernel for [0, count) on its one argument, a structured scalar
+allocate(shape, dtype) -> array             zeros, NumPy or CuPy
 pointer(array) -> int, synchronise(), free_bytes()
 """
 

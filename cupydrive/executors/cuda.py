@@ -50,6 +50,10 @@ class CudaExecutor:
                     f"this GPU has {self.shared_bytes}. Make it smaller"
                 )
 
+    def build(self, unit):
+        """Return the compiled ``CudaProgram`` of any ``Unit``."""
+        return CudaProgram(self, unit)
+
     def allocate(self, shape, dtype):
         """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize)."""
         dtype = np.dtype(dtype)
@@ -85,13 +89,13 @@ class CudaExecutor:
 
 
 class CudaProgram:
-    """One compiled environment."""
+    """One compiled unit."""
 
     def __init__(self, executor, unit):
         self.layout = unit.layout
         self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
         try:
-            self.kernels = {name: self.module.get_function(name) for name in ("env_reset", "env_step", "env_rollout")}
+            self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise explain(unit, str(error)) from None
         self.workspace_bytes = int(cupy.ndarray((), np.int32, self.module.get_global("workspace_bytes")).get())
@@ -102,10 +106,10 @@ class CudaProgram:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
 
-    def launch(self, kernel, batch):
-        """Queue ``kernel`` for all environments of ``batch``, a structured scalar, on CuPy's current stream."""
-        blocks = -(-int(batch["num_envs"]) // self.layout.envs_per_block)
-        self.kernels[kernel]((blocks,), (self.threads,), (batch,), shared_mem=self.shared_bytes)
+    def launch(self, kernel, call, count, work=0):
+        """Queue ``kernel`` for [0, ``count``) on ``call`` in CuPy's current stream."""
+        blocks = -(-count // self.layout.envs_per_block)
+        self.kernels[kernel]((blocks,), (self.threads,), (call,), shared_mem=self.shared_bytes)
 
 
 def default_layout(agents, num_envs, processors):

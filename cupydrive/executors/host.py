@@ -36,7 +36,7 @@ FLAGS = (
     "-w",
 )
 NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
-SMALL_LAUNCH = 20_000  # agent-steps below which waking a second thread costs more than it saves
+SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 _loaded = {}
 _loading = threading.Lock()
 
@@ -71,9 +71,11 @@ class HostExecutor:
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``HostProgram``."""
-        layout = layout or self.layout(spec, params)
-        unit = assemble(spec, params, layout)
-        return HostProgram(self, build(unit, self.flags))
+        return self.build(assemble(spec, params, layout or self.layout(spec, params)))
+
+    def build(self, unit):
+        """Return the compiled ``HostProgram`` of any ``Unit``."""
+        return HostProgram(self, unit)
 
     def allocate(self, shape, dtype):
         """Return zeros of ``shape``, aligned to 64 bytes."""
@@ -113,22 +115,20 @@ class HostExecutor:
 
 
 class HostProgram:
-    """One compiled environment."""
+    """One compiled unit."""
 
-    def __init__(self, executor, library):
-        self.executor, self.library = executor, library
-        self.functions = {name: getattr(library, name) for name in ("env_reset", "env_step", "env_rollout")}
+    def __init__(self, executor, unit):
+        self.executor, self.library = executor, build(unit, executor.flags)
+        self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
-    def launch(self, kernel, batch):
-        """Run ``kernel`` for all environments of ``batch``, a structured scalar; returns when it is done."""
-        function, num = self.functions[kernel], int(batch["num_envs"])
-        address = ctypes.c_void_p(batch.ctypes.data)
-        work = num * (int(batch["steps"]) if kernel != "env_reset" else 1)
-        threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, num)
+    def launch(self, kernel, call, count, work):
+        """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads pay. Returns when done."""
+        function, address = self.functions[kernel], ctypes.c_void_p(call.ctypes.data)
+        threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, count)
         if threads == 1:
-            codes = [function(address, 0, num)]
+            codes = [function(address, 0, count)]
         else:
-            edges = [num * i // threads for i in range(threads + 1)]
+            edges = [count * i // threads for i in range(threads + 1)]
             futures = [_pool(threads - 1).submit(function, address, a, b) for a, b in pairwise(edges[1:])]
             codes = [function(address, 0, edges[1]), *(f.result() for f in futures)]
         if self.executor.debug:

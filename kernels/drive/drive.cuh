@@ -5,8 +5,6 @@
 // Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
 #pragma once
 
-struct Clock { u32 episode; int elapsed; u32 time; };  // time: steps since reset(seed), for random actions
-
 template <class Action> struct GroupRows {
   float* obs;                // (T, N, C, OBS) after each step, after an autoreset if there was one
   const float* current_obs;  // (N, C, OBS) before the first step (rollout: copied to the row before obs)
@@ -295,6 +293,6 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #include "generated/agreement.cuh"
 #include "drive/launch.cuh"
 
-KERNEL(env_reset, reset_env(batch, team, work, e))
-KERNEL(env_step, advance_env<false>(batch, team, work, e))
-KERNEL(env_rollout, advance_env<true>(batch, team, work, e))
+KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, work, e))
+KERNEL(env_step, Batch, call.num_envs, advance_env<false>(call, team, work, e))
+KERNEL(env_rollout, Batch, call.num_envs, advance_env<true>(call, team, work, e))

@@ -1,16 +1,18 @@
-// launch.cuh -- who runs which environment: KERNEL(name, body) runs `body` once per environment `e` and team.
+// launch.cuh -- who runs what: KERNEL(name, Call, count, body) defines the kernel `name`, whose one argument is `Call call`.
+// It runs `body` once for each `e` of [0, count), by one `team`, with a Workspace `work` of its own.
 #pragma once
+#include "drive/faults.cuh"
 
 #ifdef __CUDACC__
-// Block: ENVS_PER_BLOCK teams of TEAM threads. Any grid covers all environments.
-#define KERNEL(name, body)                                                                                           \
-  extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Batch batch) {     \
+// Block: ENVS_PER_BLOCK teams of TEAM threads. Any grid covers the whole count.
+#define KERNEL(name, Call, count, body)                                                                              \
+  extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) {       \
     extern __shared__ int4 near_memory[];                                                                            \
     const int slot = threadIdx.x / TEAM; /* [0, ENVS_PER_BLOCK) */                                                   \
     const Team team{(int)(threadIdx.x % TEAM)};                                                                      \
     Workspace mine;                                                                                                  \
     Workspace& work = TEAM == 1 ? mine : ((Workspace*)near_memory)[slot];                                            \
-    for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < batch.num_envs; e += gridDim.x * ENVS_PER_BLOCK) { body; }   \
+    for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < (count); e += gridDim.x * ENVS_PER_BLOCK) { body; }          \
   }
 extern "C" __device__ const int workspace_bytes = sizeof(Workspace);  // shared memory a team asks for
 
@@ -35,27 +37,27 @@ struct FlushDenormals {
 };
 
 #ifdef TEAM_THREADS
-// Environments [first, last) one after the other, each by TEAM threads.
-struct TeamCall { const Batch* batch; int first, last, rank; };
-#define KERNEL(name, body)                                                                   \
+// [first, last) one after the other, each by TEAM threads.
+struct TeamCall { const void* call; int first, last, rank; };
+#define KERNEL(name, Call, count, body)                                                      \
   static Workspace name##_work;                                                              \
   static void* name##_member(void* argument) {                                               \
-    const TeamCall& call = *(TeamCall*)argument;                                             \
+    const TeamCall& member = *(TeamCall*)argument;                                           \
     const FlushDenormals flush;                                                              \
-    const Batch& batch = *call.batch;                                                        \
-    const Team team{call.rank};                                                              \
+    const Call& call = *(const Call*)member.call;                                            \
+    const Team team{member.rank};                                                            \
     Workspace& work = name##_work;                                                           \
-    rendezvous.wait(call.rank);                                                              \
-    for (int e = call.first; e < call.last; ++e) { body; }                                   \
-    rendezvous.finish(call.rank);                                                            \
+    rendezvous.wait(member.rank);                                                            \
+    for (int e = member.first; e < member.last; ++e) { body; }                               \
+    rendezvous.finish(member.rank);                                                          \
     return nullptr;                                                                          \
   }                                                                                          \
-  extern "C" int name(const Batch* batch, int first, int last) {                             \
+  extern "C" int name(const Call* call, int first, int last) {                               \
     pthread_t threads[TEAM];                                                                 \
     TeamCall calls[TEAM];                                                                    \
     rendezvous.open((u32)first + 1u);                                                        \
     for (int i = 0; i < TEAM; ++i) {                                                         \
-      calls[i] = {batch, first, last, i};                                                    \
+      calls[i] = {call, first, last, i};                                                     \
       if (pthread_create(&threads[i], nullptr, name##_member, &calls[i]) != 0) return -1;    \
     }                                                                                        \
     sem_post(&rendezvous.turn[rendezvous.order[0]]);                                         \
@@ -63,18 +65,18 @@ struct TeamCall { const Batch* batch; int first, last, rank; };
     return rendezvous.uneven ? 1 : 0;                                                        \
   }
 #else
-// Environments [first, last), in the calling thread.
-#define KERNEL(name, body)                                                \
-  static void name##_range(const Batch& batch, int first, int last) {     \
+// [first, last), in the calling thread.
+#define KERNEL(name, Call, count, body)                                   \
+  static void name##_range(const Call& call, int first, int last) {       \
     const Team team{0};                                                   \
     for (int e = first; e < last; ++e) {                                  \
       Workspace work;                                                     \
       GUARDED(e, body)                                                    \
     }                                                                     \
   }                                                                       \
-  extern "C" int name(const Batch* batch, int first, int last) {          \
+  extern "C" int name(const Call* call, int first, int last) {            \
     const FlushDenormals flush;                                           \
-    name##_range(*batch, first, last);                                    \
+    name##_range(*call, first, last);                                     \
     return 0;                                                             \
   }
 #ifdef DEBUG_BOUNDS

@@ -126,6 +126,16 @@ DEVICE int lowest_bit(u32 bits) {
 #endif
 }
 
+// Makes `word` the lesser of itself and `value`, whichever thread comes first.
+DEVICE void atomic_min(u64* word, u64 value) {
+#ifdef __CUDACC__
+  atomicMin(word, value);
+#else
+  u64 before = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (value < before && !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+#endif
+}
+
 // Stores what this launch will not read again.
 template <class T> DEVICE void store_last(T* to, T value) {
 #ifdef __CUDACC__

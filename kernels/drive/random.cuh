@@ -13,9 +13,13 @@
 //   ACTION     time / 4          0    (time: steps since reset(seed); word time % 4 is used, so that one call in
 //                                     four steps serves every environment at once, whatever its episode)
 //   POLICY     elapsed, from 0   the episode    (policy noise: the training kernels)
+//   SHUFFLE    permutation       iteration, high word; its low word takes the place of the environment
 #pragma once
 
-enum Purpose : u32 { RESET = 0, DYNAMICS = 1, ACTION = 2, POLICY = 3 };
+// Where an environment is: the number of the episode that comes next, steps since this one began, steps since reset(seed).
+struct Clock { u32 episode; int elapsed; u32 time; };
+
+enum Purpose : u32 { RESET = 0, DYNAMICS = 1, ACTION = 2, POLICY = 3, SHUFFLE = 4 };
 
 DEVICE u32 high_product(u32 a, u32 b) {
 #ifdef __CUDACC__

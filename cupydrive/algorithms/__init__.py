@@ -1,0 +1,6 @@
+"""Learning algorithms: one frozen dataclass of settings each, and the learner that it makes."""
+
+from cupydrive.algorithms.a2c import A2C
+from cupydrive.algorithms.ppo import PPO
+
+ALGORITHMS = {"ppo": PPO, "a2c": A2C}

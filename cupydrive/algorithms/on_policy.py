@@ -1,0 +1,357 @@
+"""What PPO and A2C share: storage, advantages, minibatches, and one optimiser step that may be withheld on the device.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads; B = T * N * (agents of all
+groups that share the policy).
+"""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import torch
+from torch import nn
+
+from cupydrive.errors import ParameterError
+from cupydrive.interop import as_torch, make_call
+from cupydrive.normalize import RunningMoments
+from cupydrive.policy import ACTIVATIONS, ActorCritic, Sampler, make_distribution
+from cupydrive.schedule import Schedule, Scheduled, checked_schedule
+from cupydrive.source import assemble_training
+from cupydrive.spec import checked_int
+
+
+def scheduled(default, low=-np.inf, high=np.inf):
+    """Return a dataclass field that holds a ``Schedule`` with values in [low, high]."""
+    return field(default=default, metadata={"schedule": True, "low": low, "high": high})
+
+
+def counted(default):
+    """Return a dataclass field that holds a positive int."""
+    return field(default=default, metadata={"count": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy:
+    """Settings that PPO and A2C share, with CleanRL's names.
+
+    Args:
+        learning_rate: Of Adam.
+        num_steps: T, steps of each environment in one iteration.
+        gamma: Discount.
+        gae_lambda: Of the advantages; 1: returns of up to T steps.
+        ent_coef: Weight of the entropy.
+        vf_coef: Weight of the value loss.
+        max_grad_norm: Gradients are scaled down to this norm.
+        norm_adv: Normalise advantages.
+        normalize_obs: Running mean 0 and deviation 1 of each observation entry.
+        normalize_reward: Divide rewards by the running deviation of the discounted return.
+        hidden: Width of each hidden layer.
+        activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
+        shared_layers: Actor and critic share their hidden layers.
+        distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
+        policy: Function (obs_dim, size of the distribution) -> module, instead of the default network.
+        precision: ``float32``, ``tf32`` or ``bfloat16``: of matrix products on a GPU.
+        compile: Compile policy and loss with ``torch.compile``; needs a C compiler.
+    """
+
+    learning_rate: Schedule = scheduled(2.5e-4, 0.0)
+    num_steps: int = counted(32)
+    gamma: Schedule = scheduled(0.99, 0.0, 1.0)
+    gae_lambda: Schedule = scheduled(0.95, 0.0, 1.0)
+    ent_coef: Schedule = scheduled(0.01, 0.0)
+    vf_coef: Schedule = scheduled(0.5, 0.0)
+    max_grad_norm: Schedule = scheduled(0.5, 0.0)
+    norm_adv: bool = True
+    normalize_obs: bool = False
+    normalize_reward: bool = False
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    shared_layers: bool = False
+    distribution: str = "auto"
+    policy: object = None
+    precision: str = "float32"
+    compile: bool = False
+
+    name = "on_policy"
+
+    def __post_init__(self):
+        for f in fields(self):
+            value, where = getattr(self, f.name), f"{type(self).__name__}.{f.name}"
+            if f.metadata.get("schedule"):
+                value = checked_schedule(where, value, f.metadata["low"], f.metadata["high"])
+                object.__setattr__(self, f.name, value)
+            elif f.metadata.get("count"):
+                checked_int(type(self).__name__, f.name, value)
+            elif f.type is bool and not isinstance(value, bool):
+                raise ParameterError(f"{where} = {value!r}; it must be True or False")
+        object.__setattr__(self, "hidden", tuple(checked_int(type(self).__name__, "hidden", n) for n in self.hidden))
+        if self.activation not in ACTIVATIONS:
+            raise ParameterError(f"activation = {self.activation!r}; it must be one of {', '.join(ACTIVATIONS)}")
+        if self.precision not in ("float32", "tf32", "bfloat16"):
+            raise ParameterError(f"precision = {self.precision!r}; it must be 'float32', 'tf32' or 'bfloat16'")
+
+
+class OnPolicyLearner:
+    """A policy that learns from the T steps that it has just played, for one group or several with equal spaces.
+
+    ``begin`` and ``act`` are a player's; ``update`` is called after each rollout. Everything it touches is device memory
+    that is allocated once, so that a whole iteration can be captured in a CUDA graph.
+
+    Args:
+        config: ``PPO`` or ``A2C``.
+        seed: Of the weights; set by torch's generator before the network is made.
+    """
+
+    losses = ("policy_loss", "value_loss", "entropy", "grad_norm")
+
+    def __init__(self, config):
+        self.config = config
+        self.groups, self.samplers, self.stored = [], {}, {}
+
+    # ---- playing ----
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``; the first group decides the network."""
+        n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
+        if not self.groups:
+            self._make(group, rollout)
+        self.groups.append(group)
+        self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
+        shape = (steps, n, group.count)
+        slots = 0 if rollout.final_obs == {} else (steps - 1) // rollout.batch.params.max_episode_steps + 1
+        self.stored[group.name] = {
+            "log_prob": torch.zeros(shape, device=device),
+            "value": torch.zeros((steps + 1, n, group.count), device=device),
+            "final_value": torch.zeros((slots, n, group.count), device=device),
+            "truncated_at": torch.zeros((slots, n), dtype=torch.int64, device=device),
+            "advantage": torch.zeros(shape, device=device),
+            "returns": torch.zeros(shape, device=device),
+            "raw": torch.zeros((*shape, group.heads), device=device) if self.distribution.raw_size else None,
+        }
+        if self.config.normalize_reward:
+            self.discounted[group.name] = torch.zeros((n, group.count), device=device)
+
+    def _make(self, group, rollout):
+        config, device = self.config, rollout.device
+        self.distribution = make_distribution(group, config.distribution)
+        size = self.distribution.size
+        if config.policy is not None:
+            self.policy = config.policy(group.obs_dim, size).to(device)
+        else:
+            self.policy = ActorCritic(group.obs_dim, size, config.hidden, config.activation, config.shared_layers).to(
+                device
+            )
+        self.scheduled = Scheduled(config, device)
+        self.optimizer = torch.optim.Adam(
+            self.policy.parameters(),
+            lr=self.scheduled.learning_rate,
+            eps=1e-5,
+            fused=True,
+            capturable=device.type == "cuda",
+        )
+        make_optimizer_state(self.optimizer)
+        self.withheld = torch.zeros((), device=device)  # 1: this optimiser step must not happen
+        self.optimizer.found_inf, self.optimizer.grad_scale = self.withheld, None
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
+        self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
+        self.return_moments = RunningMoments((), device) if config.normalize_reward else None
+        self.reward_scale = torch.ones((), device=device)
+        self.discounted = {}
+        self.metric_sums = torch.zeros(len(self.losses) + 1, device=device)  # the last one: how many were added
+        batch = rollout.batch
+        self.advantages = batch.executor.build(assemble_training("advantages"))
+        self.shuffle = batch.executor.build(assemble_training("shuffle"))
+        self.run_policy = torch.compile(self.policy) if config.compile else self.policy
+        self.loss = torch.compile(self._loss) if config.compile else self._loss
+
+    def prepare(self, rollout):
+        """Check, once all groups have begun, that the rollout's rows can be learnt from."""
+
+    def rows(self, rollout):
+        """Return B."""
+        return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
+
+    def normalized(self, obs):
+        """Return observations (B, D) as the network sees them."""
+        return obs if self.obs_moments is None else self.obs_moments.normalized(obs)
+
+    def autocast(self):
+        """Return the context of matrix products in the configured precision."""
+        if self.config.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.withheld.device.type, torch.bfloat16)
+
+    def evaluate(self, obs):
+        """Return the policy's ``(parameters, value)``, float32, of raw observations (B, D)."""
+        with self.autocast():
+            parameters, value = self.run_policy(self.normalized(obs))
+        return parameters.float(), value.float()
+
+    def act(self, rollout, t):
+        """Write actions, log-probabilities and values of row t."""
+        for g in self.groups:
+            stored = self.stored[g.name]
+            parameters, value = self.evaluate(rollout.obs[g.name][t].view(-1, g.obs_dim))
+            stored["value"][t].copy_(value.view(-1, g.count))
+            raw = None if stored["raw"] is None else stored["raw"][t]
+            self.samplers[g.name](parameters, rollout.action[g.name][t], stored["log_prob"][t], raw)
+
+    # ---- learning ----
+
+    def update(self, rollout):
+        """Learn from the rollout."""
+        with torch.no_grad(), rollout.stream():
+            for g in self.groups:
+                self._estimate(rollout, g)
+        self.learn(rollout)
+        with torch.no_grad():
+            if self.obs_moments is not None:  # after learning: one iteration sees one normalisation
+                for g in self.groups:
+                    self.obs_moments.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+            self.iteration += 1
+
+    def _estimate(self, rollout, g):
+        """Fill the advantages and returns of one group."""
+        stored, batch, name = self.stored[g.name], rollout.batch, g.name
+        n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
+        stored["value"][-1].copy_(self.evaluate(rollout.obs[name][-1].view(-1, g.obs_dim))[1].view(n, -1))
+        pointers = {"truncated": rollout.truncated, "truncated_at": stored["truncated_at"]}
+        if slots:
+            call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
+            self.advantages.launch("truncations", call, n, n * steps)
+            rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
+            final_obs = rollout.final_obs[name].view(steps * n, -1).index_select(0, rows)
+            value = self.evaluate(final_obs.view(-1, g.obs_dim))[1]
+            stored["final_value"].copy_(value.view(slots, n, g.count))
+        if self.return_moments is not None:
+            self._scale_rewards(rollout, g)
+        pointers = {
+            "gamma": self.scheduled.gamma,
+            "gae_lambda": self.scheduled.gae_lambda,
+            "reward_scale": self.reward_scale,
+            "reward": rollout.reward[name],
+            "value": stored["value"],
+            "final_value": stored["final_value"] if slots else None,
+            "terminated": rollout.terminated,
+            "truncated": rollout.truncated,
+            "active": rollout.active.get(name),
+            "left": rollout.left.get(name),
+            "advantage": stored["advantage"],
+            "returns": stored["returns"],
+        }
+        call = make_call({"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}, pointers)
+        self.advantages.launch("advantages", call, n * g.count, n * g.count * steps)
+
+    def _scale_rewards(self, rollout, g):
+        """Follow the discounted return of each agent and set the scale to one over its running deviation."""
+        running, over = self.discounted[g.name], (rollout.terminated | rollout.truncated)[..., None]
+        for t in range(rollout.steps):
+            running.mul_(self.scheduled.gamma).add_(rollout.reward[g.name][t])
+            self.return_moments.update(running.view(-1))
+            running.masked_fill_(over[t], 0.0)
+        self.reward_scale.copy_(1.0 / (self.return_moments.variance + 1e-8).sqrt())
+
+    def flat(self, rollout):
+        """Return what a minibatch is drawn from, all groups one after the other: tensors of B rows by name."""
+        parts = {}
+        for g in self.groups:
+            stored, name = self.stored[g.name], g.name
+            taken = rollout.action[name] if stored["raw"] is None else stored["raw"]
+            columns = {
+                "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
+                "action": taken.view(-1, g.heads),
+                "weight": rollout.active[name].view(-1) if name in rollout.active else None,
+                **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
+                "value": stored["value"][:-1].view(-1),
+            }
+            for key, column in columns.items():
+                if column is not None:
+                    parts.setdefault(key, []).append(column)
+        return {key: columns[0] if len(columns) == 1 else torch.cat(columns) for key, columns in parts.items()}
+
+    def permutation(self, rollout, size, draw):
+        """Return a random permutation of ``size`` rows: the ``draw``-th of this iteration."""
+        index = torch.empty(size, dtype=torch.int64, device=rollout.device)
+        pointers = {"seed": as_torch(rollout.batch.seed), "count": self.iteration, "index": index}
+        call = make_call({"size": size, "draw": draw}, pointers)
+        with rollout.stream():
+            self.shuffle.launch("shuffle", call, size, size)
+        return index
+
+    def descend(self, rows):
+        """Take one optimiser step on a minibatch, unless it is withheld; return the losses by name."""
+        losses = self.loss(rows)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses["loss"].backward()
+        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.scheduled.max_grad_norm, foreach=True)
+        finite = torch.isfinite(norm) & torch.isfinite(losses["loss"].detach())
+        self.bad.clamp_(min=1.0 - finite.float())
+        self.withheld.clamp_(min=self.bad)
+        self.optimizer.step()
+        losses["grad_norm"] = norm
+        sums = torch.stack([losses[name].detach().float() for name in self.losses] + [torch.ones_like(norm)])
+        self.metric_sums += sums * (1.0 - self.withheld)
+        return losses
+
+    def _loss(self, rows):
+        raise NotImplementedError
+
+    def learn(self, rollout):
+        """Update the network from stored rows."""
+        raise NotImplementedError
+
+    # ---- keeping ----
+
+    def tensors(self):
+        """Return all tensors that the future depends on, by name: what a checkpoint holds."""
+        kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
+        for k, parameter in enumerate(self.optimizer.param_groups[0]["params"]):
+            kept |= {f"optimizer.{k}.{key}": value for key, value in self.optimizer.state[parameter].items()}
+        kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
+        for name, moments in (("obs_moments", self.obs_moments), ("return_moments", self.return_moments)):
+            if moments is not None:
+                kept |= {f"{name}.{key}": value for key, value in moments.tensors().items()}
+        return kept | {f"discounted.{name}": value for name, value in self.discounted.items()}
+
+
+def make_optimizer_state(optimizer):
+    """Create Adam's state as it is before the first step, so that it can be saved, restored in place and captured."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            optimizer.state[p] = {
+                "step": torch.zeros((), dtype=torch.float32, device=p.device),
+                "exp_avg": torch.zeros_like(p),
+                "exp_avg_sq": torch.zeros_like(p),
+            }
+
+
+def weighted_mean(values, weight):
+    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None."""
+    if weight is None:
+        return values.mean()
+    return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def normalized_advantage(advantage, weight):
+    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1."""
+    mean = weighted_mean(advantage, weight)
+    variance = weighted_mean((advantage - mean) ** 2, weight)
+    return (advantage - mean) / (variance.sqrt() + 1e-8)
+
+
+def minibatch_size(rows, minibatches, where):
+    """Return ``rows / minibatches``.
+
+    Raises:
+        ParameterError: If it is not a whole number; says which numbers are.
+    """
+    if rows % minibatches:
+        fitting = [n for n in range(1, min(rows, 4 * minibatches) + 1) if rows % n == 0]
+        near = sorted(sorted(fitting, key=lambda n: abs(math.log(n / minibatches)))[:4])
+        raise ParameterError(
+            f"{where}: {rows:,} rows (steps x environments x agents) do not divide into {minibatches} minibatches; "
+            f"num_minibatches = {', '.join(map(str, near))} would"
+        )
+    return rows // minibatches

@@ -1,0 +1,39 @@
+"""Running mean and variance on the device.
+
+Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
+"""
+
+import torch
+
+
+class RunningMoments:
+    """Mean and variance of all rows seen so far.
+
+    Args:
+        shape: Of one row.
+        device: Where.
+    """
+
+    def __init__(self, shape, device):
+        self.mean = torch.zeros(shape, device=device, dtype=torch.float64)
+        self.variance = torch.ones(shape, device=device, dtype=torch.float64)
+        self.count = torch.full((), 1e-4, device=device, dtype=torch.float64)
+
+    def update(self, rows):
+        """Take in ``rows`` (B, *shape)."""
+        variance, mean = torch.var_mean(rows.double(), dim=0, correction=0)
+        total = self.count + rows.shape[0]
+        apart = mean - self.mean
+        spread = self.variance * self.count + variance * rows.shape[0] + apart**2 * self.count * rows.shape[0] / total
+        self.mean += apart * rows.shape[0] / total
+        self.variance.copy_(spread / total)
+        self.count.copy_(total)
+
+    def normalized(self, rows):
+        """Return ``rows`` (B, *shape) with mean 0 and deviation 1, clipped to [-10, 10]."""
+        scale = (self.variance + 1e-8).rsqrt().float()
+        return ((rows - self.mean.float()) * scale).clamp(-10.0, 10.0)
+
+    def tensors(self):
+        """Return mean, variance and count by name."""
+        return {"mean": self.mean, "variance": self.variance, "count": self.count}

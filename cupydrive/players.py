@@ -1,0 +1,99 @@
+"""Who plays a group without learning: a random policy, the environment's heuristic, or a trained policy kept as it is."""
+
+from dataclasses import dataclass
+
+import torch
+
+from cupydrive.errors import ParameterError
+from cupydrive.policy import Categorical, Gaussian, Sampler
+
+
+@dataclass(frozen=True)
+class Random:
+    """Uniformly random actions."""
+
+    def player(self, spec, group):
+        """Return the player of one group."""
+        return RandomPlayer()
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """The environment's own heuristic."""
+
+    def player(self, spec, group):
+        """Return the player of one group."""
+        if spec.heuristic is None:
+            raise ParameterError(f"{spec.name} has no heuristic; play {group.name!r} by Random() or a trained policy")
+        return HeuristicPlayer()
+
+
+class RandomPlayer:
+    """Plays uniformly: a categorical policy with equal logits, or uniform within the bounds of a Box."""
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        self.group, device = group, rollout.device
+        rows = rollout.batch.num_envs * group.count
+        if group.continuous:
+            low, high = (torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
+            self.low, self.span = low, high - low
+            self.distribution = Gaussian(group)
+            self.raw = torch.empty(rollout.action[group.name].shape[1:], device=device)
+        else:
+            self.distribution = Categorical(group)
+        self.parameters = torch.zeros(rows, self.distribution.size, device=device)
+        self.sampler = Sampler(self.distribution, rollout.batch, group)
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        action = rollout.action[self.group.name][t]
+        if self.group.continuous:  # the normal distribution's own cumulative makes normal numbers uniform
+            self.sampler(self.parameters, action, raw=self.raw)
+            action.copy_(self.low + self.span * torch.special.ndtr(self.raw))
+        else:
+            self.sampler(self.parameters, action)
+
+
+class HeuristicPlayer:
+    """Plays the environment's heuristic."""
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        self.group = group
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        name, batch = self.group.name, rollout.batch
+        heads = batch.spec.heuristic(batch.params, rollout.obs[name][t], name)
+        torch.stack([h.to(rollout.action[name].dtype) for h in heads], dim=-1, out=rollout.action[name][t])
+
+
+class PolicyPlayer:
+    """Plays with a torch policy that does not learn.
+
+    Args:
+        policy: Module, (B, D) -> (parameters, value).
+        distribution: Of its actions.
+        greedy: The likeliest action instead of a random one.
+        normalize: Function of observations, or None.
+    """
+
+    def __init__(self, policy, distribution, greedy=True, normalize=None):
+        self.policy, self.distribution, self.greedy, self.normalize = policy, distribution, greedy, normalize
+        self.groups, self.samplers, self.raws = [], {}, {}
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        self.groups.append(group)
+        self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
+        if self.distribution.raw_size:
+            self.raws[group.name] = torch.empty(rollout.action[group.name].shape[1:], device=rollout.device)
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        for g in self.groups:
+            obs = rollout.obs[g.name][t].reshape(-1, g.obs_dim)
+            parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
+            action, raw = rollout.action[g.name][t], self.raws.get(g.name)
+            self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy)

@@ -1,0 +1,124 @@
+"""Rollouts with policies: T steps of N environments into time-first buffers, without the host.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+
+from cupydrive.batch import Buffers
+from cupydrive.interop import as_torch, make_call, member, torch_stream
+from cupydrive.source import assemble_training
+
+NONE_FOUND = 2**63 - 1
+
+
+class Rollout:
+    """Buffers of T steps and the loop that fills them; each group's actions come from its player.
+
+    A player has ``begin(rollout, group)``, called once, and ``act(rollout, t)``, which writes the actions of row t.
+
+    Args:
+        batch: The ``Batch`` to step.
+        players: Player by group name; one player may play several groups.
+        steps: T.
+        final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
+    """
+
+    def __init__(self, batch, players, steps, final_obs=None):
+        self.batch, self.steps = batch, steps
+        self.players = list({id(p): p for p in players.values()}.values())
+        final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
+        self.device = torch.device(batch.executor.name)
+        self.buffers = Buffers(batch, steps, final_obs=final_obs)
+        self._calls = batch.row_calls(self.buffers)
+        for name in ("obs", "final_obs", "action", "reward", "active", "left", "episode_return"):
+            setattr(self, name, {key: as_torch(a) for key, a in (getattr(self.buffers, name) or {}).items()})
+        self.terminated, self.truncated = as_torch(self.buffers.terminated), as_torch(self.buffers.truncated)
+        self.episode_length = as_torch(self.buffers.episode_length)
+        flat = self.buffers.episode_log.reshape(-1, *self.buffers.episode_log.shape[2:])
+        shape = self.terminated.shape
+        self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._looks = self._prepare_looks()
+        for g in batch.groups:
+            players[g.name].begin(self, g)
+        self.carry_obs()
+
+    def _prepare_looks(self):
+        """Return (array name, group name, its tensor, launch argument) for each array that must stay finite."""
+        self._finite = self.batch.executor.build(assemble_training("finite"))
+        names = [(kind, name) for kind in ("obs", "reward") for name in getattr(self, kind)]
+        self.nonfinite = torch.full((len(names),), NONE_FOUND, dtype=torch.int64, device=self.device)
+        looks = []
+        for k, (kind, name) in enumerate(names):
+            tensor = getattr(self, kind)[name]
+            size = tensor.numel()
+            pointers = {"values": tensor, "iteration": self.iteration, "first": self.nonfinite[k]}
+            call = make_call({"elements": -(-size // 4)}, pointers, longs={"size": size})
+            looks.append((kind, name, tensor, call))
+        return looks
+
+    def carry_obs(self):
+        """Take over the batch's current observation, as after a reset."""
+        with self.stream():
+            for name, obs in self.obs.items():
+                obs[-1].copy_(as_torch(self.batch.current_obs[name]))
+
+    def stream(self):
+        """Return a context in which CuPy's kernels join torch's stream."""
+        return torch_stream() if self.device.type == "cuda" else nullcontext()
+
+    def collect(self):
+        """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
+        with torch.no_grad(), self.stream():
+            for obs in self.obs.values():
+                obs[0].copy_(obs[-1])
+            for t, call in enumerate(self._calls):
+                for player in self.players:
+                    player.act(self, t)
+                self.batch.step_row(call)
+            for _, _, tensor, call in self._looks:
+                self._finite.launch("look_for_nonfinite", call, int(call["elements"]), tensor.numel())
+            self.iteration += 1
+
+    def describe_nonfinite(self, found):
+        """Return what and where the first number was that is not finite, or None.
+
+        Args:
+            found: ``nonfinite`` as a list of ints on the host.
+        """
+        first = min(range(len(found)), key=lambda k: found[k] & NONE_FOUND)
+        if found[first] == NONE_FOUND:
+            return None
+        kind, name, tensor, _ = self._looks[first]
+        iteration, index = found[first] >> 40, found[first] & (1 << 40) - 1
+        t, e, agent, *entry = (int(i) for i in np.unravel_index(index, tensor.shape))
+        step = iteration * self.steps + t - (kind == "obs") + 1
+        entry = f", entry {entry[0]}" if entry else ""
+        return f"the {kind} of {name!r} in environment {e}, agent {agent}{entry}, after step {step} of this environment"
+
+
+class EpisodeSums:
+    """Sums over the episodes that ended in a rollout, kept on the device: counts, lengths, returns, metrics.
+
+    Args:
+        rollout: The ``Rollout``.
+    """
+
+    def __init__(self, rollout):
+        self.rollout = rollout
+        groups = rollout.batch.groups
+        self.names = ["episodes", "length", *(f"return.{g.name}" for g in groups), *rollout.batch.spec.metrics]
+        self.sums = torch.zeros(len(self.names), device=rollout.device, dtype=torch.float64)
+
+    def add(self):
+        """Add the rollout's episodes; a return is the mean over the agents of its group."""
+        r = self.rollout
+        over = r.terminated | r.truncated
+        values = [over, r.episode_length.where(over, 0)]
+        values += [r.episode_return[g.name].mean(-1).where(over, 0.0) for g in r.batch.groups]
+        values += [r.metrics[name].where(over, 0) for name in r.batch.spec.metrics]
+        self.sums += torch.stack([v.sum(dtype=torch.float64) for v in values])

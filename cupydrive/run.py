@@ -1,0 +1,325 @@
+"""Run: an environment, the policies that learn in it, and everything that their future depends on.
+
+A run folder holds ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``. Files are written under a temporary
+name, synced and renamed, so that a kill at any moment leaves the last complete one. Checkpoints hold tensors, numbers and
+strings only and are read with ``weights_only=True``: loading runs no code.
+"""
+
+import io
+import json
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cupydrive import __version__, envs
+from cupydrive.algorithms import ALGORITHMS
+from cupydrive.batch import Batch
+from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.executors import executor
+from cupydrive.players import Heuristic, Random
+from cupydrive.rollout import EpisodeSums, Rollout
+from cupydrive.spec import checked_int
+
+FORMAT = 1
+FIXED = {"heuristic": Heuristic, "random": Random}
+WARM_STEPS = 128  # of a rollout in which nobody learns
+
+
+class Run:
+    """Policies learning in N environments; made by ``cupydrive.train``.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Parameters made by ``spec.make_params``.
+        policies: Settings by group names, ``"tagger"`` or ``"tagger+runner"`` for a shared policy: ``PPO(...)``,
+            ``A2C(...)``, ``Heuristic()``, ``Random()`` or ``Frozen(path)``.
+        num_envs: N.
+        seed: Of environments, actions, shuffles and weights.
+        device: ``"cuda"`` or ``"cpu"``.
+
+    Attributes:
+        step: Env-steps done.
+        metrics: One dictionary per logged interval.
+        policies: Torch module by policy name, of those that learn.
+    """
+
+    def __init__(self, spec, params, policies, num_envs, seed, device):
+        self.spec, self.params, self.seed, self.device = spec, params, seed, device
+        self.settings = policies
+        self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        groups = {g.name: g for g in spec.groups(params)}
+        self._check_policies(groups)
+        self.step, self.metrics, self.folder, self.total = 0, [], None, None
+        self.batch = Batch(spec, self.num_envs, params, executor(device))
+        self.batch.reset(seed)
+        self.learners, players = {}, {}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            for name, settings in policies.items():
+                names = name.split("+")
+                if hasattr(settings, "learner"):
+                    self.learners[name] = player = settings.learner()
+                else:
+                    player = settings.player(spec, groups[names[0]])
+                players |= dict.fromkeys(names, player)
+            lengths = {settings.num_steps for settings in policies.values() if hasattr(settings, "num_steps")}
+            if len(lengths) > 1:
+                raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+            self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
+        for learner in self.learners.values():
+            learner.prepare(self.rollout)
+        self.sums = EpisodeSums(self.rollout)
+        self.steps_per_iteration = self.num_envs * self.rollout.steps
+
+    def _check_policies(self, groups):
+        played = [name for key in self.settings for name in key.split("+")]
+        for name in played:
+            if name not in groups:
+                raise ParameterError(
+                    f"{self.spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
+                )
+        for name in groups:
+            if played.count(name) != 1:
+                raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one")
+        for key in self.settings:
+            spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
+            if len(spaces) > 1:
+                raise ParameterError(
+                    f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
+                )
+
+    @property
+    def policies(self):
+        """Torch module by policy name, of those that learn."""
+        return {name: learner.policy for name, learner in self.learners.items()}
+
+    def iterate(self):
+        """Collect one rollout and learn from it: what a CUDA graph captures."""
+        self.rollout.collect()
+        for learner in self.learners.values():
+            learner.update(self.rollout)
+        with torch.no_grad():
+            self.sums.add()
+
+    # ---- what the future depends on ----
+
+    def tensors(self):
+        """Return every torch tensor that the future depends on, by name; the tensors themselves, not copies."""
+        kept = {"episode_sums": self.sums.sums, "iteration": self.rollout.iteration}
+        kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
+        for name, learner in self.learners.items():
+            kept |= {f"{name}/{key}": tensor for key, tensor in learner.tensors().items()}
+        return kept
+
+    def snapshot(self):
+        """Return copies on the CPU of everything that the future depends on."""
+        state = self.batch.get_state()
+        returns = state.pop("returns")
+        arrays = {**state, **{f"returns.{name}": array for name, array in returns.items()}}
+        kept = {f"env/{name}": torch.from_numpy(as_bytes(array).copy()) for name, array in arrays.items()}
+        return kept | {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+
+    def restore(self, kept):
+        """Write what ``snapshot`` returned back, in place."""
+        own = self.tensors()
+        expected = set(own) | {name for name in kept if name.startswith("env/")}
+        if set(kept) != expected:
+            raise TrainingError(
+                f"the checkpoint does not fit this run: it differs in {sorted(set(kept) ^ expected)[:6]}"
+            )
+        state = self.batch.get_state()
+        for name, array in {**state, **{f"returns.{n}": a for n, a in state["returns"].items()}}.items():
+            if name != "returns":
+                saved = kept[f"env/{name}"].numpy()
+                if saved.nbytes != array.nbytes:
+                    raise TrainingError(f"the checkpoint's {name} has {saved.nbytes} bytes, this run's {array.nbytes}")
+                array[...] = saved.view(array.dtype).reshape(array.shape)
+        self.batch.set_state(state)
+        with torch.no_grad():
+            for name, tensor in own.items():
+                if tensor.shape != kept[name].shape:
+                    raise TrainingError(
+                        f"the checkpoint's {name} is {tuple(kept[name].shape)}, this run's {tuple(tensor.shape)}"
+                    )
+                tensor.copy_(kept[name])
+
+    # ---- files ----
+
+    def config(self):
+        """Return what this run was made of, as JSON can hold it."""
+        return {
+            "format": FORMAT,
+            "cupydrive": __version__,
+            "env": self.spec.name,
+            "params": asdict(self.params),
+            "num_envs": self.num_envs,
+            "seed": self.seed,
+            "total": self.total,
+            "policies": {name: describe(settings) for name, settings in self.settings.items()},
+        }
+
+    def save(self, folder, keep=3):
+        """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
+
+        Raises:
+            TrainingError: If the folder belongs to another run or cannot be written; files that were there stay.
+        """
+        folder = Path(folder)
+        try:
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "config.json", json.dumps(self.config(), indent=1).encode() + b"\n")
+            content = io.BytesIO()
+            torch.save(
+                {"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": self.snapshot()}, content
+            )
+            write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
+        except OSError as error:
+            raise TrainingError(
+                f"the run cannot be written to {folder}: {error.strerror}. Earlier checkpoints are kept"
+            ) from None
+        for old in checkpoints(folder)[:-keep]:
+            old.unlink(missing_ok=True)
+        self.folder = folder
+
+    @classmethod
+    def load(cls, folder, device="cpu", policies=None):
+        """Return the run of a folder at its last checkpoint.
+
+        Args:
+            folder: Run folder.
+            device: Where to go on.
+            policies: Settings by policy name, needed where a policy is a module of one's own.
+
+        Raises:
+            TrainingError: If there is no run, or it is damaged, from a newer version, or of another environment.
+        """
+        config = read_config(folder)
+        spec = envs.get(config["env"])
+        params = spec.make_params(**config["params"])
+        settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
+        run = cls(spec, params, settings, config["num_envs"], config["seed"], device)
+        run.total = config["total"]
+        saved = read_checkpoint(folder, spec.name)
+        run.restore(saved["tensors"])
+        run.step, run.folder = saved["step"], Path(folder)
+        run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
+        return run
+
+    def __repr__(self):
+        lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
+        lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
+        last = {
+            key: value for key, value in (self.metrics[-1] if self.metrics else {}).items() if "episodic_return" in key
+        }
+        lines += [f"  {key}: {value:.4g}" for key, value in last.items()]
+        return "\n".join(lines) + ">"
+
+
+def as_bytes(array):
+    """Return the bytes of a NumPy array as a flat uint8 array."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def describe(settings):
+    """Return a policy's settings as JSON can hold them."""
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    if callable(values.get("policy")):
+        values["policy"] = "custom"
+    kind = getattr(settings, "name", type(settings).__name__.lower())
+    return {"kind": kind, **values}
+
+
+def rebuild(name, about, given):
+    """Return settings from ``describe``'s dictionary."""
+    if given and name in given:
+        return given[name]
+    about = dict(about)
+    kind = about.pop("kind")
+    if about.get("policy") == "custom":
+        raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
+    makers = {**ALGORITHMS, **FIXED}
+    if kind not in makers:
+        raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
+    tuples = {
+        k: tuple(map(tuple, v)) if v and isinstance(v[0], list) else tuple(v)
+        for k, v in about.items()
+        if isinstance(v, list)
+    }
+    return makers[kind](**about | tuples)
+
+
+def write_atomically(path, content):
+    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole new one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename itself
+    finally:
+        os.close(folder)
+
+
+def checkpoints(folder):
+    """Return the checkpoint files of a run folder, oldest first."""
+    return sorted((Path(folder) / "checkpoints").glob("[0-9]*.pt"))
+
+
+def read_config(folder):
+    """Return the configuration of a run folder."""
+    path = Path(folder) / "config.json"
+    try:
+        config = json.loads(path.read_text())
+        version = config["format"]
+    except OSError as error:
+        raise TrainingError(f"{folder} is no run folder: {path} cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError):
+        raise TrainingError(f"{path} is damaged: it is no configuration of a run") from None
+    if version > FORMAT:
+        raise TrainingError(
+            f"{folder} has format {version}, written by cupydrive {config.get('cupydrive')}; this one reads up to {FORMAT}. "
+            "Install the newer version"
+        )
+    return config
+
+
+def read_checkpoint(folder, env):
+    """Return the content of the last checkpoint that can be read; tensors are on the CPU."""
+    files = checkpoints(folder)
+    if not files:
+        raise TrainingError(f"{folder} holds no checkpoint; train with out={str(folder)!r} to make one")
+    problems = []
+    for path in reversed(files):
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # what torch raises for a damaged file has many types
+            problems.append(f"{path.name}: {type(error).__name__}")
+            continue
+        if saved.get("env") != env:
+            raise TrainingError(f"{path} belongs to environment {saved.get('env')!r}, not {env!r}")
+        return saved
+    raise TrainingError(f"no checkpoint of {folder} can be read: {'; '.join(problems)}")
+
+
+def read_metrics(folder):
+    """Return the rows of a run folder's metrics; a last line cut short by a kill is left out."""
+    rows = []
+    try:
+        lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    except OSError:
+        return rows
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows

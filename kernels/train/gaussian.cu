@@ -1,0 +1,107 @@
+// gaussian.cu -- draws the actions of a policy over a Box: Gaussian, or Gaussian squashed by tanh into the bounds; and the
+// exploration noise of a deterministic policy.
+//
+// Source: Box & Muller 1958 for the normal numbers; Haarnoja et al. 2018, appendix C, for the density after tanh;
+// Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
+// Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
+#include "drive/random.cuh"
+#include "drive/math.cuh"
+#include "generated/spaces.cuh"
+
+constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
+
+struct Workspace {};
+struct Sample {
+  int num_envs, agents;        // N, C
+  int first_env, first_agent;  // global ids
+  int greedy;                  // 1: the mean
+  int deviation_stride;        // HEADS, or 0: the same deviation for all rows
+  const u64* seed;             // (1)
+  const Clock* clock;          // (N)
+  const float* mean;           // (N, C, HEADS)
+  const float* log_deviation;  // (N, C, HEADS) or (HEADS)
+  float* raw;                  // (N, C, HEADS): before squashing
+  float* action;               // (N, C, HEADS)
+  float* log_prob;             // (N, C) or null: density of the action
+};
+struct Explore {
+  int num_envs, agents, first_env, first_agent;
+  int greedy;                  // 1: no noise
+  float damping, deviation;    // damping 1: independent Gaussian noise; deviation in units of half the Box's span
+  const u64* seed;
+  const Clock* clock;
+  const float* mean;           // (N, C, HEADS) in [-1, 1]
+  float* noise;                // (N, C, HEADS), 0 when an episode begins
+  float* action;               // (N, C, HEADS), within the bounds
+};
+
+struct Normals {
+  float x, y, z, w;
+  DEVICE float pick(int i) const { return i & 2 ? (i & 1 ? w : z) : (i & 1 ? y : x); }  // i modulo 4
+};
+
+// Two independent standard normal numbers.
+DEVICE void box_muller(u32 a, u32 b, float* x, float* y) {
+  const float radius = math::sqrt(-2.0f * math::log(1.0f - Random::unit(a)));  // of a number in (0, 1]
+  float sine, cosine;
+  math::sincos(math::TWO_PI * Random::unit(b), &sine, &cosine);
+  *x = radius * cosine;
+  *y = radius * sine;
+}
+
+DEVICE Normals normals(const Random& random, int agent, int draw) {
+  const auto bits = random.bits(agent, draw);
+  Normals n;
+  box_muller(bits.x, bits.y, &n.x, &n.y);
+  box_muller(bits.z, bits.w, &n.z, &n.w);
+  return n;
+}
+
+// log(1 - tanh(x)^2), also where tanh(x) is 1 in floats.
+DEVICE float log_slope_of_tanh(float x) {
+  const float a = math::abs(x);
+  return 2.0f * (LOG_2 - a - math::log(1.0f + math::exp(-2.0f * a)));
+}
+
+// Maps [-1, 1] to the bounds of one head.
+DEVICE float into_box(float x, int head) { return box_low(head) + 0.5f * box_span(head) * (x + 1.0f); }
+
+DEVICE void sample_row(const Sample& call, const int row) {
+  const int e = row / call.agents, i = row - e * call.agents;
+  const Clock clock = call.clock[e];
+  const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
+  const float* log_deviation = call.log_deviation + (size_type)row * call.deviation_stride;
+  float log_prob = 0.0f;
+  Normals n{};
+  for (int head = 0; head < HEADS; ++head) {
+    const size_type at = (size_type)row * HEADS + head;
+    if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);
+    const float normal = call.greedy ? 0.0f : n.pick(head);
+    const float raw = call.mean[at] + math::exp(log_deviation[head]) * normal;
+    call.raw[at] = raw;
+    call.action[at] = SQUASHED ? into_box(math::tanh(raw), head) : raw;
+    log_prob -= 0.5f * normal * normal + log_deviation[head] + HALF_LOG_TWO_PI;
+    if (SQUASHED) log_prob -= log_slope_of_tanh(raw) + math::log(0.5f * box_span(head));
+  }
+  if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
+}
+
+DEVICE void explore_row(const Explore& call, const int row) {
+  const int e = row / call.agents, i = row - e * call.agents;
+  const Clock clock = call.clock[e];
+  const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
+  Normals n{};
+  for (int head = 0; head < HEADS; ++head) {
+    const size_type at = (size_type)row * HEADS + head;
+    if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);
+    const float before = clock.elapsed == 0 ? 0.0f : call.noise[at];
+    const float noise = before - call.damping * before + call.deviation * n.pick(head);
+    call.noise[at] = noise;
+    const float wanted = call.mean[at] + (call.greedy ? 0.0f : noise);
+    call.action[at] = into_box(math::clamp(wanted, -1.0f, 1.0f), head);
+  }
+}
+
+#include "drive/launch.cuh"
+KERNEL(sample_actions, Sample, call.num_envs * call.agents, sample_row(call, e))
+KERNEL(explore, Explore, call.num_envs * call.agents, explore_row(call, e))
