@@ -95,5 +95,6 @@ class PolicyPlayer:
         for g in self.groups:
             obs = rollout.obs[g.name][t].reshape(-1, g.obs_dim)
             parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
+            parameters = parameters.float()
             action, raw = rollout.action[g.name][t], self.raws.get(g.name)
             self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy)

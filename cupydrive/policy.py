@@ -89,6 +89,13 @@ def make_distribution(group, kind="auto"):
     return Categorical(group) if kind == "categorical" else Gaussian(group, squashed=kind == "squashed")
 
 
+def sample_call(*pointers):
+    """Return ``struct Sample`` of a kernel, all zero."""
+    ints = ("num_envs", "agents", "first_env", "first_agent", "greedy", "stride", "value_stride")
+    members = [(name, "i4") for name in ints] + [(name, "u8") for name in ("seed", "clock", *pointers)]
+    return np.zeros((), np.dtype(members, align=True))
+
+
 class Categorical:
     """Independent discrete heads; parameters are the logits of all heads, one after the other."""
 
@@ -100,20 +107,12 @@ class Categorical:
 
     def unit(self):
         """Return the ``Unit`` of the sampling kernel."""
-        constants = (("HEADS", self.heads), ("CHOICES", self.size))
+        constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", max(self.sizes)))
         return assemble_training("categorical", constants, head_sizes(self.sizes))
 
     def call(self):
         """Return ``struct Sample`` of the kernel, all zero."""
-        pointers = ("seed", "clock", "logits", "mask", "action", "log_prob", "entropy")
-        ints = ("num_envs", "agents", "first_env", "first_agent", "greedy")
-        return np.zeros((), np.dtype([(n, "i4") for n in ints] + [(n, "u8") for n in pointers], align=True))
-
-    def bind(self, call, parameters):
-        """Write the addresses of ``parameters`` into ``call``; return what must stay alive until the launch is done."""
-        parameters = parameters.float().contiguous()
-        call["logits"] = parameters.data_ptr()
-        return parameters
+        return sample_call("parameters", "mask", "action", "value", "value_row", "log_prob", "entropy")
 
     def log_prob_and_entropy(self, parameters, action, mask=None):
         """Return (B,) log-probabilities and (B,) entropies in nats, summed over heads.
@@ -162,16 +161,7 @@ class Gaussian:
 
     def call(self):
         """Return ``struct Sample`` of the kernel, all zero."""
-        pointers = ("seed", "clock", "mean", "log_deviation", "raw", "action", "log_prob")
-        ints = ("num_envs", "agents", "first_env", "first_agent", "greedy", "deviation_stride")
-        return np.zeros((), np.dtype([(n, "i4") for n in ints] + [(n, "u8") for n in pointers], align=True))
-
-    def bind(self, call, parameters):
-        """Write the addresses of ``parameters`` into ``call``; return what must stay alive until the launch is done."""
-        mean, log_deviation = (half.float().contiguous() for half in parameters.split(self.heads, dim=1))
-        call["mean"], call["log_deviation"] = mean.data_ptr(), log_deviation.data_ptr()
-        call["deviation_stride"] = self.heads
-        return mean, log_deviation
+        return sample_call("parameters", "raw", "action", "value", "value_row", "log_prob")
 
     def log_prob_and_entropy(self, parameters, raw, mask=None):
         """Return (B,) log-densities and (B,) entropies in nats, summed over heads.
@@ -234,24 +224,43 @@ class Sampler:
         self.call["first_agent"] = sum(before)
         self.call["seed"], self.call["clock"] = batch.executor.pointer(batch.seed), batch.executor.pointer(batch.clock)
 
-    def __call__(self, parameters, action, log_prob=None, raw=None, entropy=None, mask=None, greedy=False):
+    def __call__(
+        self,
+        parameters,
+        action,
+        log_prob=None,
+        raw=None,
+        entropy=None,
+        mask=None,
+        greedy=False,
+        value=None,
+        value_row=None,
+    ):
         """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and the others.
 
         Args:
-            parameters: (N * C, distribution.size) tensor.
+            parameters: (N * C, distribution.size) float32 tensor with contiguous rows; it must live until the launch is done.
             action: Contiguous tensor of the group's action dtype.
             log_prob: (N, C) float32 tensor or None.
             raw: (N, C, H) float32 tensor: Gaussian actions before squashing.
             entropy: (N, C) float32 tensor or None; categorical only.
             mask: (N, C, sum of sizes) bool tensor of allowed choices, or None; categorical only.
             greedy: The likeliest action instead of a random one.
+            value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same launch, or None.
+            value_row: (N, C) float32 tensor.
         """
         call = self.call
-        alive = self.distribution.bind(call, parameters)
+        if parameters.dtype != torch.float32 or parameters.stride(1) != 1:
+            raise ParameterError(
+                f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with strides {parameters.stride()}; "
+                "they must be float32 with contiguous rows"
+            )
+        call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
         call["action"], call["greedy"] = action.data_ptr(), greedy
         for name, tensor in (("log_prob", log_prob), ("raw", raw), ("entropy", entropy), ("mask", mask)):
             if name in call.dtype.names:
                 call[name] = 0 if tensor is None else tensor.data_ptr()
+        call["value"], call["value_row"] = (0, 0) if value is None else (value.data_ptr(), value_row.data_ptr())
+        call["value_stride"] = 0 if value is None else value.stride(0)
         rows = self.batch.num_envs * self.group.count
         self.program.launch("sample_actions", call, rows, rows * self.distribution.size)
-        return alive

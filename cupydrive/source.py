@@ -97,17 +97,17 @@ def assemble(spec, params, layout):
 
 
 @lru_cache(maxsize=64)
-def assemble_training(name, constants=(), spaces="", envs_per_block=128):
-    """Return the ``Unit`` of ``kernels/train/NAME.cu``: one thread per element.
+def assemble_training(name, constants=(), spaces="", team=1):
+    """Return the ``Unit`` of ``kernels/train/NAME.cu``: one team per element.
 
     Args:
         name: The file.
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
-        envs_per_block: Threads of a block on a GPU.
+        team: Threads of one element on a GPU, at most 32.
     """
-    layout = Layout(1, envs_per_block)
-    sizes = ["#define TEAM 1", f"#define ENVS_PER_BLOCK {envs_per_block}"]
+    layout = Layout(team, 128 // team)
+    sizes = [f"#define TEAM {team}", f"#define ENVS_PER_BLOCK {layout.envs_per_block}"]
     sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
     texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
     return _unit(name, ("drive/platform.cuh", f"train/{name}.cu"), texts, f"kernels/train/{name}.cu", layout)
@@ -223,6 +223,11 @@ def _pick(kind, values):
 
 def _float(x):
     return f"{float(x)!r}f"
+
+
+def column_words(words):
+    """Return the C function ``column_words`` of a row's 4-byte words in each of several arrays."""
+    return f"DEVICE int column_words(int head) {{ {_pick('int', [str(n) for n in words])} }}"
 
 
 def head_sizes(sizes):

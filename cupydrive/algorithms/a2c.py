@@ -44,7 +44,7 @@ class A2CLearner(OnPolicyLearner):
     def _loss(self, rows):
         """Return the losses by name; ``loss`` is what is minimised."""
         s, weight = self.scheduled, rows.get("weight")
-        parameters, value = self.evaluate(rows["obs"])
+        parameters, value = self._forward(rows["obs"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
         advantage = rows["advantage"]
         if self.config.norm_adv:

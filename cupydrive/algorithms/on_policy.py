@@ -17,7 +17,7 @@ from cupydrive.interop import as_torch, make_call
 from cupydrive.normalize import RunningMoments
 from cupydrive.policy import ACTIVATIONS, ActorCritic, Sampler, make_distribution
 from cupydrive.schedule import Schedule, Scheduled, checked_schedule
-from cupydrive.source import assemble_training
+from cupydrive.source import assemble_training, column_words
 from cupydrive.spec import checked_int
 
 
@@ -163,8 +163,10 @@ class OnPolicyLearner:
         batch = rollout.batch
         self.advantages = batch.executor.build(assemble_training("advantages"))
         self.shuffle = batch.executor.build(assemble_training("shuffle"))
-        self.run_policy = torch.compile(self.policy) if config.compile else self.policy
+        self._gathers = {}
+        self.forward = torch.compile(self._forward) if config.compile else self._forward
         self.loss = torch.compile(self._loss) if config.compile else self._loss
+        self.settle = torch.compile(settle) if config.compile else settle
 
     def prepare(self, rollout):
         """Check, once all groups have begun, that the rollout's rows can be learnt from."""
@@ -183,20 +185,26 @@ class OnPolicyLearner:
             return nullcontext()
         return torch.autocast(self.withheld.device.type, torch.bfloat16)
 
-    def evaluate(self, obs):
+    def _forward(self, obs):
         """Return the policy's ``(parameters, value)``, float32, of raw observations (B, D)."""
         with self.autocast():
-            parameters, value = self.run_policy(self.normalized(obs))
+            parameters, value = self.policy(self.normalized(obs))
         return parameters.float(), value.float()
 
     def act(self, rollout, t):
         """Write actions, log-probabilities and values of row t."""
         for g in self.groups:
             stored = self.stored[g.name]
-            parameters, value = self.evaluate(rollout.obs[g.name][t].view(-1, g.obs_dim))
-            stored["value"][t].copy_(value.view(-1, g.count))
+            parameters, value = self.forward(rollout.obs[g.name][t].view(-1, g.obs_dim))
             raw = None if stored["raw"] is None else stored["raw"][t]
-            self.samplers[g.name](parameters, rollout.action[g.name][t], stored["log_prob"][t], raw)
+            self.samplers[g.name](
+                parameters,
+                rollout.action[g.name][t],
+                stored["log_prob"][t],
+                raw,
+                value=value,
+                value_row=stored["value"][t],
+            )
 
     # ---- learning ----
 
@@ -216,14 +224,14 @@ class OnPolicyLearner:
         """Fill the advantages and returns of one group."""
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
-        stored["value"][-1].copy_(self.evaluate(rollout.obs[name][-1].view(-1, g.obs_dim))[1].view(n, -1))
+        stored["value"][-1].copy_(self.forward(rollout.obs[name][-1].view(-1, g.obs_dim))[1].view(n, -1))
         pointers = {"truncated": rollout.truncated, "truncated_at": stored["truncated_at"]}
         if slots:
             call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
             self.advantages.launch("truncations", call, n, n * steps)
             rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
             final_obs = rollout.final_obs[name].view(steps * n, -1).index_select(0, rows)
-            value = self.evaluate(final_obs.view(-1, g.obs_dim))[1]
+            value = self.forward(final_obs.view(-1, g.obs_dim))[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
         if self.return_moments is not None:
             self._scale_rewards(rollout, g)
@@ -255,14 +263,14 @@ class OnPolicyLearner:
 
     def flat(self, rollout):
         """Return what a minibatch is drawn from, all groups one after the other: tensors of B rows by name."""
-        parts = {}
+        parts, leaving = {}, any(g.leaves for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
             taken = rollout.action[name] if stored["raw"] is None else stored["raw"]
             columns = {
                 "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
                 "action": taken.view(-1, g.heads),
-                "weight": rollout.active[name].view(-1) if name in rollout.active else None,
+                "weight": self._weight(rollout, g) if leaving else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),
             }
@@ -270,6 +278,13 @@ class OnPolicyLearner:
                 if column is not None:
                     parts.setdefault(key, []).append(column)
         return {key: columns[0] if len(columns) == 1 else torch.cat(columns) for key, columns in parts.items()}
+
+    @staticmethod
+    def _weight(rollout, g):
+        """Return (T * N * C,): 1 where an agent was in the game before the step, 0 where it was not."""
+        if g.leaves:
+            return rollout.active[g.name].view(-1).float()
+        return torch.ones(rollout.reward[g.name].numel(), device=rollout.device)
 
     def permutation(self, rollout, size, draw):
         """Return a random permutation of ``size`` rows: the ``draw``-th of this iteration."""
@@ -280,19 +295,37 @@ class OnPolicyLearner:
             self.shuffle.launch("shuffle", call, size, size)
         return index
 
+    def take(self, rollout, rows, index):
+        """Return the rows that ``index`` (M,) names, of each column of ``rows``; one launch."""
+        words = tuple(column[0].numel() * column.element_size() // 4 for column in rows.values())
+        if words not in self._gathers:
+            team = min(32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
+            unit = assemble_training("gather", (("COLUMNS", len(words)),), column_words(words), team)
+            self._gathers[words] = rollout.batch.executor.build(unit)
+        taken = {key: column.new_empty((len(index), *column.shape[1:])) for key, column in rows.items()}
+        pointers = {"index": index}
+        pointers |= {f"from.{key}": column for key, column in rows.items()}
+        pointers |= {f"to.{key}": column for key, column in taken.items()}
+        with rollout.stream():
+            self._gathers[words].launch(
+                "gather", make_call({"rows": len(index)}, pointers), len(index), len(index) * sum(words)
+            )
+        return taken
+
     def descend(self, rows):
         """Take one optimiser step on a minibatch, unless it is withheld; return the losses by name."""
         losses = self.loss(rows)
         self.optimizer.zero_grad(set_to_none=True)
         losses["loss"].backward()
-        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.scheduled.max_grad_norm, foreach=True)
-        finite = torch.isfinite(norm) & torch.isfinite(losses["loss"].detach())
-        self.bad.clamp_(min=1.0 - finite.float())
-        self.withheld.clamp_(min=self.bad)
+        gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients, foreach=True)
+        losses = {"grad_norm": norm, **{name: value.detach() for name, value in losses.items()}}
+        scale, self.bad[...], self.withheld[...], self.metric_sums[...] = self.settle(
+            losses, [losses[name] for name in self.losses], self.scheduled.max_grad_norm,
+            self.bad, self.withheld, self.metric_sums,
+        )  # fmt: skip
+        torch._foreach_mul_(gradients, scale)
         self.optimizer.step()
-        losses["grad_norm"] = norm
-        sums = torch.stack([losses[name].detach().float() for name in self.losses] + [torch.ones_like(norm)])
-        self.metric_sums += sums * (1.0 - self.withheld)
         return losses
 
     def _loss(self, rows):
@@ -325,6 +358,29 @@ def make_optimizer_state(optimizer):
                 "exp_avg": torch.zeros_like(p),
                 "exp_avg_sq": torch.zeros_like(p),
             }
+
+
+def settle(losses, reported, max_norm, bad, withheld, sums):
+    """Decide about an optimiser step on the device; ``torch.nn.utils.clip_grad_norm_`` reads its limit back to the host.
+
+    Args:
+        losses: ``loss`` and ``grad_norm`` among others.
+        reported: Losses to add to ``sums``, in order.
+        max_norm: Limit of the gradients' norm.
+        bad: 1 if there ever was a loss that is not finite.
+        withheld: 1 if this step must not happen.
+        sums: Of what was reported; the last entry counts.
+
+    Returns:
+        Factor on the gradients, and the new values of ``bad``, ``withheld`` and ``sums``.
+    """
+    norm = losses["grad_norm"]
+    finite = torch.isfinite(norm) & torch.isfinite(losses["loss"])
+    bad = torch.maximum(bad, 1.0 - finite.float())
+    withheld = torch.maximum(withheld, bad)
+    added = torch.stack([*(value.float() for value in reported), torch.ones_like(norm)])
+    sums = torch.where(withheld > 0, sums, sums + added)
+    return torch.clamp(max_norm / (norm + 1e-6), max=1.0), bad, withheld, sums
 
 
 def weighted_mean(values, weight):

@@ -69,14 +69,14 @@ class PPOLearner(OnPolicyLearner):
             index = self.permutation(rollout, size, epoch)
             for k in range(config.num_minibatches):
                 chosen = index[k * part : (k + 1) * part]
-                losses = self.descend({key: column.index_select(0, chosen) for key, column in rows.items()})
+                losses = self.descend(self.take(rollout, rows, chosen))
             if config.target_kl is not None:
                 self.withheld.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
 
     def _loss(self, rows):
         """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
         s, config, weight = self.scheduled, self.config, rows.get("weight")
-        parameters, value = self.evaluate(rows["obs"])
+        parameters, value = self._forward(rows["obs"])
         log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
         log_ratio = log_prob - rows["log_prob"]
         ratio = log_ratio.exp()

@@ -15,13 +15,14 @@ struct Sample {
   int num_envs, agents;        // N, C
   int first_env, first_agent;  // global ids
   int greedy;                  // 1: the mean
-  int deviation_stride;        // HEADS, or 0: the same deviation for all rows
+  int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
-  const float* mean;           // (N, C, HEADS)
-  const float* log_deviation;  // (N, C, HEADS) or (HEADS)
+  const float* parameters;     // (N, C, 2 * HEADS): means, logarithms of deviations
   float* raw;                  // (N, C, HEADS): before squashing
   float* action;               // (N, C, HEADS)
+  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
+  float* value_row;            // (N, C)
   float* log_prob;             // (N, C) or null: density of the action
 };
 struct Explore {
@@ -70,20 +71,22 @@ DEVICE void sample_row(const Sample& call, const int row) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];
   const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
-  const float* log_deviation = call.log_deviation + (size_type)row * call.deviation_stride;
+  const float* const mean = call.parameters + (size_type)row * call.stride;
+  const float* const log_deviation = mean + HEADS;
   float log_prob = 0.0f;
   Normals n{};
   for (int head = 0; head < HEADS; ++head) {
     const size_type at = (size_type)row * HEADS + head;
     if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);
     const float normal = call.greedy ? 0.0f : n.pick(head);
-    const float raw = call.mean[at] + math::exp(log_deviation[head]) * normal;
+    const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
     call.raw[at] = raw;
     call.action[at] = SQUASHED ? into_box(math::tanh(raw), head) : raw;
     log_prob -= 0.5f * normal * normal + log_deviation[head] + HALF_LOG_TWO_PI;
     if (SQUASHED) log_prob -= log_slope_of_tanh(raw) + math::log(0.5f * box_span(head));
   }
   if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
+  if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];
 }
 
 DEVICE void explore_row(const Explore& call, const int row) {

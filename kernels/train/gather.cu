@@ -1,0 +1,30 @@
+// gather.cu -- takes the rows of a minibatch from several arrays at once.
+//
+// Constants: COLUMNS; column_words(column) is generated: 4-byte words in one row of each array.
+#include "drive/platform.cuh"
+#include "generated/spaces.cuh"
+
+struct Workspace {};
+struct Gather {
+  int rows;                    // M of the minibatch
+  const i64* index;            // (M): which row of the sources, in [0, B)
+  const u32* from[COLUMNS];    // (B, column_words(k))
+  u32* to[COLUMNS];            // (M, column_words(k))
+};
+
+// One team per row of the minibatch: its members copy words side by side.
+DEVICE void gather_row(const Gather& call, const Team team, const int row) {
+  const size_type source = (size_type)call.index[row];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int k = 0; k < COLUMNS; ++k) {
+    const int words = column_words(k);
+    const u32* const from = call.from[k] + source * words;
+    u32* const to = call.to[k] + (size_type)row * words;
+    for (int w : team.each(words)) to[w] = from[w];
+  }
+}
+
+#include "drive/launch.cuh"
+KERNEL(gather, Gather, call.rows, gather_row(call, team, e))
