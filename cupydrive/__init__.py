@@ -18,6 +18,8 @@ _HOME = {
     "check": "checker",
     "train": "training",
     "Run": "run",
+    "evaluate": "evaluation",
+    "difference": "evaluation",
     "PPO": "algorithms",
     "A2C": "algorithms",
     "Heuristic": "players",

@@ -28,6 +28,32 @@ class Heuristic:
         return HeuristicPlayer()
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A policy in memory, kept as it is; ``Run.frozen`` makes it.
+
+    Args:
+        policy: Module.
+        distribution: Of its actions.
+        normalize: Function of observations, or None.
+        greedy: The likeliest action instead of a random one.
+        words: What to call it.
+    """
+
+    policy: object
+    distribution: object
+    normalize: object = None
+    greedy: bool = True
+    words: str = "trained"
+
+    def player(self, spec, group):
+        """Return the player of one group."""
+        return PolicyPlayer(self.policy, self.distribution, self.greedy, self.normalize)
+
+    def __str__(self):
+        return self.words
+
+
 class RandomPlayer:
     """Plays uniformly: a categorical policy with equal logits, or uniform within the bounds of a Box."""
 

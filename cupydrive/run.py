@@ -18,8 +18,9 @@ from cupydrive import __version__, envs
 from cupydrive.algorithms import ALGORITHMS
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.evaluation import evaluate
 from cupydrive.executors import executor
-from cupydrive.players import Heuristic, Random
+from cupydrive.players import Heuristic, Random, Trained
 from cupydrive.rollout import EpisodeSums, Rollout
 from cupydrive.spec import checked_int
 
@@ -96,6 +97,17 @@ class Run:
         """Torch module by policy name, of those that learn."""
         return {name: learner.policy for name, learner in self.learners.items()}
 
+    def frozen(self, group, greedy=True):
+        """Return settings that play ``group`` as this run does now, without learning."""
+        for key, settings in self.settings.items():
+            if group in key.split("+"):
+                if key not in self.learners:
+                    return settings
+                learner = self.learners[key]
+                words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
+                return Trained(learner.policy, learner.distribution, learner.normalized, greedy, words)
+        raise ParameterError(f"{self.spec.name} has no group {group!r}")
+
     def iterate(self):
         """Collect one rollout and learn from it: what a CUDA graph captures."""
         self.rollout.collect()
@@ -103,6 +115,10 @@ class Run:
             learner.update(self.rollout)
         with torch.no_grad():
             self.sums.add()
+
+    def evaluate(self, episodes=1000, **options):
+        """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
+        return evaluate(self, episodes=episodes, **options)
 
     # ---- what the future depends on ----
 

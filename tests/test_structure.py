@@ -31,6 +31,7 @@ ORDER = [
     "rollout",
     "players",
     "algorithms",
+    "evaluation",
     "run",
     "training",
     "about",
