@@ -33,22 +33,18 @@ class Trained:
     """A policy in memory, kept as it is; ``Run.frozen`` makes it.
 
     Args:
-        policy: Module.
-        distribution: Of its actions.
-        normalize: Function of observations, or None.
+        learner: Its learner.
         greedy: The likeliest action instead of a random one.
         words: What to call it.
     """
 
-    policy: object
-    distribution: object
-    normalize: object = None
+    learner: object
     greedy: bool = True
     words: str = "trained"
 
     def player(self, spec, group):
         """Return the player of one group."""
-        return PolicyPlayer(self.policy, self.distribution, self.greedy, self.normalize)
+        return self.learner.acting(self.greedy)
 
     def __str__(self):
         return self.words

@@ -105,7 +105,7 @@ class Run:
                     return settings
                 learner = self.learners[key]
                 words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
-                return Trained(learner.policy, learner.distribution, learner.normalized, greedy, words)
+                return Trained(learner, greedy, words)
         raise ParameterError(f"{self.spec.name} has no group {group!r}")
 
     def iterate(self):

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from cupydrive.algorithms.on_policy import (
     OnPolicy,
     OnPolicyLearner,
-    counted,
     normalized_advantage,
-    scheduled,
     weighted_mean,
 )
+from cupydrive.algorithms.settings import counted, scheduled
 from cupydrive.schedule import Schedule
 
 

@@ -6,33 +6,23 @@ groups that share the policy).
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import nn
 
+from cupydrive.algorithms.settings import Settings, counted, scheduled
+from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.errors import ParameterError
 from cupydrive.interop import as_torch, make_call
 from cupydrive.normalize import RunningMoments
-from cupydrive.policy import ACTIVATIONS, ActorCritic, Sampler, make_distribution
-from cupydrive.schedule import Schedule, Scheduled, checked_schedule
+from cupydrive.players import PolicyPlayer
+from cupydrive.policy import ActorCritic, Sampler, make_distribution
+from cupydrive.schedule import Schedule, Scheduled
 from cupydrive.source import assemble_training, column_words
-from cupydrive.spec import checked_int
-
-
-def scheduled(default, low=-np.inf, high=np.inf):
-    """Return a dataclass field that holds a ``Schedule`` with values in [low, high]."""
-    return field(default=default, metadata={"schedule": True, "low": low, "high": high})
-
-
-def counted(default):
-    """Return a dataclass field that holds a positive int."""
-    return field(default=default, metadata={"count": True})
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicy:
+class OnPolicy(Settings):
     """Settings that PPO and A2C share, with CleanRL's names.
 
     Args:
@@ -77,18 +67,7 @@ class OnPolicy:
     name = "on_policy"
 
     def __post_init__(self):
-        for f in fields(self):
-            value, where = getattr(self, f.name), f"{type(self).__name__}.{f.name}"
-            if f.metadata.get("schedule"):
-                value = checked_schedule(where, value, f.metadata["low"], f.metadata["high"])
-                object.__setattr__(self, f.name, value)
-            elif f.metadata.get("count"):
-                checked_int(type(self).__name__, f.name, value)
-            elif f.type is bool and not isinstance(value, bool):
-                raise ParameterError(f"{where} = {value!r}; it must be True or False")
-        object.__setattr__(self, "hidden", tuple(checked_int(type(self).__name__, "hidden", n) for n in self.hidden))
-        if self.activation not in ACTIVATIONS:
-            raise ParameterError(f"activation = {self.activation!r}; it must be one of {', '.join(ACTIVATIONS)}")
+        super().__post_init__()
         if self.compile not in (False, True, "max-autotune"):
             raise ParameterError(f"compile = {self.compile!r}; it must be False, True or 'max-autotune'")
         if self.precision not in ("float32", "tf32", "bfloat16"):
@@ -146,16 +125,7 @@ class OnPolicyLearner:
                 device
             )
         self.scheduled = Scheduled(config, device)
-        self.optimizer = torch.optim.Adam(
-            self.policy.parameters(),
-            lr=self.scheduled.learning_rate,
-            eps=1e-5,
-            fused=True,
-            capturable=device.type == "cuda",
-        )
-        make_optimizer_state(self.optimizer)
-        self.withheld = torch.zeros((), device=device)  # 1: this optimiser step must not happen
-        self.optimizer.found_inf, self.optimizer.grad_scale = self.withheld, None
+        self.optimizer, self.withheld = adam(self.policy.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
         self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
@@ -318,17 +288,9 @@ class OnPolicyLearner:
     def descend(self, rows):
         """Take one optimiser step on a minibatch, unless it is withheld; return the losses by name."""
         losses = self.loss(rows)
-        self.optimizer.zero_grad(set_to_none=True)
-        losses["loss"].backward()
-        gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients, foreach=True)
-        losses = {"grad_norm": norm, **{name: value.detach() for name, value in losses.items()}}
-        scale, self.bad[...], self.withheld[...], self.metric_sums[...] = self.settle(
-            losses, [losses[name] for name in self.losses], self.scheduled.max_grad_norm,
-            self.bad, self.withheld, self.metric_sums,
-        )  # fmt: skip
-        torch._foreach_mul_(gradients, scale)
-        self.optimizer.step()
+        reported = [losses.get(name) for name in self.losses]  # None: the gradients' norm
+        max_norm = self.scheduled.max_grad_norm
+        take_step(self.optimizer, losses["loss"], reported, self.settle, max_norm, self.bad, self.metric_sums)
         return losses
 
     def _loss(self, rows):
@@ -340,58 +302,19 @@ class OnPolicyLearner:
 
     # ---- keeping ----
 
+    def acting(self, greedy):
+        """Return a player that acts as the policy does now, without learning."""
+        return PolicyPlayer(self.policy, self.distribution, greedy, self.normalized)
+
     def tensors(self):
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
-        for k, parameter in enumerate(self.optimizer.param_groups[0]["params"]):
-            kept |= {f"optimizer.{k}.{key}": value for key, value in self.optimizer.state[parameter].items()}
+        kept |= {f"optimizer.{key}": value for key, value in adam_tensors(self.optimizer).items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
         for name, moments in (("obs_moments", self.obs_moments), ("return_moments", self.return_moments)):
             if moments is not None:
                 kept |= {f"{name}.{key}": value for key, value in moments.tensors().items()}
         return kept | {f"discounted.{name}": value for name, value in self.discounted.items()}
-
-
-def make_optimizer_state(optimizer):
-    """Create Adam's state as it is before the first step, so that it can be saved, restored in place and captured."""
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            optimizer.state[p] = {
-                "step": torch.zeros((), dtype=torch.float32, device=p.device),
-                "exp_avg": torch.zeros_like(p),
-                "exp_avg_sq": torch.zeros_like(p),
-            }
-
-
-def compiled(function, how):
-    """Return ``function``, compiled if ``how`` says so; each shape on its own."""
-    if not how:
-        return function
-    mode = "max-autotune-no-cudagraphs" if how == "max-autotune" else None
-    return torch.compile(function, mode=mode, dynamic=False)
-
-
-def settle(losses, reported, max_norm, bad, withheld, sums):
-    """Decide about an optimiser step on the device; ``torch.nn.utils.clip_grad_norm_`` reads its limit back to the host.
-
-    Args:
-        losses: ``loss`` and ``grad_norm`` among others.
-        reported: Losses to add to ``sums``, in order.
-        max_norm: Limit of the gradients' norm.
-        bad: 1 if there ever was a loss that is not finite.
-        withheld: 1 if this step must not happen.
-        sums: Of what was reported; the last entry counts.
-
-    Returns:
-        Factor on the gradients, and the new values of ``bad``, ``withheld`` and ``sums``.
-    """
-    norm = losses["grad_norm"]
-    finite = torch.isfinite(norm) & torch.isfinite(losses["loss"])
-    bad = torch.maximum(bad, 1.0 - finite.float())
-    withheld = torch.maximum(withheld, bad)
-    added = torch.stack([*(value.float() for value in reported), torch.ones_like(norm)])
-    sums = torch.where(withheld > 0, sums, sums + added)
-    return torch.clamp(max_norm / (norm + 1e-6), max=1.0), bad, withheld, sums
 
 
 def weighted_mean(values, weight):

@@ -11,12 +11,11 @@ import torch
 from cupydrive.algorithms.on_policy import (
     OnPolicy,
     OnPolicyLearner,
-    counted,
     minibatch_size,
     normalized_advantage,
-    scheduled,
     weighted_mean,
 )
+from cupydrive.algorithms.settings import counted, scheduled
 from cupydrive.errors import ParameterError
 from cupydrive.schedule import Schedule
 

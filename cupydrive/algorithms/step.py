@@ -1,0 +1,82 @@
+"""One optimiser step on the device: Adam whose state exists from the start, and the decision to withhold a step."""
+
+import torch
+from torch import nn
+
+
+def adam(parameters, learning_rate):
+    """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor ``withheld`` is 1.
+
+    The state exists before the first step, so that it can be saved, restored in place and captured in a CUDA graph.
+
+    Args:
+        parameters: Iterable of parameters on one device.
+        learning_rate: 0-dimensional tensor on that device.
+    """
+    parameters = list(parameters)
+    device = parameters[0].device
+    optimizer = torch.optim.Adam(parameters, lr=learning_rate, eps=1e-5, fused=True, capturable=device.type == "cuda")
+    for p in parameters:
+        optimizer.state[p] = {
+            "step": torch.zeros((), dtype=torch.float32, device=device),
+            "exp_avg": torch.zeros_like(p),
+            "exp_avg_sq": torch.zeros_like(p),
+        }
+    withheld = torch.zeros((), device=device)
+    # What torch's own gradient scaler uses for the same purpose.
+    optimizer.found_inf, optimizer.grad_scale = withheld, None
+    return optimizer, withheld
+
+
+def adam_tensors(optimizer):
+    """Return the state of ``adam`` by name: the tensors themselves."""
+    kept = {}
+    for k, p in enumerate(optimizer.param_groups[0]["params"]):
+        kept |= {f"{k}.{key}": value for key, value in optimizer.state[p].items()}
+    return kept
+
+
+def take_step(optimizer, loss, reported, settle, max_norm, bad, sums):
+    """Descend the gradient of ``loss``, unless a number is not finite or the step is withheld.
+
+    Args:
+        optimizer: From ``adam``.
+        loss: 0-dimensional tensor.
+        reported: 0-dimensional tensors to add to ``sums``; None stands for the gradients' norm.
+        settle: The function of that name, perhaps compiled.
+        max_norm: Gradients are scaled down to this norm, a tensor.
+        bad: Becomes 1 with the first loss or gradient that is not finite, and stays 1: no step happens from then on.
+        sums: Of what was reported; the last entry counts.
+    """
+    parameters = optimizer.param_groups[0]["params"]
+    gradients = torch.autograd.grad(loss, parameters)
+    norm = nn.utils.get_total_norm(gradients, foreach=True)
+    reported = [norm if value is None else value.detach() for value in reported]
+    scale, bad[...], optimizer.found_inf[...], sums[...] = settle(
+        loss.detach(), norm, reported, max_norm, bad, optimizer.found_inf, sums
+    )
+    torch._foreach_mul_(gradients, scale)
+    for p, gradient in zip(parameters, gradients, strict=True):
+        p.grad = gradient
+    optimizer.step()
+
+
+def settle(loss, norm, reported, max_norm, bad, withheld, sums):
+    """Return the factor on the gradients, and the new values of ``bad``, ``withheld`` and ``sums``; see ``take_step``.
+
+    ``torch.nn.utils.clip_grad_norm_`` would read its limit back to the host.
+    """
+    finite = torch.isfinite(norm) & torch.isfinite(loss)
+    bad = torch.maximum(bad, 1.0 - finite.float())
+    withheld = torch.maximum(withheld, bad)
+    added = torch.stack([*(value.float() for value in reported), torch.ones_like(norm)])
+    sums = torch.where(withheld > 0, sums, sums + added)
+    return torch.clamp(max_norm / (norm + 1e-6), max=1.0), bad, withheld, sums
+
+
+def compiled(function, how):
+    """Return ``function``, compiled if ``how`` says so; each shape on its own."""
+    if not how:
+        return function
+    mode = "max-autotune-no-cudagraphs" if how == "max-autotune" else None
+    return torch.compile(function, mode=mode, dynamic=False)
