@@ -48,7 +48,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
     seed = checked_int(spec.name, "seed", seed, 0, 2**63 - 1)
     executors, skipped = usable(device)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
-    report.events = dict.fromkeys((*spec.events, "episode ended", "time limit reached", "autoreset"), 0)
+    report.events = dict.fromkeys((*spec.events, "time limit reached", "autoreset"), 0)
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(tqdm(work, desc=f"check {spec.name}", disable=not progress, leave=False)):
         rng = np.random.default_rng([seed, number])
@@ -215,7 +215,7 @@ def compare_one_step(report, spec, params, batch, name, rng):
         if f.name not in fresh_seen.state:
             report.compare(RESETS.format(device=name), f"state.{f.name}", after[f.name], fresh[f.name], where=over)
     compare_obs(report, RESETS.format(device=name), "obs", groups, got["obs"], fresh_seen, over, zero)
-    report.count({"episode ended": want.terminated, "time limit reached": last, "autoreset": over})
+    report.count({"time limit reached": last, "autoreset": over})
 
 
 def compare_obs(report, part, name, groups, got, seen, where, step, factor=1.0):

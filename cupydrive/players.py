@@ -91,6 +91,31 @@ class HeuristicPlayer:
         torch.stack([h.to(rollout.action[name].dtype) for h in heads], dim=-1, out=rollout.action[name][t])
 
 
+class DeterministicPlayer:
+    """Plays with a torch policy that returns actions in [-1, 1].
+
+    Args:
+        policy: Module, (B, D) -> (actions (B, H), None).
+        normalize: Function of observations.
+    """
+
+    def __init__(self, policy, normalize):
+        self.policy, self.normalize, self.groups = policy, normalize, []
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        low, high = (
+            torch.as_tensor(x, device=rollout.device) for x in (group.action_space.low, group.action_space.high)
+        )
+        self.groups.append((group, low, (high - low) / 2))
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        for g, low, half in self.groups:
+            action, _ = self.policy(self.normalize(rollout.obs[g.name][t].view(-1, g.obs_dim)))
+            rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
+
+
 class PolicyPlayer:
     """Plays with a torch policy that does not learn.
 

@@ -1,14 +1,11 @@
 """Run: an environment, the policies that learn in it, and everything that their future depends on.
 
-A run folder holds ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``. Files are written under a temporary
-name, synced and renamed, so that a kill at any moment leaves the last complete one. Checkpoints hold tensors, numbers and
-strings only and are read with ``weights_only=True``: loading runs no code.
+A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk.
 """
 
 import io
 import json
-import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +19,81 @@ from cupydrive.evaluation import evaluate
 from cupydrive.executors import executor
 from cupydrive.players import Heuristic, Random, Trained
 from cupydrive.rollout import EpisodeSums, Rollout
+from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics, write_atomically
 from cupydrive.spec import checked_int
 
-FORMAT = 1
-FIXED = {"heuristic": Heuristic, "random": Random}
 WARM_STEPS = 128  # of a rollout in which nobody learns
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The policy of a run folder's last checkpoint, kept as it is.
+
+    Args:
+        path: The run folder.
+        policy: Name of its policy; None: the one that plays the same group there.
+        greedy: The likeliest action instead of a random one.
+    """
+
+    path: str
+    policy: str | None = None
+    greedy: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", str(self.path))
+
+    def player(self, spec, group):
+        """Return the player of one group.
+
+        Raises:
+            TrainingError: If there is no such run, or it belongs to another environment.
+        """
+        config = read_config(self.path)
+        if config["env"] != spec.name:
+            raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
+        names = [
+            n for n in config["policies"] if n == self.policy or (self.policy is None and group.name in n.split("+"))
+        ]
+        if not names:
+            known = ", ".join(config["policies"])
+            raise TrainingError(f"{self.path} has no policy {self.policy or group.name!r}; it has: {known}")
+        settings = rebuild(names[0], config["policies"][names[0]], None)
+        if not hasattr(settings, "learner"):
+            return settings.player(spec, group)
+        saved, start = read_checkpoint(self.path, spec.name)["tensors"], f"{names[0]}/"
+        tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
+        return FrozenPlayer(settings.learner(), tensors, self)
+
+
+class FrozenPlayer:
+    """Plays what a checkpoint holds."""
+
+    def __init__(self, learner, tensors, settings):
+        self.learner, self.tensors, self.settings, self.acting = learner, tensors, settings, None
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``: make the network and fill it."""
+        if self.acting is None:
+            self.learner.make(group, rollout)
+            for name, tensor in self.learner.tensors().items():
+                if name.startswith(("policy.", "obs_moments.")):
+                    saved = self.tensors[name]
+                    if saved.shape != tensor.shape:
+                        raise TrainingError(
+                            f"{self.settings.path}: its {name} is {tuple(saved.shape)}, here {tuple(tensor.shape)} is needed; "
+                            "the environment's parameters differ"
+                        )
+                    with torch.no_grad():
+                        tensor.copy_(saved)
+            self.acting = self.learner.acting(self.settings.greedy)
+        self.acting.begin(rollout, group)
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        self.acting.act(rollout, t)
+
+
+FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen}
 
 
 class Run:
@@ -265,77 +332,3 @@ def rebuild(name, about, given):
         if isinstance(v, list)
     }
     return makers[kind](**about | tuples)
-
-
-def write_atomically(path, content):
-    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename itself
-    finally:
-        os.close(folder)
-
-
-def checkpoints(folder):
-    """Return the checkpoint files of a run folder, oldest first."""
-    return sorted((Path(folder) / "checkpoints").glob("[0-9]*.pt"))
-
-
-def read_config(folder):
-    """Return the configuration of a run folder."""
-    path = Path(folder) / "config.json"
-    try:
-        config = json.loads(path.read_text())
-        version = config["format"]
-    except OSError as error:
-        raise TrainingError(f"{folder} is no run folder: {path} cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError):
-        raise TrainingError(f"{path} is damaged: it is no configuration of a run") from None
-    if version > FORMAT:
-        raise TrainingError(
-            f"{folder} has format {version}, written by cupydrive {config.get('cupydrive')}; this one reads up to {FORMAT}. "
-            "Install the newer version"
-        )
-    return config
-
-
-def read_checkpoint(folder, env):
-    """Return the content of the last checkpoint that can be read; tensors are on the CPU."""
-    files = checkpoints(folder)
-    if not files:
-        raise TrainingError(f"{folder} holds no checkpoint; train with out={str(folder)!r} to make one")
-    problems = []
-    for path in reversed(files):
-        try:
-            saved = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # what torch raises for a damaged file has many types
-            problems.append(f"{path.name}: {type(error).__name__}")
-            continue
-        if saved.get("env") != env:
-            raise TrainingError(f"{path} belongs to environment {saved.get('env')!r}, not {env!r}")
-        return saved
-    raise TrainingError(f"no checkpoint of {folder} can be read: {'; '.join(problems)}")
-
-
-def read_metrics(folder):
-    """Return the rows of a run folder's metrics; a last line cut short by a kill is left out."""
-    rows = []
-    try:
-        lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
-    except OSError:
-        return rows
-    for line in lines:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows

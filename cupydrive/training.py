@@ -20,7 +20,8 @@ from cupydrive.algorithms import ALGORITHMS
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.interop import capture as capture_graph
-from cupydrive.run import Run, checkpoints, read_config, write_atomically
+from cupydrive.run import Run
+from cupydrive.runfolder import checkpoints, read_config, write_atomically
 from cupydrive.spec import checked_int
 
 ROWS = 1000  # of metrics that a run of its default length keeps
@@ -300,13 +301,11 @@ class Loop:
                     row[f"env/{name}"] = value / episodes
         for name, learner in run.learners.items():
             under = "" if len(run.learners) == 1 else f"{name}/"
-            count = len(learner.losses)
-            values, added = numbers[:count], numbers[count]
-            if numbers[count + 1]:
+            count = len(learner.metric_sums)
+            if numbers[count]:
                 bad.append(name)
-            numbers = numbers[count + 2 :]
-            if added:
-                row |= {f"losses/{under}{key}": v / added for key, v in zip(learner.losses, values, strict=True)}
+            row |= {f"losses/{under}{key}": value for key, value in learner.losses(numbers[:count]).items()}
+            numbers = numbers[count + 1 :]
             row |= {
                 f"charts/{under}{key}": v for key, v in learner.scheduled.values().items() if key == "learning_rate"
             }

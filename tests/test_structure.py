@@ -32,6 +32,7 @@ ORDER = [
     "players",
     "algorithms",
     "evaluation",
+    "runfolder",
     "run",
     "training",
     "about",

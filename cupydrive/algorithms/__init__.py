@@ -1,6 +1,7 @@
 """Learning algorithms: one frozen dataclass of settings each, and the learner that it makes."""
 
 from cupydrive.algorithms.a2c import A2C
+from cupydrive.algorithms.ddpg import DDPG
 from cupydrive.algorithms.ppo import PPO
 
-ALGORITHMS = {"ppo": PPO, "a2c": A2C}
+ALGORITHMS = {"ppo": PPO, "a2c": A2C, "ddpg": DDPG}

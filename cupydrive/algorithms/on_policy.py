@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from cupydrive.algorithms.gather import RowGather
 from cupydrive.algorithms.settings import Settings, counted, scheduled
 from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.errors import ParameterError
@@ -18,7 +19,7 @@ from cupydrive.normalize import RunningMoments
 from cupydrive.players import PolicyPlayer
 from cupydrive.policy import ActorCritic, Sampler, make_distribution
 from cupydrive.schedule import Schedule, Scheduled
-from cupydrive.source import assemble_training, column_words
+from cupydrive.source import assemble_training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ class OnPolicyLearner:
         seed: Of the weights; set by torch's generator before the network is made.
     """
 
-    losses = ("policy_loss", "value_loss", "entropy", "grad_norm")
+    reported = ("policy_loss", "value_loss", "entropy", "grad_norm")
 
     def __init__(self, config):
         self.config = config
@@ -97,7 +98,7 @@ class OnPolicyLearner:
         """Prepare to play ``group``; the first group decides the network."""
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
         if not self.groups:
-            self._make(group, rollout)
+            self.make(group, rollout)
         self.groups.append(group)
         self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
         shape = (steps, n, group.count)
@@ -114,7 +115,8 @@ class OnPolicyLearner:
         if self.config.normalize_reward:
             self.discounted[group.name] = torch.zeros((n, group.count), device=device)
 
-    def _make(self, group, rollout):
+    def make(self, group, rollout):
+        """Make the networks and everything that learning keeps besides rollouts."""
         config, device = self.config, rollout.device
         self.distribution = make_distribution(group, config.distribution)
         size = self.distribution.size
@@ -132,11 +134,11 @@ class OnPolicyLearner:
         self.return_moments = RunningMoments((), device) if config.normalize_reward else None
         self.reward_scale = torch.ones((), device=device)
         self.discounted = {}
-        self.metric_sums = torch.zeros(len(self.losses) + 1, device=device)  # the last one: how many were added
+        self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
         batch = rollout.batch
         self.advantages = batch.executor.build(assemble_training("advantages"))
         self.shuffle = batch.executor.build(assemble_training("shuffle"))
-        self._gathers = {}
+        self.gather = RowGather(batch.executor)
         self.forward, self.loss, self.settle = (
             compiled(f, config.compile) for f in (self._forward, self._loss, settle)
         )
@@ -268,27 +270,10 @@ class OnPolicyLearner:
             self.shuffle.launch("shuffle", call, size, size)
         return index
 
-    def take(self, rollout, rows, index):
-        """Return the rows that ``index`` (M,) names, of each column of ``rows``; one launch."""
-        words = tuple(column[0].numel() * column.element_size() // 4 for column in rows.values())
-        if words not in self._gathers:
-            team = min(32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
-            unit = assemble_training("gather", (("COLUMNS", len(words)),), column_words(words), team)
-            self._gathers[words] = rollout.batch.executor.build(unit)
-        taken = {key: column.new_empty((len(index), *column.shape[1:])) for key, column in rows.items()}
-        pointers = {"index": index}
-        pointers |= {f"from.{key}": column for key, column in rows.items()}
-        pointers |= {f"to.{key}": column for key, column in taken.items()}
-        with rollout.stream():
-            self._gathers[words].launch(
-                "gather", make_call({"rows": len(index)}, pointers), len(index), len(index) * sum(words)
-            )
-        return taken
-
     def descend(self, rows):
         """Take one optimiser step on a minibatch, unless it is withheld; return the losses by name."""
         losses = self.loss(rows)
-        reported = [losses.get(name) for name in self.losses]  # None: the gradients' norm
+        reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm
         max_norm = self.scheduled.max_grad_norm
         take_step(self.optimizer, losses["loss"], reported, self.settle, max_norm, self.bad, self.metric_sums)
         return losses
@@ -299,6 +284,10 @@ class OnPolicyLearner:
     def learn(self, rollout):
         """Update the network from stored rows."""
         raise NotImplementedError
+
+    def losses(self, sums):
+        """Return mean losses by name from ``metric_sums`` as a list."""
+        return {name: x / sums[-1] for name, x in zip(self.reported, sums, strict=False)} if sums[-1] else {}
 
     # ---- keeping ----
 

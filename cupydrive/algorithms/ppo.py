@@ -53,7 +53,7 @@ class PPO(OnPolicy):
 class PPOLearner(OnPolicyLearner):
     """Several epochs over shuffled minibatches of each rollout."""
 
-    losses = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
+    reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
 
     def prepare(self, rollout):
         """Raise ``ParameterError`` if the rows do not divide into minibatches."""
@@ -68,7 +68,9 @@ class PPOLearner(OnPolicyLearner):
             index = self.permutation(rollout, size, epoch)
             for k in range(config.num_minibatches):
                 chosen = index[k * part : (k + 1) * part]
-                losses = self.descend(self.take(rollout, rows, chosen))
+                with rollout.stream():
+                    part_rows = self.gather(rows, chosen)
+                losses = self.descend(part_rows)
             if config.target_kl is not None:
                 self.withheld.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
 

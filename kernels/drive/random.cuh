@@ -13,7 +13,7 @@
 //   ACTION     time / 4          0    (time: steps since reset(seed); word time % 4 is used, so that one call in
 //                                     four steps serves every environment at once, whatever its episode)
 //   POLICY     elapsed, from 0   the episode    (policy noise: the training kernels)
-//   SHUFFLE    permutation       iteration, high word; its low word takes the place of the environment
+//   SHUFFLE    permutation       iteration, high word (draws: element); its low word takes the place of the environment
 #pragma once
 
 // Where an environment is: the number of the episode that comes next, steps since this one began, steps since reset(seed).

@@ -27,10 +27,10 @@ struct Sample {
 };
 struct Explore {
   int num_envs, agents, first_env, first_agent;
-  int greedy;                  // 1: no noise
-  float damping, deviation;    // damping 1: independent Gaussian noise; deviation in units of half the Box's span
   const u64* seed;
   const Clock* clock;
+  const float* noise_settings;  // (2): damping (1: independent Gaussian noise), deviation in units of half the Box's span
+  const float* started;        // (1): 0 as long as actions are to be uniform
   const float* mean;           // (N, C, HEADS) in [-1, 1]
   float* noise;                // (N, C, HEADS), 0 when an episode begins
   float* action;               // (N, C, HEADS), within the bounds
@@ -98,9 +98,10 @@ DEVICE void explore_row(const Explore& call, const int row) {
     const size_type at = (size_type)row * HEADS + head;
     if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);
     const float before = clock.elapsed == 0 ? 0.0f : call.noise[at];
-    const float noise = before - call.damping * before + call.deviation * n.pick(head);
+    const float noise = before - call.noise_settings[0] * before + call.noise_settings[1] * n.pick(head);
     call.noise[at] = noise;
-    const float wanted = call.mean[at] + (call.greedy ? 0.0f : noise);
+    float wanted = call.mean[at] + noise;
+    if (*call.started == 0.0f) wanted = 2.0f * Random::unit(random.bits(call.first_agent + i, 2048 + head).x) - 1.0f;
     call.action[at] = into_box(math::clamp(wanted, -1.0f, 1.0f), head);
   }
 }

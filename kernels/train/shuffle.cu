@@ -1,4 +1,4 @@
-// shuffle.cu -- a random permutation of [0, n) without sorting, element by element.
+// shuffle.cu -- a random permutation of [0, n) without sorting, and random elements of [0, n).
 //
 // Source: Black & Rogaway 2002, "Ciphers with arbitrary finite domains": a Feistel network permutes [0, 4^k), and an
 // element that lands outside of [0, n) is permuted again until it lands inside. The rounds' keys come from Philox.
@@ -44,5 +44,20 @@ DEVICE void shuffle_element(const Shuffle& call, const int i) {
   call.index[i] = x;
 }
 
+struct Draw {
+  int size;             // elements to draw
+  int draw;             // which draw of this count
+  const u64* seed;      // (1)
+  const i64* count;     // (1): iterations so far
+  const i64* limit;     // (1): n, from 1 to 2^32
+  i64* index;           // (size), in [0, n), with replacement
+};
+
+DEVICE void draw_element(const Draw& call, const int i) {
+  const Random random{*call.seed, (u32)*call.count, (u32)i, (u32)call.draw, SHUFFLE};
+  call.index[i] = (i64)(((u64)random.bits(1).x * (u64)*call.limit) >> 32);
+}
+
 #include "drive/launch.cuh"
 KERNEL(shuffle, Shuffle, call.size, shuffle_element(call, e))
+KERNEL(draw, Draw, call.size, draw_element(call, e))

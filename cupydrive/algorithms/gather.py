@@ -1,0 +1,29 @@
+"""Takes the rows of a minibatch from several tensors in one launch."""
+
+from cupydrive.interop import make_call
+from cupydrive.source import assemble_training, column_words
+
+
+class RowGather:
+    """Callable: ``gather(columns, index)`` returns ``{name: column[index]}`` for tensors of 4-byte elements.
+
+    Args:
+        executor: Where the tensors are.
+    """
+
+    def __init__(self, executor):
+        self.executor, self._programs = executor, {}
+
+    def __call__(self, columns, index):
+        """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of ``columns``."""
+        words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())
+        if words not in self._programs:
+            team = min(32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
+            unit = assemble_training("gather", (("COLUMNS", len(words)),), column_words(words), team)
+            self._programs[words] = self.executor.build(unit)
+        taken = {name: column.new_empty((len(index), *column.shape[1:])) for name, column in columns.items()}
+        pointers = {"index": index, **{f"from.{name}": column for name, column in columns.items()}}
+        pointers |= {f"to.{name}": column for name, column in taken.items()}
+        call = make_call({"rows": len(index)}, pointers)
+        self._programs[words].launch("gather", call, len(index), len(index) * sum(words))
+        return taken

@@ -1,0 +1,122 @@
+"""Generalised advantage estimation against its definition, a recursion in NumPy, and cases worked out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from cupydrive.executors import executor
+from cupydrive.interop import make_call
+from cupydrive.source import assemble_training
+
+
+def estimate(
+    reward, value, terminated, truncated, final_value=None, active=None, left=None, gamma=0.9, lam=0.8, scale=1.0
+):
+    """Run the kernels on NumPy arrays (T, N, C) and (T, N); return advantages and returns."""
+    program = executor("cpu").build(assemble_training("advantages"))
+    steps, n, agents = reward.shape
+    slots = 0 if final_value is None else len(final_value)
+    t = {k: None if v is None else torch.from_numpy(np.ascontiguousarray(v)) for k, v in dict(
+        gamma=np.float32([gamma]), gae_lambda=np.float32([lam]), reward_scale=np.float32([scale]),
+        reward=reward.astype(np.float32), value=value.astype(np.float32),
+        final_value=None if final_value is None else final_value.astype(np.float32),
+        terminated=terminated, truncated=truncated, active=active, left=left,
+    ).items()}  # fmt: skip
+    t["advantage"], t["returns"] = torch.empty(reward.shape), torch.empty(reward.shape)
+    call = make_call({"num_envs": n, "agents": agents, "steps": steps, "slots": slots}, t)
+    program.launch("advantages", call, n * agents, 0)
+    return t["advantage"].numpy(), t["returns"].numpy()
+
+
+def reference(reward, value, terminated, truncated, final, active, left, gamma, lam):
+    """Return advantages as sums over the future: what each step adds until the first cut, in float64."""
+    steps, n, agents = reward.shape
+    out = np.zeros(reward.shape)
+    for t in range(steps):
+        for e in range(n):
+            for i in range(agents):
+                if not active[t, e, i]:
+                    continue
+                total, weight = 0.0, 1.0
+                for k in range(t, steps):
+                    if not active[k, e, i]:
+                        break
+                    ends = terminated[k, e] or left[k, e, i]
+                    after = 0.0 if ends else final[k, e, i] if truncated[k, e] else value[k + 1, e, i]
+                    total += weight * (reward[k, e, i] + gamma * after - value[k, e, i])
+                    if ends or truncated[k, e]:
+                        break
+                    weight *= gamma * lam
+                out[t, e, i] = total
+    return out
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_advantages_are_discounted_sums_of_errors(leaves):
+    rng = np.random.default_rng(3)
+    steps, n, agents = 23, 40, 3
+    reward, value = rng.normal(size=(steps, n, agents)), rng.normal(size=(steps + 1, n, agents))
+    terminated = rng.random((steps, n)) < 0.1
+    truncated = (rng.random((steps, n)) < 0.1) & ~terminated
+    slots = int(truncated.sum(0).max())
+    final, dense = np.zeros((slots, n, agents)), rng.normal(size=(steps, n, agents))
+    for e in range(n):
+        for slot, t in enumerate(np.flatnonzero(truncated[:, e])):
+            final[slot, e] = dense[t, e]
+    active, left = np.ones((steps, n, agents), bool), np.zeros((steps, n, agents), bool)
+    if leaves:
+        here = np.ones((n, agents), bool)
+        for t in range(steps):
+            active[t] = here
+            left[t] = here & (rng.random((n, agents)) < 0.15)
+            here = np.where((terminated | truncated)[t][:, None], True, here & ~left[t])
+    options = dict(active=active, left=left) if leaves else {}
+    got, returns = estimate(reward, value, terminated, truncated, final, **options)
+    want = reference(reward, value, terminated, truncated, dense, active, left, 0.9, 0.8)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(returns, want + value[:-1], rtol=1e-5, atol=2e-5)
+    assert truncated.any() and terminated.any() and (left.any() == leaves)
+
+
+def by_hand(**changed):
+    """Three steps of one agent, rewards 1, values 10, 20, 30 and 40, gamma 0.5, lambda 0.5."""
+    arrays = dict(
+        reward=np.ones((3, 1, 1)), value=np.array([10.0, 20, 30, 40]).reshape(4, 1, 1),
+        terminated=np.zeros((3, 1), bool), truncated=np.zeros((3, 1), bool),
+    )  # fmt: skip
+    return estimate(**{**arrays, **changed}, gamma=0.5, lam=0.5)[0].ravel().tolist()
+
+
+def flag(*values):
+    return np.array(values, bool).reshape(3, -1)
+
+
+def test_cases_worked_out_by_hand():
+    # errors: 1 + 10 - 10 = 1; 1 + 15 - 20 = -4; 1 + 20 - 30 = -9
+    assert by_hand() == [1 + 0.25 * (-4 + 0.25 * -9), -4 + 0.25 * -9, -9]
+    # the second step ends the task: its error is 1 - 20, and the first sees no further
+    assert by_hand(terminated=flag(0, 1, 0)) == [1 + 0.25 * -19, -19, -9]
+    # it is cut by the limit: the final observation is worth 6
+    assert by_hand(truncated=flag(0, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [1 + 0.25 * -16, -16, -9]
+    # the agent leaves in it, and is out in the third step
+    gone = dict(active=flag(1, 1, 0)[..., None], left=flag(0, 1, 0)[..., None])
+    assert by_hand(**gone) == [1 + 0.25 * -19, -19, 0]
+
+
+def test_rewards_are_scaled():
+    plain = estimate(np.full((3, 2, 1), 3.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab"))
+    scaled = estimate(np.full((3, 2, 1), 6.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab"), scale=0.5)
+    np.testing.assert_array_equal(plain, scaled)
+
+
+def test_truncations_are_found_in_order():
+    rng = np.random.default_rng(0)
+    truncated = rng.random((30, 50)) < 0.08
+    slots = int(truncated.sum(0).max())
+    at = torch.full((slots, 50), -1, dtype=torch.int64)
+    tensors = {"truncated": torch.from_numpy(truncated), "truncated_at": at}
+    call = make_call({"num_envs": 50, "steps": 30, "slots": slots}, tensors)
+    executor("cpu").build(assemble_training("advantages")).launch("truncations", call, 50, 0)
+    for e in range(50):
+        found = np.flatnonzero(truncated[:, e])
+        assert at[: len(found), e].tolist() == found.tolist() and not at[len(found) :, e].any()
