@@ -1,4 +1,4 @@
-"""The command line: ``cupydrive envs | info | new | check | demo | bench``, from the functions that Python users call.
+"""The command line, from the functions that Python users call.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
 """
@@ -6,7 +6,6 @@ Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing,
 import json
 import os
 import sys
-import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,11 +19,8 @@ from cupydrive.spec import checked_int, float_params
 Device = Literal["auto", "cpu", "cuda"]
 JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
 PngFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-DEMO_AGENT_STEPS = 20_000  # of a check
-DEMO_AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout together: fits into a few GB
-DEMO_STEPS = 32
-PICTURE_STEPS = 20
-PICTURES_PER_ROW = 3
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
 
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
@@ -188,71 +184,137 @@ def _check_writable(path):
         raise CupydriveError(f"{path} cannot be written; name a file in a folder that exists and can be written")
 
 
+# ---- train, evaluate -------------------------------------------------------------------------------------------------
+
+
+def run_train(
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    algorithm: str | None = None,
+    steps: float | None = None,
+    num_envs: int | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    out: Folder = None,
+    resume: bool = False,
+    param: Pairs = (),
+    set: Pairs = (),
+    keep: int = 3,
+    checkpoint_minutes: float = 5.0,
+) -> int:
+    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one; not needed with --resume.
+        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
+        steps: Env-steps in all, such as 2e6; with --resume: more of them, by default up to the run's total.
+        num_envs: Environments at once.
+        seed: Of everything random.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        out: Folder for configuration, metrics and checkpoints.
+        resume: Go on with the run in --out.
+        param: Parameters of the environment, such as grid_length=20.
+        set: Settings of the algorithm, such as learning_rate=1e-3.
+        keep: Checkpoints to keep.
+        checkpoint_minutes: Time between checkpoints.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.run import Run
+    from cupydrive.training import suggested_algorithm, train
+
+    common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
+    where, reason = choose(device)
+    print(reason, file=sys.stderr)
+    if resume:
+        if out is None:
+            raise CupydriveError("--resume needs --out, the folder of the run")
+        if name or algorithm or num_envs or param or set:
+            raise CupydriveError(
+                "--resume takes everything from the run; leave out name, algorithm, num-envs, param and set"
+            )
+        run = train(Run.load(out, where), **common)
+    else:
+        if name is None:
+            raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
+        settings = suggested_algorithm(name, algorithm, **_parsed(set))
+        run = train(name, settings, num_envs=num_envs, seed=seed, device=where, **common, **_parsed(param))
+    print(run)
+    if out is not None:
+        print(f"wrote {out}")
+    return 0
+
+
+def run_evaluate(
+    run: Annotated[str, tyro.conf.Positional],
+    episodes: int = 1000,
+    seed: int = 10_000,
+    sample: bool = False,
+    device: Device = "auto",
+    param: Pairs = (),
+    json_file: JsonFile = None,
+) -> int:
+    """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
+
+    Args:
+        run: A run folder; or an environment, whose heuristic plays then.
+        episodes: Number of starts, one episode each.
+        seed: Of the starts; equal seeds give equal starts.
+        sample: Draw actions from the policy instead of taking the likeliest.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        param: Parameters, if an environment is evaluated.
+        json_file: Write means and half intervals to this file.
+    """
+    from cupydrive.evaluation import evaluate
+    from cupydrive.executors import choose
+    from cupydrive.run import Run
+
+    _check_writable(json_file)
+    where, _ = choose(device)
+    what = Run.load(run, where) if Path(run).is_dir() else run
+    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **_parsed(param))
+    print(found)
+    if json_file is not None:
+        _write_json(json_file, {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()})
+    return 0
+
+
+def _parsed(pairs):
+    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
+    found = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise CupydriveError(f"{pair!r} is no KEY=VALUE, such as num_taggers=4")
+        try:
+            found[key.replace("-", "_")] = json.loads(text)
+        except ValueError:
+            found[key.replace("-", "_")] = {"True": True, "False": False}.get(text, text)
+    return found
+
+
+def _write_json(path, content):
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(part, path)
+
+
 # ---- demo, bench -----------------------------------------------------------------------------------------------------
 
 
-def demo(picture: PngFile = None, device: Device = "auto") -> int:
-    """Check the environments briefly, then show how fast random rollouts are on this machine.
+def run_demo(picture: PngFile = None, device: Device = "auto") -> int:
+    """Check the environments briefly, train two of them, and show how fast random rollouts are on this machine.
 
     Args:
         picture: Also write a PNG with one picture per environment, each after a few random steps.
-        device: Where rollouts run; checks use all that can be used here, or this one.
+        device: Where to train and roll out; checks use all that can be used here, or this one.
     """
-    from cupydrive.bench import Work, measure, short
-    from cupydrive.checker import check
-    from cupydrive.executors import choose, executor
+    from cupydrive.demo import demo, draw_picture
+    from cupydrive.executors import choose
 
     _check_writable(picture)
-    start = time.perf_counter()
-    name, reason = choose(device)
-    print(reason)
     if picture is not None:
-        draw_picture(picture, executor(name))
+        draw_picture(picture, choose(device)[0])
         print(f"wrote {picture}")
-    passed = True
-    for env in envs.names():
-        print(f"check {env} ... ", end="", flush=True)
-        report = check(env, agent_steps=DEMO_AGENT_STEPS, device=device, progress=sys.stderr.isatty())
-        print(f"{'passed' if report.passed else 'FAILED'}: {report.agent_steps:,} agent-steps against the reference")
-        if not report.passed:
-            print(report)
-        passed = passed and report.passed
-    where = executor(name)
-    print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)
-    print(f"{'environment':<16}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
-    for spec in map(envs.get, envs.names()):
-        agents = sum(g.count for g in spec.groups(spec.make_params()))
-        work = Work(spec.name, max(1, DEMO_AGENTS[name] // agents), DEMO_STEPS)
-        speed = measure(work, where).env_steps_per_second
-        print(
-            f"{spec.name:<16}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
-            flush=True,
-        )
-    print(f"\ndone in {time.perf_counter() - start:.0f} s")
-    return 0 if passed else 1
-
-
-def draw_picture(path, where):
-    """Write a PNG with one picture per environment, each after a few random steps from seed 0."""
-    import numpy as np
-    from PIL import Image
-
-    from cupydrive.batch import Batch
-    from cupydrive.canvas import Canvas
-
-    frames = []
-    for spec in map(envs.get, envs.names()):
-        if spec.draw is not None:
-            batch = Batch(spec, 1, executor=where)
-            batch.reset(0)
-            batch.rollout(PICTURE_STEPS)
-            kept, canvas = batch.get_state(), Canvas()
-            spec.draw(canvas, batch.params, kept["state"][0], int(kept["clock"]["elapsed"][0]))
-            frames.append(canvas.frame())
-    frames += [np.full_like(frames[0], 255)] * (-len(frames) % PICTURES_PER_ROW)
-    starts = range(0, len(frames), PICTURES_PER_ROW)
-    rows = [np.concatenate(frames[i : i + PICTURES_PER_ROW], axis=1) for i in starts]
-    Image.fromarray(np.concatenate(rows)).save(path, format="PNG", optimize=True)
+    return 0 if demo(device) else 1
 
 
 def run_bench(device: Device = "auto", runs: int = 9, json_file: JsonFile = None) -> int:
@@ -268,9 +330,7 @@ def run_bench(device: Device = "auto", runs: int = 9, json_file: JsonFile = None
     _check_writable(json_file)
     result = bench(device=device, runs=runs, progress=lambda line: print(line, flush=True))
     if json_file is not None:
-        part = json_file.with_name(f".{json_file.name}.part")
-        part.write_text(json.dumps(result.to_dict(), indent=1) + "\n")
-        os.replace(part, json_file)
+        _write_json(json_file, result.to_dict())
     return 0
 
 
@@ -282,7 +342,9 @@ COMMANDS = {
     "info": show_info,
     "new": new_env,
     "check": check_envs,
-    "demo": demo,
+    "train": run_train,
+    "evaluate": run_evaluate,
+    "demo": run_demo,
     "bench": run_bench,
 }
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from cupydrive import envs
 from cupydrive.algorithms import ALGORITHMS
-from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
+from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose
 from cupydrive.interop import capture as capture_graph
 from cupydrive.run import Run
@@ -77,8 +77,8 @@ def train(
         if run.step >= goal:
             raise ParameterError(f"the run has done its {run.total:,} env-steps; pass steps= for more")
     else:
-        run = make_run(env, algorithm, policies, num_envs, seed, device, params, suggested := suggestions(env))
-        goal = checked_int("train", "steps", whole(steps if steps is not None else suggested["steps"]))
+        goal = checked_int("train", "steps", whole(steps if steps is not None else suggestions(env)["steps"]))
+        run = make_run(env, algorithm, policies=policies, num_envs=num_envs, seed=seed, device=device, **params)
     if out is not None:
         check_folder(run, out)
     run.total = max(goal, run.total or 0)
@@ -100,9 +100,31 @@ def suggestions(env):
     return {**DEFAULTS, **envs.get(env).training}
 
 
-def make_run(env, algorithm, policies, num_envs, seed, device, params, suggested):
-    """Return the ``Run`` of what ``train`` was given."""
-    spec = envs.get(env)
+def suggested_algorithm(env, name=None, **changed):
+    """Return the settings that the environment suggests for the algorithm called ``name``, by default the one it suggests.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        name: ``"ppo"``, ``"a2c"``, ``"ddpg"`` or None.
+        **changed: Settings that differ.
+    """
+    suggested = suggestions(env)
+    name = (name or suggested["algorithm"]).lower()
+    if name not in ALGORITHMS:
+        raise ParameterError(
+            f"there is no algorithm {name!r}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
+        )
+    kind = ALGORITHMS[name]
+    known = [f.name for f in fields(kind)]
+    for key in changed:
+        if key not in known:
+            raise ParameterError(f"{name} has no setting {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}")
+    return kind(**{**suggested.get(name, {}), **changed})
+
+
+def make_run(env, algorithm=None, *, policies=None, num_envs=None, seed=0, device="auto", **params):
+    """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
+    spec, suggested = envs.get(env), suggestions(env)
     made = spec.make_params(**params)
     seed = checked_int("train", "seed", seed, 0, 2**63 - 1)
     groups = [g.name for g in spec.groups(made)]
@@ -110,10 +132,7 @@ def make_run(env, algorithm, policies, num_envs, seed, device, params, suggested
         raise ParameterError("pass algorithm, or policies by group, not both")
     if policies is None:
         if algorithm is None or isinstance(algorithm, str):
-            name = (algorithm or suggested["algorithm"]).lower()
-            if name not in ALGORITHMS:
-                raise ParameterError(f"there is no algorithm {algorithm!r}; there are: {', '.join(ALGORITHMS)}")
-            algorithm = ALGORITHMS[name](**suggested.get(name, {}))
+            algorithm = suggested_algorithm(env, algorithm)
         policies = dict.fromkeys(groups, algorithm)
     for name, settings in policies.items():
         if not hasattr(settings, "learner") and not hasattr(settings, "player"):

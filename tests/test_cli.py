@@ -18,7 +18,7 @@ from cupydrive.report import Report
 from cupydrive.scaffold import new
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = ("envs", "info", "new", "check", "demo", "bench")
+COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench")
 
 
 def run(*arguments, **environment):
@@ -332,6 +332,50 @@ def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
+
+
+# ---- train, evaluate -------------------------------------------------------------------------------------------------
+
+
+def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
+    out = tmp_path / "run"
+    small = ["--num-envs", "8", "--device", "cpu", "--out", str(out), "--set", "num_steps=8", "hidden=[16]"]
+    assert main(["train", "cartpole", "--algorithm", "a2c", "--steps", "512", *small, "--param", "gravity=5.0"]) == 0
+    printed = capsys.readouterr().out
+    assert "512 env-steps" in printed and "gae_lambda=1.0" in printed and "hidden=(16,)" in printed
+    assert json.loads((out / "config.json").read_text())["params"]["gravity"] == 5.0
+    assert main(["train", "--resume", "--out", str(out), "--steps", "128", "--device", "cpu"]) == 0
+    assert "640 env-steps" in capsys.readouterr().out
+    path = tmp_path / "found.json"
+    assert main(["evaluate", str(out), "--episodes", "20", "--device", "cpu", "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    assert "a2c after 640 env-steps" in found["players"]["cart"] and found["mean"]["return"][0] >= 1
+    assert main(["evaluate", "tag_grid", "--episodes", "20", "--device", "cpu", "--param", "grid_length=5"]) == 0
+    assert "tagger: Heuristic()" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "train what?"),
+        (["train", "cartpol"], "Did you mean 'cartpole'?"),
+        (["train", "cartpole", "--algorithm", "pp0"], "Did you mean 'ppo'?"),
+        (["train", "cartpole", "--set", "lerning_rate=1"], "Did you mean 'learning_rate'?"),
+        (["train", "cartpole", "--set", "hidden=64"], "hidden = 64; it must be a tuple of widths"),
+        (["train", "cartpole", "--param", "gravity"], "'gravity' is no KEY=VALUE"),
+        (["train", "cartpole", "--param", "gravity=heavy"], "gravity = 'heavy' is a str"),
+        (["train", "cartpole", "--steps", "0"], "steps = 0 is out of range"),
+        (["train", "--resume"], "--resume needs --out"),
+        (["train", "cartpole", "--resume", "--out", "x"], "takes everything from the run"),
+        (["train", "--resume", "--out", "/no/such/run"], "no run folder"),
+        (["evaluate", "/no/such/run"], "no environment '/no/such/run'"),
+        (["evaluate", "tag_grid", "--episodes", "0"], "episodes = 0 is out of range"),
+    ],
+)
+def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
+    assert main([*arguments, "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err.splitlines()[-1]
 
 
 # ---- demo, bench -----------------------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
             r"do not divide into 7 minibatches; num_minibatches = .*4.*8",
         ),
         (dict(algorithm=cd.DDPG()), r"DDPG needs a Box.*'cart'.*Discrete\(2\).*PPO or A2C"),
-        (dict(algorithm="pp0"), r"no algorithm 'pp0'.*ppo, a2c, ddpg"),
+        (dict(algorithm="pp0"), r"no algorithm 'pp0'\. Did you mean 'ppo'.*ppo, a2c, ddpg"),
         (dict(algorithm=cd.PPO(distribution="gaussian")), r"can be categorical, not 'gaussian'"),
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (dict(policies={}), r"group 'cart' has 0 policies"),

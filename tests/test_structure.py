@@ -38,6 +38,7 @@ ORDER = [
     "about",
     "scaffold",
     "bench",
+    "demo",
     "__main__",
 ]
 KERNELS = sorted((ROOT / "kernels" / "envs").glob("*.cu"))

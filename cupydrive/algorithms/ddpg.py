@@ -106,7 +106,7 @@ class DDPGLearner:
 
     def __init__(self, config):
         self.config = config
-        self.groups, self.calls, self.noise = [], {}, {}
+        self.groups, self.calls, self.noise, self.replay = [], {}, {}, {}
 
     # ---- playing ----
 
@@ -152,6 +152,8 @@ class DDPGLearner:
         self.actor_optimizer, self.actor_withheld = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
         self.critic_optimizer, self.critic_withheld = adam(self.critic.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
+        self.written = torch.zeros(1, dtype=torch.int64, device=device)  # slots of the replay buffer, ever
+        self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # transitions in the buffer
         self.bad = torch.zeros((), device=device)
         self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
         self.started = torch.zeros(1, device=device)
@@ -188,8 +190,6 @@ class DDPGLearner:
         }
         shape = (self.slots, self.agents)
         self.replay = {name: torch.zeros((*shape, *width), device=rollout.device) for name, width in widths.items()}
-        self.written = torch.zeros(1, dtype=torch.int64, device=rollout.device)  # slots ever written
-        self.filled = torch.zeros(1, dtype=torch.int64, device=rollout.device)  # transitions in the buffer
 
     def normalized(self, obs):
         """Return observations (B, D) as the networks see them."""

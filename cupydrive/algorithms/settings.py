@@ -35,6 +35,8 @@ class Settings:
                 checked_int(kind, f.name, value)
             elif f.type is bool and not isinstance(value, bool):
                 raise ParameterError(f"{where} = {value!r}; it must be True or False")
+        if isinstance(self.hidden, int):
+            raise ParameterError(f"hidden = {self.hidden!r}; it must be a tuple of widths, such as (64, 64)")
         object.__setattr__(self, "hidden", tuple(checked_int(kind, "hidden", n) for n in self.hidden))
         if self.activation not in ACTIVATIONS:
             raise ParameterError(f"activation = {self.activation!r}; it must be one of {', '.join(ACTIVATIONS)}")

@@ -1,0 +1,139 @@
+"""Training on a GPU: captured equals eager, iterations do not wait for the host, resuming gives the same bits."""
+
+import math
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from point import KERNEL, PYTHON
+from test_runs import KINDS, same, without_time
+
+import cupydrive as cd
+from cupydrive.run import Run
+from cupydrive.training import make_run
+
+pytestmark = pytest.mark.gpu
+QUIET = {"device": "cuda", "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def point():
+    cd.register(PYTHON, KERNEL)
+
+
+def train(kind, iterations, **options):
+    name, settings = KINDS[kind]
+    settings = settings()
+    return cd.train(name, settings, num_envs=64, steps=iterations * 64 * settings.num_steps, seed=5, **QUIET, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_captured_equals_eager_bit_for_bit(kind):
+    captured, eager = train(kind, 12), train(kind, 12, capture=False)
+    assert same(captured, eager)
+    assert without_time(captured.metrics) == without_time(eager.metrics)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path):
+    whole, half = train(kind, 9), train(kind, 4)
+    half.total = whole.total
+    half.save(tmp_path)
+    resumed = Run.load(tmp_path, "cuda")
+    cd.train(resumed, progress=False)
+    assert same(whole, resumed)
+
+
+def waits(run):
+    """Return how often two iterations, launched by the host, make it wait or copy to or from it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    for _ in range(2):
+        run.iterate()
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the profiler, about itself
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
+            for _ in range(2):
+                run.iterate()
+    names = [event.name.lower() for event in trace.events()]
+    assert any("env_step" in name for name in names)
+    return sum(
+        "streamsynchronize" in n or "eventsynchronize" in n or "dtoh" in n or "htod" in n or "cudamalloc" in n
+        for n in names
+    )
+
+
+class Waiting(torch.nn.Module):
+    """A policy that reads a number back to the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, obs):
+        self.logits.sum().item()
+        return self.logits.expand(len(obs), -1), obs.sum(1) * self.logits.sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iteration_does_not_wait_for_the_host(kind):
+    name, settings = KINDS[kind]
+    assert waits(make_run(name, settings(), num_envs=64, device="cuda")) == 0
+
+
+def test_a_planted_item_is_seen():
+    planted = cd.PPO(num_steps=8, policy=lambda obs_dim, size: Waiting())
+    assert waits(make_run("cartpole", planted, num_envs=64, device="cuda")) > 0
+
+
+def test_cpu_and_gpu_curves_agree_statistically():
+    """The mean return over training, five seeds each: equal within four standard errors."""
+    areas = {}
+    for device in ("cpu", "cuda"):
+        areas[device] = []
+        for seed in range(5):
+            settings = cd.PPO(learning_rate=2.5e-3, hidden=(32,))
+            run = cd.train("cartpole", settings, num_envs=64, steps=80_000, seed=seed, device=device, progress=False)
+            returns = [row["charts/episodic_return"] for row in run.metrics if "charts/episodic_return" in row]
+            areas[device].append(sum(returns) / len(returns))
+    cpu, cuda = (torch.tensor(areas[device]).double() for device in ("cpu", "cuda"))
+    error = math.sqrt(((cpu.var() + cuda.var()) / 5).item())
+    assert abs((cpu.mean() - cuda.mean()).item()) < 4 * error, areas
+
+
+def test_masked_and_impossible_choices_are_never_drawn_in_a_billion():
+    from dataclasses import replace
+
+    from gymnasium import spaces
+
+    from cupydrive import envs
+    from cupydrive.batch import CLOCK, Batch
+    from cupydrive.interop import as_torch, member, torch_stream
+    from cupydrive.policy import Categorical, Sampler
+
+    n = 10_000_000
+    batch = Batch(envs.get("cartpole"), n, executor="cuda")
+    batch.reset(3)
+    group = replace(batch.groups[0], action_space=spaces.MultiDiscrete([4, 3]))
+    sample = Sampler(Categorical(group), batch, group)
+    logits = torch.tensor([0.0, -torch.inf, -40.0, 3.0, 100.0, 0.0, 0.0], device="cuda").expand(n, 7).contiguous()
+    mask = torch.tensor([1, 1, 1, 1, 0, 1, 1], dtype=torch.bool, device="cuda").expand(n, 7).contiguous()
+    action = torch.empty((n, 1, 2), dtype=torch.int32, device="cuda")
+    elapsed = as_torch(member(batch.clock, CLOCK, "elapsed"))
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    with torch_stream():
+        for step in range(100):
+            elapsed.fill_(step)
+            sample(logits, action, mask=mask)
+            wrong += ((action[..., 0] == 1) | (action[..., 1] == 0)).sum()
+    assert wrong.item() == 0
+
+
+def test_what_does_not_fit_says_what_to_lower():
+    with pytest.raises(cd.CupydriveError, match=r"num_envs|num_steps"):
+        cd.train("tag_continuous", cd.PPO(num_steps=4096), num_envs=100_000, steps=1, **QUIET)
