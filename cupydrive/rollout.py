@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from cupydrive.batch import Buffers
+from cupydrive.batch import Buffers, row_bytes
 from cupydrive.interop import as_torch, make_call, member, torch_stream
 from cupydrive.source import assemble_training
 
@@ -32,6 +32,8 @@ class Rollout:
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
         self.device = torch.device(batch.executor.name)
+        each = row_bytes(batch.spec, batch.params, final_obs) * batch.num_envs
+        batch.require_memory(each * steps, each, "num_steps", steps)
         self.buffers = Buffers(batch, steps, final_obs=final_obs)
         self._calls = batch.row_calls(self.buffers)
         for name in ("obs", "final_obs", "action", "reward", "active", "left", "episode_return"):

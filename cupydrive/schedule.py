@@ -61,6 +61,6 @@ class Scheduled:
                 self._now[name] = value
                 getattr(self, name).fill_(value)
 
-    def values(self):
-        """Return the current values by name."""
-        return dict(self._now)
+    def now(self, name):
+        """Return the value that was last written."""
+        return self._now[name]

@@ -71,6 +71,16 @@ def train(
         TrainingError: If a loss, reward or observation is not finite, or a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
+    with memory_errors():
+        return _train(
+            env, algorithm, policies, steps, num_envs, seed, device, out, progress, capture, callback,
+            checkpoint_minutes, keep, params,
+        )  # fmt: skip
+
+
+def _train(
+    env, algorithm, policies, steps, num_envs, seed, device, out, progress, capture, callback, minutes, keep, params
+):
     if isinstance(env, Run):
         run = env
         goal = run.step + checked_int("train", "steps", whole(steps)) if steps else run.total
@@ -86,7 +96,7 @@ def train(
         capture = run.device == "cuda"
     if capture and run.device != "cuda":
         raise ParameterError("capture=True needs device='cuda'; leave it out")
-    Loop(run, goal, out, progress, capture, callback, checkpoint_minutes * 60, keep).go()
+    Loop(run, goal, out, progress, capture, callback, minutes * 60, keep).go()
     return run
 
 
@@ -164,6 +174,7 @@ class Interval:
     numbers: list  # of tensors on the host: sums, and where numbers were not finite
     ready: object  # CUDA event, or None
     seconds: float
+    rates: dict  # learning rate by policy
 
     def arrived(self):
         """Return whether the host may read the numbers."""
@@ -214,11 +225,6 @@ class Loop:
                 self._receive(0)
         except KeyboardInterrupt:
             self._finish_interrupted()
-        except torch.cuda.OutOfMemoryError as error:
-            raise MemoryLimitError(
-                f"training does not fit into GPU memory ({error}); lower num_envs = {run.num_envs} "
-                f"or num_steps = {run.rollout.steps}"
-            ) from None
         if self.out is not None:
             run.save(self.out, self.keep)
 
@@ -267,7 +273,8 @@ class Loop:
             run.sums.sums.zero_()
             for learner in run.learners.values():
                 learner.metric_sums.zero_()
-        self.waiting.append(Interval(run.step, copies, ready, time.perf_counter()))
+        rates = {name: learner.scheduled.now("learning_rate") for name, learner in run.learners.items()}
+        self.waiting.append(Interval(run.step, copies, ready, time.perf_counter(), rates))
 
     def _receive(self, allowed):
         """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on their way."""
@@ -325,9 +332,7 @@ class Loop:
                 bad.append(name)
             row |= {f"losses/{under}{key}": value for key, value in learner.losses(numbers[:count]).items()}
             numbers = numbers[count + 1 :]
-            row |= {
-                f"charts/{under}{key}": v for key, v in learner.scheduled.values().items() if key == "learning_rate"
-            }
+            row[f"charts/{under}learning_rate"] = interval.rates[name]
         return row, bad
 
     def _finish_interrupted(self):
@@ -338,6 +343,20 @@ class Loop:
             self._receive(0)
         self.bar.close()
         tqdm.write(f"interrupted after {self.run.step:,} env-steps; the result is kept")
+
+
+@contextmanager
+def memory_errors():
+    """Turn what CuPy and torch raise when memory is short into ``MemoryLimitError``, which says what to lower."""
+    try:
+        yield
+    except MemoryLimitError:
+        raise
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise MemoryLimitError(
+            f"training does not fit into memory ({str(error).splitlines()[0]}); lower num_envs, num_steps, or the sizes of "
+            "networks and replay buffers"
+        ) from None
 
 
 @contextmanager

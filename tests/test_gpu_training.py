@@ -35,7 +35,8 @@ def train(kind, iterations, **options):
 def test_captured_equals_eager_bit_for_bit(kind):
     captured, eager = train(kind, 12), train(kind, 12, capture=False)
     assert same(captured, eager)
-    assert without_time(captured.metrics) == without_time(eager.metrics)
+    for one, other in zip(without_time(captured.metrics), without_time(eager.metrics), strict=True):
+        assert {key: (value, other[key]) for key, value in one.items() if other[key] != value} == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
