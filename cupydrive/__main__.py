@@ -317,20 +317,23 @@ def run_demo(picture: PngFile = None, device: Device = "auto") -> int:
     return 0 if demo(device) else 1
 
 
-def run_bench(device: Device = "auto", runs: int = 9, json_file: JsonFile = None) -> int:
-    """Time random rollouts, compilation and creation on this machine.
+def run_bench(device: Device = "auto", runs: int = 9, training: bool = False, json_file: JsonFile = None) -> int:
+    """Time random rollouts, compilation and creation on this machine, or training.
 
     Args:
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
-        runs: Timed runs of each rollout; medians are reported.
+        runs: Timed runs of each rollout or lesson; medians are reported.
+        training: Time whole training iterations instead.
         json_file: Write the result to this file.
     """
     from cupydrive.bench import bench
+    from cupydrive.bench_training import bench_training
 
     _check_writable(json_file)
-    result = bench(device=device, runs=runs, progress=lambda line: print(line, flush=True))
+    options = {"device": device, "runs": runs, "progress": lambda line: print(line, flush=True)}
+    result = bench_training(**options) if training else bench(**options).to_dict()
     if json_file is not None:
-        _write_json(json_file, result.to_dict())
+        _write_json(json_file, result)
     return 0
 
 

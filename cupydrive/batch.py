@@ -39,6 +39,7 @@ class Buffers:
         self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
         self.episode_length = allocate((*lead, n), np.int32)
         self.episode_log = allocate((*lead, n), batch.log_dtype)
+        self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
         leaving = [g for g in batch.groups if g.leaves]
         self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
@@ -48,7 +49,9 @@ def row_bytes(spec, params, final_obs=True):
     """Return the bytes that one step of one environment takes in ``Buffers``."""
     size = 2 + 4 + spec.log_dtype().itemsize
     for g in spec.groups(params):
-        size += g.count * (4 * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves)
+        size += g.count * (
+            4 * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
+        )
     return size
 
 
@@ -89,23 +92,25 @@ class Batch:
         self.step_buffers[1] = self._other_obs(self.step_buffers[0])
         self.now = 0  # which of the two step buffers was written last
         self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
+        self.current_mask = self.step_buffers[0].action_mask
         self._rollouts = {}
         self._template = self._describe(first_env)
         self._calls = [self._call(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
 
     def _other_obs(self, first):
-        """Return buffers that differ from ``first`` in the observation alone: the other half of the double buffer."""
+        """Return buffers that differ from ``first`` in observation and mask alone: the other half of the double buffer."""
         other = object.__new__(Buffers)
         other.__dict__.update(first.__dict__)
         other.obs = {
             g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), np.float32) for g in self.groups
         }
+        other.action_mask = {name: self.executor.allocate(a.shape, np.bool_) for name, a in first.action_mask.items()}
         return other
 
     def env_bytes(self):
         """Return the bytes that one environment takes, a second observation included."""
-        obs = sum(4 * g.count * g.obs_dim for g in self.groups)
+        obs = sum(g.count * (4 * g.obs_dim + g.choices * g.mask) for g in self.groups)
         returns = sum(4 * g.count for g in self.groups)
         state = self.state_dtype.itemsize + CLOCK.itemsize + self.log_dtype.itemsize + 1
         return row_bytes(self.spec, self.params) + obs + returns + state
@@ -141,12 +146,13 @@ class Batch:
             call[name] = pointer(getattr(buffers, name))
         for g in self.groups:
             rows = call[g.name]
-            for name in ("obs", "final_obs", "reward", "episode_return", "action", "active", "left"):
+            for name in ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left"):
                 arrays = getattr(buffers, name)
                 if arrays and g.name in arrays:
                     rows[name] = pointer(arrays[g.name])
             if buffers.steps is not None:  # row 0 is the observation before the first step
                 rows["obs"] += self.num_envs * g.count * g.obs_dim * 4
+                rows["action_mask"] += self.num_envs * g.count * g.choices * g.mask
         return call
 
     # ---- launches ----
@@ -169,10 +175,12 @@ class Batch:
             if self.current_obs is not obs:  # those that go on keep their observation
                 for name, array in obs.items():
                     array[...] = self.current_obs[name]
+                for name, array in self.step_buffers[self.now].action_mask.items():
+                    array[...] = self.current_mask[name]
             self.mask[...] = mask
             call["mask"] = self.executor.pointer(self.mask)
         self._launch("env_reset", call)
-        self.current_obs = obs
+        self.current_obs, self.current_mask = obs, self.step_buffers[self.now].action_mask
         return self.step_buffers[self.now]
 
     def step(self, action_pointers):
@@ -186,7 +194,7 @@ class Batch:
         for g, address in zip(self.groups, action_pointers, strict=True):
             call[g.name]["action"] = address
         self._launch("env_step", call)
-        self.current_obs = self.step_buffers[self.now].obs
+        self.current_obs, self.current_mask = self.step_buffers[self.now].obs, self.step_buffers[self.now].action_mask
         return self.step_buffers[self.now]
 
     def row_calls(self, buffers):
@@ -198,7 +206,7 @@ class Batch:
             for name in ("terminated", "truncated", "episode_length", "episode_log"):
                 call[name] += t * self._row_bytes(getattr(buffers, name))
             for g in self.groups:
-                for name in ("obs", "final_obs", "reward", "episode_return", "action", "active", "left"):
+                for name in ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left"):
                     arrays = getattr(buffers, name)
                     if arrays and g.name in arrays:
                         call[g.name][name] += t * self._row_bytes(arrays[g.name])
@@ -230,8 +238,11 @@ class Batch:
         buffers, call = self._rollouts[key]
         for g in self.groups:
             call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
+            if g.mask:
+                buffers.action_mask[g.name][0] = self.current_mask[g.name]
         self._launch("env_rollout", call)
         self.current_obs = {name: array[-1] for name, array in buffers.obs.items()}
+        self.current_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
         return buffers
 
     # ---- state ----

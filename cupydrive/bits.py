@@ -88,6 +88,10 @@ def compare_paths(report, spec, params, device, name, rng, n=33, steps=24):
         for g in single.groups:
             report.identical(part, f"obs.{g.name}", got["obs"][g.name], rolled["obs"][g.name][t + 1])
             report.identical(part, f"reward.{g.name}", got["reward"][g.name], rolled["reward"][g.name][t])
+            if g.mask:
+                report.identical(
+                    part, f"mask.{g.name}", got["action_mask"][g.name], rolled["action_mask"][g.name][t + 1]
+                )
             for field in ("final_obs", "episode_return"):
                 report.identical(
                     part, f"{field}.{g.name}", got[field][g.name][over[t]], rolled[field][g.name][t][over[t]]

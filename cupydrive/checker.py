@@ -196,6 +196,7 @@ def compare_one_step(report, spec, params, batch, name, rng):
             part, f"state.{f.name}", after[f.name], expected, scale=scale, margin=margin, where=going, **near
         )
     compare_obs(report, part, "obs", groups, got["obs"], seen, going, elapsed)
+    compare_masks(report, part, groups, got["action_mask"], seen, going, elapsed)
 
     # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
     final = np.zeros(n, batch.state_dtype)
@@ -215,7 +216,15 @@ def compare_one_step(report, spec, params, batch, name, rng):
         if f.name not in fresh_seen.state:
             report.compare(RESETS.format(device=name), f"state.{f.name}", after[f.name], fresh[f.name], where=over)
     compare_obs(report, RESETS.format(device=name), "obs", groups, got["obs"], fresh_seen, over, zero)
+    compare_masks(report, RESETS.format(device=name), groups, got["action_mask"], fresh_seen, over, zero)
     report.count({"time limit reached": last, "autoreset": over})
+
+
+def compare_masks(report, part, groups, got, seen, where, step):
+    """Compare the action masks of groups that have them with a reference's ``Observed``, exactly."""
+    for g in groups:
+        if g.mask:
+            report.compare(part, f"mask.{g.name}", got[g.name], seen.mask[g.name], where=where, step=step)
 
 
 def compare_obs(report, part, name, groups, got, seen, where, step, factor=1.0):
@@ -284,14 +293,17 @@ def compare_resets(report, spec, params, device, name, rng, n=67):
             )
         obs = {g.name: device.get(batch.step_buffers[batch.now].obs[g.name]) for g in batch.groups}
         compare_obs(report, part, "obs", batch.groups, obs, seen, chosen, zero)
+        masks = {name: device.get(a) for name, a in batch.step_buffers[batch.now].action_mask.items()}
+        compare_masks(report, part, batch.groups, masks, seen, chosen, zero)
         episode = episode + chosen
         report.compare(part, "episode", kept["clock"]["episode"], episode)
     steps, first_agent = 9, 0
     rolled = fetch(batch, batch.rollout(steps))
     for g in batch.groups:
         for t in range(steps):
+            mask = rolled["action_mask"][g.name][t] if g.mask else None
             drawn = random_actions(
-                seed, ids, t, g.count, lambda w, h, g=g: sample_action(g, w, h), g.heads, first_agent
+                seed, ids, t, g.count, lambda w, h, g=g, m=mask: sample_action(g, w, h, m), g.heads, first_agent
             )
             report.compare(part, f"action.{g.name}", rolled["action"][g.name][t], drawn)
         first_agent += g.count

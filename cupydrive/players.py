@@ -74,7 +74,7 @@ class RandomPlayer:
             self.sampler(self.parameters, action, raw=self.raw)
             action.copy_(self.low + self.span * torch.special.ndtr(self.raw))
         else:
-            self.sampler(self.parameters, action)
+            self.sampler(self.parameters, action, mask=rollout.mask(self.group, t))
 
 
 class HeuristicPlayer:
@@ -144,4 +144,4 @@ class PolicyPlayer:
             parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
             parameters = parameters.float()
             action, raw = rollout.action[g.name][t], self.raws.get(g.name)
-            self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy)
+            self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy, mask=rollout.mask(g, t))

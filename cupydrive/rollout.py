@@ -36,7 +36,7 @@ class Rollout:
         batch.require_memory(each * steps, each, "num_steps", steps)
         self.buffers = Buffers(batch, steps, final_obs=final_obs)
         self._calls = batch.row_calls(self.buffers)
-        for name in ("obs", "final_obs", "action", "reward", "active", "left", "episode_return"):
+        for name in ("obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"):
             setattr(self, name, {key: as_torch(a) for key, a in (getattr(self.buffers, name) or {}).items()})
         self.terminated, self.truncated = as_torch(self.buffers.terminated), as_torch(self.buffers.truncated)
         self.episode_length = as_torch(self.buffers.episode_length)
@@ -68,6 +68,12 @@ class Rollout:
         with self.stream():
             for name, obs in self.obs.items():
                 obs[-1].copy_(as_torch(self.batch.current_obs[name]))
+            for name, mask in self.action_mask.items():
+                mask[-1].copy_(as_torch(self.batch.current_mask[name]))
+
+    def mask(self, group, t):
+        """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it may take anything."""
+        return self.action_mask[group.name][t] if group.mask else None
 
     def stream(self):
         """Return a context in which CuPy's kernels join torch's stream."""
@@ -76,8 +82,8 @@ class Rollout:
     def collect(self):
         """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
         with torch.no_grad(), self.stream():
-            for obs in self.obs.values():
-                obs[0].copy_(obs[-1])
+            for carried in (*self.obs.values(), *self.action_mask.values()):
+                carried[0].copy_(carried[-1])
             for t, call in enumerate(self._calls):
                 for player in self.players:
                     player.act(self, t)

@@ -193,6 +193,7 @@ class Run:
         """Return every torch tensor that the future depends on, by name; the tensors themselves, not copies."""
         kept = {"episode_sums": self.sums.sums, "iteration": self.rollout.iteration}
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
+        kept |= {f"action_mask.{name}": mask[-1] for name, mask in self.rollout.action_mask.items()}
         for name, learner in self.learners.items():
             kept |= {f"{name}/{key}": tensor for key, tensor in learner.tensors().items()}
         return kept

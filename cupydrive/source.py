@@ -197,10 +197,16 @@ def _sizes(spec, params, layout, has_shared):
 
 def _space(g):
     """Return the struct of one group's actions in C: how to read and how to draw one."""
-    lines = [f"struct {g.name}_space {{", f"  static constexpr bool LEAVES = {str(g.leaves).lower()};"]
+    lines = [
+        f"struct {g.name}_space {{",
+        f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
+        f"  static constexpr int CHOICES = {g.choices};",
+    ]
     if g.continuous:
         space = g.action_space
         lines += [
+            "  static DEVICE int size(int) { return 0; }",
+            "  static DEVICE int first_choice(int) { return 0; }",
             f"  static DEVICE float low(int head) {{ {_pick('float', [_float(x) for x in space.low])} }}",
             f"  static DEVICE float span(int head) {{ {_pick('float', [_float(x) for x in space.high - space.low])} }}",
             "  static DEVICE float read(float action, int) { return read_box(action); }",
@@ -210,7 +216,11 @@ def _space(g):
         lines += [
             f"  static DEVICE int size(int head) {{ {_pick('int', [str(n) for n in g.sizes])} }}",
             "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
+            f"  static DEVICE int first_choice(int head) {{ {_pick('int', [str(n) for n in g.first_choices])} }}",
             "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
+            "  static DEVICE int sample_allowed(u32 word, int head, const u8* mask) {",
+            "    return draw_allowed(word, mask + first_choice(head), size(head));",
+            "  }",
         ]
     return "\n".join([*lines, "};"])
 
@@ -244,8 +254,21 @@ def box_bounds(space):
     )
 
 
-def sample_action(group, words, head):
-    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's space in C."""
+def sample_action(group, words, head, mask=None):
+    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's space in C.
+
+    Args:
+        group: ``Group``.
+        words: uint32 array.
+        head: Head.
+        mask: (*shape of words, choices of all heads) bool, what is allowed, or None: everything.
+    """
+    if mask is not None:
+        allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
+        allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
+        count = allowed.sum(axis=-1).astype(np.uint64)
+        wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)  # the wanted-th allowed choice
+        return np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1).astype(np.int32)
     if group.continuous:
         low = np.float32(group.action_space.low[head])
         span = np.float32(group.action_space.high[head] - group.action_space.low[head])
@@ -302,6 +325,7 @@ def batch_dtype(spec, params):
         "returns",
         "episode_return",
         "action",
+        "action_mask",
         "active",
         "left",
     )

@@ -66,6 +66,7 @@ class Group:
         obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
         reward_scale: Typical magnitude of one step's reward.
         leaves: Agents may leave before the episode ends (buffers ``active`` and ``left``).
+        mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent, choice, head)`` for each.
         obs_low: Bounds of the observation space, a number or ``(obs_dim,)``.
         obs_high: Likewise.
     """
@@ -77,6 +78,7 @@ class Group:
     obs_scale: float | np.ndarray = 1.0
     reward_scale: float = 1.0
     leaves: bool = False
+    mask: bool = False
     obs_low: float | np.ndarray = -np.inf
     obs_high: float | np.ndarray = np.inf
 
@@ -93,6 +95,8 @@ class Group:
             )
         elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
             raise SpecError(f"group {self.name!r}: MultiDiscrete must have one dimension; got {space}")
+        if self.mask and self.continuous:
+            raise SpecError(f"group {self.name!r}: a Box has no choices to mask; leave mask out")
 
     @property
     def continuous(self):
@@ -104,6 +108,16 @@ class Group:
         """Number of choices of each discrete head, a tuple of H ints."""
         space = self.action_space
         return (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(int(n) for n in space.nvec)
+
+    @property
+    def choices(self):
+        """Number of choices of all heads together: entries of one agent's action mask; 0 for a Box."""
+        return 0 if self.continuous else sum(self.sizes)
+
+    @property
+    def first_choices(self):
+        """Entry of the action mask at which each head begins."""
+        return tuple(sum(self.sizes[:head]) for head in range(self.heads))
 
     @property
     def heads(self):
@@ -164,6 +178,7 @@ class Observed:
     obs: dict[str, np.ndarray]  # (N, C, D)
     state: dict[str, np.ndarray] = field(default_factory=dict)
     margin: dict[str, np.ndarray] = field(default_factory=dict)
+    mask: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
 
 
 @dataclass(frozen=True, eq=False)

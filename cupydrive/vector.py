@@ -69,6 +69,7 @@ class Trajectory:
         truncated: (T, N) bool.
         final_obs: (T, N, ...) float32 before the autoreset, or None.
         episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
+        action_mask: By group whose choices may be forbidden: (T + 1, N, C, choices) bool, what may be taken in ``obs``.
         active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
         left: Likewise: left in this step.
     """
@@ -80,6 +81,7 @@ class Trajectory:
     truncated: torch.Tensor
     final_obs: object
     episode: dict
+    action_mask: dict
     active: dict
     left: dict
 
@@ -136,7 +138,7 @@ class VectorEnv:
     def _views(self, buffers):
         """Return the results of one step as a tuple made once."""
         info = {"final_obs": self._by_group(buffers.final_obs, 1), "episode": self._episode(buffers, 1)}
-        for name in ("active", "left"):
+        for name in ("action_mask", "active", "left"):
             if arrays := getattr(buffers, name):
                 info[name] = {key: as_torch(array) for key, array in arrays.items()}
         flags = as_torch(buffers.terminated), as_torch(buffers.truncated)
@@ -301,6 +303,8 @@ class VectorEnv:
         values = tensor.reshape(self.num_envs, g.count, g.heads)
         good = (values >= low) & (values <= high)
         if bool(good.all()):
+            if g.mask:
+                self._check_allowed(g, values)
             return
         env, agent, head = (~good).nonzero()[0].tolist()
         value = values[env, agent, head].item()
@@ -313,6 +317,21 @@ class VectorEnv:
             f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is {value}; it must be {limit}. "
             "With validate=False it would be read as the nearest valid one (NaN as 0)"
         )
+
+    def _check_allowed(self, g, values):
+        """Raise ``ActionError`` for the first action that its mask forbids."""
+        mask = as_torch(self.batch.current_mask[g.name])
+        for head, (first, size) in enumerate(zip(g.first_choices, g.sizes, strict=True)):
+            allowed = mask[..., first : first + size]
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
+            good = allowed.gather(-1, values[..., head : head + 1].long())[..., 0]
+            if not bool(good.all()):
+                env, agent = (~good).nonzero()[0].tolist()
+                choices = ", ".join(str(k) for k in allowed[env, agent].nonzero().flatten().tolist())
+                raise ActionError(
+                    f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is "
+                    f"{values[env, agent, head].item()}, which its mask forbids; allowed: {choices}"
+                )
 
     def rollout(self, steps, final_obs=True):
         """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
@@ -338,6 +357,7 @@ class VectorEnv:
             truncated=as_torch(buffers.truncated),
             final_obs=None if buffers.final_obs is None else self._by_group(buffers.final_obs, 2),
             episode=self._episode(buffers, 2),
+            action_mask={name: as_torch(array) for name, array in buffers.action_mask.items()},
             active={name: as_torch(array) for name, array in buffers.active.items()},
             left={name: as_torch(array) for name, array in buffers.left.items()},
         )

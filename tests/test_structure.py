@@ -38,6 +38,7 @@ ORDER = [
     "about",
     "scaffold",
     "bench",
+    "bench_training",
     "demo",
     "__main__",
 ]

@@ -1,11 +1,13 @@
 """Takes the rows of a minibatch from several tensors in one launch."""
 
+import torch
+
 from cupydrive.interop import make_call
 from cupydrive.source import assemble_training, column_words
 
 
 class RowGather:
-    """Callable: ``gather(columns, index)`` returns ``{name: column[index]}`` for tensors of 4-byte elements.
+    """Callable: ``gather(columns, index)`` returns ``{name: column[index]}``; bool masks in launches of their own.
 
     Args:
         executor: Where the tensors are.
@@ -16,6 +18,8 @@ class RowGather:
 
     def __call__(self, columns, index):
         """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of ``columns``."""
+        masks = {name: column.index_select(0, index) for name, column in columns.items() if column.dtype == torch.bool}
+        columns = {name: column for name, column in columns.items() if name not in masks}
         words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())
         if words not in self._programs:
             team = min(32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
@@ -26,4 +30,4 @@ class RowGather:
         pointers |= {f"to.{name}": column for name, column in taken.items()}
         call = make_call({"rows": len(index)}, pointers)
         self._programs[words].launch("gather", call, len(index), len(index) * sum(words))
-        return taken
+        return taken | masks

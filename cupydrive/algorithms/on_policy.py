@@ -177,6 +177,7 @@ class OnPolicyLearner:
                 rollout.action[g.name][t],
                 stored["log_prob"][t],
                 raw,
+                mask=rollout.mask(g, t),
                 value=value,
                 value_row=stored["value"][t],
             )
@@ -246,6 +247,7 @@ class OnPolicyLearner:
                 "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
                 "action": taken.view(-1, g.heads),
                 "weight": self._weight(rollout, g) if leaving else None,
+                "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),
             }

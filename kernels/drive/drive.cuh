@@ -13,6 +13,8 @@ template <class Action> struct GroupRows {
   float* returns;            // (N, C) reward since the episode began
   float* episode_return;     // (T, N, C); rows written where an episode ended
   Action* action;            // (T, N, C, HEADS)
+  u8* action_mask;           // (T, N, C, choices): what may be taken after each step, groups with masks; before the
+                             // first step: the row before
   u8* active;                // (T, N, C) before the step   } groups whose agents may leave
   u8* left;                  // (T, N, C) in this step      }
 };
@@ -64,8 +66,12 @@ struct Workspace {
 template <bool RANDOM, class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
 DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
                          Near& near, const size_type row, const Random& random, const u32 time, const bool first_step,
-                         const int first_agent) {
+                         const int first_agent, const int num_envs) {
   Action* const far = rows.action + row * (COUNT * HEADS);
+  const u8* mask = nullptr;
+  if constexpr (RANDOM && Space::MASKED) {
+    mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Space::CHOICES);
+  }
   if constexpr (RANDOM) {
     for (int i : team.each(COUNT)) {
 #ifdef __CUDACC__
@@ -80,7 +86,9 @@ DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action
         } else {
           bits = random.bits(first_agent + i, head);
         }
-        const Action action = Space::sample(bits.word(time), head);
+        Action action;
+        if constexpr (Space::MASKED) action = Space::sample_allowed(bits.word(time), head, mask + i * Space::CHOICES);
+        else action = Space::sample(bits.word(time), head);
         if constexpr (ROWS_NEAR) near.action[at] = action;
         else far[at] = action;
       }
@@ -148,7 +156,8 @@ template <class Action> DEVICE void copy_returns(const Team, NoRows&, const Grou
 template <class Which>
 DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  env.NAME.obs_row = OBS_NEAR ? work.NAME##_obs : which(batch.NAME) + row * (COUNT * OBS);
+  env.NAME.obs_row = OBS_NEAR ? work.NAME##_obs : which(batch.NAME) + row * (COUNT * OBS); \
+  if constexpr (NAME##_space::MASKED) env.NAME.mask_row = batch.NAME.action_mask + row * (COUNT * NAME##_space::CHOICES);
   GROUPS(MEMBER)
 #undef MEMBER
   observe(env);
@@ -234,7 +243,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     int first_agent = 0;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    take_actions<RANDOM>(team, NAME_OF(NAME), row, actions, clock.time, t == 0, first_agent); \
+    take_actions<RANDOM>(team, NAME_OF(NAME), row, actions, clock.time, t == 0, first_agent, batch.num_envs); \
     begin_step(team, NAME_OF(NAME), row); \
     first_agent += COUNT;
     GROUPS(MEMBER)

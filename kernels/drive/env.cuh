@@ -23,6 +23,7 @@ template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group
   const Action* action_row;  // (COUNT, HEADS)
   u8* active_row;        // (COUNT), groups whose agents may leave
   u8* left_row;          // (COUNT)
+  u8* mask_row;          // (COUNT, choices of all heads), groups whose choices may be forbidden
 
   DEVICE Row obs(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (observation)"); return ROW(obs_row + (size_type)i * OBS, OBS); }
   DEVICE float& reward(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (reward)"); return reward_row[i]; }
@@ -32,11 +33,28 @@ template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group
     CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, HEADS, "action head");
     return Space::read(action_row[(size_type)i * HEADS + head], head);
   }
+  // `observe` writes for every choice of every agent whether it may be taken next; a head that allows nothing allows all.
+  DEVICE u8& mask(int i, int choice, int head = 0 CALLER) const {
+    CHECK_INDEX(i, COUNT, "agent (mask)"); CHECK_INDEX(head, HEADS, "action head (mask)");
+    CHECK_INDEX(choice, Space::size(head), "choice (mask)");
+    return mask_row[(size_type)i * Space::CHOICES + Space::first_choice(head) + choice];
+  }
   DEVICE u8& active(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (active)"); return active_row[i]; }
   DEVICE u8& left(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (left)"); return left_row[i]; }
 };
 
 DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }
+// The r-th allowed choice of one head, r uniform; of all choices if none is allowed.
+DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
+  int allowed = 0;
+  for (int k = 0; k < size; ++k) allowed += mask[k] != 0;
+  if (allowed == 0) return Random::below(word, size);
+  int wanted = Random::below(word, allowed);
+  for (int k = 0; k < size; ++k) {
+    if (mask[k] != 0 && wanted-- == 0) return k;
+  }
+  return 0;
+}
 DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 #include "generated/spaces.cuh"
 

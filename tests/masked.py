@@ -1,0 +1,94 @@
+"""A small environment with action masks, for tests: a walk between walls, two heads, and a count of forbidden choices."""
+
+KERNEL = """
+struct Params { float unused; };
+struct State { int place[2]; };
+#include "drive/env.cuh"
+
+DEVICE void reset(Env& env) {
+  for (int i : env.team.each(2)) env.state.place[i] = Random::below(env.random.bits(i).x, 5);
+}
+
+// Head 0: left, right, stay. Head 1: jump to 0 or 4, each forbidden where the walker stands there.
+DEVICE bool step(Env& env) {
+  for (int i : env.team.each(2)) {
+    int& place = env.state.place[i];
+    const int move = env.walker.action(i, 0), jump = env.walker.action(i, 1);
+    env.log.forbidden += (move == 0 && place == 0) + (move == 1 && place == 4);
+    env.log.forbidden += (jump == 0 && place == 0) + (jump == 1 && place == 4);
+    place = math::clamp(place + (move == 1) - (move == 0), 0, 4);
+    if (move == 2) place = jump == 0 ? 0 : 4;
+    env.walker.reward(i) = place == 2 ? 1.0f : 0.0f;
+  }
+  return false;
+}
+
+DEVICE void observe(Env& env) {
+  for (int i : env.team.each(2)) {
+    const int place = env.state.place[i];
+    env.walker.obs(i)[0] = (float)place * 0.25f;
+    env.walker.mask(i, 0) = place != 0;
+    env.walker.mask(i, 1) = place != 4;
+    env.walker.mask(i, 2) = true;
+    env.walker.mask(i, 0, 1) = place != 0;
+    env.walker.mask(i, 1, 1) = place != 4;
+  }
+}
+"""
+
+PYTHON = """
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.random import below
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+
+
+@dataclass(frozen=True)
+class Params:
+    unused: float = param(0.0, "Nothing.", vary=(0.0, 1.0))
+    max_episode_steps: int = param(20, "Time limit.", low=1)
+
+
+def state(p):
+    return (Field("place", "i4", (2,)),)
+
+
+def groups(p):
+    return (Group("walker", 2, 1, spaces.MultiDiscrete([3, 2]), mask=True),)
+
+
+def reset(p, random):
+    words = random.bits(2)
+    states = np.zeros(len(words), [("place", "i4", (2,))])
+    states["place"] = below(words[..., 0], 5)
+    return states
+
+
+def step(p, states, action, elapsed, random):
+    place = states["place"]
+    move, jump = action["walker"][..., 0], action["walker"][..., 1]
+    forbidden = [(move == 0) & (place == 0), (move == 1) & (place == 4), (jump == 0) & (place == 0), (jump == 1) & (place == 4)]
+    after = np.clip(place + (move == 1) - (move == 0), 0, 4)
+    after = np.where(move == 2, np.where(jump == 0, 0, 4), after)
+    counts = {"forbidden": sum(f.sum(1) for f in forbidden)}
+    return Outcome({"place": after}, {"walker": (after == 2) * 1.0}, np.zeros(len(place), bool), metrics=counts)
+
+
+def observe(p, states, elapsed):
+    place = states["place"]
+    left, right, stay = place != 0, place != 4, np.ones_like(place, bool)
+    mask = np.stack([left, right, stay, left, right], axis=-1)
+    return Observed({"walker": place[..., None] * 0.25}, mask={"walker": mask})
+
+
+def sample(p, rng, n):
+    states = np.zeros(n, [("place", "i4", (2,))])
+    states["place"] = rng.integers(0, 5, (n, 2))
+    return states
+
+
+SPEC = EnvSpec("masked", Params, state, groups, "limit", reset, step, observe, sample, metrics={"forbidden": "int"})
+"""

@@ -1,0 +1,78 @@
+"""Action masks, from the kernel to the loss: checked like observations, stored per step, and never violated."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from masked import KERNEL, PYTHON
+
+import cupydrive as cd
+from cupydrive.checker import check
+from cupydrive.errors import ActionError, SpecError
+from cupydrive.spec import Group
+
+
+@pytest.fixture(autouse=True)
+def masked():
+    return cd.register(PYTHON, KERNEL)
+
+
+def test_the_checker_compares_masks_and_random_actions_obey_them(masked):
+    report = check(masked, agent_steps=5000, device="cpu", progress=False)
+    assert report.passed, str(report)
+    assert any(field == "mask.walker" for _, field in report.tallies)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("env.walker.mask(i, 0) = place != 0;", "env.walker.mask(i, 0) = place != 1;"),
+        ("env.walker.mask(i, 1, 1) = place != 4;", ""),
+    ],
+)
+def test_a_wrong_mask_fails_the_check(old, new):
+    assert old in KERNEL
+    report = check(cd.register(PYTHON, KERNEL.replace(old, new)), agent_steps=2000, device="cpu", progress=False)
+    assert not report.passed and "mask.walker" in str(report)
+
+
+def test_masks_arrive_with_their_observation_and_bind():
+    env = cd.make("masked", 50, device="cpu")
+    obs, info = env.reset(seed=1)
+    for _ in range(30):
+        mask = info["action_mask"]["walker"]
+        place = (obs[..., 0] * 4).round()
+        assert torch.equal(mask[..., 0], place != 0) and torch.equal(mask[..., 4], place != 4)
+        action = torch.stack([mask[..., :3].float().argmax(-1), mask[..., 3:].float().argmax(-1)], -1).int()
+        obs, _, _, _, info = env.step(action)
+    mask = info["action_mask"]["walker"]
+    env_id, agent = (~mask[..., 0]).nonzero()[0].tolist()
+    action = torch.stack([torch.full((50, 2), 2), mask[..., 3:].float().argmax(-1)], -1).int()
+    action[env_id, agent, 0] = 0
+    with pytest.raises(
+        ActionError, match=rf"environment {env_id}, agent {agent}, head 0 is 0, which its mask forbids; allowed: 1, 2"
+    ):
+        env.step(action)
+    batch = env.rollout(40)
+    assert batch.action_mask["walker"].shape == (41, 50, 2, 5)
+    assert batch.episode["forbidden"][batch.truncated].sum() == 0
+
+
+@pytest.mark.parametrize("settings", [cd.PPO(num_steps=8), cd.A2C(num_steps=8)])
+def test_training_never_takes_a_forbidden_choice_and_learns(settings):
+    run = cd.train("masked", settings, num_envs=32, steps=32 * 8 * 40, device="cpu", progress=False)
+    assert all(row.get("env/forbidden", 0) == 0 for row in run.metrics)
+    assert run.evaluate(200).metrics["forbidden"].sum() == 0
+    first, last = (run.metrics[k]["charts/episodic_return"] for k in (2, -1))
+    assert last > first
+
+
+def test_a_box_cannot_be_masked():
+    import numpy as np
+    from gymnasium import spaces
+
+    with pytest.raises(SpecError, match="no choices to mask"):
+        Group("x", 1, 1, spaces.Box(-1.0, 1.0, (1,), np.float32), mask=True)
