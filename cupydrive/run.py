@@ -110,6 +110,7 @@ class Run:
 
     Attributes:
         step: Env-steps done.
+        seconds: Spent training in this process, after set-up and capture.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
     """
@@ -120,7 +121,7 @@ class Run:
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
         groups = {g.name: g for g in spec.groups(params)}
         self._check_policies(groups)
-        self.step, self.metrics, self.folder, self.total = 0, [], None, None
+        self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.batch = Batch(spec, self.num_envs, params, executor(device))
         self.batch.reset(seed)
         self.learners, players = {}, {}

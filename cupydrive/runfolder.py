@@ -66,7 +66,7 @@ def read_checkpoint(folder, env):
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # what torch raises for a damaged file has many types
-            problems.append(f"{path.name}: {type(error).__name__}")
+            problems.append(f"{path.name}: {type(error).__name__}: {str(error).splitlines()[0][:400]}")
             continue
         if saved.get("env") != env:
             raise TrainingError(f"{path} belongs to environment {saved.get('env')!r}, not {env!r}")

@@ -223,6 +223,7 @@ class Loop:
                         run.save(self.out, self.keep)
                         self.saved = time.perf_counter()
                 self._receive(0)
+                run.seconds += time.perf_counter() - self.started
         except KeyboardInterrupt:
             self._finish_interrupted()
         if self.out is not None:

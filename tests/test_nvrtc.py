@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from cupydrive import envs
-from cupydrive.source import Layout, assemble, explain
+from cupydrive.source import KERNELS, Layout, assemble, assemble_training, box_bounds, column_words, explain, head_sizes
 
 pytestmark = pytest.mark.build
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -25,7 +27,7 @@ def compiled(unit, architecture):
     ]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = b" " * (size + 1)  # written to in place: one byte would be the b" " that all of Python shares
     nvrtc.nvrtcGetProgramLog(program, log)
     return int(code), log.decode().strip("\0 \n")
 
@@ -50,6 +52,26 @@ def test_each_case_compiles_for_a_team_of_one_and_far_memory(name, case):
     params = spec.make_params(**case)
     for chosen in (Layout(1, 32).fit(spec, params, 2000), Layout(64, 1, False, False, False)):
         assert compiled(assemble(spec, params, chosen), 90) == (0, "")
+
+
+TRAINING = [
+    ("categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
+    ("gaussian", (("HEADS", 2), ("SQUASHED", 1)), box_bounds(spaces.Box(-1.0, np.float32([1, 2])))),
+    ("advantages", (), ""),
+    ("shuffle", (), ""),
+    ("finite", (), ""),
+    ("gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
+]
+
+
+def test_every_training_kernel_is_compiled_here():
+    assert {p.stem for p in (KERNELS / "train").glob("*.cu")} == {name for name, _, _ in TRAINING}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "constants", "generated"), TRAINING, ids=[name for name, _, _ in TRAINING])
+def test_training_kernels_compile_without_a_warning(name, constants, generated, architecture):
+    assert compiled(assemble_training(name, constants, generated), architecture) == (0, "")
 
 
 def test_an_error_names_file_line_and_source_line():

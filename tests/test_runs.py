@@ -282,3 +282,9 @@ def test_a_trained_policy_plays_on_in_another_run(tmp_path):
     with pytest.raises(TrainingError, match="belongs to environment 'tag_grid'"):
         cd.train("cartpole", policies={"cart": cd.Frozen(tmp_path)}, steps=100, num_envs=4, **QUIET)
     assert first.step == 2 * 8 * 8
+
+
+def test_a_killed_run_always_loads_and_goes_on():
+    from kill import kill_many
+
+    kill_many(3)

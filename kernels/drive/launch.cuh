@@ -12,6 +12,7 @@
     const Team team{(int)(threadIdx.x % TEAM)};                                                                      \
     Workspace mine;                                                                                                  \
     Workspace& work = TEAM == 1 ? mine : ((Workspace*)near_memory)[slot];                                            \
+    (void)team; (void)work;  /* not every kernel needs them */                                                       \
     for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < (count); e += gridDim.x * ENVS_PER_BLOCK) { body; }          \
   }
 extern "C" __device__ const int workspace_bytes = sizeof(Workspace);  // shared memory a team asks for

@@ -1,0 +1,126 @@
+"""It learns: five seeds of each lesson, against a mark or against the heuristic on the same starts.
+
+    python tests/learning.py [--device cuda] [--lesson NAME] [--seeds 5] [--json gallery/learning.json]
+
+"Solved" is a mean of at least the mark over 1,000 fresh greedy episodes on saved weights. Training time is counted after
+set-up and capture. Taggers play against the heuristic runners, and are compared with the heuristic taggers on the same
+10,000 starts. A lesson passes if its median seed does. The results of one run are committed in gallery/learning.json.
+"""
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import cupydrive as cd
+from cupydrive.about import info
+from cupydrive.run import Run
+from cupydrive.runfolder import write_atomically
+
+RUNNERS = {"runner": cd.Heuristic()}
+TAG_GRID = {"num_taggers": 4, "grid_length": 20}
+TAG_CONTINUOUS = {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}
+
+
+def falling(rate, steps):
+    """Return a schedule from ``rate`` to a twentieth of it."""
+    return ((0, rate), (steps, rate / 20))
+
+
+# Name: environment, parameters, policies, env-steps, environments, what is measured, and the mark (None: the heuristic).
+LESSONS = {
+    "cartpole ppo": (
+        "cartpole", {}, {"cart": cd.PPO(learning_rate=falling(2.5e-3, 2e6))}, 2e6, 1024, "cart", 475.0,
+    ),
+    "cartpole a2c": (
+        "cartpole", {}, {"cart": cd.A2C(learning_rate=falling(3e-3, 4e6), num_steps=16)}, 4e6, 64, "cart", 475.0,
+    ),
+    "tag_grid ppo": (
+        "tag_grid", TAG_GRID,
+        {"tagger": cd.PPO(learning_rate=falling(2.5e-3, 2e7), ent_coef=((0, 0.01), (2e7, 0.0))), **RUNNERS},
+        2e7, 2048, "length", None,
+    ),
+    "tag_continuous ppo": (
+        "tag_continuous", TAG_CONTINUOUS,
+        {
+            "tagger": cd.PPO(
+                learning_rate=falling(2e-3, 6e7), ent_coef=((0, 0.01), (6e7, 0.0)), gamma=0.95, num_steps=16,
+                num_minibatches=8, hidden=(128, 128), normalize_reward=True,
+            ),
+            **RUNNERS,
+        },
+        6e7, 4096, "tags", None,
+    ),
+}  # fmt: skip
+BETTER = {"length": -1, "tags": 1, "cart": 1}
+
+
+def learn(name, seed, device):
+    """Train one seed of a lesson, load its weights from disk and evaluate them; return a row of results."""
+    env, params, policies, steps, num_envs, key, mark = LESSONS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        common = dict(steps=steps, num_envs=num_envs, seed=seed, device=device, out=folder, progress=False)
+        run = cd.train(env, policies=policies, **common, **params)
+        seconds, done = run.seconds, run.step
+        run = Run.load(folder, device)
+    found = run.evaluate(1000 if mark is not None else 10_000)
+    mean, half = found.mean(key)
+    row = {"seed": seed, "env_steps": done, "seconds": round(seconds, 3), key: [round(mean, 3), round(half, 3)]}
+    if mark is not None:
+        return row | {"passed": mean >= mark}
+    heuristic = cd.evaluate(env, episodes=10_000, device=device, **params)
+    difference, about = cd.difference(found, heuristic, key)
+    row["heuristic"] = [round(x, 3) for x in heuristic.mean(key)]
+    row["difference"] = [round(difference, 3), round(about, 3)]
+    return row | {"passed": BETTER[key] * difference > about}
+
+
+def lesson(name, seeds, device):
+    """Return the results of all seeds of a lesson, and of the median one."""
+    rows = [learn(name, seed, device) for seed in range(seeds)]
+    key = LESSONS[name][5]
+    middle = statistics.median_low([row[key][0] for row in rows])
+    median = next(row for row in rows if row[key][0] == middle)
+    for row in rows:
+        print(f"{name:<20} {row}", flush=True)
+    values = [row[key][0] for row in rows]
+    spread = {"lowest": min(values), "median": middle, "highest": max(values)}
+    times = [row["seconds"] for row in rows]
+    print(f"{name:<20} median seed {'passes' if median['passed'] else 'FAILS'}: {spread}", flush=True)
+    return {
+        "passed": median["passed"],
+        key: spread,
+        "seconds": {"lowest": min(times), "median": statistics.median(times), "highest": max(times)},
+        "seeds": rows,
+    }
+
+
+def main():
+    """Run the lessons; exit code 1 if one fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--lesson", choices=LESSONS, action="append")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    results = {name: lesson(name, args.seeds, args.device) for name in args.lesson or LESSONS}
+    if args.json:
+        about = info()
+        machine = [gpu.name for gpu in about.gpus] if args.device != "cpu" else about.processor
+        head = {
+            "command": f"python tests/learning.py --device {args.device}",
+            "machine": machine,
+            "versions": about.versions,
+            "date": datetime.date.today().isoformat(),
+        }
+        write_atomically(args.json, json.dumps({**head, "lessons": results}, indent=1).encode() + b"\n")
+    return 0 if all(result["passed"] for result in results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
