@@ -21,8 +21,9 @@ GPU_TESTS := gpu and not slow
 SLOW_TESTS := slow and not gpu
 SLOW_GPU_TESTS := gpu and slow
 
-# Processes of a group that does not use the GPU.
+# Processes of a group that does not use the GPU. Torch gets one thread in each: with more they wait for each other.
 JOBS ?= 2
+PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS)
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build
@@ -59,20 +60,20 @@ lint: setup
 	$(call timed,lint,$(LINT_SECONDS),sh -c "$(RUN) -m ruff check . && $(RUN) -m ruff format --check .")
 
 test-core: setup
-	$(call timed,core,$(CORE_SECONDS),$(RUN) -m pytest -q -n $(JOBS) -m "$(CORE_TESTS)")
+	$(call timed,core,$(CORE_SECONDS),$(PYTEST) -m "$(CORE_TESTS)")
 
 test-checker: setup
-	$(call timed,checker,$(CHECKER_SECONDS),$(RUN) -m pytest -q -n $(JOBS) -m "$(CHECKER_TESTS)")
+	$(call timed,checker,$(CHECKER_SECONDS),$(PYTEST) -m "$(CHECKER_TESTS)")
 
 test-build: setup
-	$(call timed,build,$(BUILD_SECONDS),$(RUN) -m pytest -q -n $(JOBS) -m "$(BUILD_TESTS)")
+	$(call timed,build,$(BUILD_SECONDS),$(PYTEST) -m "$(BUILD_TESTS)")
 
 # One process: tests on one GPU would wait for each other. Without a GPU, all of them are skipped.
 test-gpu: setup
 	$(call timed,gpu,$(GPU_SECONDS),$(RUN) -m pytest -q -m "$(GPU_TESTS)")
 
 test-slow: setup
-	$(call timed,slow,$(SLOW_SECONDS),$(RUN) -m pytest -q -n $(JOBS) -m "$(SLOW_TESTS)")
+	$(call timed,slow,$(SLOW_SECONDS),$(PYTEST) -m "$(SLOW_TESTS)")
 
 test-slow-gpu: setup
 	$(call timed,slow-gpu,$(SLOW_SECONDS),$(RUN) -m pytest -q -m "$(SLOW_GPU_TESTS)")

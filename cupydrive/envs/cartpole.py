@@ -141,8 +141,8 @@ SPEC = EnvSpec(
     training={
         "num_envs": 256,
         "steps": 500_000,
-        "ppo": {"learning_rate": ((0, 2.5e-3), (500_000, 2.5e-4))},
-        "a2c": {"learning_rate": 2e-3},
+        "ppo": {"learning_rate": ((0, 2.5e-3), (500_000, 1e-4)), "gamma": 0.98, "gae_lambda": 0.9},
+        "a2c": {"learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4))},
     },
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
 )

@@ -377,15 +377,7 @@ EVENTS = (
 )
 
 SPEC = EnvSpec(
-    "tag_continuous",
-    Params,
-    state,
-    groups,
-    "task",
-    reset,
-    step,
-    observe,
-    sample,
+    *("tag_continuous", Params, state, groups, "task", reset, step, observe, sample),
     constants=constants,
     check=check,
     metrics={"tags": "int", "edge_hits": "int"},
@@ -398,5 +390,12 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     draw=draw,
+    training={
+        "num_envs": 1024,
+        "steps": 20_000_000,
+        "ppo": dict(
+            learning_rate=2e-3, gamma=0.95, num_steps=16, num_minibatches=8, hidden=(128, 128), normalize_reward=True
+        ),
+    },
     summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",
 )

@@ -246,5 +246,10 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     draw=draw,
+    training={
+        "num_envs": 1024,
+        "steps": 10_000_000,
+        "ppo": {"learning_rate": ((0, 2.5e-3), (10_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (10_000_000, 0.0))},
+    },
     summary="Taggers chase one runner on a grid (WarpDrive's TagGridWorld).",
 )
