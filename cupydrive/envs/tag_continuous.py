@@ -371,9 +371,8 @@ def draw(canvas, p, state, elapsed):
 
 
 EVENTS = (
-    *("edge hit by a tagger", "edge hit by a runner", "speed at its limit", "speed at zero"),
+    *("edge hit by a tagger", "edge hit by a runner", "speed at its limit", "speed at zero", "full scan", "short scan"),
     *("tag", "double tag", "tag in the last step", "survived the last step", "all out", "already out"),
-    *("full scan", "short scan"),
 )
 
 SPEC = EnvSpec(
