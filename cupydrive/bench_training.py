@@ -11,8 +11,9 @@ from cupydrive.algorithms import A2C, PPO
 from cupydrive.bench import LARGE_TAG, short
 from cupydrive.executors import choose, executor
 from cupydrive.interop import capture
+from cupydrive.loop import precision
 from cupydrive.spec import checked_int
-from cupydrive.training import make_run, precision
+from cupydrive.training import make_run
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 FAST = {"precision": "bfloat16", "shared_layers": True}

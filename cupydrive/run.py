@@ -3,6 +3,7 @@
 A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk.
 """
 
+import html
 import io
 import json
 from dataclasses import asdict, dataclass, fields
@@ -14,10 +15,12 @@ import torch
 from cupydrive import __version__, envs
 from cupydrive.algorithms import ALGORITHMS
 from cupydrive.batch import Batch
+from cupydrive.curves import curves
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import executor
 from cupydrive.players import Heuristic, Random, Trained
+from cupydrive.progress import image
 from cupydrive.rollout import EpisodeSums, Rollout
 from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics, write_atomically
 from cupydrive.spec import checked_int
@@ -188,6 +191,15 @@ class Run:
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
         return evaluate(self, episodes=episodes, **options)
 
+    def plot(self, *keys, levels=None):
+        """Return learning curves as a Matplotlib figure, which a notebook shows and ``.savefig(path)`` writes.
+
+        Args:
+            *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of every group.
+            levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+        """
+        return curves(self.metrics, keys or None, levels, title=f"{self.spec.name}, {self.num_envs:,} environments")
+
     # ---- what the future depends on ----
 
     def tensors(self):
@@ -301,6 +313,10 @@ class Run:
         }
         lines += [f"  {key}: {value:.4g}" for key, value in last.items()]
         return "\n".join(lines) + ">"
+
+    def _repr_html_(self):
+        shown = f"<pre>{html.escape(repr(self))}</pre>"
+        return shown + (image(self.plot()) if self.metrics else "")
 
 
 def as_bytes(array):

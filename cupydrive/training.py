@@ -1,31 +1,20 @@
-"""train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph.
+"""train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph."""
 
-The host writes schedules, launches, and reads numbers that are one interval old: it never waits for the iteration that it
-has just launched.
-"""
-
-import json
-import math
-import time
-from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 import torch
-from tqdm.auto import tqdm
 
 from cupydrive import envs
 from cupydrive.algorithms import ALGORITHMS
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose
-from cupydrive.interop import capture as capture_graph
+from cupydrive.loop import Loop
 from cupydrive.run import Run
-from cupydrive.runfolder import checkpoints, read_config, write_atomically
+from cupydrive.runfolder import checkpoints, read_config
 from cupydrive.spec import checked_int
 
-ROWS = 1000  # of metrics that a run of its default length keeps
-QUEUED = 2  # intervals that may be launched before the oldest has been read
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 
@@ -166,186 +155,6 @@ def check_folder(run, out):
         )
 
 
-@dataclass
-class Interval:
-    """Numbers of some iterations, on their way from the device."""
-
-    step: int
-    numbers: list  # of tensors on the host: sums, and where numbers were not finite
-    ready: object  # CUDA event, or None
-    seconds: float
-    rates: dict  # learning rate by policy
-
-    def arrived(self):
-        """Return whether the host may read the numbers."""
-        return self.ready is None or self.ready.query()
-
-
-class Loop:
-    """The host's side of training: launches, reads, logs, saves."""
-
-    def __init__(self, run, goal, out, progress, capture, callback, checkpoint_seconds, keep):
-        self.run, self.goal, self.callback, self.keep = run, goal, callback, keep
-        self.out = None if out is None else Path(out)
-        self.capture, self.checkpoint_seconds = capture, checkpoint_seconds
-        iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
-        self.every = max(1, math.ceil(run.total / run.steps_per_iteration) // ROWS)
-        self.bar = tqdm(
-            total=iterations * run.steps_per_iteration,
-            desc=f"train {run.spec.name}",
-            unit="step",
-            unit_scale=True,
-            disable=not progress,
-        )
-        self.waiting = deque()
-        self.file = None
-
-    def go(self):
-        """Train until the goal, an interrupt, or a number that is not finite."""
-        run = self.run
-        try:
-            with precision(run), self.bar, self._metrics_file():
-                iterate = self._prepare()
-                self.started = self.saved = time.perf_counter()
-                self.first_step = run.step
-                iterations = 0
-                while run.step < self.goal:
-                    for learner in run.learners.values():
-                        learner.scheduled.set(run.step)
-                    iterate()
-                    run.step += run.steps_per_iteration
-                    iterations += 1
-                    if iterations % self.every == 0 or run.step >= self.goal:
-                        self._send()
-                    self._receive(QUEUED)
-                    if self.out is not None and time.perf_counter() - self.saved > self.checkpoint_seconds:
-                        self._receive(0)
-                        run.save(self.out, self.keep)
-                        self.saved = time.perf_counter()
-                self._receive(0)
-                run.seconds += time.perf_counter() - self.started
-        except KeyboardInterrupt:
-            self._finish_interrupted()
-        if self.out is not None:
-            run.save(self.out, self.keep)
-
-    def _prepare(self):
-        """Return what runs one iteration: the run's own method, or the replay of its CUDA graph."""
-        run = self.run
-        if self.out is not None and not checkpoints(self.out):
-            run.save(self.out, self.keep)  # a kill in the first minutes leaves something to load
-        if not self.capture:
-            return run.iterate
-        kept = run.snapshot()
-        graph = capture_graph(run.iterate, lambda: run.restore(kept))
-        self.graph = graph
-        return graph.replay
-
-    @contextmanager
-    def _metrics_file(self):
-        """Open the run's metrics for appending; rows after the current step are dropped first."""
-        if self.out is None:
-            yield
-            return
-        self.out.mkdir(parents=True, exist_ok=True)
-        path = self.out / "metrics.jsonl"
-        write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
-        with open(path, "a", buffering=1) as self.file:
-            yield
-
-    def _send(self):
-        """Queue the copy of all sums to the host and set them to 0."""
-        run = self.run
-        with torch.no_grad():
-            parts = [run.sums.sums]
-            for learner in run.learners.values():
-                parts += [learner.metric_sums.double(), learner.bad.double()[None]]
-            numbers = torch.cat(parts)
-            found = run.rollout.nonfinite
-            ready = None
-            if run.device == "cuda":
-                copies = [torch.empty(x.shape, dtype=x.dtype, pin_memory=True) for x in (numbers, found)]
-                for copy, x in zip(copies, (numbers, found), strict=True):
-                    copy.copy_(x, non_blocking=True)
-                ready = torch.cuda.Event()
-                ready.record()
-            else:
-                copies = [numbers, found.clone()]
-            run.sums.sums.zero_()
-            for learner in run.learners.values():
-                learner.metric_sums.zero_()
-        rates = {name: learner.scheduled.now("learning_rate") for name, learner in run.learners.items()}
-        self.waiting.append(Interval(run.step, copies, ready, time.perf_counter(), rates))
-
-    def _receive(self, allowed):
-        """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on their way."""
-        while self.waiting and (len(self.waiting) > allowed or self.waiting[0].arrived()):
-            interval = self.waiting.popleft()
-            if interval.ready is not None:
-                interval.ready.synchronize()
-            self._log(interval)
-
-    def _log(self, interval):
-        run = self.run
-        numbers, found = (x.tolist() for x in interval.numbers)
-        row, bad = self._row(interval, numbers)
-        where = run.rollout.describe_nonfinite(found)
-        if where is not None or bad:
-            what = where or f"the loss of policy {bad[0]!r}"
-            raise TrainingError(
-                f"{run.spec.name}: {what} is not finite, by env-step {interval.step:,}. Training has stopped; the weights are "
-                f"those before it{', the last checkpoint is kept' if self.out is not None else ''}"
-            )
-        run.metrics.append(row)
-        if self.file is not None:
-            self.file.write(json.dumps(row) + "\n")
-        self.bar.update(interval.step - self.first_step - self.bar.n)
-        shown = {key.split("/", 1)[1]: value for key, value in row.items() if "episodic_return" in key}
-        shown |= {key.split("/", 1)[1]: value for key, value in row.items() if key.endswith(("value_loss", "entropy"))}
-        self.bar.set_postfix({key: f"{value:.3g}" for key, value in shown.items()}, refresh=False)
-        if self.callback is not None:
-            self.callback(interval.step, row)
-
-    def _row(self, interval, numbers):
-        """Return the metrics of an interval, with CleanRL's names, and the policies whose loss was not finite."""
-        run, bad = self.run, []
-        sums = dict(zip(run.sums.names, numbers, strict=False))
-        numbers = numbers[len(run.sums.names) :]
-        seconds = max(interval.seconds - self.started, 1e-9)
-        row = {
-            "charts/global_step": interval.step,
-            "charts/SPS": (interval.step - self.first_step) / seconds,
-            "charts/episodes": int(sums["episodes"]),
-        }
-        single = len(run.spec.groups(run.params)) == 1
-        if episodes := sums["episodes"]:
-            row["charts/episodic_length"] = sums["length"] / episodes
-            for name, value in sums.items():
-                if name.startswith("return."):
-                    group = "" if single else "/" + name.removeprefix("return.")
-                    row[f"charts/episodic_return{group}"] = value / episodes
-                elif name not in ("episodes", "length"):
-                    row[f"env/{name}"] = value / episodes
-        for name, learner in run.learners.items():
-            under = "" if len(run.learners) == 1 else f"{name}/"
-            count = len(learner.metric_sums)
-            if numbers[count]:
-                bad.append(name)
-            row |= {f"losses/{under}{key}": value for key, value in learner.losses(numbers[:count]).items()}
-            numbers = numbers[count + 1 :]
-            row[f"charts/{under}learning_rate"] = interval.rates[name]
-        return row, bad
-
-    def _finish_interrupted(self):
-        """Keep what is there: the step that was last launched, and all numbers."""
-        if self.run.device == "cuda":
-            torch.cuda.synchronize()
-        with self._metrics_file():
-            self._receive(0)
-        self.bar.close()
-        tqdm.write(f"interrupted after {self.run.step:,} env-steps; the result is kept")
-
-
 @contextmanager
 def memory_errors():
     """Turn what CuPy and torch raise when memory is short into ``MemoryLimitError``, which says what to lower."""
@@ -358,16 +167,3 @@ def memory_errors():
             f"training does not fit into memory ({str(error).splitlines()[0]}); lower num_envs, num_steps, or the sizes of "
             "networks and replay buffers"
         ) from None
-
-
-@contextmanager
-def precision(run):
-    """Allow TF32 in matrix products while a run trains, if its settings ask for it."""
-    wanted = {getattr(settings, "precision", "float32") for settings in run.settings.values()}
-    before = torch.get_float32_matmul_precision()
-    if "tf32" in wanted:
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,65 @@
+"""Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window opens."""
+
+import io
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from cupydrive.errors import ParameterError, did_you_mean
+
+# Distinguishable with any of the common colour blindnesses: Okabe and Ito, "Color Universal Design" (2008).
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+RETURNS = "charts/episodic_return"
+PANEL_SIZE = (4.2, 2.6)  # inches
+
+
+class Curves(Figure):
+    """A Matplotlib figure that a notebook shows without further settings."""
+
+    def png(self):
+        """Return the picture as bytes of a PNG file."""
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+    _repr_png_ = png
+
+
+def curves(rows, keys=None, levels=None, title=None):
+    """Return a figure with one panel per metric over env-steps.
+
+    Args:
+        rows: Metrics, as ``Run.metrics`` holds them.
+        keys: Names of metrics; None: the episodic return of every group.
+        levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+        title: Above all panels.
+
+    Raises:
+        ParameterError: If no row has a metric of that name.
+    """
+    known = list(dict.fromkeys(key for row in rows for key in row))
+    if keys is None:
+        keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
+    else:
+        for key in keys:
+            if key not in known:
+                raise ParameterError(f"no metric {key!r}.{did_you_mean(key, known)} There are: {', '.join(known)}")
+    figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
+    for number, key in enumerate(keys):
+        axes = figure.add_subplot(1, len(keys), number + 1)
+        points = [(row["charts/global_step"], row[key]) for row in rows if key in row]
+        few = "." if len(points) < 3 else None
+        axes.plot(*zip(*points, strict=True) if points else ((), ()), color=COLORS[0], linewidth=1.6, marker=few)
+        for color, (label, values) in zip(COLORS[1:], (levels or {}).items(), strict=False):
+            if key in values:
+                axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=8)
+        axes.set_xlabel("env-steps")
+        axes.set_ylabel(key.split("/", 1)[1].replace("_", " "))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure

@@ -1,0 +1,124 @@
+"""What training shows: curves that hold the metrics, lines in a log, a display in a notebook, TensorBoard's events."""
+
+import json
+import signal
+
+import pytest
+from matplotlib.image import imread
+from test_runs import QUIET, same, train, without_time
+
+import cupydrive as cd
+from cupydrive.curves import curves
+from cupydrive.errors import ParameterError
+from cupydrive.progress import Log, Notebook
+from cupydrive.run import Run
+
+ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
+
+
+def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
+    figure = curves(ROWS, ["charts/episodic_return", "losses/entropy"], {"random": {"charts/episodic_return": 5.0}})
+    first, second = figure.axes
+    assert first.lines[0].get_xydata().tolist() == [[100, 2], [200, 4], [300, 6]]
+    assert first.lines[1].get_ydata() == [5.0, 5.0] and first.get_legend_handles_labels()[1] == ["random"]
+    assert second.lines[0].get_ydata().tolist() == [1, 1 / 2, 1 / 3] and len(second.lines) == 1
+    with pytest.raises(ParameterError, match="losses/entropi'. Did you mean 'losses/entropy'"):
+        curves(ROWS, ["losses/entropi"])
+
+
+def test_a_run_plots_every_groups_return(tmp_path):
+    run = train("a2c", 60)
+    figure = run.plot()
+    assert [axes.get_ylabel() for axes in figure.axes] == ["episodic return/tagger", "episodic return/runner"]
+    figure.savefig(tmp_path / "curve.png")
+    picture = imread(tmp_path / "curve.png")
+    assert picture.shape[:2] == tuple(figure.dpi * figure.get_size_inches()[::-1]) and picture.std() > 0.01
+    assert "<img" in run._repr_html_() and "tag_grid" in run._repr_html_()
+    assert len(train("ppo", 1).plot().axes) == 1  # no episode has ended yet
+
+
+def test_without_a_terminal_progress_is_lines_of_text(monkeypatch, capfd):
+    monkeypatch.setattr("cupydrive.progress.LOG_SECONDS", 0.0)
+    cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=8 * 16 * 8, device="cpu")
+    lines = capfd.readouterr().err.splitlines()
+    shown = [line for line in lines if line.startswith("train cartpole")]
+    assert len(shown) == 8 and "100%" in shown[-1] and "episodic_return=" in shown[-1] and "\r" not in "".join(lines)
+
+
+def test_a_log_is_short_and_ends_with_the_last_numbers(capfd):
+    log = Log(1000, "train it")
+    for done in range(100, 1001, 100):
+        log.update(done, {"charts/episodic_return": done / 10})
+    log.close("that is all")
+    first, second = capfd.readouterr().err.splitlines()
+    assert "episodic_return=100" in first and second == "that is all"
+
+
+class Handle:
+    """What IPython's display() returns, as far as it is used."""
+
+    def __init__(self):
+        self.bundles = []
+
+    def update(self, shown):
+        self.bundles.append(shown._repr_mimebundle_())
+
+
+def test_a_notebook_shows_one_line_and_a_curve_without_widgets(monkeypatch):
+    handle = Handle()
+    monkeypatch.setattr("IPython.display.display", lambda shown, display_id: handle)
+    monkeypatch.setattr("cupydrive.progress.DRAW_SECONDS", 0.0)
+    monkeypatch.setattr("cupydrive.progress.DRAW_SHARE", 0)
+    bar = Notebook(300, "train it")
+    for row in ROWS:
+        bar.update(row["charts/global_step"], row)
+    bar.close("interrupted")
+    assert len(handle.bundles) == 4
+    last = handle.bundles[-1]
+    assert set(last) == {"text/plain", "text/html"} and "episodic_return=6" in last["text/plain"]
+    assert "data:image/png;base64," in last["text/html"] and "interrupted" in last["text/html"]
+
+
+def test_tensorboard_gets_what_the_metrics_hold(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = train("ppo", 6, out=tmp_path)
+    half = Run.load(tmp_path)
+    cd.train(half, steps=2 * 16 * 8, out=tmp_path, progress=False)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 8 and rows[:6] == run.metrics
+    events = EventAccumulator(str(tmp_path)).Reload()
+    for name in ("charts/episodic_return", "losses/value_loss"):
+        got = {e.step: e.value for e in events.Scalars(name)}
+        want = {row["charts/global_step"]: row[name] for row in rows if name in row}
+        assert got == pytest.approx(want, rel=1e-6)
+
+
+def test_ctrl_c_finishes_the_iteration_and_keeps_the_result(tmp_path, capfd):
+    def press(step, metrics):
+        if step == 4 * 16 * 8:
+            signal.raise_signal(signal.SIGINT)
+
+    whole = train("ppo", 20)
+    run = train("ppo", 20, out=tmp_path, callback=press, progress=True)
+    assert run.step == 4 * 16 * 8 and f"interrupted after {run.step:,} env-steps" in capfd.readouterr().err
+    resumed = Run.load(tmp_path)
+    assert same(run, resumed)
+    cd.train(resumed, out=tmp_path, progress=False)
+    assert same(whole, resumed) and without_time(resumed.metrics) == without_time(whole.metrics)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path):
+    def press_twice(step, metrics):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train("ppo", 20, out=tmp_path, callback=press_twice)
+    assert Run.load(tmp_path).step == 0
+
+
+def test_progress_can_be_silent(capfd):
+    cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=200, **QUIET)
+    assert capfd.readouterr() == ("", "")
