@@ -21,6 +21,10 @@ _HOME = {
     "Frozen": "run",
     "evaluate": "evaluation",
     "difference": "evaluation",
+    "Recording": "recording",
+    "render": "video",
+    "Video": "video",
+    "view": "viewer",
     "PPO": "algorithms",
     "A2C": "algorithms",
     "DDPG": "algorithms",
@@ -46,6 +50,11 @@ def __getattr__(name):
     if name not in _HOME:
         raise AttributeError(f"module 'cupydrive' has no attribute {name!r}")
     return getattr(import_module(f"cupydrive.{_HOME[name]}"), name)
+
+
+def load_ipython_extension(ipython):
+    """Make ``%%cuda_env`` known to a notebook; ``%load_ext cupydrive`` calls this."""
+    import_module("cupydrive.magic").load_ipython_extension(ipython)
 
 
 def __dir__():

@@ -292,9 +292,9 @@ def _parsed(pairs):
 
 
 def _write_json(path, content):
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(part, path)
+    from cupydrive.files import write_atomically
+
+    write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
 # ---- demo, bench -----------------------------------------------------------------------------------------------------

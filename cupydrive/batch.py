@@ -79,8 +79,8 @@ class Batch:
         self.groups = spec.groups(self.params)
         self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
         self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
-        layout = layout or self.executor.layout(spec, self.params, self.num_envs)
-        self.program = self.executor.load(spec, self.params, layout)
+        self.layout = layout or self.executor.layout(spec, self.params, self.num_envs)
+        self.program = self.executor.load(spec, self.params, self.layout)
         allocate, n = self.executor.allocate, self.num_envs
         self.seed = allocate((1,), np.uint64)
         self.state = allocate((n,), self.state_dtype)
@@ -97,6 +97,24 @@ class Batch:
         self._template = self._describe(first_env)
         self._calls = [self._call(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
+
+    def exchange(self, spec, params):
+        """Run the kernels of ``spec`` on these buffers from now on; return False, and change nothing, if they do not fit."""
+
+        def layout(spec, params):
+            groups = [
+                (g.name, g.count, g.obs_dim, g.heads, g.continuous, g.mask, g.leaves) for g in spec.groups(params)
+            ]
+            return spec.state_dtype(params), spec.log_dtype(), source.batch_dtype(spec, params), groups
+
+        program = self.executor.load(spec, params, self.layout)
+        if layout(spec, params) != layout(self.spec, self.params):
+            return False
+        self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
+        rollouts = [call for _, call in self._rollouts.values()]
+        for call in (self._template, *self._calls, *self._reset_calls, *rollouts):
+            call["params"], call["max_episode_steps"] = spec.pack_params(params), params.max_episode_steps
+        return True
 
     def _other_obs(self, first):
         """Return buffers that differ from ``first`` in observation and mask alone: the other half of the double buffer."""
@@ -183,8 +201,10 @@ class Batch:
         self.current_obs, self.current_mask = obs, self.step_buffers[self.now].action_mask
         return self.step_buffers[self.now]
 
-    def step(self, action_pointers):
+    def step(self, action_pointers, autoreset=True):
         """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the groups.
+
+        Without ``autoreset`` an environment that ends keeps its last state; step it no further.
 
         Returns:
             The ``Buffers`` just written; the previous observation stays valid until the next step.
@@ -193,6 +213,9 @@ class Batch:
         call = self._calls[self.now]
         for g, address in zip(self.groups, action_pointers, strict=True):
             call[g.name]["action"] = address
+        if not autoreset:
+            self.mask[...] = False
+        call["mask"] = 0 if autoreset else self.executor.pointer(self.mask)
         self._launch("env_step", call)
         self.current_obs, self.current_mask = self.step_buffers[self.now].obs, self.step_buffers[self.now].action_mask
         return self.step_buffers[self.now]
@@ -259,6 +282,12 @@ class Batch:
         for name, dtype in (("state", self.state_dtype), ("clock", CLOCK), ("log", self.log_dtype)):
             kept[name] = self.as_records(get(getattr(self, name)), dtype)
         return {**kept, "returns": {name: get(array) for name, array in self.returns.items()}}
+
+    def first_states(self, count):
+        """Return NumPy copies of the first environments' ``states`` and ``elapsed`` steps."""
+        get = self.executor.get
+        clock = self.as_records(get(self.clock[:count]), CLOCK)
+        return {"states": self.as_records(get(self.state[:count]), self.state_dtype), "elapsed": clock["elapsed"]}
 
     def set_state(self, kept):
         """Put back what ``get_state`` returned."""

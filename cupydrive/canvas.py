@@ -1,13 +1,17 @@
-"""A small picture that environments draw on: world coordinates with y up, a few shapes, one caption.
+"""A picture that environments draw on: world coordinates with y up, a few shapes, one line of text above.
 
 Shapes are drawn at twice the size and scaled down, so that edges are smooth and slow motion is.
 """
+
+from functools import lru_cache
 
 import numpy as np
 
 from cupydrive.errors import ParameterError
 
 SUPERSAMPLING = 2
+HEADER_SHARE = 14  # one part in this many of the height is for text
+TEXT_COLOR = "#333333"
 
 
 class Canvas:
@@ -16,27 +20,30 @@ class Canvas:
     Args:
         width: Pixels, even: video codecs halve the colour's resolution.
         height: Pixels, even.
+        header: Pixels at the top for a line of text; the world is drawn below. By default a share of the height.
 
     Raises:
         ParameterError: If a size is not a positive even int.
     """
 
-    def __init__(self, width=600, height=400):
+    def __init__(self, width=960, height=640, header=None):
         for name, size in (("width", width), ("height", height)):
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2 or size % 2:
                 near = max(2, int(size) // 2 * 2) if isinstance(size, int | float | np.number) and size == size else 400
                 raise ParameterError(f"Canvas: {name} = {size!r}; it must be an even int from 2 on, such as {near}")
         self.width, self.height = int(width), int(height)
+        self.header = self.height // HEADER_SHARE if header is None else int(header)
         self.clear()
 
-    def clear(self):
-        """Make everything white again; the view is that of pixels, from the lower left corner."""
+    def clear(self, background="#FFFFFF"):
+        """Make everything one colour again; the view is that of pixels, from the lower left corner."""
         from PIL import Image, ImageDraw
 
         size = (self.width * SUPERSAMPLING, self.height * SUPERSAMPLING)
-        self._image = Image.new("RGB", size, "#FFFFFF")
+        self._background = background
+        self._image = Image.new("RGB", size, background)
         self._draw = ImageDraw.Draw(self._image)
-        self._text = ""
+        self._texts = ("", "")
         self.view(0, self.width, 0)
 
     def view(self, left, right, bottom, top=None):
@@ -49,7 +56,7 @@ class Canvas:
                 f"Canvas.view: left = {left}, right = {right}, bottom = {bottom}, top = {top}; "
                 "it must be left < right and bottom < top"
             )
-        width, height = self._image.size
+        width, height = self._image.size[0], self._image.size[1] - self.header * SUPERSAMPLING
         self._scale = width / (right - left)
         self._left, self._bottom = left, bottom
         if top is not None:
@@ -57,10 +64,22 @@ class Canvas:
             self._left = (left + right) / 2 - width / self._scale / 2
             self._bottom = (bottom + top) / 2 - height / self._scale / 2
 
+    def to_pixel(self, point):
+        """Return where a point of the world lies in the finished picture: (x, y) from its upper left corner."""
+        x, y = self._pixel(point)
+        return x / SUPERSAMPLING, y / SUPERSAMPLING
+
     def _pixel(self, point):
-        """Return where a point of the world lies in the image, from its upper left corner."""
+        """Return where a point of the world lies in the image that is drawn on."""
         x, y = point
         return (float(x) - self._left) * self._scale, self._image.size[1] - (float(y) - self._bottom) * self._scale
+
+    @staticmethod
+    def mix(color, other, share):
+        """Return ``color`` with a ``share`` of ``other`` in it, from 0 to 1; colours are ``"#RRGGBB"``."""
+        share = min(max(float(share), 0.0), 1.0)
+        pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+        return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
     def line(self, points, width, color):
         """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round ends."""
@@ -71,6 +90,24 @@ class Canvas:
             for x, y in (pixels[0], pixels[-1]):
                 self._disc(x, y, thick / 2, color)
 
+    def trail(self, points, width, color, longest=None):
+        """Draw the way through ``points``, oldest first, fading towards the oldest.
+
+        Args:
+            points: (K, 2) array or list.
+            width: In units of the world.
+            color: At the newest point.
+            longest: Steps longer than this are left out: jumps.
+        """
+        count = len(points) - 1
+        for k in range(count):
+            (ax, ay), (bx, by) = points[k], points[k + 1]
+            if (ax, ay) == (bx, by) or (longest is not None and max(abs(bx - ax), abs(by - ay)) > longest):
+                continue
+            faded = self.mix(color, self._background, 0.95 - 0.6 * (k + 1) / count)
+            ends = [self._pixel(points[k]), self._pixel(points[k + 1])]
+            self._draw.line(ends, faded, max(1, round(width * self._scale)))
+
     def circle(self, center, radius, color):
         """Draw a filled circle, ``radius`` in units of the world."""
         self._disc(*self._pixel(center), radius * self._scale, color)
@@ -80,22 +117,44 @@ class Canvas:
         radius = max(radius, 1.0)
         self._draw.ellipse((x - radius, y - radius, x + radius - 1, y + radius - 1), color)
 
+    def polygon(self, points, color):
+        """Draw a filled polygon."""
+        self._draw.polygon([self._pixel(p) for p in points], color)
+
+    def arrowhead(self, center, heading, radius, color):
+        """Draw a triangle that points along ``heading`` (rad, from x to y), its tip ``radius`` from the centre."""
+        x, y = center
+        corners = ((0.0, 1.0), (2.5, 0.95), (np.pi, 0.35), (-2.5, 0.95))
+        self.polygon(
+            [(x + s * radius * np.cos(heading + a), y + s * radius * np.sin(heading + a)) for a, s in corners], color
+        )
+
     def rectangle(self, x0, y0, x1, y1, color):
         """Draw a filled rectangle between two opposite corners."""
         (ax, ay), (bx, by) = self._pixel((x0, y0)), self._pixel((x1, y1))
         left, right, upper, lower = min(ax, bx), max(ax, bx), min(ay, by), max(ay, by)
         self._draw.rectangle((left, upper, max(left, right - 1), max(upper, lower - 1)), color)
 
-    def caption(self, text):
-        """Write ``text`` into the upper left corner, over everything else; it replaces the text before."""
-        self._text = str(text)
+    def caption(self, left, right=""):
+        """Write a line of text into the header, over everything else; it replaces the text before."""
+        self._texts = (str(left), str(right))
 
     def frame(self):
         """Return the picture, (height, width, 3) uint8."""
-        from PIL import Image, ImageDraw, ImageFont
-
         image = self._image
-        if self._text:
-            image, size = image.copy(), max(10, self.height // 25) * SUPERSAMPLING
-            ImageDraw.Draw(image).text((size // 2, size // 2), self._text, "#333333", ImageFont.load_default(size))
-        return np.array(image.resize((self.width, self.height), Image.Resampling.LANCZOS))
+        if any(self._texts):
+            from PIL import ImageDraw
+
+            image, high = image.copy(), self.header * SUPERSAMPLING
+            draw, font = ImageDraw.Draw(image), text_font(max(8 * SUPERSAMPLING, round(0.55 * high)))
+            for text, x, anchor in zip(self._texts, (high // 3, image.size[0] - high // 3), "lr", strict=True):
+                draw.text((x, high // 2), text, TEXT_COLOR, font, anchor=f"{anchor}m")
+        return np.array(image.reduce(SUPERSAMPLING))
+
+
+@lru_cache(maxsize=16)
+def text_font(size):
+    """Return Pillow's own font in a size."""
+    from PIL import ImageFont
+
+    return ImageFont.load_default(size)

@@ -34,6 +34,10 @@ class TrainingError(CupydriveError):
     """Training cannot go on: a number that is not finite, or a run that cannot be read or written."""
 
 
+class RenderError(CupydriveError):
+    """A picture or video cannot be drawn, encoded or written."""
+
+
 class ActionError(CupydriveError, ValueError):
     """An action has the wrong shape, type, device, group or value."""
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from cupydrive import envs
@@ -10,10 +11,12 @@ from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError
 from cupydrive.executors import choose, executor
 from cupydrive.players import Heuristic
+from cupydrive.recording import Recording, action_dtype
 from cupydrive.rollout import Rollout
 from cupydrive.spec import checked_int
 
 CHUNK = 32  # steps of one rollout
+RECORD_BYTES = 64 * 2**20  # of the actions that an evaluation keeps
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Evaluation:
         returns: By group: (episodes,) mean over the group's agents of their episode return, float64.
         length: (episodes,) steps.
         metrics: By name: (episodes,).
+        recording: ``Recording`` of the first episodes, as many as its actions fit into 64 MiB.
     """
 
     env: str
@@ -35,6 +39,7 @@ class Evaluation:
     returns: dict[str, torch.Tensor]
     length: torch.Tensor
     metrics: dict[str, torch.Tensor]
+    recording: Recording | None = None
 
     def mean(self, name):
         """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric."""
@@ -112,11 +117,45 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         if name not in names:
             raise ParameterError(f"{spec.name} has no group {name!r}; it has: {', '.join(names)}")
     rollout = Rollout(batch, playing, min(CHUNK, made.max_episode_steps), final_obs=False)
-    return Evaluation(spec.name, names, seed, **first_episodes(rollout, made.max_episode_steps))
+    recorder = Recorder(rollout)
+    found = first_episodes(rollout, recorder)
+    recording = recorder.recording(seed, names, found["length"])
+    return Evaluation(spec.name, names, seed, **found, recording=recording)
 
 
-def first_episodes(rollout, most):
-    """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, at most ``most`` steps long."""
+class Recorder:
+    """Keeps the actions of the first environments of a rollout, on the host."""
+
+    def __init__(self, rollout):
+        self.rollout, batch = rollout, rollout.batch
+        self.dtypes = {g.name: action_dtype(g) for g in batch.groups}
+        each = batch.params.max_episode_steps * sum(
+            g.count * g.heads * self.dtypes[g.name].itemsize for g in batch.groups
+        )
+        self.envs = min(batch.num_envs, RECORD_BYTES // each)
+        self.parts = {name: [] for name in self.dtypes}
+
+    def keep(self):
+        """Keep the actions of the rollout just collected."""
+        for name, parts in self.parts.items():
+            parts.append(self.rollout.action[name][:, : self.envs].cpu().numpy().astype(self.dtypes[name]))
+
+    def recording(self, seed, players, length):
+        """Return the ``Recording``, or None if not even one episode fits."""
+        if not self.envs:
+            return None
+        batch, length = self.rollout.batch, length[: self.envs].numpy().astype(np.int32)
+        most = int(length.max())
+        action = {name: np.concatenate(parts)[:most] for name, parts in self.parts.items()}
+        over = np.arange(most)[:, None] >= length
+        for array in action.values():
+            array[over] = 0
+        return Recording(batch.spec, batch.params, seed, players, length, action)
+
+
+def first_episodes(rollout, recorder):
+    """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, and record it."""
+    most = rollout.batch.params.max_episode_steps
     found = {("length", ""): rollout.episode_length}
     found |= {("returns", name): array for name, array in rollout.episode_return.items()}
     found |= {("metrics", name): array for name, array in rollout.metrics.items()}
@@ -124,6 +163,7 @@ def first_episodes(rollout, most):
     ended = torch.zeros(rollout.batch.num_envs, dtype=torch.int64, device=rollout.device)
     for _ in range(-(-most // rollout.steps)):
         rollout.collect()
+        recorder.keep()
         over = rollout.terminated | rollout.truncated
         first = over & (over.cumsum(0) + ended == 1)
         for key, array in found.items():

@@ -17,9 +17,10 @@ from pathlib import Path
 import torch
 
 from cupydrive.errors import TrainingError
+from cupydrive.files import write_atomically
 from cupydrive.interop import capture as capture_graph
 from cupydrive.progress import follow
-from cupydrive.runfolder import checkpoints, write_atomically
+from cupydrive.runfolder import checkpoints
 
 ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read

@@ -16,6 +16,9 @@ class Random:
         """Return the player of one group."""
         return RandomPlayer()
 
+    def __str__(self):
+        return "random"
+
 
 @dataclass(frozen=True)
 class Heuristic:
@@ -26,6 +29,9 @@ class Heuristic:
         if spec.heuristic is None:
             raise ParameterError(f"{spec.name} has no heuristic; play {group.name!r} by Random() or a trained policy")
         return HeuristicPlayer()
+
+    def __str__(self):
+        return "heuristic"
 
 
 @dataclass(frozen=True)

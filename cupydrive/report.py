@@ -2,12 +2,12 @@
 
 import html
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
+
+from cupydrive.files import write_atomically
 
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
 MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
@@ -220,11 +220,5 @@ class Report:
 
 
 def write_json(path, reports):
-    """Write ``reports`` to ``path`` as JSON: under a temporary name first, then renamed."""
-    path = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump([r.to_dict() for r in reports], file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    """Write ``reports`` to ``path`` as JSON, atomically."""
+    write_atomically(Path(path), json.dumps([r.to_dict() for r in reports], indent=1).encode())

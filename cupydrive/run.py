@@ -19,11 +19,13 @@ from cupydrive.curves import curves
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import executor
+from cupydrive.files import write_atomically
 from cupydrive.players import Heuristic, Random, Trained
 from cupydrive.progress import image
 from cupydrive.rollout import EpisodeSums, Rollout
-from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics, write_atomically
+from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics
 from cupydrive.spec import checked_int
+from cupydrive.video import render
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
@@ -190,6 +192,10 @@ class Run:
     def evaluate(self, episodes=1000, **options):
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
         return evaluate(self, episodes=episodes, **options)
+
+    def render(self, path=None, **options):
+        """Return a ``Video`` of this run's policies, written to ``path`` if one is given; options as of ``cupydrive.render``."""
+        return render(self, path, **options)
 
     def plot(self, *keys, levels=None):
         """Return learning curves as a Matplotlib figure, which a notebook shows and ``.savefig(path)`` writes.

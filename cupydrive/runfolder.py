@@ -5,7 +5,6 @@ Checkpoints hold tensors, numbers and strings only and are read with ``weights_o
 """
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -13,24 +12,6 @@ import torch
 from cupydrive.errors import TrainingError
 
 FORMAT = 1
-
-
-def write_atomically(path, content):
-    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole new one."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename itself
-    finally:
-        os.close(folder)
 
 
 def checkpoints(folder):

@@ -203,7 +203,10 @@ class EnvSpec:
         cases: Parameter sets that the checker runs, each a dictionary.
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
             observations (N, C, D); None if there is none.
-        draw: ``draw(canvas, params, state, elapsed)`` draws one state on a ``Canvas``, or None.
+        draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
+            before it are for trails. None if there is none.
+        render_size: (width, height) of a video in pixels, even; a page shows half of it, sharp on fine screens.
+        render_fps: Frames per second of a video, one frame per step.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``, and settings by
             the algorithm's name.
         kernel: Kernel text, or the path of its file; None: ``NAME.cu`` of the package.
@@ -226,6 +229,8 @@ class EnvSpec:
     cases: tuple[dict, ...] = ({},)
     heuristic: Callable | None = None
     draw: Callable | None = None
+    render_size: tuple[int, int] = (960, 640)
+    render_fps: int = 30
     training: dict = field(default_factory=dict)
     kernel: str | Path | None = None
     summary: str = ""

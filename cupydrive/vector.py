@@ -4,20 +4,21 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 give tensors, several groups give dictionaries by group name; a single agent has no agent axis.
 """
 
+import html
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 
-import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from cupydrive import envs
+from cupydrive.actions import ActionReader
 from cupydrive.batch import CLOCK, Batch
-from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
+from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors import choose, executor
 from cupydrive.interop import as_torch, member, torch_stream
 from cupydrive.spec import checked_int
@@ -103,13 +104,7 @@ class VectorEnv:
         self._single = len(self.groups) == 1
         self._squeeze = self._single and self.groups[0].count == 1
         self._results = [self._views(buffers) for buffers in batch.step_buffers]
-        lone = [g.heads == 1 and not g.continuous for g in self.groups]
-        self._action_shapes = {
-            g.name: (self.num_envs, *(() if self._squeeze else (g.count,)), *(() if one else (g.heads,)))
-            for g, one in zip(self.groups, lone, strict=True)
-        }
-        self._dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
-        self._converted = {}
+        self._read = ActionReader(batch, self._single, self._squeeze)
         self._held = None
         self._rollouts = {}
 
@@ -246,92 +241,11 @@ class VectorEnv:
         if self._closed or not self._ready:
             self._check_open("step()")
             raise OrderError("step() before reset(); call reset(seed=...) first")
-        tensors = self._checked_actions(action)
+        tensors = self._read(action, self.validate)
         self._held = tensors  # the launch reads them after this call has returned
         with self._stream():
             self.batch.step([t.data_ptr() for t in tensors])
         return self._results[self.batch.now]
-
-    def _checked_actions(self, action):
-        if self._single:
-            action = {self.groups[0].name: action}
-        elif not isinstance(action, dict):
-            raise ActionError(f"{self.spec.name} has several groups; pass a dict with {', '.join(self._dtypes)}")
-        for name in action:
-            if name not in self._dtypes:
-                raise ActionError(
-                    f"there is no group {name!r}.{did_you_mean(name, self._dtypes)} Groups: {', '.join(self._dtypes)}"
-                )
-        tensors = []
-        for g in self.groups:
-            if g.name not in action:
-                raise ActionError(f"no action for group {g.name!r}; pass all of {', '.join(self._dtypes)}")
-            tensors.append(self._checked_action(g, action[g.name]))
-        if self.validate:
-            for g, tensor in zip(self.groups, tensors, strict=True):
-                self._check_values(g, tensor)
-        return tensors
-
-    def _checked_action(self, g, action):
-        shape, dtype = self._action_shapes[g.name], self._dtypes[g.name]
-        if isinstance(action, np.ndarray) and self.device == "cpu":
-            action = torch.from_numpy(action)
-        if not isinstance(action, torch.Tensor):
-            raise ActionError(
-                f"the action of {g.name!r} is a {type(action).__name__}; pass a torch tensor on {self.device}"
-            )
-        if tuple(action.shape) != shape:
-            raise ActionError(f"the action of {g.name!r} has shape {tuple(action.shape)}; it must be {shape}")
-        if action.device.type != self.device:
-            raise ActionError(f"the action of {g.name!r} is on {action.device}; move it with .to({self.device!r})")
-        if action.dtype == dtype and action.is_contiguous():
-            return action
-        if action.dtype == torch.bool or action.is_complex() or action.is_floating_point() != g.continuous:
-            raise ActionError(f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}")
-        if g.name not in self._converted:
-            self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
-        if self.validate and action.dtype == torch.int64:
-            self._check_values(g, action)  # before a large value wraps
-        return self._converted[g.name].copy_(action)
-
-    def _check_values(self, g, tensor):
-        """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
-        if g.continuous:
-            low, high = (torch.from_numpy(x).to(tensor.device) for x in (g.action_space.low, g.action_space.high))
-        else:
-            low, high = 0, torch.tensor(g.sizes, device=tensor.device) - 1
-        values = tensor.reshape(self.num_envs, g.count, g.heads)
-        good = (values >= low) & (values <= high)
-        if bool(good.all()):
-            if g.mask:
-                self._check_allowed(g, values)
-            return
-        env, agent, head = (~good).nonzero()[0].tolist()
-        value = values[env, agent, head].item()
-        limit = (
-            f"[{g.action_space.low[head]}, {g.action_space.high[head]}]"
-            if g.continuous
-            else f"0 to {g.sizes[head] - 1}"
-        )
-        raise ActionError(
-            f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is {value}; it must be {limit}. "
-            "With validate=False it would be read as the nearest valid one (NaN as 0)"
-        )
-
-    def _check_allowed(self, g, values):
-        """Raise ``ActionError`` for the first action that its mask forbids."""
-        mask = as_torch(self.batch.current_mask[g.name])
-        for head, (first, size) in enumerate(zip(g.first_choices, g.sizes, strict=True)):
-            allowed = mask[..., first : first + size]
-            allowed = allowed | ~allowed.any(-1, keepdim=True)
-            good = allowed.gather(-1, values[..., head : head + 1].long())[..., 0]
-            if not bool(good.all()):
-                env, agent = (~good).nonzero()[0].tolist()
-                choices = ", ".join(str(k) for k in allowed[env, agent].nonzero().flatten().tolist())
-                raise ActionError(
-                    f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is "
-                    f"{values[env, agent, head].item()}, which its mask forbids; allowed: {choices}"
-                )
 
     def rollout(self, steps, final_obs=True):
         """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
@@ -361,6 +275,52 @@ class VectorEnv:
             active={name: as_torch(array) for name, array in buffers.active.items()},
             left={name: as_torch(array) for name, array in buffers.left.items()},
         )
+
+    # ---- looking and editing ----
+
+    def reload(self):
+        """Compile the environment's changed file, cell or text again; return whether episodes go on.
+
+        Tensors and state stay as they are if ``State``, groups and parameters have the layout they had. Otherwise new
+        memory is taken, and ``reset`` must be called.
+
+        Raises:
+            CompileError: If it does not compile; the environment goes on as it was.
+        """
+        self._check_open("reload()")
+        spec = envs.reload(self.spec)
+        known = {f.name for f in fields(spec.params)}
+        params = spec.make_params(**{key: value for key, value in asdict(self.params).items() if key in known})
+        if self.batch.exchange(spec, params):
+            self.spec, self.params = spec, params
+            return True
+        old = self.batch
+        self.close()
+        self.__init__(Batch(spec, old.num_envs, params, old.executor, old.first_env), self.validate)
+        return False
+
+    def view(self, players=None, *, episodes=4, steps=100, seed=None, **options):
+        """Return a viewer for a notebook: a few episodes of other copies, step by step, with a slider.
+
+        Args:
+            players: As for ``render``.
+            episodes: How many.
+            steps: Of them to show, at most.
+            seed: By default this environment's.
+            **options: Of ``render``.
+        """
+        from cupydrive.viewer import view
+
+        seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
+        return view(self, players, episodes=episodes, steps=steps, seed=seed, **options)
+
+    def _repr_html_(self):
+        shown = f"<pre>{html.escape(repr(self))}</pre>"
+        if self.spec.draw is None or self._closed or not self._ready:
+            return shown
+        from cupydrive.frames import still
+
+        return shown + still(self.spec, self.params, **self.batch.first_states(4))
 
     def close(self):
         """Give the memory back; later calls raise ``OrderError``."""

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupydrive as cd
 from cupydrive.about import info
+from cupydrive.files import write_atomically
 from cupydrive.run import Run
-from cupydrive.runfolder import write_atomically
 
 RUNNERS = {"runner": cd.Heuristic()}
 TAG_GRID = {"num_taggers": 4, "grid_length": 20}

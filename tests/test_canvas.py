@@ -24,7 +24,7 @@ def test_frame_is_white_with_the_size_asked_for():
 
 
 def test_circle_lies_where_it_should():
-    canvas = Canvas(200, 100)
+    canvas = Canvas(200, 100, header=0)
     canvas.view(-10, 10, 0)  # 10 pixels a unit
     canvas.circle((-5, 2), 1, "#0000FF")
     y, x = np.nonzero(canvas.frame()[..., 0] < 128)  # covered by half at least
@@ -35,7 +35,7 @@ def test_circle_lies_where_it_should():
 
 
 def test_y_points_up():
-    canvas = Canvas(100, 100)
+    canvas = Canvas(100, 100, header=0)
     canvas.view(0, 10, 0)
     canvas.circle((5, 8), 1, "#FF0000")
     canvas.circle((5, 2), 1, "#0000FF")
@@ -44,7 +44,7 @@ def test_y_points_up():
 
 
 def test_rectangle_and_line_fill_their_pixels():
-    canvas = Canvas(100, 100)
+    canvas = Canvas(100, 100, header=0)
     canvas.view(0, 100, 0)
     canvas.rectangle(10, 60, 30, 80, "#FF0000")
     canvas.rectangle(90, 50, 70, 40, "#0000FF")  # corners in any order
@@ -62,7 +62,7 @@ def test_rectangle_and_line_fill_their_pixels():
 
 
 def test_view_with_a_top_shows_all_of_it_in_the_middle():
-    canvas = Canvas(200, 100)
+    canvas = Canvas(200, 100, header=0)
     canvas.view(0, 1, 0, top=1)
     canvas.rectangle(0, 0, 1, 1, "#0000FF")
     x, y = pixels_of(canvas.frame(), BLUE)
@@ -70,16 +70,55 @@ def test_view_with_a_top_shows_all_of_it_in_the_middle():
     assert (y.min(), y.max()) == pytest.approx((0, 99), abs=1)
 
 
-def test_caption_is_written_once_and_can_be_replaced():
-    canvas = Canvas(200, 100)
-    canvas.caption("step 1")
+def test_the_header_holds_text_and_the_world_lies_below_it():
+    canvas = Canvas(400, 120, header=20)
+    canvas.view(0, 1, 0, top=1)
+    canvas.rectangle(0, 0, 1, 1, "#0000FF")
+    assert pixels_of(canvas.frame(), BLUE)[1].min() == 20
+    canvas.clear()
+    canvas.caption("step 1", "random")
     first = canvas.frame()
-    assert (first[:30, :80] < 128).any() and (first[50:] == 255).all()
+    assert (first[:20, :100] < 128).any() and (first[:20, 300:] < 128).any() and (first[20:] == 255).all()
     np.testing.assert_array_equal(canvas.frame(), first)
-    canvas.caption("step 2")
-    assert (canvas.frame() != first).any()
+    canvas.caption("step 2", "random")
+    changed = (canvas.frame() != first).any(axis=(0, 2))
+    assert changed[:100].any() and not changed[100:].any()
     canvas.caption("")
     assert (canvas.frame() == 255).all()
+
+
+def test_points_of_the_world_are_where_to_pixel_says():
+    canvas = Canvas(300, 200)
+    canvas.view(-5, 5, -1, top=3)
+    canvas.circle((2.0, 1.5), 0.15, "#FF0000")
+    x, y = pixels_of(canvas.frame(), RED)
+    assert (x.mean() + 0.5, y.mean() + 0.5) == pytest.approx(canvas.to_pixel((2.0, 1.5)), abs=0.5)
+
+
+def test_a_trail_fades_towards_its_oldest_point_and_leaves_out_jumps():
+    canvas = Canvas(200, 100, header=0)
+    canvas.view(0, 200, 0)
+    canvas.trail([(10, 50), (60, 50), (110, 50), (160, 50)], 10, "#0000FF")
+    frame = canvas.frame()
+    old, newer, newest = (int(frame[50, x, 0]) for x in (35, 85, 135))
+    assert 255 > old > newer > newest > 0
+    canvas.clear()
+    canvas.view(0, 200, 0)
+    canvas.trail([(10, 50), (60, 50), (160, 50)], 10, "#0000FF", longest=60)
+    assert (canvas.frame()[50, 100] == WHITE).all() and (canvas.frame()[50, 35] != WHITE).any()
+
+
+@pytest.mark.parametrize(("share", "want"), [(0, "#102030"), (1, "#FFFFFF"), (0.5, "#889098"), (7, "#FFFFFF")])
+def test_mix(share, want):
+    assert Canvas.mix("#102030", "#FFFFFF", share) == want
+
+
+def test_an_arrowhead_points_along_its_heading():
+    canvas = Canvas(100, 100, header=0)
+    canvas.view(-1, 1, -1)
+    canvas.arrowhead((0.0, 0.0), np.pi / 2, 0.8, "#FF0000")
+    x, y = pixels_of(canvas.frame(), RED)
+    assert y.min() == pytest.approx(10, abs=2) and len(set(x[y < 20])) < len(set(x[y > 50]))
 
 
 @pytest.mark.parametrize("width", [601, 0, -2, 600.0, "600", True, float("nan")])
@@ -110,7 +149,7 @@ def test_each_environment_draws_its_state(name):
 
     def picture(state):
         canvas = Canvas(300, 200)
-        spec.draw(canvas, params, state, 7)
+        spec.draw(canvas, params, state[None], 7)
         return canvas.frame()
 
     one, other = map(picture, states)

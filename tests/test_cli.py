@@ -351,7 +351,7 @@ def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
     found = json.loads(path.read_text())
     assert "a2c after 640 env-steps" in found["players"]["cart"] and found["mean"]["return"][0] >= 1
     assert main(["evaluate", "tag_grid", "--episodes", "20", "--device", "cpu", "--param", "grid_length=5"]) == 0
-    assert "tagger: Heuristic()" in capsys.readouterr().out
+    assert "tagger: heuristic" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

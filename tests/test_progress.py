@@ -22,7 +22,7 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
     assert first.lines[0].get_xydata().tolist() == [[100, 2], [200, 4], [300, 6]]
     assert first.lines[1].get_ydata() == [5.0, 5.0] and first.get_legend_handles_labels()[1] == ["random"]
     assert second.lines[0].get_ydata().tolist() == [1, 1 / 2, 1 / 3] and len(second.lines) == 1
-    with pytest.raises(ParameterError, match="losses/entropi'. Did you mean 'losses/entropy'"):
+    with pytest.raises(ParameterError, match=r"losses/entropi'\. Did you mean 'losses/entropy'"):
         curves(ROWS, ["losses/entropi"])
 
 

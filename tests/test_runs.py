@@ -155,7 +155,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cupydrive.runfolder.os.fsync", full)
+    monkeypatch.setattr("cupydrive.files.os.fsync", full)
     with pytest.raises(TrainingError, match=r"No space left on device.*kept"):
         run.save(tmp_path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

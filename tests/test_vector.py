@@ -217,7 +217,7 @@ def test_heuristics_play_better_than_chance(name, params):
             heads = env.spec.heuristic(env.params, obs, g.name)
         else:
             heads = [torch.randint(size, (env.num_envs, g.count), generator=generator) for size in g.sizes]
-        return torch.stack(heads, dim=-1).to(torch.int32).reshape(env._action_shapes[g.name])
+        return torch.stack(heads, dim=-1).to(torch.int32).reshape(env._read.shapes[g.name])
 
     def play(*groups):
         return lambda obs: {g.name: act(g, obs[g.name], g.name in groups) for g in env.groups}

@@ -3,6 +3,7 @@
 A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings, or an ``EnvSpec``.
 """
 
+import importlib
 import importlib.util
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from cupydrive.errors import SpecError, UnknownEnvironmentError, did_you_mean
 from cupydrive.spec import EnvSpec
 
 _registered = {}
+_files = {}  # what `register` was given, by name, for environments from files
 
 
 def names():
@@ -41,6 +43,22 @@ def get(name):
     return import_module(f"{__name__}.{name}").SPEC
 
 
+def reload(spec):
+    """Return the newest ``EnvSpec`` of that name: a package module or a registered file is read again.
+
+    Raises:
+        SpecError: As ``register`` does.
+    """
+    if spec.name in _files:
+        return register(*_files[spec.name])
+    if spec.name in _registered:
+        return replace(
+            _registered[spec.name]
+        )  # a new object: nothing that was compiled from the old one is taken for it
+    module = sys.modules.get(f"{__name__}.{spec.name}")
+    return importlib.reload(module).SPEC if module is not None else replace(spec)
+
+
 def register(spec, kernel=None):
     """Make an environment known by its name and return its ``EnvSpec``; registering again replaces it.
 
@@ -51,6 +69,7 @@ def register(spec, kernel=None):
     Raises:
         SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the package.
     """
+    given = (spec, kernel)
     if not isinstance(spec, EnvSpec):
         spec, beside = _load(spec)
         if kernel is None and spec.kernel is None and beside is not None:
@@ -65,6 +84,9 @@ def register(spec, kernel=None):
     if spec.name in {module.name for module in iter_modules(__path__)}:
         raise SpecError(f"{spec.name!r} is an environment of the package; give yours another name")
     _registered[spec.name] = spec
+    _files.pop(spec.name, None)
+    if not isinstance(given[0], EnvSpec) and "\n" not in str(given[0]):
+        _files[spec.name] = given
     return spec
 
 

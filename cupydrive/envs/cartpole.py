@@ -102,18 +102,19 @@ def sample(p, rng, n):
     return states
 
 
-def draw(canvas, p, state, elapsed):
-    """Draw one state; one unit is a metre."""
-    canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -1.2)
-    x, theta, length = float(state["x"]), float(state["theta"]), 2 * p.half_length
-    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, "#888888")
+def draw(canvas, p, states, elapsed):
+    """Draw cart and pole, and the way of the pole's tip; one unit is a metre."""
+    length = 2 * p.half_length
+    canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.7 * length, top=1.3 * length)
+    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, "#999999")
     for end in (-p.x_limit, p.x_limit):
-        canvas.line([(end, -0.1), (end, 0.1)], 0.02, "#C843C3")
+        canvas.line([(end, -0.1), (end, 0.1)], 0.02, "#CC79A7")
+    tips = np.stack([states["x"] + length * np.sin(states["theta"]), length * np.cos(states["theta"])], axis=-1)
+    canvas.trail(tips.astype(float).tolist(), 0.025, "#E69F00")
+    x = float(states["x"][-1])
     canvas.rectangle(x - 0.25, -0.12, x + 0.25, 0.12, "#333333")
-    tip = (x + length * np.sin(theta), length * np.cos(theta))
-    canvas.line([(x, 0), tip], 0.06, "#D98E04")
-    canvas.circle((x, 0), 0.05, "#245EB6")
-    canvas.caption(f"step {elapsed}")
+    canvas.line([(x, 0), tips[-1]], 0.06, "#D55E00")
+    canvas.circle((x, 0), 0.05, "#56B4E9")
 
 
 EVENTS = (
@@ -138,6 +139,8 @@ SPEC = EnvSpec(
     sample,
     events=EVENTS,
     draw=draw,
+    render_size=(960, 480),
+    render_fps=50,
     training={
         "num_envs": 256,
         "steps": 500_000,

@@ -353,21 +353,20 @@ def heuristic(p, obs, group):
     return choose_turn(p, obs[..., 3], obs[..., 4], to_x, to_y)
 
 
-def draw(canvas, p, state, elapsed):
-    """Draw one state; taggers and runners as arrows, those that are out in grey."""
-    side = p.grid_length
-    canvas.view(-0.03 * side, 1.03 * side, -0.03 * side, top=1.1 * side)  # the caption stands above the square
-    canvas.rectangle(0, 0, side, side, "#F0F0F0")
-    # Those that are out lie below, taggers on top.
-    for i in sorted(range(p.num_taggers + p.num_runners), key=lambda i: (state["active"][i], -i)):
-        is_tagger, x, y = i < p.num_taggers, float(state["x"][i]), float(state["y"][i])
-        color = "#C4C4C4" if not state["active"][i] else "#C843C3" if is_tagger else "#245EB6"
-        if state["active"][i]:
-            heading = float(state["direction"][i])
-            tail = (x - 0.03 * side * np.cos(heading), y - 0.03 * side * np.sin(heading))
-            canvas.line([tail, (x, y)], 0.006 * side, color)
-        canvas.circle((x, y), (0.013 if is_tagger else 0.009) * side, color)
-    canvas.caption(f"step {elapsed}   in the game {int(np.sum(state['active'][p.num_taggers :]))}")
+def draw(canvas, p, states, elapsed):
+    """Draw agents as arrowheads with the way they came; runners that are out fade to a dot."""
+    side, radius = p.grid_length, 0.55 * p.grid_length / (p.num_taggers + p.num_runners + 100) ** 0.5
+    canvas.view(-0.02 * side, 1.02 * side, -0.02 * side, top=1.02 * side)
+    canvas.rectangle(0, 0, side, side, "#F2F2F2")
+    ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
+    here, heading, active = ways[-1], states["direction"][-1].astype(float), states["active"] != 0
+    for i in np.flatnonzero(~active[-1]):  # below the others
+        out = len(active) - 1 - int(np.flatnonzero(active[:, i]).max(initial=0))
+        canvas.circle(here[i], 0.35 * radius, canvas.mix("#0072B2", "#C8C8C8", 0.3 + out / 12))
+    for i in np.flatnonzero(active[-1])[::-1]:  # taggers last, on top
+        tagger = i < p.num_taggers
+        canvas.trail(ways[:, i].tolist(), 0.35 * radius, "#D55E00" if tagger else "#56B4E9")
+        canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
 
 
 EVENTS = (
@@ -388,7 +387,7 @@ SPEC = EnvSpec(
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
     ),
     heuristic=heuristic,
-    draw=draw,
+    **dict(draw=draw, render_size=(760, 820), render_fps=20),
     training={
         "num_envs": 1024,
         "steps": 20_000_000,

@@ -201,17 +201,26 @@ def heuristic(p, obs, group):
     return (along_x * (1 + (dx > 0) * 1) + ~along_x * (3 + (dy > 0) * 1),)
 
 
-def draw(canvas, p, state, elapsed):
-    """Draw one state; one unit is a cell."""
+def draw(canvas, p, states, elapsed):
+    """Draw taggers as squares, the runner as a disc, and where they came from; one unit is a cell."""
     top = p.grid_length
     side = top + 1
-    canvas.view(-0.5 - 0.03 * side, top + 0.5 + 0.03 * side, -0.5 - 0.03 * side, top=top + 0.5 + 0.1 * side)
-    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, "#F0F0F0")
-    radius = max(0.5, top / 60)
-    for i in range(p.num_taggers):
-        canvas.circle((float(state["x"][i]), float(state["y"][i])), radius, "#C843C3")
-    canvas.circle((float(state["x"][-1]), float(state["y"][-1])), radius, "#245EB6")
-    canvas.caption(f"step {elapsed}")
+    canvas.view(-0.5 - 0.02 * side, top + 0.5 + 0.02 * side, -0.5 - 0.02 * side, top=top + 0.5 + 0.02 * side)
+    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, "#F2F2F2")
+    if top <= 40:
+        for k in range(top):
+            canvas.line([(-0.5, k + 0.5), (top + 0.5, k + 0.5)], 0.03, "#E2E2E2")
+            canvas.line([(k + 0.5, -0.5), (k + 0.5, top + 0.5)], 0.03, "#E2E2E2")
+    size = max(0.42, top / 60)
+    ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
+    for i in range(p.num_taggers + 1):
+        canvas.trail(ways[-6:, i].tolist(), 0.5 * size, "#D55E00" if i < p.num_taggers else "#0072B2")
+    x, y = ways[-1, -1]
+    canvas.circle((x, y), size, "#0072B2")
+    for x, y in ways[-1, :-1]:
+        canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, "#D55E00")
+    x, y = ways[-1, -1]
+    canvas.circle((x, y), 0.5 * size, "#0072B2")  # the runner shows on top of who has caught it
 
 
 EVENTS = (
@@ -246,6 +255,8 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     draw=draw,
+    render_size=(760, 820),
+    render_fps=8,
     training={
         "num_envs": 1024,
         "steps": 10_000_000,

@@ -28,7 +28,7 @@ struct Batch {
   State* state;              // (N)
   Clock* clock;              // (N)
   Log* log;                  // (N) counts since the episode began
-  const u8* mask;            // (N) or null: which to reset
+  const u8* mask;            // (N) or null (all): which env_reset resets, and which env_step may reset at an end
   u8* terminated;            // (T, N)
   u8* truncated;             // (T, N)
   int* episode_length;       // (T, N); rows written where an episode ended
@@ -238,6 +238,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     GROUPS(MEMBER)
 #undef MEMBER
   }
+  const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
   for (int t = 0; t < batch.steps; ++t) {
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
@@ -269,7 +270,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     bool to_final = over && FIRST_GROUP(batch).final_obs != nullptr;
     for (bool again = true; again;) {
       again = to_final;
-      if (over && !to_final) {
+      if (over && autoreset && !to_final) {
         begin_episode(env, clock);
         clock.episode += 1;
       }

@@ -1,0 +1,181 @@
+"""Recordings: episodes that can be shown again exactly.
+
+A recording holds the seed, which gives the starts, and the actions taken: a few bytes a step. States are computed anew
+from them, bit for bit, on any device. The policy is not needed: its outputs change in the last bits with batch size and
+device, so that asking it again could give another episode.
+"""
+
+import io
+import json
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive import envs
+from cupydrive.batch import Batch
+from cupydrive.errors import ParameterError, RenderError
+from cupydrive.executors import executor
+from cupydrive.files import write_atomically
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All episodes of a recording after one more step; those that are over stay as they ended.
+
+    Args:
+        step: Steps so far.
+        states: (N,) structs.
+        elapsed: (N,) int: steps of each episode.
+        over: (N,) bool.
+        returns: By group: (N, C) float32, rewards so far.
+    """
+
+    step: int
+    states: np.ndarray
+    elapsed: np.ndarray
+    over: np.ndarray
+    returns: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The first episodes of N environments.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        seed: Of the starts, and of what is random in the environment.
+        players: Who played each group, in words.
+        length: (N,) int32, steps of each episode.
+        action: By group: (T, N, C, H), 0 after an episode's end; T is the longest length.
+        first_env: Global id of the first environment.
+        checksum: Of the last states, if they were computed already; another one later is an error.
+    """
+
+    spec: object
+    params: object
+    seed: int
+    players: dict[str, str]
+    length: np.ndarray
+    action: dict[str, np.ndarray]
+    first_env: int = 0
+    checksum: int | None = field(default=None)
+
+    @property
+    def num_envs(self):
+        """N."""
+        return len(self.length)
+
+    @property
+    def steps(self):
+        """T, the steps of the longest episode."""
+        return int(self.length.max())
+
+    def __getitem__(self, which):
+        """Return the recording of one episode, or of a range of them."""
+        chosen = range(self.num_envs)[which]
+        chosen = chosen if isinstance(chosen, range) else range(chosen, chosen + 1)
+        if not chosen or chosen.step != 1:
+            raise ParameterError(f"recording[{which}] must name episodes side by side, such as recording[0:4]")
+        part = slice(chosen.start, chosen.stop)
+        length = self.length[part]
+        action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
+        return replace(self, length=length, action=action, first_env=self.first_env + chosen.start, checksum=None)
+
+    def moments(self, device="cpu"):
+        """Compute the episodes anew; yield a ``Moment`` for the start and after each step.
+
+        Raises:
+            RenderError: At the end, if the states are not those that were recorded.
+        """
+        batch = Batch(self.spec, self.num_envs, self.params, executor(device), first_env=self.first_env)
+        if any(self.action[g.name].shape[2:] != (g.count, g.heads) for g in batch.groups):
+            raise RenderError(f"the recording does not fit {self.spec.name}: agents or actions differ")
+        batch.reset(self.seed)
+        buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
+        pointers = [batch.executor.pointer(b) for b in buffers]
+        states = batch.get_state()["state"]
+        returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
+        for t in range(self.steps + 1):
+            elapsed = np.minimum(t, self.length)
+            over = t >= self.length
+            yield Moment(t, states.copy(), elapsed, over, {name: array.copy() for name, array in returns.items()})
+            if t == self.steps:
+                break
+            for g, buffer in zip(batch.groups, buffers, strict=True):
+                batch.executor.put(buffer, np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype))
+            written = batch.step(pointers, autoreset=False)
+            states = np.where(over, states, batch.get_state()["state"])
+            for name, rewards in written.reward.items():
+                returns[name] += np.where(over[:, None], np.float32(0), batch.executor.get(rewards))
+        if self.checksum is not None and zlib.crc32(states.tobytes()) != self.checksum:
+            raise RenderError(
+                f"the recording was made with another {self.spec.name}: its kernel or its parameters have changed since"
+            )
+
+    def save(self, path):
+        """Write the recording as a NumPy archive (.npz)."""
+        for moment in self.moments():
+            last = moment.states
+        about = {
+            "format": FORMAT,
+            "env": self.spec.name,
+            "params": asdict(self.params),
+            "seed": self.seed,
+            "players": self.players,
+            "first_env": self.first_env,
+            "checksum": zlib.crc32(last.tobytes()),
+        }
+        content = io.BytesIO()
+        arrays = {f"action.{name}": array for name, array in self.action.items()}
+        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez_compressed(content, about=text, length=self.length, **arrays)
+        try:
+            write_atomically(Path(path), content.getvalue())
+        except OSError as error:
+            raise RenderError(f"the recording cannot be written to {path}: {error.strerror}") from None
+
+    @classmethod
+    def load(cls, path):
+        """Return the recording of a file; no code in it can run.
+
+        Raises:
+            RenderError: If it is none, or from a newer version.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                about = json.loads(file["about"].tobytes())
+                length = file["length"]
+                action = {key.removeprefix("action."): file[key] for key in file.files if key.startswith("action.")}
+                version = about["format"]
+        except OSError as error:
+            raise RenderError(f"{path} cannot be read: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            raise RenderError(f"{path} is no recording, or damaged: {error}") from None
+        if version > FORMAT:
+            raise RenderError(
+                f"{path} has format {version}, this cupydrive reads up to {FORMAT}; install the newer one"
+            )
+        spec = envs.get(about["env"])
+        params = spec.make_params(**about["params"])
+        keys = ("seed", "players", "first_env", "checksum")
+        return cls(spec, params, length=length, action=action, **{key: about[key] for key in keys})
+
+    def __repr__(self):
+        who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
+        size = sum(array.nbytes for array in self.action.values())
+        return (
+            f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps (seed {self.seed}), {who}; "
+            f"{size:,} bytes of actions>"
+        )
+
+
+def action_dtype(group):
+    """Return the smallest NumPy dtype that holds a group's actions."""
+    if group.continuous:
+        return np.dtype(np.float32)
+    return np.min_scalar_type(max(group.sizes) - 1)

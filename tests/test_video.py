@@ -1,0 +1,187 @@
+"""Videos: what was written is decoded again, and shows the states that it should."""
+
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.canvas import Canvas
+from cupydrive.errors import ParameterError, RenderError
+from cupydrive.video import SUFFIXES
+
+CHASE = {"num_taggers": 3, "grid_length": 10}
+ORANGE, BLUE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)
+
+
+def near(picture, color, center, about):
+    """Return the centre of the pixels of nearly this colour within ``about`` pixels of a point."""
+    rows, columns = np.nonzero(abs(picture.astype(int) - color).max(axis=-1) < 60)
+    close = (abs(columns + 0.5 - center[0]) < about) & (abs(rows + 0.5 - center[1]) < about)
+    assert close.any(), "nothing of this colour is there"
+    return columns[close].mean() + 0.5, rows[close].mean() + 0.5
+
+
+def decoded(path):
+    """Return all frames of a file, by another reader than the one that wrote it where there is one."""
+    if path.suffix == ".mp4":
+        return iio.imread(path, plugin="pyav")
+    with Image.open(path) as image:
+        return np.stack([np.array(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_shows_every_step_at_the_size_asked_for(suffix, tmp_path):
+    video = cd.render("tag_grid", tmp_path / f"tag{suffix}", size=(320, 240), device="cpu", hold=0.5, **CHASE)
+    got = decoded(tmp_path / f"tag{suffix}")
+    recording = video.recording
+    assert got.shape[1:] == (240, 320, 3)
+    if suffix == ".mp4":  # animated pictures hold equal frames as one longer one
+        assert len(got) == len(video) == recording.steps + 1 + 4
+    want = list(video.frames())
+    assert abs(got[0].astype(int) - want[0]).mean() < 3 and abs(got[-1].astype(int) - want[-1]).mean() < 3
+    moving = [(abs(a.astype(int) - b) > 40).sum() for a, b in pairwise(got[:11])]
+    assert min(moving) > 0
+
+
+def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
+    video = cd.render("tag_grid", tmp_path / "tag.mp4", size=(640, 480), device="cpu", hold=0.0, **CHASE)
+    got = decoded(tmp_path / "tag.mp4")
+    moments = list(video.recording.moments())
+    assert len(got) == len(moments)
+    spec, params = video.recording.spec, video.recording.params
+    canvas = Canvas(640, 480)
+    for picture, moment in ((got[0], moments[0]), (got[-1], moments[-1])):
+        spec.draw(canvas, params, moment.states, 0)  # sets the view
+        cell = canvas.to_pixel((1, 0))[0] - canvas.to_pixel((0, 0))[0]
+        state = moment.states[0]
+        runner = canvas.to_pixel((state["x"][-1], state["y"][-1]))
+        assert near(picture, BLUE, runner, 0.3 * cell) == pytest.approx(runner, abs=2)
+        for x, y in zip(state["x"][:-1], state["y"][:-1], strict=True):
+            if (x, y) != (state["x"][-1], state["y"][-1]):  # the runner lies on top of who has caught it
+                tagger = canvas.to_pixel((x, y))
+                assert near(picture, ORANGE, tagger, 0.5 * cell) == pytest.approx(tagger, abs=2)
+    assert moments[-1].over.all()
+
+
+def test_the_header_tells_step_score_and_who_plays():
+    video = cd.render("cartpole", device="cpu", size=(600, 300))
+    one, other = (next(iter(cd.Video(video.recording, (600, 300), title=t).frames())) for t in ("me", "you"))
+    changed = (one != other).any(axis=-1)
+    header = Canvas(600, 300).header
+    assert changed[:header, 450:].any() and not changed[header:].any() and not changed[:, :450].any()
+    assert video.recording.players == {"cart": "random"}
+    assert "heuristic" in repr(cd.render("tag_grid", device="cpu", **CHASE))
+
+
+def test_a_mosaic_shows_each_episode_in_its_place():
+    video = cd.render("tag_grid", episodes=5, device="cpu", size=(640, 480), **CHASE)
+    shown = list(video.frames())
+    length = video.recording.length
+    assert len(shown) == length.max() + 1 + video.held
+    cells = {(e % 3, e // 3): e for e in range(5)}
+    for t in range(1, int(length.max()) + 1):
+        changed = (shown[t] != shown[t - 1]).any(axis=-1)
+        for (column, row), e in cells.items():
+            part = changed[40 + row * 220 : 30 + (row + 1) * 220, column * 213 + 8 : (column + 1) * 213 - 8]
+            assert part.any() == (t <= length[e]), f"episode {e}, step {t} of {length[e]}"
+
+
+def test_one_seed_gives_one_video_and_a_recording_gives_it_again():
+    options = {"episodes": 2, "device": "cpu", "size": (320, 240), **CHASE}
+    first = cd.render("tag_grid", **options)
+    again = cd.render("tag_grid", **options)
+    from_recording = cd.render(first.recording, size=(320, 240))
+    from_evaluation = cd.render(cd.evaluate("tag_grid", episodes=2, device="cpu", **CHASE), size=(320, 240))
+    other = cd.render("tag_grid", seed=1, **options)
+    for video in (again, from_recording, from_evaluation):
+        assert all((a == b).all() for a, b in zip(first.frames(), video.frames(), strict=True))
+    assert other.recording.action["tagger"].tobytes() != first.recording.action["tagger"].tobytes()
+
+
+def test_a_notebook_plays_it_and_draws_it_once(monkeypatch):
+    video = cd.render("cartpole", device="cpu", size=(320, 160))
+    shown = video._repr_html_()
+    monkeypatch.setattr(video, "frames", None)
+    assert video._repr_html_() == shown
+    assert re.fullmatch(r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video>', shown)
+
+
+@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("episodes", [1, 4])
+def test_every_environment_renders(name, episodes):
+    spec = envs.get(name)
+    if spec.draw is None:
+        pytest.skip(f"{name} draws nothing")
+    video = cd.render(name, episodes=episodes, device="cpu", max_episode_steps=6, players="random")
+    shown = list(video.frames())
+    assert len(shown) == len(video) and all(frame.shape == shown[0].shape for frame in shown)
+    assert (shown[0] != shown[-1]).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"path": "out.avi"}, RenderError, r"ends in '\.avi'; it must end in \.mp4, \.gif, \.webp"),
+        ({"path": "nowhere/out.mp4"}, RenderError, "there is no folder"),
+        ({"size": (321, 240)}, ParameterError, r"width = 321; .* such as 320"),
+        ({"size": 320}, ParameterError, r"size = 320; it must be \(width, height\)"),
+        ({"episodes": 0}, ParameterError, r"episodes = 0"),
+        ({"episodes": 65}, ParameterError, "episodes = 65; it must be from 1 to 64"),
+        ({"episodes": 64, "size": (64, 64)}, ParameterError, "do not fit into 64 x 64 pixels"),
+        ({"players": "heuristics"}, ParameterError, r"Did you mean 'heuristic'\?"),
+        ({"players": {"taggers": cd.Random()}}, ParameterError, "no group 'taggers'"),
+        ({"fps": 0}, ParameterError, "fps = 0"),
+        ({"hold": -1}, ParameterError, "hold = -1"),
+        ({"num_tagers": 3}, ParameterError, "Did you mean 'num_taggers'"),
+        ({"max_episode_steps": 0}, ParameterError, "max_episode_steps = 0"),
+    ],
+)
+def test_wrong_input_is_named(options, error, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=words):
+        list(cd.render("tag_grid", device="cpu", **options).frames())
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
+    cd.register(point.PYTHON, point.KERNEL)
+    monkeypatch.setattr("cupydrive.video.evaluate", None)
+    with pytest.raises(RenderError, match="point has no drawing; give its EnvSpec draw="):
+        cd.render("point", device="cpu")
+
+
+def test_a_missing_codec_is_named():
+    with pytest.raises(RenderError, match="no codec 'libx999'"):
+        cd.render("cartpole", device="cpu", size=(64, 64), players="random").mp4("libx999")
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "tag.gif"
+    path.write_bytes(b"old")
+    video = cd.render("cartpole", device="cpu", size=(64, 64))
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cupydrive.files.os.fsync", full)
+    with pytest.raises(RenderError, match="No space left on device"):
+        video.save(path)
+    assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["tag.gif"]
+
+
+def test_a_copy_of_a_vector_env_is_played_and_it_stays_as_it_is():
+    env = cd.make("tag_grid", num_envs=3, device="cpu", **CHASE)
+    env.reset(seed=1)
+    before = env.batch.get_state()["state"].tobytes()
+    video = cd.render(env, seed=5)
+    assert video.recording.params == env.params and env.batch.get_state()["state"].tobytes() == before
