@@ -194,7 +194,7 @@ class Run:
         return evaluate(self, episodes=episodes, **options)
 
     def render(self, path=None, **options):
-        """Return a ``Video`` of this run's policies, written to ``path`` if one is given; options as of ``cupydrive.render``."""
+        """Return a ``Video`` of this run's policies, written to ``path`` if given; options are ``cupydrive.render``'s."""
         return render(self, path, **options)
 
     def plot(self, *keys, levels=None):

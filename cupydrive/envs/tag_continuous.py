@@ -374,6 +374,8 @@ EVENTS = (
     *("tag", "double tag", "tag in the last step", "survived the last step", "all out", "already out"),
 )
 
+LEARN = dict(gamma=0.95, num_steps=16, num_minibatches=8, hidden=(128, 128), normalize_reward=True)
+
 SPEC = EnvSpec(
     *("tag_continuous", Params, state, groups, "task", reset, step, observe, sample),
     constants=constants,
@@ -388,12 +390,12 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     **dict(draw=draw, render_size=(760, 820), render_fps=20),
-    training={
-        "num_envs": 1024,
-        "steps": 20_000_000,
-        "ppo": dict(
-            learning_rate=2e-3, gamma=0.95, num_steps=16, num_minibatches=8, hidden=(128, 128), normalize_reward=True
-        ),
-    },
+    training=dict(num_envs=1024, steps=20_000_000, ppo=dict(LEARN, learning_rate=2e-3)),
+    showcase=dict(
+        params=dict(num_taggers=5, num_runners=20, max_episode_steps=100),
+        rivals=("runner",),
+        **dict(num_envs=4096, steps=60_000_000),
+        ppo=dict(LEARN, learning_rate=((0, 2e-3), (60_000_000, 1e-4)), ent_coef=((0, 0.01), (60_000_000, 0.0))),
+    ),
     summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",
 )

@@ -262,5 +262,12 @@ SPEC = EnvSpec(
         "steps": 10_000_000,
         "ppo": {"learning_rate": ((0, 2.5e-3), (10_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (10_000_000, 0.0))},
     },
+    showcase={
+        "params": {"grid_length": 20},
+        "rivals": ("runner",),
+        "num_envs": 2048,
+        "steps": 20_000_000,
+        "ppo": {"learning_rate": ((0, 2.5e-3), (20_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (20_000_000, 0.0))},
+    },
     summary="Taggers chase one runner on a grid (WarpDrive's TagGridWorld).",
 )
