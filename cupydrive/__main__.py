@@ -277,6 +277,79 @@ def run_evaluate(
     return 0
 
 
+# ---- render, gallery -------------------------------------------------------------------------------------------------
+
+
+def run_render(
+    what: Annotated[str, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    players: Literal["random", "heuristic"] | None = None,
+    episodes: int = 1,
+    seed: int = 10_000,
+    sample: bool = False,
+    device: Device = "auto",
+    size: tuple[int, int] | None = None,
+    fps: int | None = None,
+    param: Pairs = (),
+) -> int:
+    """Play episodes and write them as a video.
+
+    Args:
+        what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
+        out: File to write: .mp4, .gif or .webp.
+        players: Who plays an environment: its heuristic if it has one, else random actions.
+        episodes: 1, or up to 64 side by side.
+        seed: Of starts and actions.
+        sample: Draw actions from the policy instead of taking the likeliest.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        size: Width and height in pixels, even.
+        fps: Frames per second; one frame is one step.
+        param: Parameters, if an environment is played.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.recording import Recording
+    from cupydrive.run import Run
+    from cupydrive.video import check_path, render
+
+    check_path(out)
+    options = {"size": size, "fps": fps, **_parsed(param)}
+    if what.endswith(".npz"):
+        video = render(Recording.load(what), out, players, **options)
+    else:
+        where, _ = choose(device)
+        played = Run.load(what, where) if Path(what).is_dir() else what
+        options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
+        video = render(played, out, players, **options)
+    print(f"wrote {out}: {video}")
+    return 0
+
+
+def run_gallery(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...")] = (),
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("gallery"),
+    runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
+    device: Device = "auto",
+    seed: int = 0,
+    steps: float | None = None,
+) -> int:
+    """Train and play every environment; write videos, learning curves, and a page that shows them.
+
+    Args:
+        names: Environments; all that draw if left out.
+        out: Folder of the gallery; open index.html in it.
+        runs: Folder of the runs; one that is done is not trained again.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        seed: Of the training.
+        steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
+    """
+    from cupydrive.gallery import gallery
+
+    steps = None if steps is None else int(steps)
+    path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
+    print(f"wrote {path}")
+    return 0
+
+
 def _parsed(pairs):
     """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
     found = {}
@@ -347,6 +420,8 @@ COMMANDS = {
     "check": check_envs,
     "train": run_train,
     "evaluate": run_evaluate,
+    "render": run_render,
+    "gallery": run_gallery,
     "demo": run_demo,
     "bench": run_bench,
 }

@@ -19,7 +19,7 @@ MOST = 64  # episodes of a mosaic
 NARROW = 200  # pixels; smaller pictures have no text of their own
 
 
-def frames(recording, width, height, device="cpu", title=None):
+def frames(recording, width, height, device="cpu", title=None, every=1):
     """Yield the frames of a recording, (height, width, 3) uint8: the start, and one for each step.
 
     Args:
@@ -28,6 +28,7 @@ def frames(recording, width, height, device="cpu", title=None):
         height: Pixels, even.
         device: Where states are computed.
         title: Who plays; None: what the recording says.
+        every: Draw one step in this many, and the last one.
 
     Raises:
         RenderError: If the environment draws nothing.
@@ -39,7 +40,7 @@ def frames(recording, width, height, device="cpu", title=None):
         raise ParameterError(f"{recording.num_envs} episodes; a mosaic shows up to {MOST}: pass recording[:{MOST}]")
     title = players_in_words(recording.players) if title is None else title
     pictures = one_episode if recording.num_envs == 1 else mosaic
-    return pictures(recording, width, height, device, title)
+    return pictures(recording, width, height, device, title, every)
 
 
 def check_drawable(spec):
@@ -94,18 +95,20 @@ def data_image(content, kind, alt, width):
     return f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/{kind};base64,{data}">'
 
 
-def one_episode(recording, width, height, device, title):
+def one_episode(recording, width, height, device, title, every):
     """Yield the frames of one episode."""
     canvas, past = Canvas(width, height), deque(maxlen=TRAIL + 1)
     for moment in recording.moments(device):
         past.append(moment.states[0])
+        if moment.step % every and moment.step < recording.steps:
+            continue
         canvas.clear()
         recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
         canvas.caption(f"step {moment.step}   {score(moment, 0)}", title)
         yield canvas.frame()
 
 
-def mosaic(recording, width, height, device, title):
+def mosaic(recording, width, height, device, title, every):
     """Yield the frames of several episodes; those that are over are dimmed."""
     count, past = recording.num_envs, deque(maxlen=TRAIL + 1)
     columns = math.ceil(math.sqrt(count))
@@ -119,6 +122,8 @@ def mosaic(recording, width, height, device, title):
     kept = [None] * count
     for moment in recording.moments(device):
         past.append(moment.states)
+        if moment.step % every and moment.step < recording.steps:
+            continue
         whole.clear("#DADADA")
         whole.caption(f"{recording.spec.name}   step {moment.step}   {int(moment.over.sum())} of {count} over", title)
         picture = whole.frame()

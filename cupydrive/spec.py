@@ -209,8 +209,8 @@ class EnvSpec:
         render_fps: Frames per second of a video, one frame per step.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``, and settings by
             the algorithm's name.
-        showcase: What the gallery shows: ``params`` of its episodes, ``rivals``, groups that play the heuristic while the others
-            learn, and whatever it trains with other than ``training``.
+        showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
+            others learn), and whatever it trains with other than ``training``.
         kernel: Kernel text, or the path of its file; None: ``NAME.cu`` of the package.
         summary: One sentence.
     """

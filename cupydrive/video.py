@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from dataclasses import asdict
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -118,9 +118,11 @@ class Video:
         hold: Seconds that the last frame stays.
         title: Who plays, in the frame; None: what is known of it.
         progress: Show one progress line while drawing.
+        every: Draw one step in this many.
+        seconds: Stop after this time; None: at the end.
     """
 
-    def __init__(self, recording, size=None, fps=None, hold=1.0, title=None, progress=True):
+    def __init__(self, recording, size=None, fps=None, hold=1.0, title=None, progress=True, every=1, seconds=None):
         self.recording, self.title, self.progress = recording, title, progress
         try:
             self.width, self.height = size or recording.spec.render_size
@@ -134,16 +136,20 @@ class Video:
         if not 0 <= hold <= 60:
             raise ParameterError(f"render: hold = {hold!r}; it must be from 0 to 60 seconds")
         self.held = round(hold * self.fps)
+        self.every = checked_int("render", "every", every)
+        self.drawn = -(-recording.steps // self.every) + 1
+        if seconds is not None:
+            self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
         self._mp4 = None
 
     def __len__(self):
         """Number of frames."""
-        return self.recording.steps + 1 + self.held
+        return self.drawn + self.held
 
     def frames(self):
         """Yield all frames, (height, width, 3) uint8, the held ones too."""
-        shown = None
-        for shown in frames(self.recording, self.width, self.height, title=self.title):
+        drawn = frames(self.recording, self.width, self.height, title=self.title, every=self.every)
+        for shown in islice(drawn, self.drawn):
             yield shown
         yield from repeat(shown, self.held)
 

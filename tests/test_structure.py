@@ -46,6 +46,8 @@ ORDER = [
     "loop",
     "training",
     "about",
+    "gallery_page",
+    "gallery",
     "scaffold",
     "bench",
     "bench_training",

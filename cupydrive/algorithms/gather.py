@@ -22,7 +22,7 @@ class RowGather:
         columns = {name: column for name, column in columns.items() if name not in masks}
         words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())
         if words not in self._programs:
-            team = min(32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
+            team = min(self.executor.max_team, 32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
             unit = assemble_training("gather", (("COLUMNS", len(words)),), column_words(words), team)
             self._programs[words] = self.executor.build(unit)
         taken = {name: column.new_empty((len(index), *column.shape[1:])) for name, column in columns.items()}

@@ -393,8 +393,7 @@ SPEC = EnvSpec(
     training=dict(num_envs=1024, steps=20_000_000, ppo=dict(LEARN, learning_rate=2e-3)),
     showcase=dict(
         params=dict(num_taggers=5, num_runners=20, max_episode_steps=100),
-        rivals=("runner",),
-        **dict(num_envs=4096, steps=60_000_000),
+        **dict(rivals=("runner",), num_envs=4096, steps=60_000_000),
         ppo=dict(LEARN, learning_rate=((0, 2e-3), (60_000_000, 1e-4)), ent_coef=((0, 0.01), (60_000_000, 0.0))),
     ),
     summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",

@@ -5,6 +5,7 @@ build(unit) -> Program                      likewise any ``Unit``
 program.launch(kernel, call, count, work)   runs a kernel for [0, count) on its one argument, a structured scalar
 allocate(shape, dtype) -> array             zeros, NumPy or CuPy
 pointer(array) -> int, synchronise(), free_bytes()
+max_team                                    the largest team of threads that a unit may be made for
 """
 
 from functools import lru_cache

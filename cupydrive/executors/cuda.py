@@ -21,6 +21,7 @@ class CudaExecutor:
 
     name = "cuda"
     xp = cupy
+    max_team = 1024
 
     def __init__(self):
         self.device = cupy.cuda.Device()

@@ -61,20 +61,25 @@ class HostExecutor:
         self.debug, self.team_threads = debug, team_threads
         checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
         threading_flags = ("-DTEAM_THREADS", "-pthread") if team_threads else ()
+        self.max_team = max(1, team_threads)
         self.flags = (("-O1" if debug or team_threads else "-O3"), *checks, *threading_flags, *flags)
         if self.team_threads:
             self.threads = 1
 
     def layout(self, spec, params, num_envs=1):
         """Return the layout for this environment: a team of one, near memory on the stack."""
-        return Layout(team=max(1, self.team_threads)).fit(spec, params, NEAR_BYTES)
+        return Layout(team=self.max_team).fit(spec, params, NEAR_BYTES)
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``HostProgram``."""
         return self.build(assemble(spec, params, layout or self.layout(spec, params)))
 
     def build(self, unit):
-        """Return the compiled ``HostProgram`` of any ``Unit``."""
+        """Return the compiled ``HostProgram`` of any ``Unit``; one made for a larger team would do a part of the work."""
+        if unit.layout.team > self.max_team:
+            raise DeviceError(
+                f"{unit.name}: a team on the CPU has {self.max_team} member, the layout says {unit.layout.team}; leave layout out"
+            )
         return HostProgram(self, unit)
 
     def allocate(self, shape, dtype):

@@ -1,0 +1,101 @@
+"""The pages of a gallery, from what ``gallery.json`` says: ``index.html``, and ``README.md`` for code hosts."""
+
+import html
+from pathlib import Path
+from string import Template
+
+from cupydrive.files import write_atomically
+
+TEMPLATE = Path(__file__).resolve().parent / "templates" / "gallery.html.txt"
+KINDS = {"random": "Random", "heuristic": "Heuristic", "trained": "Trained", "mosaic": "Trained, many starts"}
+
+
+def write_pages(out, entries):
+    """Write ``index.html`` and ``README.md`` into the gallery's folder.
+
+    Args:
+        out: Folder.
+        entries: What ``gallery.json`` says of each environment, by name.
+    """
+    out = Path(out)
+    write_atomically(out / "index.html", page(entries).encode())
+    write_atomically(out / "README.md", readme(entries).encode())
+
+
+def page(entries):
+    """Return ``index.html``."""
+    links = "\n".join(f'<a href="#{name}">{name}</a>' for name in entries)
+    sections = "\n".join(section(name, entry) for name, entry in entries.items())
+    return Template(TEMPLATE.read_text()).substitute(links=links, sections=sections)
+
+
+def section(name, entry):
+    """Return the part of one environment."""
+    clips = "\n".join(figure(name, clip) for clip in entry["clips"])
+    training, changed = entry["training"], parameters(entry)
+    return f"""<section aria-labelledby="{name}">
+<h2 id="{name}">{name}</h2>
+<p>{html.escape(entry["summary"])}{html.escape(changed)}</p>
+<div class="clips">
+{clips}
+<figure class="wide"><img src="{entry["curve"]}" alt="Learning curve of {name}" loading="lazy">
+<figcaption><h3>Learning curve</h3><p>{html.escape(made(entry))}</p>
+<code tabindex="0">{html.escape(training["command"])}</code></figcaption></figure>
+</div>
+</section>"""
+
+
+def parameters(entry):
+    """Return the parameters that differ from the defaults, in words."""
+    changed = ", ".join(f"{key} {value}" for key, value in entry["changed"].items())
+    return f" Here: {changed}." if changed else ""
+
+
+def made(entry):
+    """Return how and where the policies were trained."""
+    training = entry["training"]
+    rivals = [name for name, settings in training["policies"].items() if settings == "heuristic"]
+    against = f" against heuristic {' and '.join(rivals)}s" if rivals else ""
+    versions = ", ".join(
+        f"{key} {entry['versions'][key]}" for key in ("cupydrive", "torch") if key in entry["versions"]
+    )
+    return (
+        f"{training['env_steps']:,} env-steps in {training['num_envs']:,} environments{against}, seed {training['seed']}, on "
+        f"{entry['device']}, {entry['date']}, {versions}."
+    )
+
+
+def figure(name, clip):
+    """Return one clip with what it shows and the command that draws it."""
+    width, height = clip["size"]
+    title = KINDS[clip["kind"]]
+    return f"""<figure><video src="{clip["video"]}" width="{width}" height="{height}" controls loop muted playsinline
+preload="metadata" aria-label="{html.escape(f"{name}: {title.lower()}")}"></video>
+<figcaption><h3>{title}</h3><p>{html.escape(means(clip))}</p>
+<code tabindex="0">{html.escape(clip["command"])}</code></figcaption></figure>"""
+
+
+def means(clip):
+    """Return the mean results of the policy that plays a clip, in words."""
+    shown = ", ".join(f"{key} {mean:.4g} ± {half:.2g}" for key, (mean, half) in clip["means"].items())
+    length = f"{clip['steps'][0]} steps" if clip["episodes"] == 1 else f"{clip['episodes']} episodes"
+    return f"{length}, seed {clip['seed']}. Means of {clip['episodes_of_means']:,} episodes: {shown}."
+
+
+def readme(entries):
+    """Return ``README.md``: small animated pictures, which code hosts show."""
+    lines = [
+        "# Gallery",
+        "",
+        "Random, heuristic and trained policies from the same start. `index.html` shows them as video; `make gallery` makes all"
+        " of it anew, and the command below a clip draws that clip again.",
+    ]
+    for name, entry in entries.items():
+        clips = entry["clips"]
+        lines += ["", f"## {name}", "", entry["summary"] + parameters(entry), ""]
+        lines += ["| " + " | ".join(KINDS[c["kind"]] for c in clips) + " |", "|" + "---|" * len(clips)]
+        lines += ["| " + " | ".join(f"![{name}, {KINDS[c['kind']].lower()}]({c['preview']})" for c in clips) + " |"]
+        lines += ["", *(f"- {KINDS[c['kind']]}: {means(c)}" for c in clips)]
+        lines += ["", "```", *(c["command"] for c in clips), entry["training"]["command"], "```"]
+        lines += ["", f"![Learning curve of {name}]({entry['curve']})", "", made(entry)]
+    return "\n".join(lines) + "\n"
