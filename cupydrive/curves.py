@@ -56,7 +56,7 @@ def curves(rows, keys=None, levels=None, title=None):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8)
         axes.set_xlabel("env-steps")
-        axes.set_ylabel(key.split("/", 1)[1].replace("_", " "))
+        axes.set_ylabel(key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)

@@ -4,9 +4,13 @@ Each clip is kept as a recording too: seed and actions, from which anybody draws
 """
 
 import datetime
+import io
 import json
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
+
+from PIL import Image
 
 from cupydrive import envs
 from cupydrive.about import info
@@ -35,8 +39,8 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
 
     Args:
         names: Environments.
-        out: Folder: ``NAME-KIND.mp4``, ``.gif`` and ``.npz``, ``NAME-curve.svg``, ``gallery.json``, ``index.html``,
-            ``README.md``.
+        out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip ``NAME-KIND.mp4``, ``.webp``
+            (a still), ``.gif`` and ``.npz``; and ``NAME-curve.svg``.
         runs: Folder of the runs. One that has reached its steps is taken as it is, others go on.
         device: Where to play and train.
         seed: Of the training.
@@ -106,7 +110,7 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     clips.append(draw_clip(found, found.recording[:MOSAIC], "mosaic", out))
     progress(f"{spec.name}: {clips[-1]['video']}")
     curve = f"{spec.name}-curve.svg"
-    run.plot(*curve_keys(policies, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
+    run.plot(*curve_keys(run, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
     versions = info().versions
     return {
         "summary": spec.summary,
@@ -135,12 +139,12 @@ def trained(spec, policies, params, goal, num_envs, seed, device, folder):
     return train(spec, policies=policies, steps=goal, num_envs=num_envs, seed=seed, device=device, out=folder, **params)
 
 
-def curve_keys(policies, groups):
-    """Return the metrics of a learning curve: returns of the groups that learn, and lengths."""
-    learners = [name for name in groups if hasattr(policies[name], "learner")]
-    single = len(groups) == 1
-    returns = [f"charts/episodic_return{'' if single else '/' + name}" for name in learners]
-    return [*returns, "charts/episodic_length"]
+def curve_keys(run, groups):
+    """Return the metrics of a learning curve: returns of the groups that learn, and lengths; those that are known yet."""
+    learners = [name for key in run.learners for name in key.split("+")]
+    returns = [f"charts/episodic_return{'' if len(groups) == 1 else '/' + name}" for name in learners]
+    known = {key for row in run.metrics for key in row}
+    return [key for key in (*returns, "charts/episodic_length") if key in known]
 
 
 def level(found, groups):
@@ -155,11 +159,13 @@ def draw_clip(found, recording, kind, out):
     name = f"{recording.spec.name}-{kind}"
     video = Video(recording, progress=True)
     video.save(out / f"{name}.mp4")
+    write_atomically(out / f"{name}.webp", poster(video))
     preview(recording).save(out / f"{name}.gif")
     recording.save(out / f"{name}.npz")
     return {
         "kind": kind,
         "video": f"{name}.mp4",
+        "poster": f"{name}.webp",
         "preview": f"{name}.gif",
         "recording": f"{name}.npz",
         "size": [video.width, video.height],
@@ -171,6 +177,14 @@ def draw_clip(found, recording, kind, out):
         "episodes_of_means": len(found.length),
         "command": f"cupydrive render gallery/{name}.npz --out {name}.mp4",
     }
+
+
+def poster(video):
+    """Return the frame at a third of a video as bytes of a WebP file."""
+    file = io.BytesIO()
+    frame = next(islice(video.frames(), video.drawn // 3, None))
+    Image.fromarray(frame).save(file, "WEBP", quality=70)
+    return file.getvalue()
 
 
 def preview(recording):

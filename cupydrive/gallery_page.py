@@ -5,6 +5,7 @@ from pathlib import Path
 from string import Template
 
 from cupydrive.files import write_atomically
+from cupydrive.frames import players_in_words
 
 TEMPLATE = Path(__file__).resolve().parent / "templates" / "gallery.html.txt"
 KINDS = {"random": "Random", "heuristic": "Heuristic", "trained": "Trained", "mosaic": "Trained, many starts"}
@@ -26,7 +27,8 @@ def page(entries):
     """Return ``index.html``."""
     links = "\n".join(f'<a href="#{name}">{name}</a>' for name in entries)
     sections = "\n".join(section(name, entry) for name, entry in entries.items())
-    return Template(TEMPLATE.read_text()).substitute(links=links, sections=sections)
+    episodes = " or ".join(sorted({f"{c['episodes_of_means']:,}" for e in entries.values() for c in e["clips"]}))
+    return Template(TEMPLATE.read_text()).substitute(links=links, sections=sections, episodes=episodes)
 
 
 def section(name, entry):
@@ -40,7 +42,7 @@ def section(name, entry):
 {clips}
 <figure class="wide"><img src="{entry["curve"]}" alt="Learning curve of {name}" loading="lazy">
 <figcaption><h3>Learning curve</h3><p>{html.escape(made(entry))}</p>
-<code tabindex="0">{html.escape(training["command"])}</code></figcaption></figure>
+<code>{html.escape(training["command"])}</code></figcaption></figure>
 </div>
 </section>"""
 
@@ -69,17 +71,25 @@ def figure(name, clip):
     """Return one clip with what it shows and the command that draws it."""
     width, height = clip["size"]
     title = KINDS[clip["kind"]]
-    return f"""<figure><video src="{clip["video"]}" width="{width}" height="{height}" controls loop muted playsinline
-preload="metadata" aria-label="{html.escape(f"{name}: {title.lower()}")}"></video>
-<figcaption><h3>{title}</h3><p>{html.escape(means(clip))}</p>
-<code tabindex="0">{html.escape(clip["command"])}</code></figcaption></figure>"""
+    label = html.escape(f"{name}: {title.lower()}")
+    means = "".join(f"<dt>{html.escape(key)}</dt><dd>{value}</dd>" for key, value in results(clip).items())
+    return f"""<figure><div class="stage"><video src="{clip["video"]}" poster="{clip["poster"]}"
+width="{width}" height="{height}" loop muted playsinline preload="metadata" aria-label="{label}"></video>
+<button type="button" aria-label="Play {label}">&#9654;</button></div>
+<figcaption><h3>{title}</h3><p>{html.escape(shown(clip))}</p><dl>{means}</dl>
+<code>{html.escape(clip["command"])}</code></figcaption></figure>"""
 
 
-def means(clip):
-    """Return the mean results of the policy that plays a clip, in words."""
-    shown = ", ".join(f"{key} {mean:.4g} ± {half:.2g}" for key, (mean, half) in clip["means"].items())
-    length = f"{clip['steps'][0]} steps" if clip["episodes"] == 1 else f"{clip['episodes']} episodes"
-    return f"{length}, seed {clip['seed']}. Means of {clip['episodes_of_means']:,} episodes: {shown}."
+def shown(clip):
+    """Return what one sees in a clip, in words."""
+    who = players_in_words(clip["players"])
+    length = f"one episode, {clip['steps'][0]} steps" if clip["episodes"] == 1 else f"{clip['episodes']} episodes"
+    return f"{who}; {length}, seed {clip['seed']}"
+
+
+def results(clip):
+    """Return the mean results of the policy that plays a clip, by name, as text."""
+    return {key: f"{mean:.4g} ± {half:.1g}" for key, (mean, half) in clip["means"].items()}
 
 
 def readme(entries):
@@ -95,7 +105,12 @@ def readme(entries):
         lines += ["", f"## {name}", "", entry["summary"] + parameters(entry), ""]
         lines += ["| " + " | ".join(KINDS[c["kind"]] for c in clips) + " |", "|" + "---|" * len(clips)]
         lines += ["| " + " | ".join(f"![{name}, {KINDS[c['kind']].lower()}]({c['preview']})" for c in clips) + " |"]
-        lines += ["", *(f"- {KINDS[c['kind']]}: {means(c)}" for c in clips)]
+        for clip in clips:
+            means = ", ".join(f"{key} {value}" for key, value in results(clip).items())
+            lines += [
+                "",
+                f"{KINDS[clip['kind']]}: {shown(clip)}. Means of {clip['episodes_of_means']:,} episodes: {means}.",
+            ]
         lines += ["", "```", *(c["command"] for c in clips), entry["training"]["command"], "```"]
         lines += ["", f"![Learning curve of {name}]({entry['curve']})", "", made(entry)]
     return "\n".join(lines) + "\n"

@@ -29,7 +29,7 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
 def test_a_run_plots_every_groups_return(tmp_path):
     run = train("a2c", 60)
     figure = run.plot()
-    assert [axes.get_ylabel() for axes in figure.axes] == ["episodic return/tagger", "episodic return/runner"]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["episodic return, tagger", "episodic return, runner"]
     figure.savefig(tmp_path / "curve.png")
     picture = imread(tmp_path / "curve.png")
     assert picture.shape[:2] == tuple(figure.dpi * figure.get_size_inches()[::-1]) and picture.std() > 0.01

@@ -78,7 +78,8 @@ class HostExecutor:
         """Return the compiled ``HostProgram`` of any ``Unit``; one made for a larger team would do a part of the work."""
         if unit.layout.team > self.max_team:
             raise DeviceError(
-                f"{unit.name}: a team on the CPU has {self.max_team} member, the layout says {unit.layout.team}; leave layout out"
+                f"{unit.name}: a team on the CPU has {self.max_team} member, the layout says {unit.layout.team}; leave layout "
+                "out"
             )
         return HostProgram(self, unit)
 
