@@ -146,13 +146,26 @@ class Canvas:
             from PIL import ImageDraw
 
             image, high = image.copy(), self.header * SUPERSAMPLING
-            draw, font = ImageDraw.Draw(image), text_font(max(8 * SUPERSAMPLING, round(0.55 * high)))
-            for text, x, anchor in zip(self._texts, (high // 3, image.size[0] - high // 3), "lr", strict=True):
-                draw.text((x, high // 2), text, TEXT_COLOR, font, anchor=f"{anchor}m")
+            draw, edge, (left, right) = ImageDraw.Draw(image), high // 3, self._texts
+            size = max(8 * SUPERSAMPLING, round(0.55 * high))
+            draw.text((edge, high // 2), left, TEXT_COLOR, text_font(size), anchor="lm")
+            free = image.size[0] - 4 * edge - text_font(size).getlength(left)
+            right, size = fit_text(right, size, free)
+            draw.text((image.size[0] - edge, high // 2), right, TEXT_COLOR, text_font(size), anchor="rm")
         return np.array(image.reduce(SUPERSAMPLING))
 
 
-@lru_cache(maxsize=16)
+def fit_text(text, size, free):
+    """Return ``text`` and a size of at most ``size`` with which it is ``free`` pixels wide: smaller, then cut off."""
+    wide = text_font(size).getlength(text)
+    if wide > free:
+        size = max(round(size * free / wide), round(0.6 * size), 6 * SUPERSAMPLING)
+    while text and text_font(size).getlength(text) > free:
+        text = text.rstrip("…")[:-1].rstrip() + "…" if len(text.rstrip("…")) > 1 else ""
+    return text, size
+
+
+@lru_cache(maxsize=64)
 def text_font(size):
     """Return Pillow's own font in a size."""
     from PIL import ImageFont

@@ -87,6 +87,16 @@ def test_the_header_holds_text_and_the_world_lies_below_it():
     assert (canvas.frame() == 255).all()
 
 
+@pytest.mark.parametrize("text", ["short", "a long text about who plays " * 3, "x" * 500])
+def test_texts_of_any_length_do_not_meet(text):
+    canvas = Canvas(400, 300)
+    canvas.caption("step 12   return +3.50")
+    alone = (canvas.frame() != 255).any(axis=(0, 2)).nonzero()[0].max()
+    canvas.caption("step 12   return +3.50", text)
+    both = (canvas.frame() != 255).any(axis=(0, 2))
+    assert both[alone + 8 :].any() and not both[alone + 1 : alone + 8].any()
+
+
 def test_points_of_the_world_are_where_to_pixel_says():
     canvas = Canvas(300, 200)
     canvas.view(-5, 5, -1, top=3)
