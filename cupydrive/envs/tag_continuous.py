@@ -389,10 +389,10 @@ SPEC = EnvSpec(
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
     ),
     heuristic=heuristic,
-    **dict(draw=draw, render_size=(760, 820), render_fps=20),
+    **dict(draw=draw, render_size=(760, 820), render_fps=12),
     training=dict(num_envs=1024, steps=20_000_000, ppo=dict(LEARN, learning_rate=2e-3)),
     showcase=dict(
-        params=dict(num_taggers=5, num_runners=20, max_episode_steps=100),
+        params=dict(num_taggers=5, num_runners=20, max_episode_steps=50),
         **dict(rivals=("runner",), num_envs=4096, steps=60_000_000),
         ppo=dict(LEARN, learning_rate=((0, 2e-3), (60_000_000, 1e-4)), ent_coef=((0, 0.01), (60_000_000, 0.0))),
     ),
