@@ -11,6 +11,7 @@ from cupydrive.errors import ParameterError, did_you_mean
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 RETURNS = "charts/episodic_return"
 PANEL_SIZE = (4.2, 2.6)  # inches
+POINTS = 150  # of one curve
 
 
 class Curves(Figure):
@@ -23,6 +24,19 @@ class Curves(Figure):
         return file.getvalue()
 
     _repr_png_ = png
+
+
+def pooled(rows, key):
+    """Return at most ``POINTS`` points (env-steps, value): means of neighbouring rows, over episodes where there are some."""
+    each = -(-len(rows) // POINTS) or 1
+    points = []
+    for first in range(0, len(rows), each):
+        part = rows[first : first + each]
+        of_episodes = "episodic" in key or key.startswith("env/")
+        weights = [row.get("charts/episodes", 1) if of_episodes else 1 for row in part]
+        mean = sum(weight * row[key] for weight, row in zip(weights, part, strict=True)) / sum(weights)
+        points.append((part[-1]["charts/global_step"], mean))
+    return points
 
 
 def curves(rows, keys=None, levels=None, title=None):
@@ -47,7 +61,7 @@ def curves(rows, keys=None, levels=None, title=None):
     figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
     for number, key in enumerate(keys):
         axes = figure.add_subplot(1, len(keys), number + 1)
-        points = [(row["charts/global_step"], row[key]) for row in rows if key in row]
+        points = pooled([row for row in rows if key in row], key)
         few = "." if len(points) < 3 else None
         axes.plot(*zip(*points, strict=True) if points else ((), ()), color=COLORS[0], linewidth=1.6, marker=few)
         for color, (label, values) in zip(COLORS[1:], (levels or {}).items(), strict=False):

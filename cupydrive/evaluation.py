@@ -106,20 +106,21 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         spec, made, where = run.spec, run.params, run.device
     batch = Batch(spec, episodes, made, executor(where))
     batch.reset(seed)
-    given, names, playing = players or {}, {}, {}
+    given, names, brief, playing = players or {}, {}, {}, {}
     for g in batch.groups:
         settings = given.get(g.name)
         if settings is None and run is not None:
             settings = run.frozen(g.name, greedy)
         settings = settings or Heuristic()
         playing[g.name], names[g.name] = settings.player(spec, g), str(settings)
+        brief[g.name] = getattr(settings, "brief", names[g.name])
     for name in given:
         if name not in names:
             raise ParameterError(f"{spec.name} has no group {name!r}; it has: {', '.join(names)}")
     rollout = Rollout(batch, playing, min(CHUNK, made.max_episode_steps), final_obs=False)
     recorder = Recorder(rollout)
     found = first_episodes(rollout, recorder)
-    recording = recorder.recording(seed, names, found["length"])
+    recording = recorder.recording(seed, brief, found["length"])
     return Evaluation(spec.name, names, seed, **found, recording=recording)
 
 

@@ -99,16 +99,18 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     if spec.heuristic is not None:
         kinds["heuristic"] = (spec, dict.fromkeys(groups, Heuristic()))
     kinds["trained"] = (run, None)
-    clips, levels = [], {}
-    for kind, (what, players) in kinds.items():
-        given = {} if what is run else params
-        found = evaluate(what, players, episodes=EPISODES, seed=SEED, device=device, **given)
-        if kind != "trained":
-            levels[kind] = level(found, groups)
-        clips.append(draw_clip(found, found.recording[0], kind, out))
+    played = {
+        kind: evaluate(what, players, episodes=EPISODES, seed=SEED, device=device, **({} if what is run else params))
+        for kind, (what, players) in kinds.items()
+    }
+    *others, last = played
+    start = median_start(played[others[-1]], next(iter(run.learners)).split("+")[0])
+    clips = []
+    for kind, part in (*dict.fromkeys(kinds, start).items(), ("mosaic", slice(0, MOSAIC))):
+        found = played.get(kind, played[last])
+        clips.append(draw_clip(found, found.recording[part], kind, out))
         progress(f"{spec.name}: {clips[-1]['video']}")
-    clips.append(draw_clip(found, found.recording[:MOSAIC], "mosaic", out))
-    progress(f"{spec.name}: {clips[-1]['video']}")
+    levels = {kind: level(played[kind], groups) for kind in others}
     curve = f"{spec.name}-curve.svg"
     run.plot(*curve_keys(run, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
     versions = info().versions
@@ -137,6 +139,12 @@ def trained(spec, policies, params, goal, num_envs, seed, device, folder):
         run = Run.load(folder, device)
         return run if run.step >= goal else train(run, steps=goal - run.step, out=folder)
     return train(spec, policies=policies, steps=goal, num_envs=num_envs, seed=seed, device=device, out=folder, **params)
+
+
+def median_start(found, group):
+    """Return the start from which an ``Evaluation``'s group had its median return, of those that were recorded."""
+    returns = found.returns[group][: found.recording.num_envs]
+    return int(returns.argsort(stable=True)[len(returns) // 2])
 
 
 def curve_keys(run, groups):
@@ -171,6 +179,7 @@ def draw_clip(found, recording, kind, out):
         "size": [video.width, video.height],
         "players": recording.players,
         "seed": recording.seed,
+        "first_env": recording.first_env,
         "episodes": recording.num_envs,
         "steps": recording.length.tolist(),
         "means": {key: [round(x, 4) for x in pair] for key, pair in found.summary().items()},

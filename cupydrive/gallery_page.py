@@ -83,8 +83,9 @@ width="{width}" height="{height}" loop muted playsinline preload="metadata" aria
 def shown(clip):
     """Return what one sees in a clip, in words."""
     who = players_in_words(clip["players"])
-    length = f"one episode, {clip['steps'][0]} steps" if clip["episodes"] == 1 else f"{clip['episodes']} episodes"
-    return f"{who}; {length}, seed {clip['seed']}"
+    if clip["episodes"] > 1:
+        return f"{who}; the first {clip['episodes']} starts of seed {clip['seed']}"
+    return f"{who}; {clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
 
 
 def results(clip):

@@ -42,11 +42,13 @@ class Trained:
         learner: Its learner.
         greedy: The likeliest action instead of a random one.
         words: What to call it.
+        brief: Likewise in a word.
     """
 
     learner: object
     greedy: bool = True
     words: str = "trained"
+    brief: str = "trained"
 
     def player(self, spec, group):
         """Return the player of one group."""

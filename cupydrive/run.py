@@ -178,7 +178,7 @@ class Run:
                     return settings
                 learner = self.learners[key]
                 words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
-                return Trained(learner, greedy, words)
+                return Trained(learner, greedy, words, settings.name)
         raise ParameterError(f"{self.spec.name} has no group {group!r}")
 
     def iterate(self):

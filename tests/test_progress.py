@@ -26,6 +26,22 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
         curves(ROWS, ["losses/entropi"])
 
 
+def test_many_rows_are_pooled_over_their_episodes():
+    rows = [
+        {
+            "charts/global_step": k,
+            "charts/episodes": 1 + 9 * (k % 2),
+            "charts/episodic_return": k % 2,
+            "losses/entropy": k % 2,
+        }
+        for k in range(1, 601)
+    ]
+    figure = curves(rows, ["charts/episodic_return", "losses/entropy"])
+    for axes, want in zip(figure.axes, (10 / 11, 1 / 2), strict=True):
+        x, y = axes.lines[0].get_xydata().T
+        assert x.tolist() == list(range(4, 601, 4)) and y == pytest.approx(want)
+
+
 def test_a_run_plots_every_groups_return(tmp_path):
     run = train("a2c", 60)
     figure = run.plot()
