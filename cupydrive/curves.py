@@ -77,3 +77,15 @@ def curves(rows, keys=None, levels=None, title=None):
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def bars(values, xlabel, ylabel):
+    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with its number above."""
+    figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    shown = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
+    axes.bar_label(shown, fmt="{:,.4g}", fontsize=8)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
