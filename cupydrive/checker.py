@@ -9,7 +9,6 @@ statistics) is compared exactly. Each environment names the events that a check 
 from dataclasses import replace
 
 import numpy as np
-from tqdm import tqdm
 
 from cupydrive import envs
 from cupydrive.batch import CLOCK, Batch
@@ -17,6 +16,7 @@ from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch,
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cuda_problem, executor
 from cupydrive.executors.host import HostExecutor
+from cupydrive.progress import counted
 from cupydrive.random import DYNAMICS, Random, random_actions
 from cupydrive.report import Report
 from cupydrive.source import sample_action
@@ -50,13 +50,13 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
     report.events = dict.fromkeys((*spec.events, "time limit reached", "autoreset"), 0)
     work = [(case, d) for case in spec.cases for d in executors]
-    for number, (case, name) in enumerate(tqdm(work, desc=f"check {spec.name}", disable=not progress, leave=False)):
+    for number, (case, name) in enumerate(counted(work, f"check {spec.name}", len(work), progress)):
         rng = np.random.default_rng([seed, number])
         params = spec.make_params(**case)
         compare_with_reference(report, spec, params, executors[name], name, rng, -(-agent_steps // len(spec.cases)))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
-    for case in tqdm(spec.cases, desc=f"check {spec.name} bit for bit", disable=not progress, leave=False):
+    for case in counted(spec.cases, f"check {spec.name} bit for bit", len(spec.cases), progress):
         params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
         compare_teams(report, spec, params, executors, rng)
         if "cpu" in executors and "cuda" in executors:

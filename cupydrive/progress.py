@@ -1,4 +1,4 @@
-"""Progress of training: one line on a terminal, a line with a live curve in a notebook, plain lines in a log.
+"""Progress: one line on a terminal, a line (of training: with a live curve) in a notebook, plain lines in a log.
 
 Nothing here needs a widget: what a notebook shows is HTML and stays in the saved file.
 """
@@ -9,8 +9,6 @@ import sys
 import time
 
 from tqdm import tqdm
-
-from cupydrive.curves import curves
 
 LOG_SECONDS = 10.0  # between the lines of a log
 DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
@@ -31,6 +29,39 @@ def follow(total, words, shown=True):
     if in_notebook():
         return Notebook(total, words)
     return Terminal(total, words) if sys.stderr.isatty() else Log(total, words)
+
+
+def counted(items, words, total, shown=True):
+    """Yield ``items`` and show how many are done: on a terminal or in a notebook, and only until the last one.
+
+    Args:
+        items: Iterable.
+        words: What is done.
+        total: How many there are.
+        shown: False: show nothing.
+    """
+    if shown and in_notebook():
+        yield from counted_in_notebook(items, words, total)
+    else:
+        shown = shown and sys.stderr.isatty()
+        yield from tqdm(items, desc=words, total=total, disable=not shown, leave=False)
+
+
+def counted_in_notebook(items, words, total):
+    """Yield ``items``; show one line that goes away at the end."""
+    from IPython.display import display
+
+    start = written = time.perf_counter()
+    handle = display({"text/plain": words}, raw=True, display_id=True)
+    try:
+        for done, item in enumerate(items):
+            if time.perf_counter() - written > DRAW_SECONDS / 4:
+                written = time.perf_counter()
+                line = tqdm.format_meter(done, total, written - start, ncols=0, prefix=words)
+                handle.update({"text/plain": line}, raw=True)
+            yield item
+    finally:
+        handle.update({"text/plain": ""}, raw=True)
 
 
 def summary(row):
@@ -136,6 +167,8 @@ class Notebook(Log):
         text = self.line() + (f"\n{self.note}" if self.note else "")
         shown = f"<pre>{html.escape(text)}</pre>"
         if len(self.rows) > 1:
+            from cupydrive.curves import curves  # Matplotlib takes a while to import
+
             shown += image(curves(self.rows))
         return {"text/plain": text, "text/html": shown}
 

@@ -116,7 +116,7 @@ class Report:
             if step is not None:
                 place.append(f"step {int(step[ids[at[0]]])}")
             tally.failure = (
-                f"{name}: {', '.join(place)}: {got[at]!r} instead of {want[at]!r} ({wrong.sum()} rows of {wrong.size})"
+                f"{name}: {', '.join(place)}: {got[at]} instead of {want[at]} ({wrong.sum()} rows of {wrong.size})"
             )
 
     def identical(self, part, name, got, want):
@@ -133,7 +133,7 @@ class Report:
             tally = self.tally(part, name)
             if tally.failure and not tally_before:
                 at = tuple(np.argwhere(bits[0] != bits[1])[0])
-                tally.failure = f"{name}: at {tuple(map(int, at))}: {got[at]!r} instead of {want[at]!r}"
+                tally.failure = f"{name}: at {tuple(map(int, at))}: {got[at]} instead of {want[at]}"
         else:
             self.compare(part, name, got, want)
 

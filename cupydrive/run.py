@@ -44,6 +44,8 @@ class Frozen:
     policy: str | None = None
     greedy: bool = False
 
+    brief = "frozen"  # what frames call it
+
     def __post_init__(self):
         object.__setattr__(self, "path", str(self.path))
 

@@ -292,7 +292,7 @@ def _agreement(spec, params):
         for name in dtype.names:
             lines += _member_agreement(spec, struct, name, *dtype.fields[name])
         lines.append(
-            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: {spec.name}.py has {dtype.itemsize} '
+            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: in Python {spec.name} has {dtype.itemsize} '
             f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
         )
     batch = batch_dtype(spec, params)
@@ -308,7 +308,7 @@ def _member_agreement(spec, struct, name, dtype, offset):
     base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
     kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]
     ctype = kind + "".join(f"[{n}]" for n in shape)
-    says = f"{spec.name}.py declares {struct}.{name} as {ctype} at byte {offset}"
+    says = f"{spec.name}: Python declares {struct}.{name} as {ctype} at byte {offset}"
     return [
         f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
         f'static_assert(OFFSET_OF({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',

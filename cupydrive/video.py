@@ -4,7 +4,6 @@ import base64
 import html
 import io
 import os
-import sys
 import tempfile
 from dataclasses import asdict
 from itertools import islice, repeat
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import imageio.v3 as iio
 from PIL import Image
-from tqdm import tqdm
 
 from cupydrive import envs
 from cupydrive.canvas import Canvas
@@ -21,6 +19,7 @@ from cupydrive.evaluation import Evaluation, evaluate
 from cupydrive.files import write_atomically
 from cupydrive.frames import MOST, check_drawable, frames, players_in_words
 from cupydrive.players import Heuristic, Random
+from cupydrive.progress import counted
 from cupydrive.recording import Recording
 from cupydrive.spec import checked_int
 
@@ -154,14 +153,7 @@ class Video:
         yield from repeat(shown, self.held)
 
     def _drawn(self):
-        return tqdm(
-            self.frames(),
-            desc=f"draw {self.recording.spec.name}",
-            total=len(self),
-            unit="frame",
-            disable=not (self.progress and sys.stderr.isatty()),
-            leave=False,
-        )
+        return counted(self.frames(), f"draw {self.recording.spec.name}", len(self), self.progress)
 
     def save(self, path):
         """Write ``.mp4``, ``.gif`` or ``.webp``, atomically; return the path.
@@ -221,8 +213,9 @@ class Video:
 
     def __repr__(self):
         who = self.title or players_in_words(self.recording.players)
+        count = self.recording.num_envs
         return (
-            f"<Video {self.recording.spec.name}, {who}: {self.recording.num_envs} episodes, {len(self)} frames of "
+            f"<Video {self.recording.spec.name}, {who}: {count} episode{'s' * (count > 1)}, {len(self)} frames of "
             f"{self.width} x {self.height} at {self.fps} a second>"
         )
 

@@ -149,7 +149,11 @@ def test_a_kernel_that_does_not_compile_names_its_line():
     ("old", "new", "words"),
     [
         ("float x, x_dot, theta, theta_dot;", "float x_dot, x, theta, theta_dot;", "State.x as float at byte 0"),
-        ("float x, x_dot, theta, theta_dot;", "float x, x_dot, theta, theta_dot, more;", "cartpole.py has 16 bytes"),
+        (
+            "float x, x_dot, theta, theta_dot;",
+            "float x, x_dot, theta, theta_dot, more;",
+            "in Python cartpole has 16 bytes",
+        ),
         ("float x, x_dot, theta, theta_dot;", "float x, x_dot, theta; int theta_dot;", "another type"),
         ("force_mag, tau,", "tau, force_mag,", "Params.force_mag"),
     ],
