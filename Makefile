@@ -6,29 +6,31 @@ RUN := .venv/bin/python
 
 # Seconds that `make test` gives each group. They sum to at most 15 minutes, installation not counted.
 LINT_SECONDS ?= 30
-CORE_SECONDS ?= 240
-CHECKER_SECONDS ?= 240
-BUILD_SECONDS ?= 210
+CORE_SECONDS ?= 210
+CHECKER_SECONDS ?= 180
+BUILD_SECONDS ?= 150
+NOTEBOOK_SECONDS ?= 150
 GPU_SECONDS ?= 180
 # `make test-all` alone; it also gives the slow GPU tests this long.
 SLOW_SECONDS ?= 3600
 
 # Every test belongs to exactly one group, whatever markers it has; tests/test_project.py checks that.
-CORE_TESTS := not gpu and not slow and not checker and not build and not sanitizer
+CORE_TESTS := not gpu and not slow and not checker and not build and not sanitizer and not notebook
 CHECKER_TESTS := checker and not gpu and not slow
 BUILD_TESTS := (build or sanitizer) and not checker and not gpu and not slow
+NOTEBOOK_TESTS := notebook and not checker and not build and not sanitizer and not gpu and not slow
 GPU_TESTS := gpu and not slow
 SLOW_TESTS := slow and not gpu
 SLOW_GPU_TESTS := gpu and slow
 
 # Processes of a group that does not use the GPU. Torch gets one thread in each: with more they wait for each other.
 JOBS ?= 2
-PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS)
+PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist loadgroup
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
-GROUPS := test-gpu test-core test-checker test-build
+GROUPS := test-gpu test-core test-checker test-build test-notebook
 
-.PHONY: demo test test-all lint bench clean setup test-core test-checker test-build test-gpu test-slow test-slow-gpu
+.PHONY: demo test test-all lint bench gallery notebook clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
@@ -68,6 +70,9 @@ test-checker: setup
 test-build: setup
 	$(call timed,build,$(BUILD_SECONDS),$(PYTEST) -m "$(BUILD_TESTS)")
 
+test-notebook: setup
+	$(call timed,notebook,$(NOTEBOOK_SECONDS),$(PYTEST) -m "$(NOTEBOOK_TESTS)")
+
 # One process: tests on one GPU would wait for each other. Without a GPU, all of them are skipped.
 test-gpu: setup
 	$(call timed,gpu,$(GPU_SECONDS),$(RUN) -m pytest -q -m "$(GPU_TESTS)")
@@ -80,6 +85,14 @@ test-slow-gpu: setup
 
 bench: setup
 	$(RUN) -m cupydrive bench
+
+gallery: setup
+	$(RUN) -m cupydrive gallery
+
+# JupyterLab comes with it: `make demo` and `make test` do without.
+notebook: setup
+	$(RUN) -m pip install -q --disable-pip-version-check jupyterlab
+	$(RUN) -m jupyterlab notebooks
 
 setup:
 	@$(PYTHON) setup_venv.py

@@ -3,25 +3,27 @@
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
 """
 
-import json
 import os
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from cupydrive import envs
+from cupydrive.commands import (
+    Device,
+    JsonFile,
+    check_writable,
+    run_evaluate,
+    run_gallery,
+    run_render,
+    run_train,
+    write_json_file,
+)
 from cupydrive.errors import CupydriveError
 from cupydrive.spec import checked_int, float_params
-
-Device = Literal["auto", "cpu", "cuda"]
-JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
-PngFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
-Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
-
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
 
@@ -151,7 +153,7 @@ def check_envs(
     if not names:
         raise CupydriveError(f"check what? name environments ({', '.join(envs.names())}), .py files, or all")
     seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
-    _check_writable(json_file)
+    check_writable(json_file)
     # All names first: a wrong one is found out before minutes of work.
     specs = {spec.name: spec for name in names for spec in map(envs.get, envs.names() if name == "all" else (name,))}
     reports, code = [], 0
@@ -175,218 +177,17 @@ def check_envs(
     return code
 
 
-def _check_writable(path):
-    """Raise now rather than after minutes of work if ``path`` cannot be written."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if not folder.is_dir() or path.is_dir() or not os.access(folder, os.W_OK):
-        raise CupydriveError(f"{path} cannot be written; name a file in a folder that exists and can be written")
-
-
-# ---- train, evaluate -------------------------------------------------------------------------------------------------
-
-
-def run_train(
-    name: Annotated[str | None, tyro.conf.Positional] = None,
-    algorithm: str | None = None,
-    steps: float | None = None,
-    num_envs: int | None = None,
-    seed: int = 0,
-    device: Device = "auto",
-    out: Folder = None,
-    resume: bool = False,
-    param: Pairs = (),
-    set: Pairs = (),
-    keep: int = 3,
-    checkpoint_minutes: float = 5.0,
-) -> int:
-    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result.
-
-    Args:
-        name: An environment, or the path of a .py file that defines one; not needed with --resume.
-        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps in all, such as 2e6; with --resume: more of them, by default up to the run's total.
-        num_envs: Environments at once.
-        seed: Of everything random.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        out: Folder for configuration, metrics and checkpoints.
-        resume: Go on with the run in --out.
-        param: Parameters of the environment, such as grid_length=20.
-        set: Settings of the algorithm, such as learning_rate=1e-3.
-        keep: Checkpoints to keep.
-        checkpoint_minutes: Time between checkpoints.
-    """
-    from cupydrive.executors import choose
-    from cupydrive.run import Run
-    from cupydrive.training import suggested_algorithm, train
-
-    common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
-    where, reason = choose(device)
-    print(reason, file=sys.stderr)
-    if resume:
-        if out is None:
-            raise CupydriveError("--resume needs --out, the folder of the run")
-        if name or algorithm or num_envs or param or set:
-            raise CupydriveError(
-                "--resume takes everything from the run; leave out name, algorithm, num-envs, param and set"
-            )
-        run = train(Run.load(out, where), **common)
-    else:
-        if name is None:
-            raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
-        settings = suggested_algorithm(name, algorithm, **_parsed(set))
-        run = train(name, settings, num_envs=num_envs, seed=seed, device=where, **common, **_parsed(param))
-    print(run)
-    if out is not None:
-        print(f"wrote {out}")
-    return 0
-
-
-def run_evaluate(
-    run: Annotated[str, tyro.conf.Positional],
-    episodes: int = 1000,
-    seed: int = 10_000,
-    sample: bool = False,
-    device: Device = "auto",
-    param: Pairs = (),
-    json_file: JsonFile = None,
-) -> int:
-    """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
-
-    Args:
-        run: A run folder; or an environment, whose heuristic plays then.
-        episodes: Number of starts, one episode each.
-        seed: Of the starts; equal seeds give equal starts.
-        sample: Draw actions from the policy instead of taking the likeliest.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        param: Parameters, if an environment is evaluated.
-        json_file: Write means and half intervals to this file.
-    """
-    from cupydrive.evaluation import evaluate
-    from cupydrive.executors import choose
-    from cupydrive.run import Run
-
-    _check_writable(json_file)
-    where, _ = choose(device)
-    what = Run.load(run, where) if Path(run).is_dir() else run
-    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **_parsed(param))
-    print(found)
-    if json_file is not None:
-        _write_json(json_file, {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()})
-    return 0
-
-
-# ---- render, gallery -------------------------------------------------------------------------------------------------
-
-
-def run_render(
-    what: Annotated[str, tyro.conf.Positional],
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    players: Literal["random", "heuristic"] | None = None,
-    episodes: int = 1,
-    seed: int = 10_000,
-    sample: bool = False,
-    device: Device = "auto",
-    size: tuple[int, int] | None = None,
-    fps: int | None = None,
-    param: Pairs = (),
-) -> int:
-    """Play episodes and write them as a video.
-
-    Args:
-        what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
-        out: File to write: .mp4, .gif or .webp.
-        players: Who plays an environment: its heuristic if it has one, else random actions.
-        episodes: 1, or up to 64 side by side.
-        seed: Of starts and actions.
-        sample: Draw actions from the policy instead of taking the likeliest.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        size: Width and height in pixels, even.
-        fps: Frames per second; one frame is one step.
-        param: Parameters, if an environment is played.
-    """
-    from cupydrive.executors import choose
-    from cupydrive.recording import Recording
-    from cupydrive.run import Run
-    from cupydrive.video import check_path, render
-
-    check_path(out)
-    options = {"size": size, "fps": fps, **_parsed(param)}
-    if what.endswith(".npz"):
-        video = render(Recording.load(what), out, players, **options)
-    else:
-        where, _ = choose(device)
-        played = Run.load(what, where) if Path(what).is_dir() else what
-        options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
-        video = render(played, out, players, **options)
-    print(f"wrote {out}: {video}")
-    return 0
-
-
-def run_gallery(
-    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...")] = (),
-    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("gallery"),
-    runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
-    device: Device = "auto",
-    seed: int = 0,
-    steps: float | None = None,
-) -> int:
-    """Train and play every environment; write videos, learning curves, and a page that shows them.
-
-    Args:
-        names: Environments; all that draw if left out.
-        out: Folder of the gallery; open index.html in it.
-        runs: Folder of the runs; one that is done is not trained again.
-        device: "auto": CUDA where a GPU is usable, else the CPU.
-        seed: Of the training.
-        steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
-    """
-    from cupydrive.gallery import gallery
-
-    steps = None if steps is None else int(steps)
-    path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
-    print(f"wrote {path}")
-    return 0
-
-
-def _parsed(pairs):
-    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
-    found = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise CupydriveError(f"{pair!r} is no KEY=VALUE, such as num_taggers=4")
-        try:
-            found[key.replace("-", "_")] = json.loads(text)
-        except ValueError:
-            found[key.replace("-", "_")] = {"True": True, "False": False}.get(text, text)
-    return found
-
-
-def _write_json(path, content):
-    from cupydrive.files import write_atomically
-
-    write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")
-
-
 # ---- demo, bench -----------------------------------------------------------------------------------------------------
 
 
-def run_demo(picture: PngFile = None, device: Device = "auto") -> int:
-    """Check the environments briefly, train two of them, and show how fast random rollouts are on this machine.
+def run_demo(device: Device = "auto") -> int:
+    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
 
     Args:
-        picture: Also write a PNG with one picture per environment, each after a few random steps.
         device: Where to train and roll out; checks use all that can be used here, or this one.
     """
-    from cupydrive.demo import demo, draw_picture
-    from cupydrive.executors import choose
+    from cupydrive.demo import demo
 
-    _check_writable(picture)
-    if picture is not None:
-        draw_picture(picture, choose(device)[0])
-        print(f"wrote {picture}")
     return 0 if demo(device) else 1
 
 
@@ -402,11 +203,11 @@ def run_bench(device: Device = "auto", runs: int = 9, training: bool = False, js
     from cupydrive.bench import bench
     from cupydrive.bench_training import bench_training
 
-    _check_writable(json_file)
+    check_writable(json_file)
     options = {"device": device, "runs": runs, "progress": lambda line: print(line, flush=True)}
     result = bench_training(**options) if training else bench(**options).to_dict()
     if json_file is not None:
-        _write_json(json_file, result)
+        write_json_file(json_file, result)
     return 0
 
 

@@ -1,16 +1,12 @@
-"""The demonstration: check the environments, train two of them for a short time, measure random rollouts."""
+"""The demonstration: check the environments, train two of them, draw what they learned, measure random rollouts."""
 
 import sys
 import time
-
-import numpy as np
-from PIL import Image
+from pathlib import Path
 
 from cupydrive import envs
 from cupydrive.algorithms import PPO
-from cupydrive.batch import Batch
 from cupydrive.bench import Work, measure, short
-from cupydrive.canvas import Canvas
 from cupydrive.checker import check
 from cupydrive.executors import choose, executor
 from cupydrive.players import Heuristic
@@ -20,8 +16,8 @@ AGENT_STEPS = 20_000  # of a check
 AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout together: fits into a few GB
 ROLLOUT_STEPS = 32
 EPISODES = 500  # of an evaluation
-PICTURE_STEPS = 20
-PICTURES_PER_ROW = 3
+VIDEO_EPISODES = 4
+FOLDER = Path("runs/demo")
 # What is trained: environment, parameters, settings, the group whose return is to rise, env-steps, environments.
 LESSONS = (
     ("cartpole", {}, {"cart": PPO(learning_rate=((0, 2.5e-3), (200_000, 2.5e-4)))}, "cart", 200_000, 256),
@@ -43,8 +39,17 @@ def demo(device="auto"):
     print(reason)
     good = [check_briefly(env, device) for env in envs.names()]
     print("\ntraining: mean return of 500 episodes before and after", flush=True)
-    good += [teach(*lesson, name) for lesson in LESSONS]
+    runs = {}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for lesson in LESSONS:
+        learned, runs[lesson[0]] = teach(*lesson, name)
+        good.append(learned)
     show_rates(name)
+    print("\nvideos, not opened by themselves:")
+    for env, run in runs.items():
+        path = FOLDER / f"{env}.mp4"
+        run.render(path, episodes=VIDEO_EPISODES, progress=sys.stderr.isatty())
+        print(f"  {path.resolve()}", flush=True)
     print(f"\ndone in {time.perf_counter() - start:.0f} s")
     return all(good)
 
@@ -60,7 +65,7 @@ def check_briefly(env, device):
 
 
 def teach(env, params, policies, group, steps, num_envs, device):
-    """Train, and print the return before and after; return whether it rose beyond chance."""
+    """Train, and print the return before and after; return whether it rose beyond chance, and the run."""
     run = make_run(env, policies=policies, num_envs=num_envs, device=device, **params)
     before, about_before = run.evaluate(EPISODES, greedy=False).mean(group)
     start = time.perf_counter()
@@ -73,7 +78,7 @@ def teach(env, params, policies, group, steps, num_envs, device):
         f"{'learned' if learned else 'DID NOT LEARN'}",
         flush=True,
     )
-    return learned
+    return learned, run
 
 
 def show_rates(device):
@@ -89,21 +94,3 @@ def show_rates(device):
             f"{spec.name:<16}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
             flush=True,
         )
-
-
-def draw_picture(path, device):
-    """Write a PNG with one picture per environment, each after a few random steps from seed 0."""
-    frames = []
-    for spec in map(envs.get, envs.names()):
-        if spec.draw is not None:
-            batch = Batch(spec, 1, executor=device)
-            batch.reset(0)
-            batch.rollout(PICTURE_STEPS)
-            now, canvas = batch.first_states(1), Canvas(600, 400)
-            spec.draw(canvas, batch.params, now["states"], int(now["elapsed"][0]))
-            canvas.caption(spec.name)
-            frames.append(canvas.frame())
-    frames += [np.full_like(frames[0], 255)] * (-len(frames) % PICTURES_PER_ROW)
-    starts = range(0, len(frames), PICTURES_PER_ROW)
-    rows = [np.concatenate(frames[i : i + PICTURES_PER_ROW], axis=1) for i in starts]
-    Image.fromarray(np.concatenate(rows)).save(path, format="PNG", optimize=True)

@@ -104,9 +104,10 @@ class Report:
         tally.compared += got.size
         tally.rows += by_row.size
         tally.excused += int(np.count_nonzero(~by_row & near))
-        good = error[by_row]
-        if good.size:
-            tally.worst = max(tally.worst, float(good.max()))
+        counted = error[by_row | wrong]
+        counted = counted[np.isfinite(counted)]
+        if counted.size:
+            tally.worst = max(tally.worst, float(counted.max()))
         if wrong.any() and not tally.failure:
             row = tuple(np.argwhere(wrong)[0])
             inner = np.argwhere(~equal[row])[0] if equal[row].ndim else ()

@@ -1,6 +1,7 @@
 """Run: an environment, the policies that learn in it, and everything that their future depends on.
 
-A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk.
+A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What draws is imported where it is used: to
+train, nobody needs Matplotlib or a video codec.
 """
 
 import html
@@ -15,17 +16,14 @@ import torch
 from cupydrive import __version__, envs
 from cupydrive.algorithms import ALGORITHMS
 from cupydrive.batch import Batch
-from cupydrive.curves import curves
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import executor
 from cupydrive.files import write_atomically
 from cupydrive.players import Heuristic, Random, Trained
-from cupydrive.progress import image
 from cupydrive.rollout import EpisodeSums, Rollout
 from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics
 from cupydrive.spec import checked_int
-from cupydrive.video import render
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
@@ -197,6 +195,8 @@ class Run:
 
     def render(self, path=None, **options):
         """Return a ``Video`` of this run's policies, written to ``path`` if given; options are ``cupydrive.render``'s."""
+        from cupydrive.video import render
+
         return render(self, path, **options)
 
     def plot(self, *keys, levels=None):
@@ -206,6 +206,8 @@ class Run:
             *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of every group.
             levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         """
+        from cupydrive.curves import curves
+
         return curves(self.metrics, keys or None, levels, title=f"{self.spec.name}, {self.num_envs:,} environments")
 
     # ---- what the future depends on ----
@@ -323,6 +325,8 @@ class Run:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self):
+        from cupydrive.progress import image
+
         shown = f"<pre>{html.escape(repr(self))}</pre>"
         return shown + (image(self.plot()) if self.metrics else "")
 

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from itertools import islice, repeat
 from pathlib import Path
 
-import imageio.v3 as iio
 from PIL import Image
 
 from cupydrive import envs
@@ -176,6 +175,8 @@ class Video:
             RenderError: If PyAV has no such codec.
         """
         if self._mp4 is None:
+            import imageio.v3 as iio
+
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "video.mp4"
                 with iio.imopen(file, "w", plugin="pyav") as out:

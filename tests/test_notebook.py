@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from IPython.core.interactiveshell import InteractiveShell
 
 sys.path.insert(0, str(Path(__file__).parent))
 import point
@@ -23,6 +22,8 @@ PYTHON = point.PYTHON.replace('"point", Params', '"cell_point", Params')
 
 @pytest.fixture
 def shell():
+    from IPython.core.interactiveshell import InteractiveShell
+
     made = InteractiveShell.instance()
     made.run_line_magic("load_ext", "cupydrive")
     made.user_ns.clear()

@@ -4,11 +4,9 @@ import json
 import signal
 
 import pytest
-from matplotlib.image import imread
 from test_runs import QUIET, same, train, without_time
 
 import cupydrive as cd
-from cupydrive.curves import curves
 from cupydrive.errors import ParameterError
 from cupydrive.progress import Log, Notebook
 from cupydrive.run import Run
@@ -17,6 +15,8 @@ ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "loss
 
 
 def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
+    from cupydrive.curves import curves
+
     figure = curves(ROWS, ["charts/episodic_return", "losses/entropy"], {"random": {"charts/episodic_return": 5.0}})
     first, second = figure.axes
     assert first.lines[0].get_xydata().tolist() == [[100, 2], [200, 4], [300, 6]]
@@ -27,6 +27,8 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
 
 
 def test_many_rows_are_pooled_over_their_episodes():
+    from cupydrive.curves import curves
+
     rows = [
         {
             "charts/global_step": k,
@@ -43,6 +45,8 @@ def test_many_rows_are_pooled_over_their_episodes():
 
 
 def test_a_run_plots_every_groups_return(tmp_path):
+    from matplotlib.image import imread
+
     run = train("a2c", 60)
     figure = run.plot()
     assert [axes.get_ylabel() for axes in figure.axes] == ["episodic return, tagger", "episodic return, runner"]

@@ -45,7 +45,7 @@ setup_venv = _load_setup()
 
 def test_environment_yml_names_the_packages_of_pyproject():
     lines = (ROOT / "environment.yml").read_text().splitlines()
-    entries = [line.strip()[2:] for line in lines if line.startswith("  - ")]
+    entries = [line.strip()[2:] for line in lines if line.strip().startswith("- ") and line.strip() != "- pip:"]
     assert entries[:2] == ["conda-forge", "nodefaults"]
     conda = {r.name: r.specifier for r in map(Requirement, entries[2:])}
     assert len(conda) == len(entries) - 2, "environment.yml names a package twice"
@@ -183,7 +183,7 @@ def _targets():
 
 def test_every_test_is_in_exactly_one_make_group():
     expressions = {k: v for k, v in _variables().items() if k.endswith("_TESTS")}
-    markers = ("gpu", "slow", "checker", "build", "sanitizer")
+    markers = ("gpu", "slow", "checker", "build", "sanitizer", "notebook")
     for values in itertools.product((False, True), repeat=len(markers)):
         marks = dict(zip(markers, values, strict=True))
         # A pytest marker expression of names, and, or, not and parentheses is a Python expression too.
@@ -196,7 +196,7 @@ def test_every_test_is_in_exactly_one_make_group():
 def test_make_test_ends_within_15_minutes():
     seconds = {k: int(v) for k, v in _variables().items() if k.endswith("_SECONDS")}
     groups = _variables()["GROUPS"].split()
-    assert set(groups) == {"test-core", "test-checker", "test-build", "test-gpu"}
+    assert set(groups) == {"test-core", "test-checker", "test-build", "test-notebook", "test-gpu"}
     names = ["LINT_SECONDS", *(g.removeprefix("test-").upper() + "_SECONDS" for g in groups)]
     assert sum(seconds[name] for name in names) <= 15 * 60
 
@@ -208,7 +208,7 @@ def test_ci_runs_make_test():
     assert "set -euo pipefail" in lines
     assert "make test" in lines
     assert os.access(script, os.X_OK), f"{script} is not executable: chmod +x"
-    assert _targets() >= {"demo", "test", "test-all", "lint", "clean", "bench"}
+    assert _targets() >= {"demo", "test", "test-all", "lint", "clean", "bench", "gallery", "notebook"}
 
 
 def test_readme_names_only_targets_that_exist():

@@ -52,6 +52,7 @@ ORDER = [
     "bench",
     "bench_training",
     "demo",
+    "commands",
     "__main__",
 ]
 KERNELS = sorted((ROOT / "kernels" / "envs").glob("*.cu"))

@@ -5,10 +5,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import imageio.v3 as iio
 import numpy as np
 import pytest
-from PIL import Image, ImageSequence
 
 sys.path.insert(0, str(Path(__file__).parent))
 import point
@@ -17,7 +15,6 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
-from cupydrive.video import SUFFIXES
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
 ORANGE, BLUE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)
@@ -33,13 +30,16 @@ def near(picture, color, center, about):
 
 def decoded(path):
     """Return all frames of a file, by another reader than the one that wrote it where there is one."""
+    import imageio.v3 as iio
+    from PIL import Image, ImageSequence
+
     if path.suffix == ".mp4":
         return iio.imread(path, plugin="pyav")
     with Image.open(path) as image:
         return np.stack([np.array(frame.convert("RGB")) for frame in ImageSequence.Iterator(image)])
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [".mp4", ".gif", ".webp"])
 def test_a_file_shows_every_step_at_the_size_asked_for(suffix, tmp_path):
     video = cd.render("tag_grid", tmp_path / f"tag{suffix}", size=(320, 240), device="cpu", hold=0.5, **CHASE)
     got = decoded(tmp_path / f"tag{suffix}")

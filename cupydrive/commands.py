@@ -1,0 +1,215 @@
+"""The commands that make, play and draw runs: train, evaluate, render, gallery."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from cupydrive import envs
+from cupydrive.errors import CupydriveError
+
+Device = Literal["auto", "cpu", "cuda"]
+JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
+
+
+def run_train(
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    algorithm: str | None = None,
+    steps: float | None = None,
+    num_envs: int | None = None,
+    seed: int = 0,
+    device: Device = "auto",
+    out: Folder = None,
+    resume: bool = False,
+    heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
+    param: Pairs = (),
+    set: Pairs = (),
+    keep: int = 3,
+    checkpoint_minutes: float = 5.0,
+) -> int:
+    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one; not needed with --resume.
+        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
+        steps: Env-steps in all, such as 2e6; with --resume: more of them, by default up to the run's total.
+        num_envs: Environments at once.
+        seed: Of everything random.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        out: Folder for configuration, metrics and checkpoints.
+        resume: Go on with the run in --out.
+        heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
+        param: Parameters of the environment, such as grid_length=20.
+        set: Settings of the algorithm, such as learning_rate=1e-3.
+        keep: Checkpoints to keep.
+        checkpoint_minutes: Time between checkpoints.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.players import Heuristic
+    from cupydrive.run import Run
+    from cupydrive.training import suggested_algorithm, train
+
+    common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
+    where, reason = choose(device)
+    print(reason, file=sys.stderr)
+    if resume:
+        if out is None:
+            raise CupydriveError("--resume needs --out, the folder of the run")
+        if name or algorithm or num_envs or heuristic or param or set:
+            raise CupydriveError(
+                "--resume takes everything from the run; leave out name, algorithm, num-envs, heuristic, param and set"
+            )
+        run = train(Run.load(out, where), **common)
+    else:
+        if name is None:
+            raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
+        settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
+        spec = envs.get(name)
+        groups = [g.name for g in spec.groups(spec.make_params(**params))]
+        if unknown := [group for group in heuristic if group not in groups]:
+            raise CupydriveError(f"--heuristic {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}")
+        policies = {group: Heuristic() if group in heuristic else settings for group in groups}
+        run = train(name, policies=policies, num_envs=num_envs, seed=seed, device=where, **common, **params)
+    print(run)
+    if out is not None:
+        print(f"wrote {out}")
+    return 0
+
+
+def run_evaluate(
+    run: Annotated[str, tyro.conf.Positional],
+    episodes: int = 1000,
+    seed: int = 10_000,
+    sample: bool = False,
+    device: Device = "auto",
+    param: Pairs = (),
+    json_file: JsonFile = None,
+) -> int:
+    """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
+
+    Args:
+        run: A run folder; or an environment, whose heuristic plays then.
+        episodes: Number of starts, one episode each.
+        seed: Of the starts; equal seeds give equal starts.
+        sample: Draw actions from the policy instead of taking the likeliest.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        param: Parameters, if an environment is evaluated.
+        json_file: Write means and half intervals to this file.
+    """
+    from cupydrive.evaluation import evaluate
+    from cupydrive.executors import choose
+    from cupydrive.run import Run
+
+    check_writable(json_file)
+    where, _ = choose(device)
+    what = Run.load(run, where) if Path(run).is_dir() else run
+    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **parsed(param))
+    print(found)
+    if json_file is not None:
+        write_json_file(json_file, {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()})
+    return 0
+
+
+def run_render(
+    what: Annotated[str, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    players: Literal["random", "heuristic"] | None = None,
+    episodes: int = 1,
+    seed: int = 10_000,
+    sample: bool = False,
+    device: Device = "auto",
+    size: tuple[int, int] | None = None,
+    fps: int | None = None,
+    param: Pairs = (),
+) -> int:
+    """Play episodes and write them as a video.
+
+    Args:
+        what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
+        out: File to write: .mp4, .gif or .webp.
+        players: Who plays an environment: its heuristic if it has one, else random actions.
+        episodes: 1, or up to 64 side by side.
+        seed: Of starts and actions.
+        sample: Draw actions from the policy instead of taking the likeliest.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        size: Width and height in pixels, even.
+        fps: Frames per second; one frame is one step.
+        param: Parameters, if an environment is played.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.recording import Recording
+    from cupydrive.run import Run
+    from cupydrive.video import check_path, render
+
+    check_path(out)
+    options = {"size": size, "fps": fps, **parsed(param)}
+    if what.endswith(".npz"):
+        video = render(Recording.load(what), out, players, **options)
+    else:
+        where, _ = choose(device)
+        played = Run.load(what, where) if Path(what).is_dir() else what
+        options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
+        video = render(played, out, players, **options)
+    print(f"wrote {out}: {video}")
+    return 0
+
+
+def run_gallery(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...")] = (),
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("gallery"),
+    runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
+    device: Device = "auto",
+    seed: int = 0,
+    steps: float | None = None,
+) -> int:
+    """Train and play every environment; write videos, learning curves, and a page that shows them.
+
+    Args:
+        names: Environments; all that draw if left out.
+        out: Folder of the gallery; open index.html in it.
+        runs: Folder of the runs; one that is done is not trained again.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        seed: Of the training.
+        steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
+    """
+    from cupydrive.gallery import gallery
+
+    steps = None if steps is None else int(steps)
+    path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
+    print(f"wrote {path}")
+    return 0
+
+
+def parsed(pairs):
+    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
+    found = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise CupydriveError(f"{pair!r} is no KEY=VALUE, such as num_taggers=4")
+        try:
+            found[key.replace("-", "_")] = json.loads(text)
+        except ValueError:
+            found[key.replace("-", "_")] = {"True": True, "False": False}.get(text, text)
+    return found
+
+
+def check_writable(path):
+    """Raise now rather than after minutes of work if ``path`` cannot be written."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if not folder.is_dir() or path.is_dir() or not os.access(folder, os.W_OK):
+        raise CupydriveError(f"{path} cannot be written; name a file in a folder that exists and can be written")
+
+
+def write_json_file(path, content):
+    """Write ``content`` as JSON, atomically."""
+    from cupydrive.files import write_atomically
+
+    write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")

@@ -1,0 +1,98 @@
+"""The commands that make, play and draw runs: what they write, and one clear line for wrong input."""
+
+import json
+
+import pytest
+
+import cupydrive
+from cupydrive.__main__ import main
+
+# ---- train, evaluate -------------------------------------------------------------------------------------------------
+
+
+def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
+    out = tmp_path / "run"
+    small = ["--num-envs", "8", "--device", "cpu", "--out", str(out), "--set", "num_steps=8", "hidden=[16]"]
+    assert main(["train", "cartpole", "--algorithm", "a2c", "--steps", "512", *small, "--param", "gravity=5.0"]) == 0
+    printed = capsys.readouterr().out
+    assert "512 env-steps" in printed and "gae_lambda=1.0" in printed and "hidden=(16,)" in printed
+    assert json.loads((out / "config.json").read_text())["params"]["gravity"] == 5.0
+    assert main(["train", "--resume", "--out", str(out), "--steps", "128", "--device", "cpu"]) == 0
+    assert "640 env-steps" in capsys.readouterr().out
+    path = tmp_path / "found.json"
+    assert main(["evaluate", str(out), "--episodes", "20", "--device", "cpu", "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    assert "a2c after 640 env-steps" in found["players"]["cart"] and found["mean"]["return"][0] >= 1
+    assert main(["evaluate", "tag_grid", "--episodes", "20", "--device", "cpu", "--param", "grid_length=5"]) == 0
+    assert "tagger: heuristic" in capsys.readouterr().out
+
+
+def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
+    out = tmp_path / "run"
+    small = ["--num-envs", "8", "--steps", "512", "--device", "cpu", "--out", str(out), "--set", "num_steps=8"]
+    assert main(["train", "tag_grid", "--heuristic", "runner", *small]) == 0
+    kinds = {name: about["kind"] for name, about in json.loads((out / "config.json").read_text())["policies"].items()}
+    assert kinds == {"tagger": "ppo", "runner": "heuristic"}
+    assert main(["train", "tag_grid", "--heuristic", "runners", "--device", "cpu"]) == 2
+    assert "tag_grid has no such group; it has: tagger, runner" in capsys.readouterr().err
+
+
+# ---- render, gallery -------------------------------------------------------------------------------------------------
+
+
+def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
+    video, recorded = tmp_path / "tag.gif", tmp_path / "tag.npz"
+    small = ["--device", "cpu", "--size", "120", "100"]
+    play = ["tag_grid", "--episodes", "2", "--param", "grid_length=6", "max_episode_steps=8"]
+    assert main(["render", *play, "--out", str(video), *small]) == 0
+    assert "heuristic: 2 episodes" in capsys.readouterr().out and video.read_bytes().startswith(b"GIF89a")
+    cupydrive.evaluate("tag_grid", episodes=2, device="cpu", grid_length=6, max_episode_steps=8).recording.save(
+        recorded
+    )
+    again = tmp_path / "again.gif"
+    assert main(["render", str(recorded), "--out", str(again), *small]) == 0
+    assert again.read_bytes() == video.read_bytes()
+    run = cupydrive.train("cartpole", cupydrive.A2C(num_steps=8), num_envs=8, steps=64, device="cpu", progress=False)
+    run.save(tmp_path / "run")
+    assert main(["render", str(tmp_path / "run"), "--out", str(tmp_path / "run.webp"), *small]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["render", "tag_grid", "--out", "video.avi"], "it must end in .mp4, .gif, .webp"),
+        (["render", "tag_gird", "--out", "video.mp4"], "Did you mean 'tag_grid'?"),
+        (["render", "nothing.npz", "--out", "video.mp4"], "nothing.npz cannot be read"),
+        (["render", "cartpole", "--out", "video.mp4", "--players", "heuristic"], "cartpole has no heuristic"),
+        (["gallery", "cartpol"], "Did you mean 'cartpole'?"),
+    ],
+)
+def test_render_and_gallery_refuse_bad_input_in_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err.splitlines()[-1] and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "train what?"),
+        (["train", "cartpol"], "Did you mean 'cartpole'?"),
+        (["train", "cartpole", "--algorithm", "pp0"], "Did you mean 'ppo'?"),
+        (["train", "cartpole", "--set", "lerning_rate=1"], "Did you mean 'learning_rate'?"),
+        (["train", "cartpole", "--set", "hidden=64"], "hidden = 64; it must be a tuple of widths"),
+        (["train", "cartpole", "--param", "gravity"], "'gravity' is no KEY=VALUE"),
+        (["train", "cartpole", "--param", "gravity=heavy"], "gravity = 'heavy' is a str"),
+        (["train", "cartpole", "--steps", "0"], "steps = 0 is out of range"),
+        (["train", "--resume"], "--resume needs --out"),
+        (["train", "cartpole", "--resume", "--out", "x"], "takes everything from the run"),
+        (["train", "--resume", "--out", "/no/such/run"], "no run folder"),
+        (["evaluate", "/no/such/run"], "no environment '/no/such/run'"),
+        (["evaluate", "tag_grid", "--episodes", "0"], "episodes = 0 is out of range"),
+    ],
+)
+def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
+    assert main([*arguments, "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and message in err.splitlines()[-1]

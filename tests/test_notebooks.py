@@ -1,0 +1,62 @@
+"""Every notebook runs from top to bottom on the CPU, leaves no process behind, and is committed without outputs."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SECONDS = 120  # for one cell
+
+
+def read(path):
+    import nbformat
+
+    return nbformat.read(path, as_version=4)
+
+
+def kernels():
+    """Return the notebook kernels that this process has started and that still run."""
+    import psutil
+
+    found = psutil.Process().children(recursive=True)
+    return [
+        p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE and "ipykernel" in str(p.cmdline())
+    ]
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's parts, about each other
+def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("CUPYDRIVE_STEPS", "20000")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU executor, wherever this runs
+    notebook = read(path)
+    NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [o for o in outputs if o.output_type == "error"]
+    shown = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
+    assert all(text.startswith("cupydrive: device:") for text in shown), shown
+    assert len(outputs) >= 5
+    assert not kernels()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_is_committed_without_outputs_and_reads_easily(path):
+    import nbformat
+
+    notebook = read(path)
+    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            assert not cell.outputs and cell.execution_count is None
+    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 5
+    nbformat.validate(notebook)
+
+
+def test_all_notebooks_are_there():
+    names = ["quickstart", "kernels", "check", "train_cartpole", "tag", "your_own_environment", "zero_copy", "speed"]
+    assert [p.stem for p in NOTEBOOKS] == [f"{k:02d}_{name}" for k, name in enumerate(names)]
