@@ -52,10 +52,8 @@ def check_drawable(spec):
 
 
 def players_in_words(players):
-    """Return who plays, once if it is the same for all groups."""
-    if len(set(players.values())) == 1:
-        return next(iter(players.values()))
-    return ", ".join(f"{group}: {player}" for group, player in players.items())
+    """Return who plays, in the order of the groups; once if it is the same for all."""
+    return " vs ".join(dict.fromkeys(players.values()))
 
 
 def score(moment, e):
