@@ -142,12 +142,12 @@ class Canvas:
     def frame(self):
         """Return the picture, (height, width, 3) uint8."""
         image = self._image
-        if any(self._texts):
+        if self.header and any(self._texts):
             from PIL import ImageDraw
 
             image, high = image.copy(), self.header * SUPERSAMPLING
             draw, edge, (left, right) = ImageDraw.Draw(image), high // 3, self._texts
-            size = max(8 * SUPERSAMPLING, round(0.55 * high))
+            size = max(8 * SUPERSAMPLING, min(round(0.55 * high), image.size[0] // 36))
             draw.text((edge, high // 2), left, TEXT_COLOR, text_font(size), anchor="lm")
             free = image.size[0] - 4 * edge - text_font(size).getlength(left)
             right, size = fit_text(right, size, free)

@@ -16,7 +16,7 @@ TRAIL = 12  # states before the one shown that an environment may draw trails fr
 GAP = 4  # pixels between the pictures of a mosaic
 DIM = 0.55  # share of white in the picture of an episode that is over
 MOST = 64  # episodes of a mosaic
-NARROW = 200  # pixels; smaller pictures have no text of their own
+NARROW = 120  # pixels; smaller pictures have no text of their own
 
 
 def frames(recording, width, height, device="cpu", title=None, every=1):
@@ -116,7 +116,7 @@ def mosaic(recording, width, height, device, title, every):
     cell_height = (height - whole.header - GAP * rows) // rows // 2 * 2
     if min(cell_width, cell_height) < 16:
         raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
-    cell = Canvas(cell_width, cell_height, header=18 if cell_width >= NARROW else 0)
+    cell = Canvas(cell_width, cell_height, header=16 if cell_width >= NARROW else 0)
     kept = [None] * count
     for moment in recording.moments(device):
         past.append(moment.states)

@@ -355,8 +355,8 @@ def heuristic(p, obs, group):
 
 def draw(canvas, p, states, elapsed):
     """Draw agents as arrowheads with the way they came; runners that are out fade to a dot."""
-    side, radius = p.grid_length, 0.55 * p.grid_length / (p.num_taggers + p.num_runners + 100) ** 0.5
-    canvas.view(-0.02 * side, 1.02 * side, -0.02 * side, top=1.02 * side)
+    side, radius = p.grid_length, 0.42 * p.grid_length / (p.num_taggers + p.num_runners + 100) ** 0.5
+    canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=1.04 * side)
     canvas.rectangle(0, 0, side, side, "#F2F2F2")
     ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
     here, heading, active = ways[-1], states["direction"][-1].astype(float), states["active"] != 0
