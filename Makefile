@@ -8,8 +8,8 @@ RUN := .venv/bin/python
 LINT_SECONDS ?= 30
 CORE_SECONDS ?= 180
 CHECKER_SECONDS ?= 210
-BUILD_SECONDS ?= 150
-NOTEBOOK_SECONDS ?= 150
+BUILD_SECONDS ?= 120
+NOTEBOOK_SECONDS ?= 180
 GPU_SECONDS ?= 180
 # `make test-all` alone; it also gives the slow GPU tests this long.
 SLOW_SECONDS ?= 3600

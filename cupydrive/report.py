@@ -195,7 +195,8 @@ class Report:
             f"<td>{worst:.1e}</td><td>{excused:,}</td></tr>"
             for part, number, compared, worst, excused in self.parts()
         )
-        notes = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.failures(), *self.skipped))
+        notes = [*self.failures(), *(f"not done: {text}" for text in self.skipped)]
+        notes = "".join(f"<li>{html.escape(text)}</li>" for text in notes)
         events = ", ".join(f"{html.escape(name)} {times:,}" for name, times in self.events.items())
         return (
             f"<b style='color:{color}'>{verdict}</b> {html.escape(self.env)}: {self.number_of_cases()} on "

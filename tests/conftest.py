@@ -9,11 +9,14 @@ that folder on purpose, so that each kernel is compiled once, not once per worke
 """
 
 import os
+import shutil
 import sys
 import warnings
 from functools import lru_cache
 
 import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @lru_cache(maxsize=1)
@@ -51,3 +54,18 @@ def forget_registered_environments():
     module = sys.modules.get("cupydrive.envs")
     if module is not None:
         module._registered.clear()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless browser of this machine; CI must have one."""
+    from playwright.sync_api import sync_playwright
+
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        assert "CI" not in os.environ, "no browser; .ci/run installs Debian's package chromium"
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()

@@ -2,9 +2,7 @@
 
 import http.server
 import json
-import os
 import re
-import shutil
 import threading
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from cupydrive.recording import Recording
 from cupydrive.run import Run
 
 HERE = Path(__file__).resolve().parent.parent / "gallery"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def links(text):
@@ -116,20 +113,6 @@ def test_a_committed_recording_gives_the_same_bits_here(name):
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        assert "CI" not in os.environ, "no browser; .ci/run installs Debian's package chromium"
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -147,6 +147,24 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
         env.view(steps=0)
 
 
+@pytest.mark.notebook
+@pytest.mark.xdist_group("gallery")
+def test_the_viewers_slider_and_button_work_in_a_browser(browser):
+    env = cd.make("tag_grid", num_envs=2, device="cpu", grid_length=6, num_taggers=2)
+    page = browser.new_page()
+    page.set_content(env.view(steps=10, size=(200, 160))._repr_html_())
+    image, text = page.locator("img"), page.locator("pre")
+    first = image.get_attribute("src")
+    page.get_by_label("step").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    assert text.text_content().startswith("environment 0, step 4") and image.get_attribute("src") != first
+    page.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('input').value === '6'")
+    page.get_by_role("button", name="stop").click()
+    page.close()
+
+
 def test_an_environment_shows_its_state_as_a_picture():
     env = cd.make("cartpole", num_envs=2, device="cpu")
     assert "<img" not in env._repr_html_()

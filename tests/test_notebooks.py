@@ -44,6 +44,49 @@ def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     assert not kernels()
 
 
+LONG = """
+import cupydrive as cd
+begun = []
+def tell(step, metrics):
+    if not begun:
+        print("begun", flush=True)
+    begun.append(step)
+run = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, steps=10**6, device="cpu", callback=tell)
+"""
+
+
+@pytest.mark.notebook
+@pytest.mark.filterwarnings("ignore")
+def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
+    from jupyter_client.manager import start_new_kernel
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("CUPYDRIVE_STEPS", "1")
+    manager, client = start_new_kernel(cwd=str(tmp_path))
+    try:
+        shown = []
+
+        def interrupt_when_begun(message):
+            shown.append(message)
+            if "begun" in str(message["content"].get("text", "")):
+                manager.interrupt_kernel()
+
+        reply = client.execute_interactive(LONG, timeout=SECONDS, output_hook=interrupt_when_begun)
+        assert reply["content"]["status"] == "ok"
+        last = [m["content"]["data"] for m in shown if m["msg_type"] == "update_display_data"][-1]
+        assert "interrupted after" in last["text/plain"] and "the result is kept" in last["text/html"]
+        kept = []
+        client.execute_interactive(
+            "print(run.step > 0, len(run.metrics) > 0, run.evaluate(10).length.shape)",
+            timeout=SECONDS,
+            output_hook=lambda message: kept.append(message["content"].get("text", "")),
+        )
+        assert "True True torch.Size([10])" in "".join(kept)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_is_committed_without_outputs_and_reads_easily(path):
     import nbformat

@@ -25,6 +25,8 @@ def cuda_problem():
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
+        if cupy.cuda.runtime.driverGetVersion() == 0:
+            return "there is no NVIDIA driver"
         return f"no usable GPU: {error}"
     return None if count else "no GPU"
 
