@@ -40,7 +40,9 @@ def watched():
                 batch.reset(0)
                 batch.rollout(5)
                 written = batch.rollout(5, final_obs=False)
-                batch.step([device.pointer(written.action[g.name][0]) for g in batch.groups])
+                pointers = [device.pointer(written.action[g.name][0]) for g in batch.groups]
+                batch.step(pointers)
+                batch.step(pointers, autoreset=False)
                 mask = cupy.zeros(37, bool)
                 mask[::3] = True
                 batch.reset(mask=mask)
