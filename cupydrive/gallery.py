@@ -66,8 +66,8 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
         entry = make_entry(
             spec, out, Path(runs) / spec.name, device, checked_int("gallery", "seed", seed, 0), steps, progress
         )
-        known = read_entries(out)
-        write_atomically(out / "gallery.json", json.dumps({**known, spec.name: entry}, indent=1).encode() + b"\n")
+        entries = dict(sorted({**read_entries(out), spec.name: entry}.items()))
+        write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
         write_pages(out, read_entries(out))  # after each one: an interrupt keeps those that are done
     return out / "index.html"
 

@@ -4,7 +4,8 @@
 
 "Solved" is a mean of at least the mark over 1,000 fresh greedy episodes on saved weights. Training time is counted after
 set-up and capture. Taggers play against the heuristic runners, and are compared with the heuristic taggers on the same
-10,000 starts. A lesson passes if its median seed does. The results of one run are committed in gallery/learning.json.
+10,000 starts. A lesson passes if its median seed does. Results are committed in gallery/learning.json; those of
+lessons that are not run stay there.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import cupydrive as cd
 from cupydrive.about import info
 from cupydrive.files import write_atomically
 from cupydrive.run import Run
+from cupydrive.training import suggested_algorithm, suggestions
 
 RUNNERS = {"runner": cd.Heuristic()}
 TAG_GRID = {"num_taggers": 4, "grid_length": 20}
@@ -32,6 +34,18 @@ def falling(rate, steps):
     return ((0, rate), (steps, rate / 20))
 
 
+def suggested(name, group, mark):
+    """Return the lesson that an environment of one group suggests for itself."""
+    about = suggestions(name)
+    return name, {}, {group: suggested_algorithm(name)}, about["steps"], about["num_envs"], group, mark
+
+
+CLASSIC = (
+    ("acrobot", "arm", -85.0),
+    ("mountain_car", "car", -115.0),
+    ("mountain_car_continuous", "car", 90.0),
+    ("pendulum", "pole", -170.0),
+)
 # Name: environment, parameters, policies, env-steps, environments, what is measured, and the mark (None: the heuristic).
 LESSONS = {
     "cartpole ppo": (
@@ -41,6 +55,7 @@ LESSONS = {
     "cartpole a2c": (
         "cartpole", {}, {"cart": cd.A2C(learning_rate=falling(3e-3, 4e6), num_steps=16)}, 4e6, 64, "cart", 475.0,
     ),
+    **{f"{name} ppo": suggested(name, group, mark) for name, group, mark in CLASSIC},
     "tag_grid ppo": (
         "tag_grid", TAG_GRID,
         {"tagger": cd.PPO(learning_rate=falling(2.5e-3, 2e7), ent_coef=((0, 0.01), (2e7, 0.0))), **RUNNERS},
@@ -112,14 +127,15 @@ def main():
     results = {name: lesson(name, args.seeds, args.device) for name in args.lesson or LESSONS}
     if args.json:
         about = info()
-        machine = [gpu.name for gpu in about.gpus] if args.device != "cpu" else about.processor
-        head = {
+        made = {
             "command": f"python tests/learning.py --device {args.device}",
-            "machine": machine,
+            "machine": [gpu.name for gpu in about.gpus] if args.device != "cpu" else about.processor,
             "versions": about.versions,
             "date": datetime.date.today().isoformat(),
         }
-        write_atomically(args.json, json.dumps({**head, "lessons": results}, indent=1).encode() + b"\n")
+        known = json.loads(args.json.read_text()) if args.json.exists() else {}
+        known |= {name: {**result, **made} for name, result in results.items()}
+        write_atomically(args.json, json.dumps(known, indent=1).encode() + b"\n")
     return 0 if all(result["passed"] for result in results.values()) else 1
 
 

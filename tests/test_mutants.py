@@ -14,7 +14,17 @@ SEARCH = "if (j < NUM_AGENTS) near |= (u32)(s.active[j] != 0 && j != i && square
 TIE = "a candidate as far as the last of the nearest comes after it by id, so that `insert` leaves it out"
 BOUND = "const float bound = math::min(limit, nearest.furthest());"
 WIDER = "a wider bound offers more candidates, which `insert` leaves out: slower, the same result"
+ARRIVED = "arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
+WALL = "if (s.position == p.min_position && s.velocity < 0.0f) s.velocity = 0.0f;  // the wall stops it"
+AT_REST = "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"
+UP = "const bool up = -math::cos(s.theta1) - math::cos(s.theta2 + s.theta1) > p.goal_height;"
+CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
+    **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
+    **{(car, ARRIVED, ARRIVED.replace("velocity >=", "velocity >")): EXACT for car in CARS},
+    **{(car, WALL, WALL.replace("<", "<=")): AT_REST for car in CARS},
+    **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
+    ("acrobot", UP, UP.replace(">", ">=")): EXACT,
     ("tag_continuous", BOUND, BOUND.replace("min", "max")): WIDER,
     ("tag_continuous", SEARCH, SEARCH.replace(") < bound", ") <= bound")): TIE,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,

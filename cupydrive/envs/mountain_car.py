@@ -1,0 +1,164 @@
+"""MountainCar-v0: a car in a valley, too weak to drive out, must swing up to the flag on the right hill.
+
+Source: Gymnasium's ``mountain_car.py``, after Moore (1990).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
+
+
+@dataclass(frozen=True)
+class Params:
+    """The track, the engine and the task; lengths along the track have no unit, time is counted in steps."""
+
+    force: float = param(0.001, "Change of velocity by a push.", unit="1/step^2", low=0.0, high=1.0)
+    gravity: float = param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
+    min_position: float = param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
+    max_position: float = param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
+    max_speed: float = param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
+    goal_position: float = param(0.5, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
+    goal_velocity: float = param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
+                                 vary=(0.0, 0.02))  # fmt: skip
+    start_low: float = param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
+    start_high: float = param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
+    max_episode_steps: int = param(200, "Time limit.", unit="steps", low=1)
+
+
+def state(p):
+    """Return the fields of ``struct State``."""
+    return (Field("position", scale=1.0), Field("velocity", scale=0.07, unit="1/step"))
+
+
+def groups(p):
+    """Return the one group: the car."""
+    return (Group("car", 1, 2, spaces.Discrete(3), obs_scale=np.array([1.0, 0.07])),)
+
+
+def reset(p, random):
+    """Return (N,) fresh states at rest: one uniform draw, exact in float32."""
+    u = random.uniform()[:, 0, 0]
+    low, high = np.float32(p.start_low), np.float32(p.start_high)
+    states = np.zeros(len(u), [(f.name, f.dtype) for f in state(p)])
+    states["position"] = low + (high - low) * u
+    return states
+
+
+def drive(p, states, push):
+    """Return position, velocity, whether the wall stopped the car, and how near that was, in float64."""
+    position, velocity = states["position"].astype(np.float64), states["velocity"].astype(np.float64)
+    wanted = velocity + push - p.gravity * np.cos(3 * position)
+    velocity = np.clip(wanted, -p.max_speed, p.max_speed)
+    unlimited = position + velocity
+    stopped = (unlimited <= p.min_position) & (velocity < 0)
+    return (
+        np.clip(unlimited, p.min_position, p.max_position),
+        np.where(stopped, 0.0, velocity),
+        stopped,
+        nearest_decision(np.abs(unlimited - p.min_position), np.abs(velocity) / 0.07),
+        np.abs(wanted) > p.max_speed,
+    )
+
+
+def step(p, states, action, elapsed, random):
+    """Step (N,) states; action["car"] is (N, 1)."""
+    pushed = action["car"][:, 0] - 1
+    position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
+    arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
+    near_goal = nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
+    return Outcome(
+        state={"position": position, "velocity": velocity},
+        reward={"car": -np.ones((len(position), 1))},
+        terminated=arrived,
+        events={
+            "arrived": arrived,
+            "stopped by the wall": stopped,
+            "speed at its limit": limited,
+            "pushed left": pushed < 0,
+            "pushed right": pushed > 0,
+            "not pushed": pushed == 0,
+        },
+        margin={"terminated": np.minimum(near_goal, near_wall), "velocity": near_wall},
+    )
+
+
+def observe(p, states, elapsed):
+    """Return the state itself, (N, 1, 2)."""
+    return Observed({"car": np.stack([states["position"], states["velocity"]], axis=-1)[:, None].astype(np.float64)})
+
+
+def sample(p, rng, n):
+    """Draw states over the whole track, many of them near its ends and fast."""
+    states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
+    anywhere = rng.uniform(p.min_position, p.max_position, n)
+    ends = np.where(rng.random(n) < 0.5, p.min_position + 0.02, p.goal_position) + rng.normal(0, 0.02, n)
+    states["position"] = np.clip(np.where(rng.random(n) < 0.5, anywhere, ends), p.min_position, p.max_position)
+    states["velocity"] = rng.uniform(-1, 1, n) * p.max_speed
+    return states
+
+
+def heuristic(p, obs, group):
+    """Return actions (N, C) of the one head: push along the way the car moves."""
+    return (2 * (obs[..., 1] >= 0),)
+
+
+def draw(canvas, p, states, elapsed):
+    """Draw the valley, the flag and the car; heights are Gymnasium's."""
+    left, right = p.min_position, p.max_position
+    canvas.view(left - 0.05, right + 0.05, -0.05, top=1.15)
+    track = np.linspace(left, right, 80)
+    canvas.line(list(zip(track, height(track), strict=True)), 0.012, "#999999")
+    flag = height(p.goal_position)
+    canvas.line([(p.goal_position, flag), (p.goal_position, flag + 0.15)], 0.008, "#333333")
+    corners = [(0.0, 0.15), (0.07, 0.125), (0.0, 0.1)]
+    canvas.polygon([(p.goal_position + dx, flag + dy) for dx, dy in corners], "#009E73")
+    ways = states["position"].astype(float)
+    canvas.trail(list(zip(ways, height(ways) + 0.04, strict=True)), 0.02, "#E69F00")
+    x = ways[-1]
+    slope = np.arctan(3 * 0.45 * np.cos(3 * x))
+    along, up = np.array([np.cos(slope), np.sin(slope)]), np.array([-np.sin(slope), np.cos(slope)])
+    ground = np.array([x, height(x)])
+    canvas.polygon([ground + a * along + b * up for a, b in ((-0.06, 0.02), (0.06, 0.02), (0.06, 0.07), (-0.06, 0.07))],
+                   "#D55E00")  # fmt: skip
+    for side in (-0.035, 0.035):
+        canvas.circle(ground + side * along + 0.02 * up, 0.02, "#333333")
+
+
+def height(position):
+    """Return the height of the track; the slope of its sine is what the dynamics know."""
+    return 0.45 * np.sin(3 * position) + 0.55
+
+
+EVENTS = ("arrived", "stopped by the wall", "speed at its limit", "pushed left", "pushed right", "not pushed")
+
+SPEC = EnvSpec(
+    "mountain_car",
+    Params,
+    state,
+    groups,
+    "limit",
+    reset,
+    step,
+    observe,
+    sample,
+    events=EVENTS,
+    heuristic=heuristic,
+    draw=draw,
+    render_size=(900, 640),
+    render_fps=30,
+    # Few cars arrive by chance: many copies, so that some do.
+    training={
+        "num_envs": 4096,
+        "steps": 30_000_000,
+        "ppo": {
+            "learning_rate": ((0, 1e-3), (30_000_000, 5e-5)),
+            "num_steps": 16,
+            "ent_coef": 0.02,
+            "normalize_obs": True,
+        },
+    },
+    summary="Swing a car out of a valley (Gymnasium's MountainCar-v0).",
+)

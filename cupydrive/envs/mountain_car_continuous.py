@@ -1,0 +1,96 @@
+"""MountainCarContinuous-v0: as ``mountain_car``, with a push of any size up to a limit, and a price on pushing.
+
+Source: Gymnasium's ``continuous_mountain_car.py``, after Moore (1990). Track, starts and drawing are ``mountain_car``'s.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.envs.mountain_car import draw, drive, observe, reset, sample, state
+from cupydrive.spec import EnvSpec, Group, Outcome, nearest_decision, param
+
+
+@dataclass(frozen=True)
+class Params:
+    """The track, the engine and the task; lengths along the track have no unit, time is counted in steps."""
+
+    power: float = param(0.0015, "Change of velocity by the strongest push.", unit="1/step^2", low=0.0, high=1.0)
+    gravity: float = param(0.0025, "Change of velocity by the steepest slope.", unit="1/step^2", low=0.0, high=1.0)
+    min_position: float = param(-1.2, "Wall on the left.", low=-10.0, high=-0.7, vary=(-1.3, -1.0))
+    max_position: float = param(0.6, "End of the track on the right.", low=0.0, high=10.0, vary=(0.5, 0.7))
+    max_speed: float = param(0.07, "Top speed.", unit="1/step", low=1e-6, high=1.0)
+    goal_position: float = param(0.45, "The flag.", low=-10.0, high=10.0, vary=(0.3, 0.5))
+    goal_velocity: float = param(0.0, "Slowest speed at which the flag counts.", unit="1/step", low=-1.0, high=1.0,
+                                 vary=(0.0, 0.02))  # fmt: skip
+    start_low: float = param(-0.6, "Starts are uniform from here ...", low=-10.0, high=10.0, vary=(-0.7, -0.55))
+    start_high: float = param(-0.4, "... to here, at rest.", low=-10.0, high=10.0, vary=(-0.5, -0.3))
+    max_episode_steps: int = param(999, "Time limit.", unit="steps", low=1)
+
+
+def groups(p):
+    """Return the one group: the car."""
+    push = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    return (Group("car", 1, 2, push, obs_scale=np.array([1.0, 0.07]), reward_scale=10.0),)
+
+
+def step(p, states, action, elapsed, random):
+    """Step (N,) states; action["car"] is (N, 1, 1)."""
+    given = action["car"][:, 0, 0].astype(np.float64)
+    position, velocity, stopped, near_wall, limited = drive(p, states, np.clip(given, -1, 1) * p.power)
+    arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
+    near_goal = nearest_decision(np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07)
+    near_end = np.minimum(near_goal, near_wall)
+    return Outcome(
+        state={"position": position, "velocity": velocity},
+        reward={"car": (100.0 * arrived - 0.1 * given**2)[:, None]},
+        terminated=arrived,
+        events={
+            "arrived": arrived,
+            "stopped by the wall": stopped,
+            "speed at its limit": limited,
+            "pushed left": given < 0,
+            "pushed right": given > 0,
+        },
+        margin={"terminated": near_end, "reward.car": near_end[:, None], "velocity": near_wall},
+    )
+
+
+def heuristic(p, obs, group):
+    """Return actions (N, C) of the one head: push with all force along the way the car moves."""
+    return (2.0 * (obs[..., 1] >= 0) - 1.0,)
+
+
+EVENTS = ("arrived", "stopped by the wall", "speed at its limit", "pushed left", "pushed right")
+
+SPEC = EnvSpec(
+    "mountain_car_continuous",
+    Params,
+    state,
+    groups,
+    "limit",
+    reset,
+    step,
+    observe,
+    sample,
+    events=EVENTS,
+    heuristic=heuristic,
+    draw=draw,
+    render_size=(900, 640),
+    render_fps=30,
+    training={
+        "num_envs": 1024,
+        "steps": 10_000_000,
+        "ppo": {
+            "learning_rate": ((0, 1e-3), (10_000_000, 5e-5)),
+            "num_steps": 128,
+            "gamma": 0.999,
+            "gae_lambda": 0.98,
+            "ent_coef": 0.0,
+            "normalize_obs": True,
+            "normalize_reward": True,
+        },
+    },
+    summary="Swing a car out of a valley, and save fuel (Gymnasium's MountainCarContinuous-v0).",
+)

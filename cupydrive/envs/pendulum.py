@@ -1,0 +1,142 @@
+"""Pendulum-v1: swing a pendulum up with a motor that is too weak to lift it, and hold it there.
+
+Source: Gymnasium's ``pendulum.py``. The angle is kept within half a turn (there it grows); observation, reward and motion
+depend on it modulo a turn only. WarpDrive's pendulum has other constants: they are parameters here.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+
+
+@dataclass(frozen=True)
+class Params:
+    """The pendulum, a uniform rod, and its motor."""
+
+    gravity: float = param(10.0, "Gravitational acceleration.", unit="m/s^2", low=0.0, high=1e3)
+    mass: float = param(1.0, "Mass of the rod.", unit="kg", low=1e-3, high=1e3)
+    length: float = param(1.0, "Length of the rod.", unit="m", low=1e-3, high=1e3)
+    tau: float = param(0.05, "Time between two actions.", unit="s", low=1e-6, high=1.0)
+    max_speed: float = param(8.0, "Top speed.", unit="rad/s", low=1e-3, high=50.0)
+    # Bounds of the action space: not varied by the checker, as each value compiles a kernel.
+    max_torque: float = param(2.0, "Strongest torque.", unit="N m", low=1e-3, high=1e3, vary=(2.0, 2.0))
+    start_speed: float = param(1.0, "Starts have any angle, and speeds up to this.", unit="rad/s", low=0.0, high=50.0)
+    max_episode_steps: int = param(200, "Time limit.", unit="steps", low=1)
+
+
+def state(p):
+    """Return the fields of ``struct State``."""
+    return (Field("theta", scale=np.pi, unit="rad, 0 = upright"), Field("theta_dot", scale=8.0, unit="rad/s"))
+
+
+def groups(p):
+    """Return the one group: the pole."""
+    torque = spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32)
+    return (Group("pole", 1, 3, torque, obs_scale=np.array([1.0, 1.0, 8.0]), reward_scale=16.0),)
+
+
+def reset(p, random):
+    """Return (N,) fresh states: two uniform draws, exact in float32."""
+    u = random.uniform()[:, 0]
+    states = np.zeros(len(u), [(f.name, f.dtype) for f in state(p)])
+    states["theta"] = np.float32(np.pi) * (np.float32(2) * u[:, 0] - np.float32(1))
+    states["theta_dot"] = np.float32(p.start_speed) * (np.float32(2) * u[:, 1] - np.float32(1))
+    return states
+
+
+def step(p, states, action, elapsed, random):
+    """Step (N,) states by semi-implicit Euler, in float64; action["pole"] is (N, 1, 1)."""
+    theta, theta_dot = states["theta"].astype(np.float64), states["theta_dot"].astype(np.float64)
+    torque = np.clip(action["pole"][:, 0, 0].astype(np.float64), -p.max_torque, p.max_torque)
+    cost = theta**2 + 0.1 * theta_dot**2 + 0.001 * torque**2
+    rod = p.mass * p.length**2 / 3  # moment of inertia about the end
+    wanted = theta_dot + p.tau * (0.5 * p.mass * p.gravity * p.length * np.sin(theta) + torque) / rod
+    theta_dot = np.clip(wanted, -p.max_speed, p.max_speed)
+    unwrapped = theta + p.tau * theta_dot
+    theta = (unwrapped + np.pi) % (2 * np.pi) - np.pi
+    return Outcome(
+        state={"theta": theta, "theta_dot": theta_dot},
+        reward={"pole": -cost[:, None]},
+        terminated=np.zeros(len(theta), bool),
+        events={
+            "upright": np.abs(theta) < 0.1,
+            "over the bottom": np.abs(unwrapped) > np.pi,
+            "speed at its limit": np.abs(wanted) > p.max_speed,
+            "torque left": torque > 0,
+            "torque right": torque < 0,
+        },
+        margin={"theta": np.abs(np.abs(unwrapped) - np.pi) / np.pi},
+    )
+
+
+def observe(p, states, elapsed):
+    """Return cosine, sine and speed, (N, 1, 3)."""
+    theta = states["theta"].astype(np.float64)
+    return Observed({"pole": np.stack([np.cos(theta), np.sin(theta), states["theta_dot"]], axis=-1)[:, None]})
+
+
+def sample(p, rng, n):
+    """Draw any angle, often near the top and the bottom, and any speed."""
+    states = np.zeros(n, [(f.name, f.dtype) for f in state(p)])
+    near = rng.normal(0, 0.2, n) + np.where(rng.random(n) < 0.5, 0, np.pi)
+    theta = np.where(rng.random(n) < 0.5, near, rng.uniform(-np.pi, np.pi, n))
+    states["theta"] = np.clip((theta + np.pi) % (2 * np.pi) - np.pi, -3.1415925, 3.1415925)
+    states["theta_dot"] = rng.uniform(-1, 1, n) * p.max_speed
+    return states
+
+
+def heuristic(p, obs, group):
+    """Return actions (N, C) of the one head: pump energy in, and balance near the top."""
+    cosine, sine, speed = obs[..., 0], obs[..., 1], obs[..., 2]
+    energy = p.length * speed**2 / (3 * p.gravity) + cosine - 1  # 0: just enough to reach the top
+    pump = p.max_torque * (2.0 * (speed * energy < 0) - 1.0)
+    balance = -(10.0 * sine + 2.5 * speed) * (p.mass * p.length**2)
+    near = (cosine > 0.9) * 1.0
+    return ((near * balance + (1.0 - near) * pump).clip(-p.max_torque, p.max_torque),)
+
+
+def draw(canvas, p, states, elapsed):
+    """Draw the rod and the way of its tip; one unit is the rod's length."""
+    canvas.view(-1.25, 1.25, -1.25, top=1.25)
+    theta = states["theta"].astype(float)
+    tips = np.stack([-np.sin(theta), np.cos(theta)], axis=-1)
+    canvas.circle((0, 0), 1.0, "#F2F2F2")
+    canvas.trail(tips.tolist(), 0.05, "#E69F00")
+    canvas.line([(0, 0), tips[-1]], 0.12, "#D55E00")
+    canvas.circle((0, 0), 0.04, "#333333")
+
+
+EVENTS = ("upright", "over the bottom", "speed at its limit", "torque left", "torque right")
+
+SPEC = EnvSpec(
+    "pendulum",
+    Params,
+    state,
+    groups,
+    "limit",
+    reset,
+    step,
+    observe,
+    sample,
+    events=EVENTS,
+    heuristic=heuristic,
+    draw=draw,
+    render_size=(640, 680),
+    render_fps=20,
+    training={
+        "num_envs": 256,
+        "steps": 3_000_000,
+        "ppo": {
+            "learning_rate": ((0, 2e-3), (3_000_000, 1e-4)),
+            "gamma": 0.95,
+            "gae_lambda": 0.9,
+            "ent_coef": 0.0,
+            "normalize_obs": True,
+            "normalize_reward": True,
+        },
+    },
+    summary="Swing a pendulum up and hold it (Gymnasium's Pendulum-v1).",
+)
