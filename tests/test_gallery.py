@@ -179,15 +179,15 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.notebook
 def test_it_works_with_the_keyboard_alone_and_tells_what_the_buttons_do(opened):
     shown = opened()
-    button = shown.locator(".stage button").first
-    assert button.get_attribute("aria-label") == "Play cartpole: random"
-    for _ in range(20):
+    button, first = shown.locator(".stage button").first, next(iter(read_entries(HERE)))
+    assert button.get_attribute("aria-label") == f"Play {first}: random"
+    for _ in range(40):
         shown.keyboard.press("Tab")
         if button.evaluate("b => b === document.activeElement"):
             break
     shown.keyboard.press("Enter")
     plays(shown, 0)
-    assert button.get_attribute("aria-label") == "Pause cartpole: random"
+    assert button.get_attribute("aria-label") == f"Pause {first}: random"
     shown.keyboard.press("Enter")
     shown.wait_for_function("document.querySelector('video').paused")
 

@@ -21,7 +21,8 @@ PYTHON = point.PYTHON.replace('"point", Params', '"cell_point", Params')
 
 
 @pytest.fixture
-def shell():
+def shell(monkeypatch):
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns of one that is not this Python's
     from IPython.core.interactiveshell import InteractiveShell
 
     made = InteractiveShell.instance()
