@@ -22,6 +22,7 @@ _HOME = {
     "evaluate": "evaluation",
     "difference": "evaluation",
     "Recording": "recording",
+    "Snapshot": "snapshots",
     "render": "video",
     "Video": "video",
     "view": "viewer",

@@ -187,19 +187,36 @@ class Batch:
         if seed is not None:
             self.executor.put(self.seed, np.array([seed], np.uint64))
             self.executor.put(self.clock, np.zeros(self.num_envs, CLOCK))
-        call, obs = self._reset_calls[self.now], self.step_buffers[self.now].obs
-        call["mask"] = 0
+        call = self._reset_calls[self.now]
+        call["mask"], call["steps"] = 0, 1
         if mask is not None:
-            if self.current_obs is not obs:  # those that go on keep their observation
-                for name, array in obs.items():
-                    array[...] = self.current_obs[name]
-                for name, array in self.step_buffers[self.now].action_mask.items():
-                    array[...] = self.current_mask[name]
+            self._keep_observations()  # those that go on keep theirs
             self.mask[...] = mask
             call["mask"] = self.executor.pointer(self.mask)
         self._launch("env_reset", call)
-        self.current_obs, self.current_mask = obs, self.step_buffers[self.now].action_mask
-        return self.step_buffers[self.now]
+        return self._show()
+
+    def observe(self):
+        """Observe the state as it is, after a change from outside; return the current ``Buffers``."""
+        call = self._reset_calls[self.now]
+        call["mask"], call["steps"] = 0, 0
+        self._launch("env_reset", call)
+        return self._show()
+
+    def _keep_observations(self):
+        """Bring the current observations, a rollout's last row perhaps, into the current step buffers."""
+        buffers = self.step_buffers[self.now]
+        if self.current_obs is not buffers.obs:
+            for name, array in buffers.obs.items():
+                array[...] = self.current_obs[name]
+            for name, array in buffers.action_mask.items():
+                array[...] = self.current_mask[name]
+
+    def _show(self):
+        """Make the observations of the current step buffers the current ones."""
+        buffers = self.step_buffers[self.now]
+        self.current_obs, self.current_mask = buffers.obs, buffers.action_mask
+        return buffers
 
     def step(self, action_pointers, autoreset=True):
         """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the groups.
@@ -217,8 +234,7 @@ class Batch:
             self.mask[...] = False
         call["mask"] = 0 if autoreset else self.executor.pointer(self.mask)
         self._launch("env_step", call)
-        self.current_obs, self.current_mask = self.step_buffers[self.now].obs, self.step_buffers[self.now].action_mask
-        return self.step_buffers[self.now]
+        return self._show()
 
     def row_calls(self, buffers):
         """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
@@ -290,8 +306,24 @@ class Batch:
         return {"states": self.as_records(get(self.state[:count]), self.state_dtype), "elapsed": clock["elapsed"]}
 
     def set_state(self, kept):
-        """Put back what ``get_state`` returned."""
+        """Put back what ``get_state`` returned; observations stay."""
         for name in ("seed", "state", "clock", "log"):
             self.executor.put(getattr(self, name), kept[name])
         for name, array in self.returns.items():
             self.executor.put(array, kept["returns"][name])
+
+    def get_observations(self):
+        """Return NumPy copies of the current ``obs`` and ``action_mask`` by group."""
+        get = self.executor.get
+        return (
+            {name: get(array) for name, array in self.current_obs.items()},
+            {name: get(array) for name, array in self.current_mask.items()},
+        )
+
+    def set_observations(self, obs, action_mask):
+        """Put back what ``get_observations`` returned; return the current ``Buffers``."""
+        buffers = self.step_buffers[self.now]
+        for arrays, values in ((buffers.obs, obs), (buffers.action_mask, action_mask)):
+            for name, array in arrays.items():
+                self.executor.put(array, values[name])
+        return self._show()

@@ -11,6 +11,10 @@ class ParameterError(CupydriveError, ValueError):
     """An environment parameter is unknown, mistyped or out of range."""
 
 
+class UnknownParameterError(ParameterError, TypeError):
+    """An environment has no parameter of this name."""
+
+
 class UnknownEnvironmentError(CupydriveError, KeyError):
     """No environment has this name."""
 
@@ -36,6 +40,10 @@ class TrainingError(CupydriveError):
 
 class RenderError(CupydriveError):
     """A picture or video cannot be drawn, encoded or written."""
+
+
+class SnapshotError(CupydriveError):
+    """A snapshot's file cannot be read or written."""
 
 
 class ActionError(CupydriveError, ValueError):

@@ -87,6 +87,23 @@ def still(spec, params, states, elapsed, width=240):
     return data_image(file.getvalue(), "png", alt, (width + GAP // 2) * len(states))
 
 
+def picture(spec, params, states, elapsed):
+    """Return the last of one episode's states as (height, width, 3) uint8 of ``spec.render_size``.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        states: (K,) structs; those before the last are for trails.
+        elapsed: Steps of the episode.
+    """
+    check_drawable(spec)
+    canvas = Canvas(*spec.render_size)
+    canvas.clear()
+    spec.draw(canvas, params, states, elapsed)
+    canvas.caption(f"step {elapsed}", spec.title)
+    return canvas.frame()
+
+
 def data_image(content, kind, alt, width):
     """Return bytes of a picture as an HTML image that holds its own data."""
     data = base64.b64encode(content).decode()

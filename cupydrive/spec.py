@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.errors import ParameterError, SpecError, did_you_mean
+from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, did_you_mean
 
 MAX_AGENTS = 65_536  # 16 bits of the random counter
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
@@ -213,6 +213,7 @@ class EnvSpec:
             others learn), and whatever it trains with other than ``training``.
         kernel: Kernel text, or the path of its file; None: ``NAME.cu`` of the package.
         summary: One sentence.
+        title: Name in Gymnasium's registry, by default ``name`` in camel case.
     """
 
     name: str
@@ -237,8 +238,11 @@ class EnvSpec:
     showcase: dict = field(default_factory=dict)
     kernel: str | Path | None = None
     summary: str = ""
+    title: str = ""
 
     def __post_init__(self):
+        if not self.title:
+            object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
         if not self.name.isidentifier():
             raise SpecError(f"environment name {self.name!r} must be a Python identifier, such as 'my_env'")
         if self.horizon not in ("task", "limit"):
@@ -259,7 +263,7 @@ class EnvSpec:
         values = {}
         for name, value in given.items():
             if name not in about:
-                raise ParameterError(
+                raise UnknownParameterError(
                     f"{self.name} has no parameter {name!r}.{did_you_mean(name, about)} It has: {', '.join(about)}"
                 )
             values[name] = checked(self.name, about[name], value)

@@ -21,6 +21,7 @@ from cupydrive.batch import CLOCK, Batch
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors import choose, executor
 from cupydrive.interop import as_torch, member, torch_stream
+from cupydrive.snapshots import Snapshot, checked_moment
 from cupydrive.spec import checked_int
 
 _said = set()
@@ -188,6 +189,11 @@ class VectorEnv:
         if self._closed:
             raise OrderError(f"{call} after close(); make a new environment")
 
+    def _check_ready(self, call):
+        self._check_open(call)
+        if not self._ready:
+            raise OrderError(f"{call} before reset(); call reset(seed=...) first")
+
     def reset(self, seed=None, mask=None):
         """Begin new episodes and return ``(obs, info)``.
 
@@ -215,8 +221,7 @@ class VectorEnv:
         with self._stream():
             self.batch.reset(seed, mask)
         self._ready = True
-        obs, _, _, _, info = self._results[self.batch.now]
-        return obs, info
+        return self._shown()
 
     def _checked_mask(self, mask):
         mask = torch.as_tensor(mask)
@@ -226,25 +231,25 @@ class VectorEnv:
             return mask.cpu().numpy()
         return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
 
-    def step(self, action):
+    def step(self, action, *, autoreset=True):
         """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
 
         Args:
             action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by group if there are
                 several: (N, C) for one discrete head, else (N, C, H). Such tensors are read in place; others of the same
                 kind are converted into a buffer kept for it.
+            autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the episode; then call
+                ``reset(mask=...)`` before the next step.
 
         Raises:
             ActionError: If shape, dtype, device, group or (``validate=True``) value is wrong; nothing has changed then.
             OrderError: Before the first reset, or after ``close``.
         """
-        if self._closed or not self._ready:
-            self._check_open("step()")
-            raise OrderError("step() before reset(); call reset(seed=...) first")
+        self._check_ready("step()")
         tensors = self._read(action, self.validate)
         self._held = tensors  # the launch reads them after this call has returned
         with self._stream():
-            self.batch.step([t.data_ptr() for t in tensors])
+            self.batch.step([t.data_ptr() for t in tensors], autoreset)
         return self._results[self.batch.now]
 
     def rollout(self, steps, final_obs=True):
@@ -252,9 +257,7 @@ class VectorEnv:
 
         Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
         """
-        self._check_open("rollout()")
-        if not self._ready:
-            raise OrderError("rollout() before reset(); call reset(seed=...) first")
+        self._check_ready("rollout()")
         steps = checked_int(self.spec.name, "steps", steps)
         with self._stream():
             buffers = self.batch.rollout(steps, final_obs)
@@ -275,6 +278,54 @@ class VectorEnv:
             active={name: as_torch(array) for name, array in buffers.active.items()},
             left={name: as_torch(array) for name, array in buffers.left.items()},
         )
+
+    # ---- moments ----
+
+    def snapshot(self):
+        """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or another."""
+        self._check_ready("snapshot()")
+        with self._stream():
+            return Snapshot.of(self.batch)
+
+    def restore(self, snapshot):
+        """Go back to a ``Snapshot`` of an environment with the same parameters and size; return ``(obs, info)``.
+
+        Raises:
+            ParameterError: If it does not fit; nothing has changed then.
+        """
+        self._check_open("restore()")
+        with self._stream():
+            snapshot.restore(self.batch)
+        self.seed, self._ready = snapshot.seed, True
+        return self._shown()
+
+    def set_state(self, *, elapsed=None, **fields):
+        """Write members of ``struct State`` and observe; return ``(obs, info)``. For tests and teaching.
+
+        Episodes, their returns and the random streams go on.
+
+        Args:
+            elapsed: (N,) ints or one: steps since the episodes began, below ``max_episode_steps``.
+            **fields: (N, *shape of the member), or what broadcasts to it, finite.
+
+        Raises:
+            ParameterError: If a name, shape, type or value is wrong; nothing has changed then.
+        """
+        self._check_ready("set_state()")
+        values, elapsed = checked_moment(self, elapsed, **fields)
+        with self._stream():
+            kept = self.batch.get_state()
+            for name, array in values.items():
+                kept["state"][name] = array
+            if elapsed is not None:
+                kept["clock"]["elapsed"] = elapsed
+            self.batch.set_state(kept)
+            self.batch.observe()
+        return self._shown()
+
+    def _shown(self):
+        obs, _, _, _, info = self._results[self.batch.now]
+        return obs, info
 
     # ---- looking and editing ----
 

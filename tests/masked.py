@@ -2,16 +2,16 @@
 
 KERNEL = """
 struct Params { float unused; };
-struct State { int place[2]; };
+struct State { int place[WALKERS]; };
 #include "drive/env.cuh"
 
 DEVICE void reset(Env& env) {
-  for (int i : env.team.each(2)) env.state.place[i] = Random::below(env.random.bits(i).x, 5);
+  for (int i : env.team.each(WALKERS)) env.state.place[i] = Random::below(env.random.bits(i).x, 5);
 }
 
 // Head 0: left, right, stay. Head 1: jump to 0 or 4, each forbidden where the walker stands there.
 DEVICE bool step(Env& env) {
-  for (int i : env.team.each(2)) {
+  for (int i : env.team.each(WALKERS)) {
     int& place = env.state.place[i];
     const int move = env.walker.action(i, 0), jump = env.walker.action(i, 1);
     env.log.forbidden += (move == 0 && place == 0) + (move == 1 && place == 4);
@@ -24,7 +24,7 @@ DEVICE bool step(Env& env) {
 }
 
 DEVICE void observe(Env& env) {
-  for (int i : env.team.each(2)) {
+  for (int i : env.team.each(WALKERS)) {
     const int place = env.state.place[i];
     env.walker.obs(i)[0] = (float)place * 0.25f;
     env.walker.mask(i, 0) = place != 0;
@@ -49,20 +49,21 @@ from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
 @dataclass(frozen=True)
 class Params:
     unused: float = param(0.0, "Nothing.", vary=(0.0, 1.0))
+    walkers: int = param(2, "Agents.", low=1, high=9)
     max_episode_steps: int = param(20, "Time limit.", low=1)
 
 
 def state(p):
-    return (Field("place", "i4", (2,)),)
+    return (Field("place", "i4", (p.walkers,)),)
 
 
 def groups(p):
-    return (Group("walker", 2, 1, spaces.MultiDiscrete([3, 2]), mask=True),)
+    return (Group("walker", p.walkers, 1, spaces.MultiDiscrete([3, 2]), mask=True),)
 
 
 def reset(p, random):
-    words = random.bits(2)
-    states = np.zeros(len(words), [("place", "i4", (2,))])
+    words = random.bits(p.walkers)
+    states = np.zeros(len(words), [("place", "i4", (p.walkers,))])
     states["place"] = below(words[..., 0], 5)
     return states
 
@@ -85,8 +86,8 @@ def observe(p, states, elapsed):
 
 
 def sample(p, rng, n):
-    states = np.zeros(n, [("place", "i4", (2,))])
-    states["place"] = rng.integers(0, 5, (n, 2))
+    states = np.zeros(n, [("place", "i4", (p.walkers,))])
+    states["place"] = rng.integers(0, 5, (n, p.walkers))
     return states
 
 

@@ -74,7 +74,7 @@ def test_observations_spaces_and_limits_are_gymnasiums(name):
     params = spec.make_params()
     (group,) = spec.groups(params)
     assert params.max_episode_steps == gymnasium.spec(IDS[name]).max_episode_steps and spec.horizon == "limit"
-    assert group.action_space == env.action_space and group.obs_dim == env.observation_space.shape[0]
+    assert group.action_space == env.action_space and group.observation_space == env.observation_space
     states = spec.sample(params, np.random.default_rng(1), 500)
     seen = spec.observe(params, states, np.zeros(500, int)).obs[group.name][:, 0]
     env.reset(seed=0)

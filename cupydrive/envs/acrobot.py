@@ -51,7 +51,8 @@ def state(p):
 def groups(p):
     """Return the one group: the arm."""
     scale = np.array([1.0, 1.0, 1.0, 1.0, 4 * np.pi, 9 * np.pi])
-    return (Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale),)
+    high = np.array([1.0, 1.0, 1.0, 1.0, p.max_speed_1, p.max_speed_2], np.float32)
+    return (Group("arm", 1, 6, spaces.Discrete(3), obs_scale=scale, obs_low=-high, obs_high=high),)
 
 
 def reset(p, random):

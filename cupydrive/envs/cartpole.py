@@ -40,7 +40,8 @@ def state(p):
 def groups(p):
     """Return the one group: the cart."""
     scale = np.array([f.scale for f in state(p)])
-    return (Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale),)
+    high = np.array([2 * p.x_limit, np.inf, 2 * p.theta_limit, np.inf], np.float32)
+    return (Group("cart", 1, 4, spaces.Discrete(2), obs_scale=scale, obs_low=-high, obs_high=high),)
 
 
 def reset(p, random):
@@ -148,4 +149,5 @@ SPEC = EnvSpec(
         "a2c": {"learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4))},
     },
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
+    title="CartPole",
 )

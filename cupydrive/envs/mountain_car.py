@@ -33,9 +33,16 @@ def state(p):
     return (Field("position", scale=1.0), Field("velocity", scale=0.07, unit="1/step"))
 
 
+def bounds(p):
+    """Return the lowest and the highest observation."""
+    low, high = (p.min_position, -p.max_speed), (p.max_position, p.max_speed)
+    return np.array(low, np.float32), np.array(high, np.float32)
+
+
 def groups(p):
     """Return the one group: the car."""
-    return (Group("car", 1, 2, spaces.Discrete(3), obs_scale=np.array([1.0, 0.07])),)
+    scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
+    return (Group("car", 1, 2, spaces.Discrete(3), obs_scale=scale, obs_low=low, obs_high=high),)
 
 
 def reset(p, random):

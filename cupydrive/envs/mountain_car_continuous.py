@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.envs.mountain_car import draw, drive, observe, reset, sample, state
+from cupydrive.envs.mountain_car import bounds, draw, drive, observe, reset, sample, state
 from cupydrive.spec import EnvSpec, Group, Outcome, nearest_decision, param
 
 
@@ -32,7 +32,8 @@ class Params:
 def groups(p):
     """Return the one group: the car."""
     push = spaces.Box(-1.0, 1.0, (1,), np.float32)
-    return (Group("car", 1, 2, push, obs_scale=np.array([1.0, 0.07]), reward_scale=10.0),)
+    scale, (low, high) = np.array([1.0, 0.07]), bounds(p)
+    return (Group("car", 1, 2, push, obs_scale=scale, reward_scale=10.0, obs_low=low, obs_high=high),)
 
 
 def step(p, states, action, elapsed, random):

@@ -35,7 +35,8 @@ def state(p):
 def groups(p):
     """Return the one group: the pole."""
     torque = spaces.Box(-p.max_torque, p.max_torque, (1,), np.float32)
-    return (Group("pole", 1, 3, torque, obs_scale=np.array([1.0, 1.0, 8.0]), reward_scale=16.0),)
+    scale, high = np.array([1.0, 1.0, 8.0]), np.array([1.0, 1.0, p.max_speed], np.float32)
+    return (Group("pole", 1, 3, torque, obs_scale=scale, reward_scale=16.0, obs_low=-high, obs_high=high),)
 
 
 def reset(p, random):

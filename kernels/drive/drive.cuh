@@ -22,7 +22,7 @@ template <class Action> struct GroupRows {
 struct Batch {
   Params params;
   int num_envs, first_env;   // N; the global id of environment 0
-  int steps;                 // T
+  int steps;                 // T; 0 in env_reset: begin nothing, observe the state that is there
   int max_episode_steps;
   const u64* seed;           // (1)
   State* state;              // (N)
@@ -205,20 +205,28 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
           batch.max_episode_steps, false, Log{}}
 
-// Begins a new episode where the mask says so (everywhere if there is none).
+// Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
 DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {
   if (batch.mask != nullptr && !batch.mask[e]) return;
+  const bool begin = batch.steps != 0;
   Clock clock = batch.clock[e];
   team.sync();  // all have read the clock
   MAKE_ENV(clock);
-  begin_episode(env, clock);
+  if (begin) {
+    begin_episode(env, clock);
+  } else if constexpr (STATE_NEAR) {
+    copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
+    team.sync();
+  }
   observe_into(env, batch, work, e, [](const auto& rows) { return rows.obs; });
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
-  if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
+  if (begin) {
+    if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  for (int i : team.each(COUNT)) batch.NAME.returns[(size_type)e * COUNT + i] = 0.0f;
-  GROUPS(MEMBER)
+    for (int i : team.each(COUNT)) batch.NAME.returns[(size_type)e * COUNT + i] = 0.0f;
+    GROUPS(MEMBER)
 #undef MEMBER
+  }
   team.sync();
 }
 

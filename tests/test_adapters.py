@@ -1,0 +1,363 @@
+"""Gymnasium's own checks, wrappers and vector environments say whether the door to Gymnasium is one."""
+
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import masked
+import numpy as np
+import point
+import pytest
+import torch
+from gymnasium import error
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import vector as vector_wrappers
+from test_gymnasium import IDS
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.errors import CupydriveError
+from cupydrive.gymnasium import Env, VectorEnv, make_vec, register
+
+OURS = {name: f"cupydrive/{envs.get(name).title}-v0" for name in IDS}
+# What Gymnasium also says of its own classes.
+SAYS = "ignore:.*(infinity|symmetric and normalized|out of date).*:UserWarning"
+OLD = "ignore:.*out of date.*:DeprecationWarning"
+pytestmark = [pytest.mark.filterwarnings(SAYS), pytest.mark.filterwarnings(OLD)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_single_environment_passes_gymnasiums_checks(name):
+    env = gymnasium.make(OURS[name], render_mode="rgb_array")
+    check_env(env.unwrapped)
+    env.close()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_equal_seeds_give_equal_episodes(name):
+    one, other = Env(name), Env(name)
+    one.action_space.seed(4)
+    for seed in (1, None, None):
+        assert data_equivalence(one.reset(seed=seed), other.reset(seed=seed), exact=True)
+        for _ in range(250):
+            action = one.action_space.sample()
+            results = one.step(action)
+            assert data_equivalence(results, other.step(action), exact=True)
+            assert one.observation_space.contains(results[0])
+            if results[2] or results[3]:
+                break
+    assert not data_equivalence(one.reset(seed=2)[0], other.reset(seed=3)[0])
+
+
+def set_their_state(env, state):
+    env.state = np.array(list(state), np.float64)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("name", OURS)
+def test_the_vector_form_is_gymnasiums_own(name, mode):
+    """Step by step from equal states: results, types and infos of SyncVectorEnv."""
+    n, limit = 6, 20
+    kwargs = {"vector_kwargs": {"autoreset_mode": mode}, "vectorization_mode": "sync"}
+    theirs = gymnasium.make_vec(IDS[name], num_envs=n, max_episode_steps=limit, **kwargs)
+    more = {} if mode == AutoresetMode.SAME_STEP else {"autoreset_mode": mode}
+    ours = gymnasium.make_vec(OURS[name], num_envs=n, max_episode_steps=limit, device="cpu", **more)
+    assert isinstance(ours, gymnasium.vector.VectorEnv)
+    assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+    for space in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
+        assert getattr(ours, space) == getattr(theirs, space)
+    results = ours.reset(seed=0), theirs.reset(seed=0)
+    assert results[0][0].dtype == results[1][0].dtype and results[0][0].shape == results[1][0].shape
+    assert results[0][1] == results[1][1]
+    ours.action_space.seed(0)
+    rng, ends = np.random.default_rng(0), 0
+    over = np.zeros(n, bool)
+    for t in range(60):
+        begun = over if mode == AutoresetMode.NEXT_STEP else np.zeros(n, bool)
+        if mode == AutoresetMode.DISABLED and over.any():
+            with pytest.raises(error.ResetNeeded, match="has ended"):
+                ours.step(ours.action_space.sample())
+            for env in (ours, theirs):
+                env.reset(options={"reset_mask": over})
+        if t % 8 == 0:  # also states that random play does not reach
+            wide = ours.env.spec.sample(ours.env.params, rng, n)
+            ours.env.set_state(**{key: wide[key] for key in wide.dtype.names})
+        states = ours.env.batch.first_states(n)["states"]
+        for env, state in zip(theirs.envs, states, strict=True):
+            set_their_state(env.unwrapped, state)
+        action = ours.action_space.sample()
+        if ours.env.groups[0].continuous:
+            action *= 1.5  # both clip
+        obs, reward, terminated, truncated, info = ours.step(action)
+        want = theirs.step(action)
+        over = terminated | truncated
+        ends += over.sum()
+        for mine, other in zip((obs, reward, terminated, truncated), want[:4], strict=True):
+            assert type(mine) is type(other) and mine.dtype == other.dtype and mine.shape == other.shape
+        unlike = over if mode == AutoresetMode.SAME_STEP else begun  # starts differ
+        tolerance = {"rtol": 0, "atol": 2e-5 * np.max(ours.env.groups[0].obs_scale)}
+        np.testing.assert_allclose(obs[~unlike], want[0][~unlike], **tolerance)
+        np.testing.assert_allclose(reward, want[1], rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(terminated, want[2])
+        np.testing.assert_array_equal(truncated, want[3])
+        assert info.keys() == want[4].keys()
+        if "final_obs" in info:
+            np.testing.assert_array_equal(info["_final_obs"], want[4]["_final_obs"])
+            np.testing.assert_array_equal(info["_final_info"], want[4]["_final_info"])
+            assert info["final_obs"].dtype == want[4]["final_obs"].dtype == object
+            for mine, other in zip(info["final_obs"], want[4]["final_obs"], strict=True):
+                assert (mine is None) == (other is None)
+                if mine is not None:
+                    assert mine.dtype == other.dtype
+                    np.testing.assert_allclose(mine, other, **tolerance)
+    assert ends > n
+    ours.close()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_torch_arrays_are_the_numpy_ones(device):
+    kinds = [
+        make_vec("cartpole", 9, device=device, arrays=arrays, max_episode_steps=12) for arrays in ("numpy", "torch")
+    ]
+    seen = [env.reset(seed=5)[0] for env in kinds]
+    kept, copies = seen[1], seen[1].clone()
+    for _ in range(20):
+        assert seen[1].device.type == device and np.array_equal(seen[0], seen[1].cpu().numpy())
+        action = kinds[0].action_space.sample()
+        numpy, tensors = kinds[0].step(action), kinds[1].step(torch.from_numpy(action).to(device))
+        for mine, other in zip(numpy[:4], tensors[:4], strict=True):
+            assert np.array_equal(mine, other.cpu().numpy())
+        ended = tensors[4]["_final_obs"].cpu().numpy()
+        assert np.array_equal(ended, numpy[4].get("_final_obs", np.zeros(9, bool)))
+        for i in np.nonzero(ended)[0]:
+            assert np.array_equal(numpy[4]["final_obs"][i], tensors[4]["final_obs"][i].cpu().numpy())
+        seen = [numpy[0], tensors[0]]
+    assert torch.equal(kept, copies)  # copy=True: later steps did not write into it
+
+
+def test_an_array_that_is_not_copied_is_the_kernels_memory():
+    env = VectorEnv("cartpole", 4, device="cpu", copy=False, arrays="torch")
+    obs, _ = env.reset(seed=0)
+    assert obs.data_ptr() == env.env.batch.current_obs["cart"].ctypes.data
+
+
+def test_metrics_come_with_the_episodes_end():
+    env = VectorEnv(
+        cd.register(masked.PYTHON, masked.KERNEL), 3, device="cpu", validate=False, walkers=1, max_episode_steps=2
+    )
+    _, info = env.reset(seed=0)
+    assert info["action_mask"].shape == (3, 5) and info["action_mask"].dtype == np.int8
+    for _ in range(2):
+        *_, truncated, info = env.step(np.array([[2, 0], [0, 0], [2, 1]]))
+    assert truncated.all() and info["final_info"]["_forbidden"].all()
+    assert info["final_info"]["forbidden"].shape == (3,) and info["_final_info"].all()
+
+
+# ---- wrappers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step.*:UserWarning")
+def test_vector_wrappers_run(tmp_path):
+    env = make_vec("cartpole", 4, device="cpu", render_mode="rgb_array", max_episode_steps=30)
+    env = vector_wrappers.RecordEpisodeStatistics(env)
+    env = vector_wrappers.RecordVideo(
+        env, str(tmp_path / "videos"), episode_trigger=lambda episode: episode == 0, disable_logger=True
+    )
+    env = vector_wrappers.NormalizeReward(env)
+    env.reset(seed=0)
+    core, found = env.unwrapped.env, 0
+    for _ in range(60):
+        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        assert np.isfinite(reward).all()
+        over = terminated | truncated
+        if over.any():
+            assert np.array_equal(info["_episode"], over)
+            log = core._results[core.batch.now][4]["episode"]
+            assert np.array_equal(info["episode"]["r"][over], log["return"].numpy()[over])
+            assert np.array_equal(info["episode"]["l"][over], log["length"].numpy()[over])
+            found += over.sum()
+    env.close()
+    assert found > 4 and [p.suffix for p in (tmp_path / "videos").iterdir()] == [".mp4"]
+
+
+def test_a_wrapper_for_autoreset_in_the_next_step_runs():
+    raw, env = (make_vec("cartpole", 64, device="cpu", autoreset_mode="next_step") for _ in range(2))
+    env = vector_wrappers.NormalizeObservation(env)
+    seen = [raw.reset(seed=0)[0]]
+    env.reset(seed=0)
+    for _ in range(100):
+        action = raw.action_space.sample()
+        seen.append(raw.step(action)[0])
+        last = env.step(action)[0]
+    mean, std = np.mean(seen, axis=(0, 1)), np.std(seen, axis=(0, 1))
+    np.testing.assert_allclose(last, (seen[-1] - mean) / std, rtol=0, atol=1e-3)
+
+
+def test_single_wrappers_run(tmp_path):
+    wrappers = gymnasium.wrappers
+    env = gymnasium.make(OURS["pendulum"], render_mode="rgb_array")
+    env = wrappers.RecordVideo(
+        env, str(tmp_path / "videos"), episode_trigger=lambda episode: episode == 0, disable_logger=True
+    )
+    env = wrappers.NormalizeReward(wrappers.RescaleAction(wrappers.RecordEpisodeStatistics(env), -1, 1))
+    env.reset(seed=0)
+    for _ in range(200):
+        *_, truncated, info = env.step(env.action_space.sample())
+    assert truncated and info["episode"]["l"] == 200 and -2000 < info["episode"]["r"] < 0
+    env.close()
+    assert [p.suffix for p in (tmp_path / "videos").iterdir()] == [".mp4"]
+
+
+# ---- registry --------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_with_the_module_needs_no_import():
+    code = (
+        "import gymnasium; env = gymnasium.make_vec('cupydrive.gymnasium:cupydrive/CartPole-v0', num_envs=3); "
+        "print(env, env.reset(seed=0)[0].shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "VectorEnv(cupydrive/CartPole-v0, num_envs=3) (3, 4)\n", done.stderr
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_gymnasiums_own_vectors_take_the_single_form(mode):
+    env = gymnasium.make_vec(OURS["cartpole"], num_envs=3, vectorization_mode=mode)
+    obs, _ = env.reset(seed=7)
+    for i in range(3):  # one seed each, as always with these
+        assert np.array_equal(obs[i], Env("cartpole").reset(seed=7 + i)[0])
+    assert env.step(env.action_space.sample())[0].shape == (3, 4)
+    env.close()
+
+
+def test_an_environment_of_ones_own_is_registered():
+    spec = cd.register(point.PYTHON, point.KERNEL)
+    assert register(spec) == "cupydrive/Point-v0"
+    env = gymnasium.make("cupydrive/Point-v0", strength=0.5)
+    check_env(env.unwrapped)
+    assert env.unwrapped.env.params.strength == 0.5
+
+
+def test_several_agents_are_shown_the_other_door():
+    for make in (Env, VectorEnv):
+        with pytest.raises(CupydriveError, match=r"5 agents.*pettingzoo"):
+            make("tag_grid")
+    assert not [name for name in gymnasium.registry if name.startswith("cupydrive/Tag")]
+
+
+# ---- resets and mistakes ---------------------------------------------------------------------------------------------
+
+
+def test_a_mask_resets_some_and_a_state_starts_from_it():
+    env = VectorEnv("cartpole", 3, device="cpu")
+    env.reset(seed=0)
+    before = env.step(np.array([0, 1, 1]))[0]
+    obs, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert np.array_equal(obs[[0, 2]], before[[0, 2]]) and not np.array_equal(obs[1], before[1])
+    obs, _ = env.reset(seed=1, options={"state": {"x": 1.0, "theta": [0.0, 0.1, 0.2]}})
+    assert obs[:, 0].tolist() == [1, 1, 1] and obs[:, 2].tolist() == np.float32([0, 0.1, 0.2]).tolist()
+    assert Env("cartpole").reset(seed=1, options={"state": {"x": 2}})[0][0] == 2
+
+
+WRONG_SEEDS = ["seven", 1.5, -1, [1, 2, 3], 2**64]
+WRONG_OPTIONS = [{"lo": 0.1}, {"state": {"thetta": 0.1}}, {"state": {"theta": np.nan}}, {"state": 3}, "state"]
+
+
+@pytest.mark.parametrize("make", [Env, lambda name: VectorEnv(name, 3, device="cpu")], ids=["single", "vector"])
+def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
+    env = make("cartpole")
+    before = env.reset(seed=0)[0]
+    for wrong in [{"seed": s} for s in WRONG_SEEDS] + [{"options": o} for o in WRONG_OPTIONS]:
+        with pytest.raises(error.Error) as caught:
+            env.reset(**wrong)
+        assert isinstance(caught.value, CupydriveError), wrong
+        now = env.env.batch.get_observations()[0]["cart"].reshape(before.shape)
+        assert np.array_equal(now, before), wrong
+
+
+def test_wrong_masks_are_the_errors_of_gymnasiums_vectors():
+    ours, theirs = VectorEnv("cartpole", 3, device="cpu"), gymnasium.make_vec("CartPole-v1", 3, "sync")
+    ours.reset(seed=0)
+    theirs.reset(seed=0)
+    for mask in ([True] * 3, np.ones(3), np.ones(2, bool), np.zeros(3, bool)):
+        caught = []
+        for env in (ours, theirs):
+            with pytest.raises((TypeError, ValueError)) as raised:
+                env.reset(options={"reset_mask": mask})
+            caught.append(raised.type)
+        assert issubclass(caught[0], caught[1])
+
+
+WRONG_ACTIONS = {
+    "cartpole": [
+        [0, 1, 2],
+        [0, -1, 0],
+        [0, 1],
+        [0.0, 1.0, 0.0],
+        ["a", "b", "c"],
+        [True, False, True],
+        1,
+        None,
+        [2**40, 0, 0],
+    ],
+    "pendulum": [[[0.0], [np.nan], [0.0]], [0.0, 0.0, 0.0], [["a"], ["b"], ["c"]], [[True], [True], [False]]],
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", WRONG_ACTIONS)
+def test_wrong_actions_are_invalid_and_change_nothing(name, device):
+    env = VectorEnv(name, 3, device=device)
+    env.reset(seed=0)
+    before = env.env.snapshot().arrays()
+    for action in WRONG_ACTIONS[name]:
+        with pytest.raises(error.InvalidAction):
+            env.step(action)
+    for key, array in env.env.snapshot().arrays().items():
+        assert array.tobytes() == before[key].tobytes()
+    single = Env(name)
+    single.reset(seed=0)
+    for action in WRONG_ACTIONS[name]:
+        with pytest.raises(error.InvalidAction):
+            single.step(action[1] if isinstance(action, list) and len(action) == 3 and action[1] not in (1, 0) else "a")
+
+
+def test_order_and_making():
+    for env in (Env("cartpole"), VectorEnv("cartpole", 2, device="cpu")):
+        action = env.action_space.sample()
+        with pytest.raises(error.ResetNeeded):
+            env.step(action)
+        env.reset(seed=0)
+        with pytest.raises(error.Error, match="render_mode"):
+            env.render()
+        env.close()
+        env.close()
+        with pytest.raises(error.ClosedEnvironmentError):
+            env.step(action)
+    env = Env("cartpole", max_episode_steps=1)
+    env.reset(seed=0)
+    env.step(0)
+    with pytest.raises(error.ResetNeeded, match="after the end"):
+        env.step(0)
+    with pytest.raises(TypeError, match="Did you mean 'gravity'"):
+        gymnasium.make(OURS["cartpole"], gravty=9)
+    with pytest.raises(ValueError, match="it must be 'numpy' or 'torch'"):
+        VectorEnv("cartpole", arrays="jax")
+    with pytest.raises(ValueError, match="it must be 'rgb_array'"):
+        VectorEnv("cartpole", render_mode="human")
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="num_envs = 0"):
+        warnings.simplefilter("ignore")
+        gymnasium.make_vec(OURS["cartpole"], num_envs=0)
+
+
+def test_frames_are_those_of_the_environment():
+    env = VectorEnv("cartpole", 2, device="cpu", render_mode="rgb_array")
+    env.reset(seed=0, options={"state": {"x": [0.0, 2.0]}})
+    left, right = env.render()
+    width, height = env.env.spec.render_size
+    assert left.shape == (height, width, 3) and left.dtype == np.uint8
+    dark = [np.nonzero((frame < 80).all(-1)[height // 3 :])[1].mean() for frame in (left, right)]
+    assert dark[1] - dark[0] > width / 5  # the second cart stands further right
