@@ -5,7 +5,6 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from pathlib import Path
 
 import numpy as np
 from gymnasium import spaces
@@ -211,7 +210,7 @@ class EnvSpec:
             the algorithm's name.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
             others learn), and whatever it trains with other than ``training``.
-        kernel: Kernel text, or the path of its file; None: ``NAME.cu`` of the package.
+        kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
         summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
     """
@@ -236,7 +235,7 @@ class EnvSpec:
     render_fps: int = 30
     training: dict = field(default_factory=dict)
     showcase: dict = field(default_factory=dict)
-    kernel: str | Path | None = None
+    kernel: object = None
     summary: str = ""
     title: str = ""
 
@@ -256,6 +255,16 @@ class EnvSpec:
         for metric, kind in self.metrics.items():
             if kind not in ("int", "float"):
                 raise SpecError(f"{self.name}: metric {metric!r} is {kind!r}; it must be 'int' or 'float'")
+
+    @property
+    def own_program(self):
+        """``program(executor, spec, params)`` of kernels written in Python, or None: the kernel is C."""
+        return getattr(self.kernel, "program", None)
+
+    @property
+    def devices(self):
+        """Where the kernels run."""
+        return getattr(self.kernel, "devices", ("cpu", "cuda"))
 
     def make_params(self, **given):
         """Return ``self.params`` with ``given`` values checked: name, type and range."""

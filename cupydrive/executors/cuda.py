@@ -35,7 +35,12 @@ class CudaExecutor:
         return default_layout(agents, num_envs, self.processors).fit(spec, params, min(self.shared_bytes, NEAR_BYTES))
 
     def load(self, spec, params, layout=None):
-        """Return the compiled ``CudaProgram``; keeps less near if the kernel's own ``Shared`` is too large."""
+        """Return the compiled ``CudaProgram``, or the program that the environment brings.
+
+        Keeps less near if the kernel's own ``Shared`` is too large.
+        """
+        if spec.own_program is not None:
+            return spec.own_program(self, spec, params)
         layout = layout or self.layout(spec, params)
         while True:
             program = CudaProgram(self, assemble(spec, params, layout))

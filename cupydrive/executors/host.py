@@ -71,7 +71,9 @@ class HostExecutor:
         return Layout(team=self.max_team).fit(spec, params, NEAR_BYTES)
 
     def load(self, spec, params, layout=None):
-        """Return the compiled ``HostProgram``."""
+        """Return the compiled ``HostProgram``, or the program that the environment brings."""
+        if spec.own_program is not None:
+            return spec.own_program(self, spec, params)
         return self.build(assemble(spec, params, layout or self.layout(spec, params)))
 
     def build(self, unit):

@@ -1,0 +1,1 @@
+"""Examples of environments whose kernels are Python; copy one to begin your own."""

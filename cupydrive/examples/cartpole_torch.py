@@ -1,0 +1,55 @@
+"""CartPole with kernels made of torch operations: on the CPU and on a GPU, in one source.
+
+Rules, parameters and reference are those of ``cupydrive.envs.cartpole``; bits may differ, since torch rounds in its own
+order.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from cupydrive.envs import cartpole
+from cupydrive.python_kernels import PythonKernels
+
+FIELDS = ("x", "x_dot", "theta", "theta_dot")
+
+
+def reset(env):
+    """Write four uniform draws where ``env.mask``."""
+    start = env.params.start_range
+    for k, name in enumerate(FIELDS):
+        state = env.state[name]
+        state.copy_(torch.where(env.mask, -start + 2 * start * env.uniform[:, 0, 0, k], state))
+
+
+def step(env):
+    """Step all environments by explicit Euler, with the velocities from before."""
+    p, state = env.params, env.state
+    x, x_dot, theta, theta_dot = (state[name] for name in FIELDS)
+    mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
+    force = (2 * env.action["cart"][:, 0] - 1) * p.force_mag
+    sine, cosine = theta.sin(), theta.cos()
+    push = (force + pole_moment * theta_dot * theta_dot * sine) / mass
+    theta_acc = (p.gravity * sine - cosine * push) / (p.half_length * (4 / 3 - p.mass_pole * cosine * cosine / mass))
+    x_acc = push - pole_moment * theta_acc * cosine / mass
+    x += p.tau * x_dot
+    x_dot += p.tau * x_acc
+    theta += p.tau * theta_dot
+    theta_dot += p.tau * theta_acc
+    env.reward["cart"].fill_(1)
+    env.terminated.copy_((x.abs() > p.x_limit) | (theta.abs() > p.theta_limit))
+
+
+def observe(env):
+    """Write the state itself."""
+    for k, name in enumerate(FIELDS):
+        env.obs["cart"][:, 0, k] = env.state[name]
+
+
+SPEC = replace(
+    cartpole.SPEC,
+    name="cartpole_torch",
+    kernel=PythonKernels(reset, step, observe),
+    summary="CartPole with kernels made of torch operations.",
+    title="CartPoleTorch",
+)
