@@ -116,7 +116,7 @@ def assemble_training(name, constants=(), spaces="", team=1):
 def _unit(name, parts, texts, shown, layout):
     files = {}
     text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
-    return Unit(name, text, files, layout, tuple(re.findall(r"^KERNEL\((\w+)", text, re.M)))
+    return Unit(name, text, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_LANES)?\((\w+)", text, re.M)))
 
 
 def kernel_text(spec):
@@ -171,6 +171,7 @@ def _sizes(spec, params, layout, has_shared):
         f"#define ROWS_NEAR {int(layout.rows_near)}",
         f"#define OBS_NEAR {int(layout.obs_near)}",
         f"#define HAS_SHARED {int(has_shared)}",
+        f"#define ONE_AGENT {int(sum(g.count for g in groups) == 1)}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
         f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",

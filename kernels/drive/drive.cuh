@@ -311,6 +311,17 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #include "generated/agreement.cuh"
 #include "drive/launch.cuh"
 
-KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, work, e))
-KERNEL(env_step, Batch, call.num_envs, advance_env<false>(call, team, work, e))
-KERNEL(env_rollout, Batch, call.num_envs, advance_env<true>(call, team, work, e))
+KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
+#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || !ONE_AGENT
+KERNEL(env_step, Batch, call.num_envs, advance_env<false>(call, team, *work, e))
+KERNEL(env_rollout, Batch, call.num_envs, advance_env<true>(call, team, *work, e))
+#else
+#include "drive/lanes.cuh"
+template <bool RANDOM> DEVICE void advance(const Batch& batch, const Team team, Workspace& work, const int e, const int count) {
+  if constexpr (SIDE_BY_SIDE) advance_together<RANDOM>(batch, e, count);
+  else advance_env<RANDOM>(batch, team, work, e);
+}
+constexpr int AT_ONCE = SIDE_BY_SIDE ? LANES : 1;
+KERNEL_OF_LANES(env_step, Batch, call.num_envs, AT_ONCE, advance<false>(call, team, *work, e, count))
+KERNEL_OF_LANES(env_rollout, Batch, call.num_envs, AT_ONCE, advance<true>(call, team, *work, e, count))
+#endif

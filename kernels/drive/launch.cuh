@@ -1,19 +1,22 @@
-// launch.cuh -- who runs what: KERNEL(name, Call, count, body) defines the kernel `name`, whose one argument is `Call call`.
-// It runs `body` once for each `e` of [0, count), by one `team`, with a Workspace `work` of its own.
+// launch.cuh -- who runs what: KERNEL(name, Call, size, body) defines the kernel `name`, whose one argument is `Call call`.
+// It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own. KERNEL_OF_LANES runs it
+// for [e, e + count), count <= lanes, on a CPU.
 #pragma once
 #include "drive/faults.cuh"
 
 #ifdef __CUDACC__
 // Block: ENVS_PER_BLOCK teams of TEAM threads. Any grid covers the whole count.
-#define KERNEL(name, Call, count, body)                                                                              \
+#define KERNEL_OF_LANES(name, Call, size, lanes, body)                                                                \
   extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) {       \
     extern __shared__ int4 near_memory[];                                                                            \
     const int slot = threadIdx.x / TEAM; /* [0, ENVS_PER_BLOCK) */                                                   \
     const Team team{(int)(threadIdx.x % TEAM)};                                                                      \
     Workspace mine;                                                                                                  \
-    Workspace& work = TEAM == 1 ? mine : ((Workspace*)near_memory)[slot];                                            \
-    (void)team; (void)work;  /* not every kernel needs them */                                                       \
-    for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < (count); e += gridDim.x * ENVS_PER_BLOCK) { body; }          \
+    Workspace* const work = TEAM == 1 ? &mine : (Workspace*)near_memory + slot;                                      \
+    constexpr int count = 1;                                                                                         \
+    static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                                     \
+    (void)team; (void)work; (void)count;  /* not every kernel needs them */                                          \
+    for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < (size); e += gridDim.x * ENVS_PER_BLOCK) { body; }           \
   }
 extern "C" __device__ const int workspace_bytes = sizeof(Workspace);  // shared memory a team asks for
 
@@ -40,14 +43,17 @@ struct FlushDenormals {
 #ifdef TEAM_THREADS
 // [first, last) one after the other, each by TEAM threads.
 struct TeamCall { const void* call; int first, last, rank; };
-#define KERNEL(name, Call, count, body)                                                      \
+#define KERNEL_OF_LANES(name, Call, size, lanes, body)                                       \
+  static_assert((lanes) == 1, "a team of threads has one environment at a time");            \
   static Workspace name##_work;                                                              \
   static void* name##_member(void* argument) {                                               \
     const TeamCall& member = *(TeamCall*)argument;                                           \
     const FlushDenormals flush;                                                              \
     const Call& call = *(const Call*)member.call;                                            \
     const Team team{member.rank};                                                            \
-    Workspace& work = name##_work;                                                           \
+    Workspace* const work = &name##_work;                                                    \
+    constexpr int count = 1;                                                                 \
+    (void)team; (void)work; (void)count;                                                     \
     rendezvous.wait(member.rank);                                                            \
     for (int e = member.first; e < member.last; ++e) { body; }                               \
     rendezvous.finish(member.rank);                                                          \
@@ -67,11 +73,14 @@ struct TeamCall { const void* call; int first, last, rank; };
   }
 #else
 // [first, last), in the calling thread.
-#define KERNEL(name, Call, count, body)                                   \
+#define KERNEL_OF_LANES(name, Call, size, lanes, body)                    \
   static void name##_range(const Call& call, int first, int last) {       \
     const Team team{0};                                                   \
-    for (int e = first; e < last; ++e) {                                  \
-      Workspace work;                                                     \
+    for (int e = first; e < last; e += (lanes)) {                         \
+      const int count = last - e < (lanes) ? last - e : (lanes);          \
+      (void)team; (void)count;                                            \
+      Workspace mine, *const work = &mine;                                \
+      (void)work;                                                         \
       GUARDED(e, body)                                                    \
     }                                                                     \
   }                                                                       \
@@ -85,3 +94,5 @@ extern "C" const Fault* last_fault() { return &fault; }
 #endif
 #endif
 #endif
+
+#define KERNEL(name, Call, size, body) KERNEL_OF_LANES(name, Call, size, 1, body)

@@ -1,0 +1,168 @@
+// lanes.cuh -- on a CPU: LANES environments of one agent step side by side, so that the compiler can use vector registers.
+//
+// What a step does, and in which order, is advance_env's of drive.cuh; tests compare the two bit for bit. Here each act is
+// a loop over lanes of its own, and what is near is kept word by word: word w of lane l at [w][l].
+#pragma once
+
+constexpr int LANES = 16;
+#define FOR_LANES for (int l = 0; l < count; ++l)
+
+template <class T> struct Lanes {
+  u32 word[sizeof(T) / 4][LANES];
+
+  DEVICE T get(int l) const {
+    T value;
+    for (size_type w = 0; w < sizeof(T) / 4; ++w) __builtin_memcpy((char*)&value + 4 * w, &word[w][l], 4);
+    return value;
+  }
+  DEVICE void put(int l, const T& value) {
+    for (size_type w = 0; w < sizeof(T) / 4; ++w) __builtin_memcpy(&word[w][l], (const char*)&value + 4 * w, 4);
+  }
+};
+
+template <class Group> struct Traits;
+template <class S, int COUNT, int O, int H, class A> struct Traits<Group<S, COUNT, O, H, A>> {
+  typedef S Space;
+  typedef A Action;
+  static constexpr int OBS = O, HEADS = H;
+};
+typedef Traits<decltype(FIRST_GROUP(*(Env*)nullptr))> Agent;  // of the only group
+struct LaneActions { Agent::Action of[Agent::HEADS]; };
+struct LaneObs { float of[Agent::OBS]; };
+
+// Masks, agents that leave, scratch memory and large states are advance_env's.
+constexpr bool SIDE_BY_SIDE = !Agent::Space::MASKED && !Agent::Space::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
+
+struct Together {
+  Lanes<State> state;
+  Lanes<Log> log;
+  Lanes<LaneActions> action;
+  Lanes<Random::Bits> drawn[Agent::HEADS];  // words for four steps
+  float reward[LANES], returns[LANES];
+  u32 episode[LANES], time[LANES];
+  int elapsed[LANES];
+  u8 ended[LANES], over[LANES];
+};
+
+// Draws this step's actions; all lanes draw words as soon as one needs them: those of the others are what they were.
+DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 first_env, const bool first_step, const int count) {
+  bool draw = first_step;
+  FOR_LANES draw |= near.time[l] % 4 == 0;
+  for (int head = 0; head < Agent::HEADS; ++head) {
+    if (draw) {
+      FOR_LANES near.drawn[head].put(l, Random{seed, first_env + l, 0, near.time[l] / 4, ACTION}.bits(0, head));
+    }
+    FOR_LANES {
+      const Agent::Action action = Agent::Space::sample(near.drawn[head].get(l).word(near.time[l]), head);
+      __builtin_memcpy(&near.action.word[head][l], &action, 4);
+    }
+  }
+}
+
+// T steps of environments [first, first + count), count <= LANES, actions given (T, N, ...) or drawn at random.
+template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int first, const int count) {
+  const Batch batch = call;  // a copy that no store can reach
+  const auto& rows = FIRST_GROUP(batch);
+  const u64 seed = *batch.seed;
+  const Team team{0};
+  Together near;
+  Shared scratch;
+
+#define LANE_ENV(state, log, obs, reward, action) \
+  Env env{team, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, \
+          near.elapsed[l], batch.max_episode_steps, false, log}; \
+  FIRST_GROUP(env).obs_row = obs; FIRST_GROUP(env).reward_row = reward; FIRST_GROUP(env).action_row = action
+
+  FOR_LANES {
+    const int e = first + l;
+    near.state.put(l, batch.state[e]);
+    near.log.put(l, HAS_METRICS ? batch.log[e] : Log{});
+    near.returns[l] = rows.returns[e];
+    near.episode[l] = batch.clock[e].episode;
+    near.elapsed[l] = batch.clock[e].elapsed;
+    near.time[l] = batch.clock[e].time;
+  }
+  if constexpr (RANDOM) {
+    memcpy(rows.obs + ((i64)first - batch.num_envs) * Agent::OBS, rows.current_obs + (i64)first * Agent::OBS,
+           sizeof(LaneObs) * count);
+  }
+
+  for (int t = 0; t < batch.steps; ++t) {
+    const size_type row = (size_type)t * batch.num_envs + first;
+    if constexpr (RANDOM) {
+      draw_actions_together(near, seed, (u32)(batch.first_env + first), t == 0, count);
+    } else {
+      const LaneActions* given = (const LaneActions*)rows.action + row;
+      FOR_LANES near.action.put(l, given[l]);
+    }
+
+    FOR_LANES {
+      State state = near.state.get(l);
+      float reward = 0.0f;
+      const LaneActions action = near.action.get(l);
+      near.elapsed[l] += 1;
+      near.time[l] += 1;
+      LANE_ENV(state, near.log.get(l), nullptr, &reward, action.of);
+      env.last_step = near.elapsed[l] >= batch.max_episode_steps;
+      env.random.episode = near.episode[l] - 1; env.random.step = near.elapsed[l]; env.random.purpose = DYNAMICS;
+      const bool ended = step(env);
+      near.ended[l] = ended;
+      near.over[l] = ended | env.last_step;
+      near.state.put(l, state);
+      near.log.put(l, env.log);
+      near.reward[l] = reward;
+      near.returns[l] += reward;
+    }
+
+    u8 any_over = 0;
+    FOR_LANES any_over |= near.over[l];
+    if (any_over) {
+      FOR_LANES {
+        if (!near.over[l]) continue;
+        State state = near.state.get(l);
+        LaneObs* const final_obs = (LaneObs*)rows.final_obs + row + l;
+        LANE_ENV(state, Log{}, final_obs->of, nullptr, nullptr);
+        batch.episode_length[row + l] = near.elapsed[l];
+        rows.episode_return[row + l] = near.returns[l];
+        near.returns[l] = 0.0f;
+        if constexpr (HAS_METRICS) batch.episode_log[row + l] = near.log.get(l);
+        if (rows.final_obs != nullptr) observe(env);
+        if (RANDOM || batch.mask == nullptr || batch.mask[first + l]) {
+          near.elapsed[l] = env.elapsed = 0;
+          near.log.put(l, Log{});
+          env.random.episode = near.episode[l]; env.random.step = 0; env.random.purpose = RESET;
+          reset(env);
+          near.episode[l] += 1;
+        }
+        near.state.put(l, state);
+      }
+    }
+
+    LaneObs* const seen = (LaneObs*)rows.obs + row;
+    FOR_LANES {
+      State state = near.state.get(l);
+      LaneObs obs;
+      LANE_ENV(state, Log{}, obs.of, nullptr, nullptr);
+      observe(env);
+      near.state.put(l, state);
+      seen[l] = obs;
+    }
+    if constexpr (RANDOM) {
+      LaneActions* const taken = (LaneActions*)rows.action + row;
+      FOR_LANES taken[l] = near.action.get(l);
+    }
+    FOR_LANES rows.reward[row + l] = near.reward[l];
+    FOR_LANES batch.terminated[row + l] = HORIZON_ENDS_TASK ? near.over[l] : near.ended[l];
+    FOR_LANES batch.truncated[row + l] = HORIZON_ENDS_TASK ? 0 : near.over[l] & (near.ended[l] ^ 1);
+  }
+
+  FOR_LANES {
+    const int e = first + l;
+    batch.state[e] = near.state.get(l);
+    if constexpr (HAS_METRICS) batch.log[e] = near.log.get(l);
+    rows.returns[e] = near.returns[l];
+    batch.clock[e] = Clock{near.episode[l], near.elapsed[l], near.time[l]};
+  }
+#undef LANE_ENV
+}
+#undef FOR_LANES
