@@ -161,9 +161,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Return what ended episodes leave behind, in the form of Gymnasium's own vector environments."""
         ended, rows = self._give(over), self._give(info["final_obs"])
         if self.arrays == "numpy":
-            last, which = np.full(self.num_envs, None, object), np.nonzero(ended)[0]
-            for i, row in zip(which, rows[which], strict=True):
-                last[i] = row
+            last = np.full(self.num_envs, None, object)
+            last[ended] = np.fromiter(rows[ended], object)  # one array for each environment that ended
             rows = last
         inner = self._log(info, over)
         return {"final_obs": rows, "_final_obs": ended, "final_info": inner, "_final_info": self._give(over)}

@@ -250,7 +250,7 @@ class VectorEnv:
         self._held = tensors  # the launch reads them after this call has returned
         with self._stream():
             self.batch.step([t.data_ptr() for t in tensors], autoreset)
-        return self._results[self.batch.now]
+        return self.step_results
 
     def rollout(self, steps, final_obs=True):
         """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
@@ -323,9 +323,13 @@ class VectorEnv:
             self.batch.observe()
         return self._shown()
 
+    @property
+    def step_results(self):
+        """What the last ``step`` returned: the same views."""
+        return self._results[self.batch.now]
+
     def _shown(self):
-        obs, _, _, _, info = self._results[self.batch.now]
-        return obs, info
+        return self.step_results[0], self.step_results[4]
 
     # ---- looking and editing ----
 

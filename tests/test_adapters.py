@@ -175,7 +175,7 @@ def test_vector_wrappers_run(tmp_path):
         over = terminated | truncated
         if over.any():
             assert np.array_equal(info["_episode"], over)
-            log = core._results[core.batch.now][4]["episode"]
+            log = core.step_results[4]["episode"]
             assert np.array_equal(info["episode"]["r"][over], log["return"].numpy()[over])
             assert np.array_equal(info["episode"]["l"][over], log["length"].numpy()[over])
             found += over.sum()

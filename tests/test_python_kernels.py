@@ -152,6 +152,7 @@ def test_kernels_in_python_pass_the_check(name, device):
 
 @pytest.mark.gpu
 @pytest.mark.checker
+@pytest.mark.filterwarnings("ignore:cupyx.jit.rawkernel is experimental:FutureWarning")
 def test_kernels_of_cupyx_jit_pass_the_check():
     from cupydrive.examples import cartpole_jit
 

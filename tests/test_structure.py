@@ -45,6 +45,7 @@ ORDER = [
     "examples",
     "gymnasium_input",
     "gymnasium",
+    "stable_baselines3",
     "pettingzoo",
     "magic",
     "runfolder",

@@ -50,7 +50,7 @@ def step_kernel(
         theta[e] += tau * theta_dot[e]
         theta_dot[e] += tau * theta_acc
         reward[e, 0] = np.float32(1.0)
-        terminated[e] = abs(x[e]) > x_limit or abs(theta[e]) > theta_limit
+        terminated[e] = cupy.absolute(x[e]) > x_limit or cupy.absolute(theta[e]) > theta_limit
 
 
 @jit.rawkernel()

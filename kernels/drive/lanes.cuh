@@ -120,13 +120,13 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
       FOR_LANES {
         if (!near.over[l]) continue;
         State state = near.state.get(l);
-        LaneObs* const final_obs = (LaneObs*)rows.final_obs + row + l;
-        LANE_ENV(state, Log{}, final_obs->of, nullptr, nullptr);
+        float* const final_obs = rows.final_obs == nullptr ? nullptr : rows.final_obs + (row + l) * Agent::OBS;
+        LANE_ENV(state, Log{}, final_obs, nullptr, nullptr);
         batch.episode_length[row + l] = near.elapsed[l];
         rows.episode_return[row + l] = near.returns[l];
         near.returns[l] = 0.0f;
         if constexpr (HAS_METRICS) batch.episode_log[row + l] = near.log.get(l);
-        if (rows.final_obs != nullptr) observe(env);
+        if (final_obs != nullptr) observe(env);
         if (RANDOM || batch.mask == nullptr || batch.mask[first + l]) {
           near.elapsed[l] = env.elapsed = 0;
           near.log.put(l, Log{});

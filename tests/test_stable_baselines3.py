@@ -1,0 +1,67 @@
+"""Stable-Baselines3 accepts the environment, and its PPO learns CartPole through it."""
+
+import numpy as np
+import pytest
+
+from cupydrive.errors import CupydriveError
+from cupydrive.stable_baselines3 import VecEnv
+
+# Of SB3 and what it loads, about each other.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+
+
+def test_results_have_the_form_of_sb3s_own_vectors():
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    import cupydrive.gymnasium as doors
+
+    ours = VecEnv("cartpole", 4, device="cpu", max_episode_steps=15)
+    theirs = DummyVecEnv([lambda: doors.Env("cartpole", max_episode_steps=15)] * 4)
+    assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
+    ours.seed(3)
+    seen = ours.reset(), theirs.reset()
+    assert seen[0].shape == seen[1].shape and seen[0].dtype == seen[1].dtype
+    ended, total, steps = [], np.zeros(4), np.zeros(4, int)
+    for _ in range(40):
+        action = np.random.default_rng(0).integers(0, 2, 4)
+        results = ours.step(action), theirs.step(action)
+        for mine, other in zip(results[0][:3], results[1][:3], strict=True):
+            assert mine.shape == other.shape and mine.dtype == other.dtype
+        obs, reward, done, infos = results[0]
+        total += reward
+        steps += 1
+        for i in np.nonzero(done)[0]:
+            ended.append(infos[i])
+            assert infos[i]["episode"]["r"] == total[i] and infos[i]["episode"]["l"] == steps[i]
+            assert not np.array_equal(infos[i]["terminal_observation"], obs[i])
+            assert infos[i]["TimeLimit.truncated"] == (steps[i] == 15)
+            total[i] = steps[i] = 0
+        assert all(not info for info, over in zip(infos, done, strict=True) if not over)
+        theirs_ended = [info for info in results[1][3] if info.get("terminal_observation") is not None]
+        assert all(set(info) - {"episode"} == set(ended[0]) - {"episode"} for info in theirs_ended if ended)
+    assert len(ended) > 4
+
+
+def test_ppo_learns():
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    env = VecEnv("cartpole", 64, device="cpu")
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=256, n_epochs=10, learning_rate=1e-3, seed=1, device="cpu")
+    before, _ = evaluate_policy(model, env, 64, warn=False)
+    model.learn(60_000)
+    after, _ = evaluate_policy(model, env, 64, warn=False)
+    assert before < 100 < 200 < after
+
+
+def test_frames_and_what_all_environments_share():
+    env = VecEnv("cartpole", 4, device="cpu", render_mode="rgb_array")
+    env.reset()
+    width, height = env.env.env.spec.render_size
+    assert env.render().shape == (2 * height, 2 * width, 3)
+    assert env.get_attr("num_envs", [0, 1]) == [4, 4] and env.env_is_wrapped(object) == [False] * 4
+    with pytest.raises(NotImplementedError, match="leave indices out"):
+        env.set_attr("x", 1, indices=[0])
+    env._seeds = [1, 2, 3, 4]
+    with pytest.raises(CupydriveError, match="one for all"):
+        env.reset()
