@@ -10,7 +10,9 @@ pytestmark = pytest.mark.checker
 # (environment, the line before, the line after): why no check can see the difference.
 LIMITS = "fallen = math::abs(s.x) > p.x_limit || math::abs(s.theta) > p.theta_limit;"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
-SEARCH = "if (j < NUM_AGENTS) near |= (u32)(s.active[j] != 0 && j != i && squared_distance(s, i, j) < bound) << b;"
+SEARCH = "near |= (u64)(dx * dx + dy * dy < bound) << b;"
+REACH = "for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) scan<SCAN>(at, i, x, y, base, reach * reach, nearest);"
+NONE = "within a reach of 0 nobody is found, as if nobody had been looked for"
 TIE = "a candidate as far as the last of the nearest comes after it by id, so that `insert` leaves it out"
 BOUND = "const float bound = math::min(limit, nearest.furthest());"
 WIDER = "a wider bound offers more candidates, which `insert` leaves out: slower, the same result"
@@ -26,7 +28,8 @@ EQUIVALENT = {
     **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
     ("tag_continuous", BOUND, BOUND.replace("min", "max")): WIDER,
-    ("tag_continuous", SEARCH, SEARCH.replace(") < bound", ") <= bound")): TIE,
+    ("tag_continuous", SEARCH, SEARCH.replace(" < bound", " <= bound")): TIE,
+    ("tag_continuous", REACH, REACH.replace("reach > 0.0f", "reach >= 0.0f")): NONE,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,
 }

@@ -59,6 +59,7 @@ TRAINING = [
     ("gaussian", (("HEADS", 2), ("SQUASHED", 1)), box_bounds(spaces.Box(-1.0, np.float32([1, 2])))),
     ("advantages", (), ""),
     ("shuffle", (), ""),
+    ("draws", (), ""),
     ("finite", (), ""),
     ("gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
 ]

@@ -128,7 +128,7 @@ def default_layout(agents, num_envs, processors):
         wide = (size for size in (256, 128, 64) if num_envs >= 4 * size * processors)
         return Layout(team=1, envs_per_block=next(wide, 32))
     if agents <= 8 and num_envs <= 32 * processors:
-        return Layout(team=1, envs_per_block=32)
+        return Layout(team=1, envs_per_block=16)
     team = min(256, 1 << (agents - 1).bit_length())
     if agents <= 8:
         team //= 2

@@ -49,7 +49,7 @@ struct NoRows {};
 template <bool NEAR, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 struct alignas(16) NearState { State value; };
-struct Workspace {
+struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, NearRows<COUNT, HEADS, ACTION>, NoRows>::type NAME;
   GROUPS(MEMBER)
@@ -59,6 +59,18 @@ struct Workspace {
 #undef MEMBER
   Shared shared;
 };
+
+// Teams of one warp have their workspaces side by side in shared memory, which is 32 banks of 4 bytes. Of sizes that are
+// TEAM words more than a multiple of 32 banks, no two members touch the same bank where all read their own agent.
+#ifdef __CUDACC__
+constexpr int BANK_WORDS = TEAM < 4 ? 4 : TEAM;
+constexpr int SPARE_WORDS = TEAM == 1 || TEAM >= 32 ? 0 : (32 + BANK_WORDS - (int)(sizeof(Contents) / 4) % 32) % 32;
+#else
+constexpr int SPARE_WORDS = 0;
+#endif
+template <int WORDS> struct Spare { int word[WORDS]; };
+template <> struct Spare<0> {};
+struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };
 
 // ---- one group, one environment: the same four acts for each -------------------------------------------------------
 
@@ -79,16 +91,17 @@ DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action
 #endif
       for (int head = 0; head < HEADS; ++head) {
         const int at = i * HEADS + head;
-        Random::Bits bits;
+        u32 word;
         if constexpr (ROWS_NEAR) {
           if (first_step || time % 4 == 0) near.drawn[at] = random.bits(first_agent + i, head);
-          bits = near.drawn[at];
+          if constexpr (TEAM == 1) word = near.drawn[at].word(time);  // selects among registers
+          else word = ((const u32*)&near.drawn[at])[time % 4];
         } else {
-          bits = random.bits(first_agent + i, head);
+          word = random.bits(first_agent + i, head).word(time);
         }
         Action action;
-        if constexpr (Space::MASKED) action = Space::sample_allowed(bits.word(time), head, mask + i * Space::CHOICES);
-        else action = Space::sample(bits.word(time), head);
+        if constexpr (Space::MASKED) action = Space::sample_allowed(word, head, mask + i * Space::CHOICES);
+        else action = Space::sample(word, head);
         if constexpr (ROWS_NEAR) near.action[at] = action;
         else far[at] = action;
       }
@@ -152,6 +165,14 @@ template <class Action> DEVICE void copy_returns(const Team, NoRows&, const Grou
 
 #define NAME_OF(name) env.name, batch.name, work.name
 
+// Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
+// of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
+#ifdef __CUDACC__
+constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 32;
+#else
+constexpr bool AHEAD = false;
+#endif
+
 // Observes into row `row` of the arrays that `which` picks (obs or final_obs).
 template <class Which>
 DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
@@ -177,6 +198,13 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
   env.random.episode = clock.episode; env.random.step = 0; env.random.purpose = RESET;
   reset(env);
   env.team.sync();
+}
+
+// Draws the state that the next episode begins with.
+DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
+  Env fresh{env.team, start, env.shared, env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
+            env.max_episode_steps, false, Log{}};
+  reset(fresh);
 }
 
 // Adds up what the members have counted; every member gets the total.
@@ -247,6 +275,8 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #undef MEMBER
   }
   const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
+  [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
+  bool drawn = false;
   for (int t = 0; t < batch.steps; ++t) {
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
@@ -274,12 +304,25 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       store_last(batch.episode_length + row, clock.elapsed);
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
+    if constexpr (AHEAD) {
+      if (team.warp_any(over && autoreset && !drawn) && !drawn) {
+        draw_start(env, clock, start.value);
+        drawn = true;
+      }
+    }
     // One loop instead of two calls, so that `observe` is compiled into the kernel once.
     bool to_final = over && FIRST_GROUP(batch).final_obs != nullptr;
     for (bool again = true; again;) {
       again = to_final;
       if (over && autoreset && !to_final) {
-        begin_episode(env, clock);
+        if constexpr (AHEAD) {
+          env.state = start.value;
+          drawn = false;
+          clock.elapsed = env.elapsed = 0;
+          env.log = Log{};
+        } else {
+          begin_episode(env, clock);
+        }
         clock.episode += 1;
       }
       const bool final_rows = to_final;

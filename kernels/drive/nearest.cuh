@@ -11,20 +11,18 @@ template <class Distance, int K> struct Nearest {
   DEVICE bool full() const { return id[K - 1] >= 0; }
   DEVICE Distance furthest() const { return distance[K - 1]; }
 
-  // Ids come in ascending order, so that `<` leaves a tie to the lower one; from the place of j on, all move up.
+  // Ids come in ascending order, so that `<` leaves a tie to the lower one. No place waits for another: each takes what
+  // was before it, the new one, or what it has.
   DEVICE void insert(Distance d, int j) {
-    bool before = false;
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-    for (int k = 0; k < K; ++k) {
-      before = before || d < distance[k];
-      const Distance other_d = distance[k];
-      const int other_j = id[k];
-      distance[k] = before ? d : other_d;
-      id[k] = before ? j : other_j;
-      d = before ? other_d : d;
-      j = before ? other_j : j;
+    for (int k = K - 1; k > 0; --k) {
+      const bool before = d < distance[k - 1], here = d < distance[k];
+      id[k] = before ? id[k - 1] : here ? j : id[k];
+      distance[k] = before ? distance[k - 1] : here ? d : distance[k];
     }
+    id[0] = d < distance[0] ? j : id[0];
+    distance[0] = d < distance[0] ? d : distance[0];
   }
 };

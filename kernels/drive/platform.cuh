@@ -80,6 +80,8 @@ struct Team {
     if constexpr (TEAM > 1) return mine;
     else return (__ballot_sync(__activemask(), mine) >> (threadIdx.x & 24u) & 0xffu) != 0;
   }
+  // Whether `mine` holds for any of the threads that run beside this one: a hint, which changes no result.
+  DEVICE bool warp_any(bool mine) const { return __any_sync(__activemask(), mine); }
   DEVICE int sum(int mine) const {
     return reduce(mine, [](int a, int b) { return a + b; });
   }
@@ -110,6 +112,7 @@ struct Team {
   DEVICE void sync() const {}
   DEVICE bool any(bool mine) const { return mine; }
   DEVICE bool near_any(bool mine) const { return mine; }
+  DEVICE bool warp_any(bool mine) const { return mine; }
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }
   DEVICE void add(int& word, int value) const { word += value; }
@@ -117,12 +120,12 @@ struct Team {
 };
 #endif
 
-// The place of the lowest set bit, in [0, 32); `bits` is not 0.
-DEVICE int lowest_bit(u32 bits) {
+// The place of the lowest set bit, in [0, 64); `bits` is not 0.
+DEVICE int lowest_bit(u64 bits) {
 #ifdef __CUDACC__
-  return __ffs((int)bits) - 1;
+  return __ffsll((i64)bits) - 1;
 #else
-  return __builtin_ctz(bits);
+  return __builtin_ctzll(bits);
 #endif
 }
 

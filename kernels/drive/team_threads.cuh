@@ -59,6 +59,7 @@ struct Team {
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
   bool near_any(bool mine) const { return mine; }
+  bool warp_any(bool mine) const { return mine; }
   int sum(int mine) const { return reduce<int>(mine, [](int a, int b) { return a + b; }); }
   template <class T> T min(T mine) const { return reduce<T>(mine, [](T a, T b) { return b < a ? b : a; }); }
   void add(int& word, int value) const { __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }

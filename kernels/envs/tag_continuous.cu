@@ -20,12 +20,21 @@ struct State {
   int active[NUM_AGENTS];
   float reach[NUM_AGENTS];
 };
-struct Shared { int tags[NUM_TAGGERS]; };  // runners that each tagger has tagged in this step
+constexpr int SCANS = (NUM_AGENTS + 63) / 64;                        // scans of at most 64 agents that see everybody
+constexpr int SCAN = ((NUM_AGENTS + SCANS - 1) / SCANS + 3) / 4 * 4;  // agents of one
+constexpr int WIDE_SCAN = 16;                                         // of a scan that has no limit yet
+constexpr int PLACES = (SCAN * SCANS + WIDE_SCAN - 1) / WIDE_SCAN * WIDE_SCAN;
+struct Shared {
+  int tags[NUM_TAGGERS];              // runners that each tagger has tagged in this step
+  alignas(16) float x[PLACES];        // for the search of neighbours: where agents are; NOWHERE if out or there is none
+  alignas(16) float y[PLACES];
+};
 #include "drive/env.cuh"
 #include "drive/nearest.cuh"
 
 constexpr float SQRT_2 = 1.41421356f;
-constexpr float FAR = 1e30f;  // a distance that no pair of agents has
+constexpr float FAR = 1e30f;      // a squared distance that no pair of agents in the game has
+constexpr float NOWHERE = 1e18f;  // a place that is further than FAR from everybody, squared
 
 DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }
 
@@ -145,18 +154,21 @@ DEVICE float shortest_turn(float from, float to) {
   return turn >= math::PI ? turn - math::TWO_PI : turn <= -math::PI ? turn + math::TWO_PI : turn;
 }
 
-// Writes what i sees of j at position k of [0, OTHERS); an observer that is out sees neither motion nor place.
-template <class Row> DEVICE void see(const Env& env, Row& row, int k, int i, int j) {
-  const State& s = env.state;
-  const Params& p = env.params;
-  const float seeing = s.active[i] ? 1.0f : 0.0f;
-  const float place = seeing / (SQRT_2 * p.grid_length), speed = seeing / p.max_speed;
-  const float acceleration = seeing / (p.max_acceleration - p.min_acceleration), turn = seeing / math::TWO_PI;
-  row[OWN + k] = (s.x[j] - s.x[i]) * place;
-  row[OWN + OTHERS + k] = (s.y[j] - s.y[i]) * place;
-  row[OWN + 2 * OTHERS + k] = (s.speed[j] - s.speed[i]) * speed;
-  row[OWN + 3 * OTHERS + k] = (s.acceleration[j] - s.acceleration[i]) * acceleration;
-  row[OWN + 4 * OTHERS + k] = shortest_turn(s.direction[i], s.direction[j]) * turn;
+// What the differences to another agent are multiplied by; an observer that is out sees neither motion nor place.
+struct Scales { float place, speed, acceleration, turn; };
+DEVICE Scales scales(const Params& p, bool in_game) {
+  const float seeing = in_game ? 1.0f : 0.0f;
+  return {seeing / (SQRT_2 * p.grid_length), seeing / p.max_speed, seeing / (p.max_acceleration - p.min_acceleration),
+          seeing / math::TWO_PI};
+}
+
+// Writes what i sees of j at position k of [0, OTHERS).
+template <class Row> DEVICE void see(const State& s, const Scales& scale, Row& row, int k, int i, int j) {
+  row[OWN + k] = (s.x[j] - s.x[i]) * scale.place;
+  row[OWN + OTHERS + k] = (s.y[j] - s.y[i]) * scale.place;
+  row[OWN + 2 * OTHERS + k] = (s.speed[j] - s.speed[i]) * scale.speed;
+  row[OWN + 3 * OTHERS + k] = (s.acceleration[j] - s.acceleration[i]) * scale.acceleration;
+  row[OWN + 4 * OTHERS + k] = shortest_turn(s.direction[i], s.direction[j]) * scale.turn;
   row[OWN + 5 * OTHERS + k] = is_tagger(j) ? 1.0f : 0.0f;
   row[OWN + 6 * OTHERS + k] = s.active[j] ? 1.0f : 0.0f;
 }
@@ -179,37 +191,48 @@ template <class Row> DEVICE void see_self(const Env& env, Row& row, int i) {
   row[OBS - 1] = seeing * env.time();
 }
 
-// Finds the nearest agents in the game, exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
-// everywhere. Agents come in chunks: first a bit for each that is near enough, then insertions, so that the lanes of a
-// warp insert together.
-DEVICE void search(const State& s, int i, float reach, Nearest<float, OTHERS>& nearest) {
-  constexpr int CHUNK = 16;
-  float limit = reach * reach;
-  for (bool enough = false; !enough;) {
-    nearest.clear(FAR);
-    for (int base = 0; base < NUM_AGENTS; base += CHUNK) {
-      const float bound = math::min(limit, nearest.furthest());
-      u32 near = 0;
+// Puts the agents of [base, base + COUNT), COUNT <= 64, that are nearer than `limit` among the nearest: first a bit for each
+// one, then insertions, so that the lanes of a warp insert together.
+template <int COUNT>
+DEVICE void scan(const Shared& at, int i, float x, float y, int base, float limit, Nearest<float, OTHERS>& nearest) {
+  const float bound = math::min(limit, nearest.furthest());
+  u64 near = 0;
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-      for (int b = 0; b < CHUNK; ++b) {
-        const int j = base + b;
-        if (j < NUM_AGENTS) near |= (u32)(s.active[j] != 0 && j != i && squared_distance(s, i, j) < bound) << b;
-      }
-      for (; near != 0; near &= near - 1) {
-        const int j = base + lowest_bit(near);
-        nearest.insert(squared_distance(s, i, j), j);
-      }
-    }
-    enough = nearest.full() || limit == FAR;
-    limit = FAR;
+  for (int b = 0; b < COUNT; ++b) {
+    const float dx = at.x[base + b] - x, dy = at.y[base + b] - y;
+    near |= (u64)(dx * dx + dy * dy < bound) << b;
   }
+  if (i >= base && i < base + COUNT) near &= ~(1ull << (i - base));
+  for (; near != 0; near &= near - 1) {
+    const int j = base + lowest_bit(near);
+    const float dx = at.x[j] - x, dy = at.y[j] - y;
+    nearest.insert(dx * dx + dy * dy, j);
+  }
+}
+
+// Finds the nearest agents in the game (there are none so far), exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
+// everywhere, in scans that are small, so that the bound follows.
+DEVICE void search(const Shared& at, int i, float reach, Nearest<float, OTHERS>& nearest) {
+  const float x = at.x[i], y = at.y[i];
+  for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) scan<SCAN>(at, i, x, y, base, reach * reach, nearest);
+  if (nearest.full()) return;
+  nearest.clear(FAR);
+  for (int base = 0; base < NUM_AGENTS; base += WIDE_SCAN) scan<WIDE_SCAN>(at, i, x, y, base, FAR, nearest);
 }
 
 // The OTHERS nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
 DEVICE void observe_nearest(Env& env) {
   State& s = env.state;
+  Shared& at = env.shared;
+  for (int j : env.team.each(PLACES)) {
+    const bool here = j < NUM_AGENTS && s.active[j];
+    at.x[j] = here ? s.x[j] : NOWHERE;
+    at.y[j] = here ? s.y[j] : NOWHERE;
+  }
+  env.team.sync();
+  const Scales scale = scales(env.params, true);
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
   for (int i : env.team.each(NUM_AGENTS)) {
@@ -217,13 +240,13 @@ DEVICE void observe_nearest(Env& env) {
     see_self(env, row, i);
     Nearest<float, OTHERS> nearest;
     nearest.clear(FAR);
-    if (s.active[i]) search(s, i, s.reach[i], nearest);
+    if (s.active[i]) search(at, i, s.reach[i], nearest);
     s.reach[i] = nearest.full() ? math::sqrt(nearest.furthest()) + drift : 0.0f;
 #ifdef __CUDACC__
 #pragma unroll
 #endif
     for (int k = 0; k < OTHERS; ++k) {
-      if (nearest.id[k] >= 0) see(env, row, k, i, nearest.id[k]);
+      if (nearest.id[k] >= 0) see(s, scale, row, k, i, nearest.id[k]);
       else see_nothing(row, k);
     }
   }
@@ -234,7 +257,8 @@ DEVICE void observe_all(Env& env) {
   for (int i : env.team.each(NUM_AGENTS)) {
     auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
     see_self(env, row, i);
-    for (int k = 0; k < OTHERS; ++k) see(env, row, k, i, k < i ? k : k + 1);
+    const Scales scale = scales(env.params, s.active[i]);
+    for (int k = 0; k < OTHERS; ++k) see(s, scale, row, k, i, k < i ? k : k + 1);
     s.reach[i] = 0.0f;
   }
 }
