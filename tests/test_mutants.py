@@ -11,7 +11,7 @@ pytestmark = pytest.mark.checker
 LIMITS = "fallen = math::abs(s.x) > p.x_limit || math::abs(s.theta) > p.theta_limit;"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
 SEARCH = "near |= (u64)(dx * dx + dy * dy < bound) << b;"
-REACH = "for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) scan<SCAN>(at, i, x, y, base, reach * reach, nearest);"
+REACH = "for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) {"
 NONE = "within a reach of 0 nobody is found, as if nobody had been looked for"
 TIE = "a candidate as far as the last of the nearest comes after it by id, so that `insert` leaves it out"
 BOUND = "const float bound = math::min(limit, nearest.furthest());"

@@ -212,11 +212,13 @@ DEVICE void scan(const Shared& at, int i, float x, float y, int base, float limi
   }
 }
 
-// Finds the nearest agents in the game (there are none so far), exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
-// everywhere, in scans that are small, so that the bound follows.
+// Finds the nearest agents in the game, exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
+// everywhere, in scans that are small, so that the bound follows. `nearest` holds nobody when it begins.
 DEVICE void search(const Shared& at, int i, float reach, Nearest<float, OTHERS>& nearest) {
   const float x = at.x[i], y = at.y[i];
-  for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) scan<SCAN>(at, i, x, y, base, reach * reach, nearest);
+  for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) {
+    scan<SCAN>(at, i, x, y, base, reach * reach, nearest);
+  }
   if (nearest.full()) return;
   nearest.clear(FAR);
   for (int base = 0; base < NUM_AGENTS; base += WIDE_SCAN) scan<WIDE_SCAN>(at, i, x, y, base, FAR, nearest);
