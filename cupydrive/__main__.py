@@ -6,8 +6,9 @@ Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing,
 import os
 import sys
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -22,7 +23,7 @@ from cupydrive.commands import (
     run_train,
     write_json_file,
 )
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, ParameterError
 from cupydrive.spec import checked_int, float_params
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
@@ -177,6 +178,8 @@ def check_envs(
     return code
 
 
+Case = Literal["rollout", "stepping", "sampling", "training", "startup"]  # cupydrive.bench.CASES
+
 # ---- demo, bench -----------------------------------------------------------------------------------------------------
 
 
@@ -191,23 +194,46 @@ def run_demo(device: Device = "auto") -> int:
     return 0 if demo(device) else 1
 
 
-def run_bench(device: Device = "auto", runs: int = 9, training: bool = False, json_file: JsonFile = None) -> int:
-    """Time random rollouts, compilation and creation on this machine, or training.
+def run_bench(
+    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = ("rollout", "stepping", "sampling", "startup"),
+    device: Device = "auto",
+    runs: int = 9,
+    env: str | None = None,
+    sweep: tuple[str, ...] = (),
+    compare: bool = False,
+    json_file: JsonFile = None,
+    chart: Path | None = None,
+) -> int:
+    """Time this machine beside its own limits.
 
     Args:
+        cases: What to time.
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
-        runs: Timed runs of each rollout or lesson; medians are reported.
-        training: Time whole training iterations instead.
+        runs: Timed runs of each; medians are reported.
+        env: Time rollouts and stepping of this environment alone, by the sizes of --sweep.
+        sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
+        compare: Also time the other libraries that are installed (from a checkout: tests/peers).
         json_file: Write the result to this file.
+        chart: Draw it into this file (png, svg or pdf).
     """
+    import shlex
+
     from cupydrive.bench import bench
-    from cupydrive.bench_training import bench_training
+    from cupydrive.bench import chart as draw
+    from cupydrive.bench.sweep import sweep as combinations
 
     check_writable(json_file)
-    options = {"device": device, "runs": runs, "progress": lambda line: print(line, flush=True)}
-    result = bench_training(**options) if training else bench(**options).to_dict()
+    check_writable(chart)
+    if sweep and env is None:
+        raise ParameterError("--sweep needs --env: which environment to vary")
+    work = None if env is None else combinations(env, sweep)
+    command = shlex.join(["cupydrive", *sys.argv[1:]])
+    say = partial(print, flush=True)
+    result = bench(cases, device=device, runs=runs, work=work, compare=compare, command=command, progress=say)
     if json_file is not None:
-        write_json_file(json_file, result)
+        write_json_file(json_file, result.to_dict())
+    if chart is not None:
+        draw(result).savefig(chart)
     return 0
 
 

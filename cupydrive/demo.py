@@ -89,7 +89,7 @@ def show_rates(device):
     for spec in map(envs.get, envs.names()):
         agents = sum(g.count for g in spec.groups(spec.make_params()))
         work = Work(spec.name, max(1, AGENTS[device] // agents), ROLLOUT_STEPS)
-        speed = measure(work, where).env_steps_per_second
+        speed = measure(work, where).rate
         print(
             f"{spec.name:<16}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
             flush=True,

@@ -10,7 +10,6 @@ import pytest
 
 import cupydrive
 import cupydrive.checker
-from cupydrive import bench as bench_module
 from cupydrive import envs
 from cupydrive.__main__ import main
 from cupydrive.about import info
@@ -349,25 +348,3 @@ def test_demo_checks_trains_draws_and_measures(tmp_path):
     paths = [line.strip() for line in done.stdout.splitlines() if line.endswith(".mp4")]
     assert [Path(p).name for p in paths] == ["cartpole.mp4", "tag_grid.mp4"]
     assert all(Path(p).stat().st_size > 10_000 for p in paths)
-
-
-@pytest.mark.build
-def test_bench_writes_its_rates_as_json(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bench_module, "RUN_SECONDS", {"cpu": 0.001, "cuda": 0.001})
-    monkeypatch.setattr(bench_module, "CREATED", {"cpu": 10, "cuda": 10})
-    path = tmp_path / "bench.json"
-    assert main(["bench", "--device", "cpu", "--runs", "2", "--json", str(path)]) == 0
-    result = json.loads(path.read_text())
-    assert [r["env"] for r in result["rates"]] == [w.env for w in bench_module.WORK["cpu"]]
-    for rate in result["rates"]:
-        assert rate["env_steps_per_second"] == pytest.approx(rate["num_envs"] * rate["steps"] / rate["seconds"])
-    assert all(0 < t["cached"] < t["cold"] for t in result["compile_seconds"].values())
-    assert result["creation"]["num_envs"] == 10
-    assert result["versions"]["cupydrive"] == cupydrive.__version__
-    assert "write ceiling" in capsys.readouterr().out
-
-
-def test_bench_counts_the_bytes_of_a_step():
-    groups = envs.get("cartpole").groups(envs.get("cartpole").make_params())
-    assert bench_module.written_bytes(groups) == 4 * 4 + 4 + 4 + 2
-    assert main(["bench", "--runs", "0"]) == 2

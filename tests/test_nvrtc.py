@@ -61,6 +61,7 @@ TRAINING = [
     ("shuffle", (), ""),
     ("draws", (), ""),
     ("finite", (), ""),
+    ("ceilings", (), ""),
     ("gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
 ]
 

@@ -57,7 +57,6 @@ ORDER = [
     "gallery",
     "scaffold",
     "bench",
-    "bench_training",
     "demo",
     "commands",
     "__main__",

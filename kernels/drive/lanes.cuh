@@ -5,6 +5,8 @@
 #pragma once
 
 constexpr int LANES = 16;
+// Near memory: all lanes, a number that the compiler knows; those beyond `count` repeat environment `first`. Elsewhere: count.
+#define ALL_LANES for (int l = 0; l < LANES; ++l)
 #define FOR_LANES for (int l = 0; l < count; ++l)
 
 template <class T> struct Lanes {
@@ -45,15 +47,15 @@ struct Together {
 };
 
 // Draws this step's actions; all lanes draw words as soon as one needs them: those of the others are what they were.
-DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 first_env, const bool first_step, const int count) {
+DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 first_env, const bool first_step) {
   bool draw = first_step;
-  FOR_LANES draw |= near.time[l] % 4 == 0;
+  ALL_LANES draw |= near.time[l] % 4 == 0;
   for (int head = 0; head < Agent::HEADS; ++head) {
     if (draw) {
-      FOR_LANES near.drawn[head].put(l, Random{seed, first_env + l, 0, near.time[l] / 4, ACTION}.bits(0, head));
+      ALL_LANES near.drawn[head].put(l, Random{seed, first_env + l, 0, near.time[l] / 4, ACTION}.bits(0, head));
     }
-    FOR_LANES {
-      const Agent::Action action = Agent::Space::sample(near.drawn[head].get(l).word(near.time[l]), head);
+    ALL_LANES {
+      const Agent::Action action = Agent::Space::sample(near.drawn[head].word[near.time[l] % 4][l], head);
       __builtin_memcpy(&near.action.word[head][l], &action, 4);
     }
   }
@@ -73,8 +75,8 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
           near.elapsed[l], batch.max_episode_steps, false, log}; \
   FIRST_GROUP(env).obs_row = obs; FIRST_GROUP(env).reward_row = reward; FIRST_GROUP(env).action_row = action
 
-  FOR_LANES {
-    const int e = first + l;
+  ALL_LANES {
+    const int e = l < count ? first + l : first;
     near.state.put(l, batch.state[e]);
     near.log.put(l, HAS_METRICS ? batch.log[e] : Log{});
     near.returns[l] = rows.returns[e];
@@ -90,13 +92,13 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
   for (int t = 0; t < batch.steps; ++t) {
     const size_type row = (size_type)t * batch.num_envs + first;
     if constexpr (RANDOM) {
-      draw_actions_together(near, seed, (u32)(batch.first_env + first), t == 0, count);
+      draw_actions_together(near, seed, (u32)(batch.first_env + first), t == 0);
     } else {
       const LaneActions* given = (const LaneActions*)rows.action + row;
-      FOR_LANES near.action.put(l, given[l]);
+      ALL_LANES near.action.put(l, given[l < count ? l : 0]);
     }
 
-    FOR_LANES {
+    ALL_LANES {
       State state = near.state.get(l);
       float reward = 0.0f;
       const LaneActions action = near.action.get(l);

@@ -1,23 +1,17 @@
-"""Gymnasium's own vector environments and cupydrive's, on the CPU of this machine, one after the other in one process.
+"""Gymnasium's own vector environments, on the CPU.
 
-    python tests/peers/gymnasium_vector.py
-
-Alike: the tasks, random actions, autoreset, results of every step. Not alike: Gymnasium computes in float64, resets in
-the next step and samples no action inside of ``step``; cupydrive's rollout draws its actions and writes all steps of a
-trajectory in one launch. The columns "step" call ``step`` of either through Gymnasium's interface, with NumPy arrays and
-the same autoreset mode.
+Alike: tasks, random actions, autoreset, results of every step. Not alike: Gymnasium computes in float64, resets in the next
+step, and is given its actions. The rows of cupydrive go through the same interface in the same way: NumPy arrays, reset in
+the next step, actions given.
 """
 
-import argparse
-import statistics
 import time
 import warnings
 
 import gymnasium
+from protocol import absent, arguments, tell
 
-import cupydrive as cd
-from cupydrive.about import info
-from cupydrive.executors.host import HostExecutor
+from cupydrive.bench.timing import make_row
 from cupydrive.gymnasium import make_vec
 
 IDS = {
@@ -27,72 +21,47 @@ IDS = {
     "mountain_car_continuous": "MountainCarContinuous-v0",
     "pendulum": "Pendulum-v1",
 }
-STEPS = 64  # of one rollout
+SIZES = (1_000, 10_000, 100_000)
+FEW = (16, 64)  # SyncVectorEnv steps its environments one after the other: more copies gain nothing
+SECONDS = 0.2  # of one run
 
 
-def rate(step, amount, seconds, runs=5):
-    """Return the median of ``runs`` rates, ``amount`` per call of ``step``, each over ``seconds``."""
-    step()
-    found = []
-    for _ in range(runs):
-        calls, begin = 0, time.perf_counter()
-        while (now := time.perf_counter()) - begin < seconds:
-            step()
-            calls += 1
-        found.append(amount * calls / (now - begin))
-    return statistics.median(found)
-
-
-def stepping(env, seconds):
-    """Return env-steps/s of ``step`` with one fixed batch of random actions."""
+def stepping(name, env, runs, who, note=""):
+    """Return the row of ``step`` with one batch of random actions."""
     env.reset(seed=0)
     env.action_space.seed(0)
     actions = env.action_space.sample()
-    return rate(lambda: env.step(actions), env.num_envs, seconds)
-
-
-def theirs(name, sizes, seconds):
-    """Return (env-steps/s, what) of Gymnasium's fastest: its NumPy version of the task if there is one, and SyncVectorEnv."""
-    found = []
-    for mode in ("vector_entry_point", "sync"):
-        if mode == "vector_entry_point" and gymnasium.spec(IDS[name]).vector_entry_point is None:
-            continue
-        for n in sizes if mode == "vector_entry_point" else (16, 64):
-            env = gymnasium.make_vec(IDS[name], num_envs=n, vectorization_mode=mode)
-            found.append((stepping(env, seconds), f"{type(env).__name__} x {n:,}"))
-            env.close()
-    return max(found)
-
-
-def fused(name, n, seconds):
-    """Return env-steps/s of random rollouts in one launch."""
-    with cd.make(name, n, device="cpu") as env:
-        env.reset(seed=0)
-        return rate(lambda: env.rollout(STEPS), n * STEPS, seconds)
+    env.step(actions)
+    seconds = []
+    for _ in range(runs):
+        calls, begin = 0, time.perf_counter()
+        while (now := time.perf_counter()) - begin < SECONDS:
+            env.step(actions)
+            calls += 1
+        seconds.append((now - begin) / calls)
+    row = make_row("stepping", name, env.num_envs, 1, 1, seconds, who=who, note=note)
+    env.close()
+    return row
 
 
 def main():
-    """Print one line for each task."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--seconds", type=float, default=0.3, help="of one timing; the median of 5 is taken")
-    options.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
-    given = options.parse_args()
+    """Tell the fastest of each kind for each task."""
+    given = arguments(__doc__)
+    if "stepping" not in given.cases:
+        absent("Gymnasium has no rollouts in one launch; ask for the case 'stepping'")
+    if given.device != "cpu":
+        absent("Gymnasium's environments run on the CPU")
     warnings.simplefilter("ignore")  # of Gymnasium, about older versions of these environments
-    print(HostExecutor().describe())
-    print(", ".join(f"{name} {version}" for name, version in info().versions.items()))
-    print(f"{'':<26}{'Gymnasium':>11}  {'':<32}{'step':>9}{'rollout':>11}{'':>7}")
-    for name in IDS:
-        peer, what = theirs(name, given.sizes, given.seconds)
-        step, at = max(
-            (stepping(make_vec(name, n, device="cpu", autoreset_mode="next_step"), given.seconds), n)
-            for n in given.sizes
-        )
-        rollout, of = max((fused(name, n, given.seconds), n) for n in given.sizes)
-        print(
-            f"{name:<26}{peer / 1e6:9.2f} M  {what:<32}{step / 1e6:7.1f} M{rollout / 1e6:9.1f} M{rollout / peer:6.1f} x"
-            f"   (x {at:,}; x {of:,})",
-            flush=True,
-        )
+    for name, task in IDS.items():
+        found = []
+        for mode, sizes in (("vector_entry_point", SIZES), ("sync", FEW)):
+            if mode == "sync" or gymnasium.spec(task).vector_entry_point is not None:
+                for n in sizes:
+                    env = gymnasium.make_vec(task, num_envs=n, vectorization_mode=mode)
+                    found.append(stepping(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}"))
+        tell(max(found, key=lambda row: row.rate))
+        ours = (make_vec(name, n, device="cpu", autoreset_mode="next_step") for n in SIZES)
+        tell(max((stepping(name, env, given.runs, "cupydrive.gymnasium") for env in ours), key=lambda row: row.rate))
 
 
 if __name__ == "__main__":

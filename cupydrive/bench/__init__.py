@@ -1,0 +1,89 @@
+"""How fast this machine is: cases by name, beside the device's own limits and, on request, other libraries.
+
+An env-step is one step of one whole environment, whatever its number of agents. Every step of a rollout writes
+observations, actions, rewards and flags of all agents; the final observations of ended episodes are left out.
+"""
+
+import datetime
+import shlex
+
+from cupydrive.about import info
+from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps, written_bytes
+from cupydrive.bench.limits import Ceilings, ceilings
+from cupydrive.bench.peers import run_peers
+from cupydrive.bench.report import Bench, chart
+from cupydrive.bench.startup import CREATED, STARTED, creation_time, free, start_times
+from cupydrive.bench.timing import Row, short
+from cupydrive.bench.training import measure_lessons
+from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
+from cupydrive.executors import choose, executor
+from cupydrive.spec import checked_int
+
+__all__ = [
+    "CASES", "Bench", "Ceilings", "Row", "Work", "bench", "ceilings", "chart", "measure", "short", "written_bytes",
+]  # fmt: skip
+CASES = ("rollout", "stepping", "sampling", "training", "startup")
+DEFAULT = ("rollout", "stepping", "sampling", "startup")
+
+
+def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, command=None, progress=print):
+    """Time cases on one device and return a ``Bench``.
+
+    Args:
+        cases: Of ``CASES``.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+        runs: Timed runs of each, after a warm-up; medians are reported.
+        work: ``Work``s for ``rollout`` and ``stepping``; None: those of this device.
+        compare: Also time the other libraries that are installed, each in a process of its own after the rest.
+        command: What the report names as its command; None: this call as a command line.
+        progress: Called with each line of the report as soon as it is known; None: nothing.
+
+    Raises:
+        DeviceError: If the device cannot be used here.
+        ParameterError: If a case is unknown, or ``runs`` is not a positive int.
+    """
+    runs = checked_int("bench", "runs", runs)
+    for case in cases:
+        if case not in CASES:
+            raise ParameterError(f"there is no case {case!r}.{did_you_mean(case, CASES)} Cases: {', '.join(CASES)}")
+    say = progress or (lambda line: None)
+    name, _ = choose(device)
+    where = executor(name)
+    command = command or shlex.join(["cupydrive", "bench", *cases, "--device", name, "--runs", str(runs)])
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    result = Bench(name, where.describe(), info().versions, date, command, ceilings(where, runs))
+    for line in result.head():
+        say(line)
+
+    def add(rows):
+        for row in rows:
+            result.rows.append(row)
+            say(result.line(row))
+
+    for case, measured, works in (("rollout", measure, ROLLOUTS[name]), ("stepping", measure_steps, STEPS[name])):
+        for one in (works if work is None else work) if case in cases else ():
+            try:
+                add([measured(one, where, runs)])
+            except MemoryLimitError as error:  # a small GPU: the other rows are worth having
+                result.skipped.append(str(error))
+            free(where)
+    if "sampling" in cases:
+        add(measure_sampling(where, runs))
+    if "training" in cases:
+        for row in measure_lessons(name, runs):
+            add([row])
+    if "startup" in cases:
+        for env, params in STARTED:
+            result.startup[env] = start_times(env, params, name)
+        try:
+            result.creation = creation_time(where, CREATED[name])
+        except MemoryLimitError as error:
+            result.skipped.append(str(error))
+    if compare:
+        free(where)
+        rows, skipped = run_peers(name, cases, runs)
+        add(rows)
+        result.skipped += skipped
+    for line in result.tail():
+        say(line)
+    return result

@@ -1,0 +1,136 @@
+"""What is timed: random rollouts in one launch, one step per launch, and the sampling of actions."""
+
+import statistics
+from dataclasses import dataclass, field
+
+import torch
+
+from cupydrive import envs
+from cupydrive.batch import Batch, Buffers
+from cupydrive.bench.timing import make_row, timed
+from cupydrive.interop import capture, torch_stream
+
+LARGE_TAG = {"num_taggers": 5, "num_runners": 100, "num_other_agents_observed": 10, "tagging_distance": 0.02}
+SMALL_TAG = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
+
+
+@dataclass(frozen=True)
+class Work:
+    """One rollout to time."""
+
+    env: str
+    num_envs: int
+    steps: int
+    params: dict = field(default_factory=dict)
+
+
+ROLLOUTS = {
+    "cpu": (
+        Work("cartpole", 10_000, 64),
+        Work("acrobot", 10_000, 64),
+        Work("mountain_car", 10_000, 64),
+        Work("mountain_car_continuous", 10_000, 64),
+        Work("pendulum", 10_000, 64),
+        Work("tag_grid", 2000, 32, {"num_taggers": 4}),
+        Work("tag_continuous", 100, 8, LARGE_TAG),
+    ),
+    "cuda": (
+        Work("cartpole", 1_048_576, 32),
+        Work("cartpole", 10_000, 128),
+        Work("acrobot", 1_048_576, 32),
+        Work("mountain_car", 1_048_576, 32),
+        Work("mountain_car_continuous", 1_048_576, 32),
+        Work("pendulum", 1_048_576, 32),
+        Work("tag_grid", 2000, 128, {"num_taggers": 4}),
+        Work("tag_grid", 200_000, 32, {"num_taggers": 4}),
+        Work("tag_grid", 2000, 32, {"num_taggers": 999}),
+        Work("tag_continuous", 200_000, 16, SMALL_TAG),
+        Work("tag_continuous", 2000, 64, LARGE_TAG),
+        Work("tag_continuous", 2000, 4, {**LARGE_TAG, "num_runners": 1000}),
+    ),
+}
+STEPS = {
+    "cpu": (Work("cartpole", 10_000, 64), Work("tag_grid", 2000, 32, {"num_taggers": 4})),
+    "cuda": (
+        Work("cartpole", 1_048_576, 32),
+        Work("cartpole", 10_000, 128),
+        Work("tag_grid", 2000, 128, {"num_taggers": 4}),
+    ),
+}
+SAMPLES = {"cpu": 100_000, "cuda": 4_194_304}  # rows of logits
+CHOICES = 21
+
+
+def written_bytes(groups, actions=True):
+    """Return the bytes that every step of one environment writes; what is written only at ends of episodes is not counted."""
+    flags = 2
+    return flags + sum(
+        g.count * (4 * g.obs_dim + 4 * g.heads * actions + 4 + 2 * g.leaves + g.choices * g.mask) for g in groups
+    )
+
+
+def prepared(work, where):
+    """Return a ``Batch`` whose episodes begin and end at all times."""
+    spec = envs.get(work.env)
+    params = spec.make_params(**work.params)
+    batch = Batch(spec, work.num_envs, params, where)
+    batch.reset(0)
+    for _ in range(params.max_episode_steps // work.steps):
+        batch.rollout(work.steps, final_obs=False)
+    return batch
+
+
+def measure(work, where, runs=9):
+    """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one launch."""
+    batch = prepared(work, where)
+    seconds = timed(lambda: batch.rollout(work.steps, final_obs=False), where, runs)
+    return row("rollout", work, batch, seconds, written_bytes(batch.groups))
+
+
+def measure_steps(work, where, runs=9):
+    """Return the ``Row`` of one step per launch with actions given; on a GPU T launches replay as one CUDA graph."""
+    batch = prepared(work, where)
+    buffers = Buffers(batch, work.steps, final_obs=False)
+    calls = batch.row_calls(buffers)
+
+    def step_all():
+        for call in calls:
+            batch.step_row(call)
+
+    if where.name == "cuda":
+        with torch_stream():
+            step_all = capture(step_all, lambda: None).replay
+    seconds = timed(step_all, where, runs)
+    return row("stepping", work, batch, seconds, written_bytes(batch.groups, actions=False))
+
+
+def row(case, work, batch, seconds, size):
+    """Return the ``Row`` of one of the two above."""
+    agents = sum(g.count for g in batch.groups)
+    return make_row(case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params)
+
+
+def measure_sampling(where, runs=9):
+    """Return two ``Row``s: actions of 21 choices drawn from logits by the sampling kernel, and by torch's ``Categorical``."""
+    from dataclasses import replace
+
+    from gymnasium import spaces
+
+    from cupydrive.policy import Categorical, Sampler
+
+    n = SAMPLES[where.name]
+    batch = Batch(envs.get("cartpole"), n, executor=where)
+    batch.reset(0)
+    group = replace(batch.groups[0], action_space=spaces.Discrete(CHOICES))
+    sampler = Sampler(Categorical(group), batch, group)
+    logits = torch.randn(n, CHOICES, device=where.name)
+    action = torch.empty((n, 1, 1), dtype=torch.int32, device=where.name)
+    ours = timed(lambda: sampler(logits, action), where, runs)
+    theirs = timed(lambda: torch.distributions.Categorical(logits=logits, validate_args=False).sample(), where, runs)
+    what = f"{CHOICES} choices"
+    size = 4 * CHOICES + 4  # logits read, an action written
+    note = f"{statistics.median(theirs) / statistics.median(ours):.1f} times torch"
+    return [
+        make_row("sampling", what, n, 1, 1, ours, bytes_per_step=size, note=note),
+        make_row("sampling", what, n, 1, 1, theirs, who="torch Categorical", bytes_per_step=size),
+    ]

@@ -1,0 +1,43 @@
+"""What this device does at most, measured in the same run as what is compared with it."""
+
+import statistics
+from dataclasses import dataclass
+
+from cupydrive.bench.timing import timed
+from cupydrive.interop import as_torch, make_call
+from cupydrive.source import assemble_training
+
+BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
+ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic
+OPERATIONS = 2 * 16 * 64  # of one element of ``multiply_add`` in ceilings.cu
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Medians.
+
+    Args:
+        write: Bytes per second, filling memory.
+        copy: Bytes per second, read and written ones added up.
+        arithmetic: Float32 operations per second; a multiplication with addition is two.
+    """
+
+    write: float
+    copy: float
+    arithmetic: float
+
+
+def ceilings(where, runs=9):
+    """Return the ``Ceilings`` of the executor ``where``."""
+    program = where.build(assemble_training("ceilings"))
+    size = BYTES[where.name]
+    source, target = (where.allocate((size // 4,), "f4") for _ in range(2))
+
+    def median(kernel, count):
+        call = make_call({"count": count}, {"from": as_torch(source), "to": as_torch(target)})
+        return statistics.median(timed(lambda: program.launch(kernel, call, count, 4 * count), where, runs))
+
+    write, copy = (median(kernel, size // 16) for kernel in ("fill", "copy"))
+    elements = ELEMENTS[where.name]
+    arithmetic = median("multiply_add", elements)
+    return Ceilings(size / write, 2 * size / copy, OPERATIONS * elements / arithmetic)

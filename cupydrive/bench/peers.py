@@ -1,0 +1,47 @@
+"""Other libraries beside cupydrive: programs in ``tests/peers`` of a checkout, each run in a process of its own.
+
+Such a program takes ``--device``, ``--runs`` and ``--cases`` and prints a ``Row`` as JSON on each line; exit code 3 and
+its last line of errors say why there is nothing to time here.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cupydrive.bench.timing import Row
+from cupydrive.errors import CupydriveError
+
+FOLDER = Path(__file__).resolve().parent.parent.parent / "tests" / "peers"
+ABSENT = 3  # exit code
+SECONDS = 900  # of one program, at most
+
+
+def run_peers(device, cases, runs):
+    """Return the ``Row``s of all programs, and what could not be done.
+
+    Raises:
+        CupydriveError: If this is no checkout.
+    """
+    programs = sorted(p for p in FOLDER.glob("*.py") if p.stem != "protocol")
+    if not programs:
+        raise CupydriveError(f"there are no programs to compare with in {FOLDER}; run this from a checkout")
+    rows, skipped = [], []
+    path = os.pathsep.join(filter(None, (str(FOLDER.parent.parent), os.environ.get("PYTHONPATH"))))
+    for program in programs:
+        command = [sys.executable, str(program), "--device", device, "--runs", str(runs), "--cases", *cases]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": path}
+            )
+        except subprocess.TimeoutExpired:
+            skipped.append(f"{program.stem}: still running after {SECONDS} s")
+            continue
+        rows += [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            skipped.append(
+                f"{program.stem}: {reason}" if done.returncode == ABSENT else f"{program.stem} failed: {reason}"
+            )
+    return rows, skipped

@@ -1,0 +1,133 @@
+"""What a benchmark has found: a table for a terminal, JSON, a chart."""
+
+from dataclasses import asdict, dataclass, field
+
+from cupydrive.bench.limits import Ceilings
+from cupydrive.bench.startup import own_seconds
+from cupydrive.bench.timing import Row, short
+
+HEAD = (
+    f"{'case':<9}{'env':<24}{'agents':>7}{'envs':>11}{'T':>5}{'per second':>12}{'spread':>8}{'bytes':>7}{'written':>12}"
+    f"{'of limit':>9}  who"
+)
+
+
+@dataclass
+class Bench:
+    """The result of ``bench``; times in seconds.
+
+    Args:
+        device: ``"cuda"`` or ``"cpu"``.
+        machine: Its name.
+        versions: By package.
+        date: ISO 8601.
+        command: That makes these figures.
+        ceilings: ``Ceilings``.
+        rows: ``Row``s.
+        startup: By environment: what ``start_times`` returned.
+        creation: What ``creation_time`` returned.
+        skipped: What was not done, and why.
+    """
+
+    device: str
+    machine: str
+    versions: dict[str, str]
+    date: str
+    command: str
+    ceilings: Ceilings
+    rows: list[Row] = field(default_factory=list)
+    startup: dict = field(default_factory=dict)
+    creation: dict = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+    def __str__(self):
+        return "\n".join([*self.head(), *map(self.line, self.rows), *self.tail()])
+
+    __repr__ = __str__
+
+    def head(self):
+        """Return the lines above the rows."""
+        c = self.ceilings
+        return [
+            f"{self.machine} ({self.device}), {self.date}",
+            ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+            f"command: {self.command}",
+            f"limits of this device: writes {short(c.write)}B/s, copies {short(c.copy)}B/s (read and written), "
+            f"{short(c.arithmetic)}FLOP/s in float32",
+            "",
+            HEAD,
+        ]
+
+    def line(self, row):
+        """Return the line of one row."""
+        written, share = "", ""
+        if row.bytes_per_step is not None:
+            written, share = f"{short(row.bytes_per_second)}B/s", f"{row.bytes_per_second / self.ceilings.write:.0%}"
+        size = "" if row.bytes_per_step is None else f"{row.bytes_per_step:,}"
+        return (
+            f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
+            f"{row.spread:>8.1%}{size:>7}{written:>12}{share:>9}  {row.who}{f' ({row.note})' if row.note else ''}"
+        )
+
+    def tail(self):
+        """Return the lines below the rows."""
+        found = [""] if self.startup or self.creation else []
+        for env, by_cache in self.startup.items():
+            for cache, parts in by_cache.items():
+                each = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
+                found.append(f"start {env:<16} {cache} cache {own_seconds(parts):.2f} s   (all parts: {each})")
+        if self.creation:
+            c = self.creation
+            found.append(f"create {c['num_envs']:,} x {c['env']} of {c['agents']} agents: {c['seconds']:.2f} s")
+        return found + [f"not done: {text}" for text in self.skipped]
+
+    def to_dict(self):
+        """Return everything as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, kept):
+        """Return the ``Bench`` of what ``to_dict`` returned."""
+        return cls(**{**kept, "ceilings": Ceilings(**kept["ceilings"]), "rows": [Row(**row) for row in kept["rows"]]})
+
+
+def chart(result):
+    """Return a Matplotlib figure of a ``Bench``: rates over sizes where a case has several, bars where it has one."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    from cupydrive.curves import COLORS
+
+    lines = {}
+    for row in result.rows:
+        params = ", ".join(f"{k} {v}" for k, v in row.params.items())
+        lines.setdefault((row.case, row.env, params, row.who), []).append(row)
+    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    swept = {key: rows for key, rows in lines.items() if len(rows) > 2}
+    if swept:
+        axis = max(("num_envs", "agents", "steps"), key=lambda a: len({getattr(r, a) for r in result.rows}))
+        for color, ((case, env, _, who), rows) in zip(COLORS * 9, swept.items(), strict=False):
+            points = sorted((getattr(r, axis), r.rate) for r in rows)
+            axes.loglog(*zip(*points, strict=True), color=color, marker=".", label=f"{who}: {case} {env}")
+        axes.set_xlabel(
+            {"num_envs": "environments", "agents": "agents of one environment", "steps": "steps of a launch"}[axis]
+        )
+        axes.legend(frameon=False, fontsize=7)
+        axes.set_ylabel("env-steps per second")
+        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
+    else:
+        names = [
+            f"{r.case} {r.env}, {r.agents} x {r.num_envs:,}{'' if r.who == 'cupydrive' else f', {r.who}'}"
+            for r in result.rows
+        ]
+        colors = [COLORS[0] if r.who == "cupydrive" else "#999999" for r in result.rows]
+        axes.barh(names[::-1], [r.rate for r in result.rows][::-1], color=colors[::-1])
+        axes.set_xscale("log")
+        axes.tick_params(axis="y", labelsize=7)
+        axes.set_xlabel("per second")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.set_title(f"{result.machine}, {result.date[:10]}", fontsize=10)
+    return figure

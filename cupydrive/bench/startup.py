@@ -1,0 +1,98 @@
+"""Start: from a new process to the first step, with an empty cache and with a full one; and creating many environments."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cupydrive import envs
+from cupydrive.batch import Batch
+from cupydrive.bench.cases import LARGE_TAG
+from cupydrive.errors import CupydriveError
+
+STARTED = (("cartpole", {}), ("tag_grid", {}), ("tag_continuous", LARGE_TAG))
+CREATED = {"cpu": 2_000, "cuda": 100_000}  # environments of LARGE_TAG, 100 kB each
+
+# Torch and the GPU's context have lines of their own: any program that uses them pays for them.
+_START = """
+import json, sys, time
+marks = [time.perf_counter()]
+def mark():
+    marks.append(time.perf_counter())
+import torch
+mark()
+env, params, device = sys.argv[1:]
+if device == "cuda":
+    torch.zeros(1, device="cuda")
+mark()
+import cupydrive
+from cupydrive import vector
+mark()
+made = cupydrive.make(env, 100, device=device, **json.loads(params))
+mark()
+made.reset(seed=0)
+made.rollout(1)
+made.batch.executor.synchronise()
+mark()
+names = ("import torch", "CUDA context", "import cupydrive", "make", "first step")
+print(json.dumps(dict(zip(names, (b - a for a, b in zip(marks, marks[1:]))))))
+"""
+
+
+def start_times(env, params, device):
+    """Return seconds of each part of a start: ``{"cold": {part: seconds}, "warm": ...}``, by an empty and a full cache.
+
+    Raises:
+        CupydriveError: If the process that is timed fails.
+    """
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="cupydrive-bench-") as cache:
+        own = {
+            "CUPYDRIVE_CACHE": cache,
+            "CUPY_CACHE_DIR": cache,
+            "CUDA_CACHE_DISABLE": "1",
+            "PYTHONPATH": _python_path(),
+        }
+        for name in ("cold", "warm"):
+            command = [sys.executable, "-c", _START, env, json.dumps(params), device]
+            done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise CupydriveError(f"starting {env} in a process of its own failed:\n{done.stderr.strip()[-2000:]}")
+            found[name] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def own_seconds(parts):
+    """Return the seconds that are not torch's import nor the GPU's context."""
+    return sum(parts[name] for name in ("import cupydrive", "make", "first step"))
+
+
+def _python_path():
+    """Return PYTHONPATH with this package first: a process of its own finds it where it is not installed too."""
+    mine = str(Path(__file__).resolve().parent.parent.parent)
+    return os.pathsep.join(filter(None, (mine, os.environ.get("PYTHONPATH"))))
+
+
+def creation_time(where, num_envs):
+    """Return the time to create and reset ``num_envs`` environments of large continuous Tag, its kernel in the cache."""
+    spec = envs.get("tag_continuous")
+    params = spec.make_params(**LARGE_TAG)
+    layout = where.layout(spec, params, num_envs)
+    Batch(spec, 1, params, where, layout=layout).reset(0)  # compiles
+    free(where)  # so that memory is asked for anew
+    where.synchronise()
+    start = time.perf_counter()
+    Batch(spec, num_envs, params, where).reset(0)
+    where.synchronise()
+    seconds = time.perf_counter() - start
+    agents = params.num_taggers + params.num_runners
+    return {"env": spec.name, "params": LARGE_TAG, "agents": agents, "num_envs": num_envs, "seconds": seconds}
+
+
+def free(where):
+    """Give idle GPU memory back, so that one row does not change the next."""
+    if where.name == "cuda":
+        where.xp.get_default_memory_pool().free_all_blocks()

@@ -1,0 +1,91 @@
+"""Timings: repeated calls, medians and spread, and a row of a benchmark's table."""
+
+import statistics
+import time
+from dataclasses import dataclass, field
+
+WARM_UP = 3  # runs before the timed ones
+RUN_SECONDS = {"cpu": 0.1, "cuda": 0.02}  # of one timed run, at least: calls are repeated until it is filled
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a benchmark; rates are medians over the runs.
+
+    Args:
+        case: ``"rollout"``, ``"stepping"``, ``"sampling"`` or ``"training"``.
+        who: ``"cupydrive"``, or whom it is compared with.
+        env: Environment, or what is sampled.
+        num_envs: Copies.
+        agents: Of one copy.
+        steps: T: of one launch or iteration.
+        seconds: Of each run, one call.
+        rate: env-steps per second (sampling: actions per second).
+        bytes_per_step: Written for one env-step, counted from the spec; None: not counted.
+        params: Parameters of the environment.
+        note: Settings, or what is not alike.
+    """
+
+    case: str
+    who: str
+    env: str
+    num_envs: int
+    agents: int
+    steps: int
+    seconds: list[float]
+    rate: float
+    bytes_per_step: int | None = None
+    params: dict = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def spread(self):
+        """Half of the distance between the slowest and the fastest run, as a share of the median."""
+        return (max(self.seconds) - min(self.seconds)) / 2 / statistics.median(self.seconds)
+
+    @property
+    def bytes_per_second(self):
+        """Written per second, or None."""
+        return None if self.bytes_per_step is None else self.rate * self.bytes_per_step
+
+
+def make_row(case, env, num_envs, agents, steps, seconds, who="cupydrive", **more):
+    """Return a ``Row`` whose rate is ``num_envs * steps`` by the median of ``seconds``."""
+    rate = num_envs * steps / statistics.median(seconds)
+    return Row(case, who, env, num_envs, agents, steps, list(seconds), rate, **more)
+
+
+def timed(call, where, runs):
+    """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on the CPU."""
+    for _ in range(WARM_UP):
+        call()
+    once = _run(call, where, 1)
+    repeats = max(1, min(1000, int(RUN_SECONDS[where.name] / max(once, 1e-9)) + 1))
+    _run(call, where, repeats)
+    return [_run(call, where, repeats) / repeats for _ in range(runs)]
+
+
+def _run(call, where, repeats):
+    """Return the seconds that ``repeats`` calls take."""
+    where.synchronise()
+    if where.name == "cuda":
+        cupy = where.xp
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        for _ in range(repeats):
+            call()
+        end.record()
+        end.synchronize()
+        return cupy.cuda.get_elapsed_time(start, end) / 1e3
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return time.perf_counter() - start
+
+
+def short(number):
+    """Return a number with three digits and k, M, G or T, such as 75.0 M."""
+    for limit, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= limit:
+            return f"{number / limit:#.3g}{letter}".replace(". ", " ")
+    return f"{number:.3g}"

@@ -1,0 +1,77 @@
+"""gymnax (Lange 2022) in JAX: the same tasks, random rollouts as one jitted scan.
+
+Alike: tasks, random actions, autoreset. Not alike: the scan keeps no trajectory, only a sum of observations and rewards, so
+that the compiler cannot leave the work out; cupydrive's rollouts write every step.
+"""
+
+import time
+
+from protocol import absent, arguments, tell
+
+from cupydrive.bench.timing import make_row
+
+IDS = {
+    "cartpole": "CartPole-v1",
+    "acrobot": "Acrobot-v1",
+    "mountain_car": "MountainCar-v0",
+    "mountain_car_continuous": "MountainCarContinuous-v0",
+    "pendulum": "Pendulum-v1",
+}
+SIZES = {"cuda": (131_072, 1_048_576), "cpu": (1_000, 10_000)}
+STEPS = 100
+
+
+def rollout(jax, gymnax, task, n):
+    """Return a jitted function of a key: a checksum of ``STEPS`` random steps of ``n`` environments."""
+    env, params = gymnax.make(task)
+
+    def step(carry, key):
+        state, total = carry
+        choose, move = jax.random.split(key)
+        action = jax.vmap(env.action_space(params).sample)(jax.random.split(choose, n))
+        obs, state, reward, *_ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
+            jax.random.split(move, n), state, action, params
+        )
+        return (state, total + obs.sum() + reward.sum()), None
+
+    @jax.jit
+    def run(key):
+        first, rest = jax.random.split(key)
+        _, state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(first, n), params)
+        (_, total), _ = jax.lax.scan(step, (state, 0.0), jax.random.split(rest, STEPS))
+        return total
+
+    return run
+
+
+def main():
+    """Tell the fastest size of each task."""
+    given = arguments(__doc__)
+    if "rollout" not in given.cases:
+        absent("gymnax is timed in the case 'rollout'")
+    try:
+        import gymnax
+        import jax
+    except ImportError as missing:
+        absent(f"not installed: {missing}")
+    backend = jax.default_backend()
+    if (backend == "gpu") != (given.device == "cuda"):
+        absent(f"JAX runs on {backend} here")
+    for name, task in IDS.items():
+        found = []
+        for n in SIZES[given.device]:
+            run, key = rollout(jax, gymnax, task, n), jax.random.key(0)
+            begin = time.perf_counter()
+            run(key).block_until_ready()
+            compiled, seconds = time.perf_counter() - begin, []
+            for k in range(given.runs):
+                begin = time.perf_counter()
+                run(jax.random.key(k)).block_until_ready()
+                seconds.append(time.perf_counter() - begin)
+            who, note = f"gymnax {gymnax.__version__}", f"keeps no trajectory; compiles in {compiled:.1f} s"
+            found.append(make_row("rollout", name, n, 1, STEPS, seconds, who=who, note=note))
+        tell(max(found, key=lambda row: row.rate))
+
+
+if __name__ == "__main__":
+    main()

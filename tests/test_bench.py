@@ -1,0 +1,145 @@
+"""The benchmark counts what it says, times what it says, and the README shows what it found."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cupydrive
+from cupydrive import bench as bench_module
+from cupydrive import envs
+from cupydrive.__main__ import main
+from cupydrive.batch import Batch
+from cupydrive.bench import Bench, Row, bench, ceilings, chart, short, tables, timing, written_bytes
+from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
+from cupydrive.bench.peers import run_peers
+from cupydrive.bench.sweep import sweep
+from cupydrive.bits import fetch
+from cupydrive.errors import ParameterError
+from cupydrive.executors import executor
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Make runs short: what is measured then means little, what is written stays."""
+    monkeypatch.setattr(timing, "RUN_SECONDS", {"cpu": 0.001, "cuda": 0.001})
+    monkeypatch.setattr("cupydrive.bench.limits.BYTES", {"cpu": 2**20, "cuda": 2**20})
+    monkeypatch.setattr(bench_module, "CREATED", {"cpu": 10, "cuda": 10})
+    monkeypatch.setattr(bench_module, "STARTED", (("cartpole", {}),))
+    small = {"cpu": (Work("cartpole", 64, 4), Work("tag_grid", 16, 4))}
+    monkeypatch.setattr(bench_module, "ROLLOUTS", small)
+    monkeypatch.setattr(bench_module, "STEPS", small)
+    monkeypatch.setattr("cupydrive.bench.cases.SAMPLES", {"cpu": 100})
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_bytes_are_those_of_the_arrays(name):
+    """Counted from the spec, and summed over what a rollout without final observations fills in every row."""
+    batch = Batch(envs.get(name), 3)
+    batch.reset(0)
+    buffers = fetch(batch, batch.rollout(4, final_obs=False))
+    every_row = ("action", "reward", "terminated", "truncated", "action_mask", "active", "left")
+    arrays = [
+        a for key in every_row for a in (buffers[key].values() if isinstance(buffers[key], dict) else [buffers[key]])
+    ]
+    written = sum(a.nbytes for a in arrays) + sum(obs[1:].nbytes for obs in buffers["obs"].values())
+    assert written_bytes(batch.groups) == written / (3 * 4)
+
+
+def test_a_row_is_its_median():
+    row = timing.make_row("rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26)
+    assert row.rate == 1000 / 0.2 and row.bytes_per_second == 26 * row.rate
+    assert row.spread == pytest.approx((0.4 - 0.1) / 2 / 0.2)
+    assert [short(x) for x in (7, 1234, 96.14e9, 4.655e12)] == ["7", "1.23 k", "96.1 G", "4.66 T"] or short(
+        4.655e12
+    ) == "4.65 T"
+
+
+def test_limits_of_this_machine_are_of_its_size(quick):
+    found = ceilings(executor("cpu"), runs=3)
+    assert all(1e8 < x < 1e14 for x in (found.write, found.copy, found.arithmetic))
+
+
+@pytest.mark.build
+def test_the_command_writes_a_table_json_and_a_chart(quick, tmp_path, capsys):
+    paths = tmp_path / "bench.json", tmp_path / "bench.png"
+    assert main(["bench", "--device", "cpu", "--runs", "2", "--json", str(paths[0]), "--chart", str(paths[1])]) == 0
+    kept = json.loads(paths[0].read_text())
+    out = capsys.readouterr().out
+    assert [(r["case"], r["env"]) for r in kept["rows"]] == [
+        ("rollout", "cartpole"), ("rollout", "tag_grid"), ("stepping", "cartpole"), ("stepping", "tag_grid"),
+        ("sampling", "21 choices"), ("sampling", "21 choices"),
+    ]  # fmt: skip
+    for r in kept["rows"]:
+        assert (
+            r["rate"] == pytest.approx(r["num_envs"] * r["steps"] / np.median(r["seconds"])) and len(r["seconds"]) == 2
+        )
+        assert f"{r['env']:<24}" in out
+    for parts in kept["startup"]["cartpole"].values():
+        assert list(parts) == ["import torch", "CUDA context", "import cupydrive", "make", "first step"]
+    start = kept["startup"]["cartpole"]
+    assert start["warm"]["make"] < start["cold"]["make"]  # nothing is compiled again
+    assert kept["versions"]["cupydrive"] == cupydrive.__version__ and kept["creation"]["num_envs"] == 10
+    again = Bench.from_dict(kept)
+    assert again.to_dict() == kept and str(again).splitlines()[0] in out
+    assert paths[1].stat().st_size > 5000
+
+
+def test_sweeps_are_all_combinations(quick):
+    works = sweep("tag_grid", ["num_envs=10,100", "num_taggers=1,4,9", "steps=8"])
+    assert len(works) == 6 and works[-1] == Work("tag_grid", 100, 8, {"num_taggers": 9})
+    result = bench(("rollout",), device="cpu", runs=2, work=sweep("cartpole", ["num_envs=16,32,64"]), progress=None)
+    assert [row.num_envs for row in result.rows] == [16, 32, 64]
+    (axes,) = chart(result).axes
+    assert [list(line.get_xdata()) for line in axes.lines] == [[16, 32, 64]] and axes.get_xscale() == "log"
+    for wrong in (["num_envs"], ["num_envs="], ["num_envs=ten"], ["num_taggers=0"], ["num_tagers=1"]):
+        with pytest.raises(ParameterError):
+            sweep("tag_grid", wrong)
+
+
+def test_wrong_input_is_refused(capsys):
+    assert main(["bench", "--runs", "0"]) == 2
+    assert main(["bench", "--sweep", "num_envs=1", "--device", "cpu"]) == 2
+    with pytest.raises(ParameterError, match="Did you mean 'rollout'"):
+        bench(("rolout",), device="cpu")
+    with pytest.raises(SystemExit):
+        main(["bench", "rolout"])
+
+
+def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
+    (tmp_path / "there.py").write_text(
+        "from dataclasses import asdict\nimport json\nfrom cupydrive.bench.timing import make_row\n"
+        "print(json.dumps(asdict(make_row('rollout', 'x', 2, 1, 3, [0.5], who='there'))))\n"
+    )
+    (tmp_path / "absent.py").write_text("import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n")
+    (tmp_path / "broken.py").write_text("raise ValueError('broken')\n")
+    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
+    rows, skipped = run_peers("cpu", ["rollout"], 2)
+    assert [(row.who, row.rate) for row in rows] == [("there", 12.0)] and isinstance(rows[0], Row)
+    assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
+
+
+@pytest.mark.build
+def test_gymnasiums_program_tells_rows(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import gymnasium_vector
+
+    monkeypatch.setattr(gymnasium_vector, "SECONDS", 0.002)
+    env = gymnasium_vector.make_vec("cartpole", 8, device="cpu", autoreset_mode="next_step")
+    row = gymnasium_vector.stepping("cartpole", env, 3, "us")
+    assert row.case == "stepping" and len(row.seconds) == 3 and math.isfinite(row.rate)
+
+
+def test_every_case_of_the_tables_exists():
+    for works in (*ROLLOUTS.values(), *STEPS.values()):
+        for work in works:
+            envs.get(work.env).make_params(**work.params)
+
+
+def test_the_readme_shows_what_was_measured():
+    readme = (ROOT / "README.md").read_text()
+    assert tables.written(readme) == readme, "run: python -m cupydrive.bench.tables"
