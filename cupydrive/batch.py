@@ -36,8 +36,13 @@ class Buffers:
         self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
         self.terminated = allocate((*lead, n), np.bool_)
         self.truncated = allocate((*lead, n), np.bool_)
-        self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
-        self.episode_length = allocate((*lead, n), np.int32)
+        if batch.spec.one_agent(batch.params):  # side by side, as drive.cuh says
+            record = allocate((*lead, n, 2), np.int32)
+            self.episode_return = {g.name: record[..., :1].view(np.float32) for g in batch.groups}
+            self.episode_length = record[..., 1]
+        else:
+            self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
+            self.episode_length = allocate((*lead, n), np.int32)
         self.episode_log = allocate((*lead, n), batch.log_dtype)
         self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
         leaving = [g for g in batch.groups if g.leaves]
@@ -254,7 +259,7 @@ class Batch:
 
     @staticmethod
     def _row_bytes(array):
-        return array.nbytes // array.shape[0]
+        return array.strides[0]
 
     def step_row(self, call):
         """Step once, reading and writing one row of buffers: ``call`` is an element of ``row_calls``."""

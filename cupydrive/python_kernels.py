@@ -274,7 +274,6 @@ class PythonProgram:
             "obs": (lambda g: (n, g.count, g.obs_dim), np.float32, lambda g: True),
             "final_obs": (lambda g: (n, g.count, g.obs_dim), np.float32, lambda g: True),
             "reward": (lambda g: (n, g.count), np.float32, lambda g: True),
-            "episode_return": (lambda g: (n, g.count), np.float32, lambda g: True),
             "action_mask": (lambda g: (n, g.count, g.choices), np.bool_, lambda g: g.mask),
             "active": (lambda g: (n, g.count), np.bool_, lambda g: g.leaves),
             "left": (lambda g: (n, g.count), np.bool_, lambda g: g.leaves),
@@ -285,8 +284,17 @@ class PythonProgram:
         }
         if None in rows["final_obs"].values():
             rows["final_obs"] = None
-        for name, dtype in (("terminated", np.bool_), ("truncated", np.bool_), ("episode_length", np.int32)):
-            rows[name] = self._row(call[name], (n,), dtype, t)
+        if self.spec.one_agent(self.params):  # side by side, as drive.cuh says
+            (g,) = self.groups
+            record = self._row(call[g.name]["episode_return"], (n, 2), np.int32, t)
+            rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
+        else:
+            returns = {
+                g.name: self._row(call[g.name]["episode_return"], (n, g.count), np.float32, t) for g in self.groups
+            }
+            rows |= {"episode_return": returns, "episode_length": self._row(call["episode_length"], (n,), np.int32, t)}
+        for name in ("terminated", "truncated"):
+            rows[name] = self._row(call[name], (n,), np.bool_, t)
         words = (n, self.log_dtype.itemsize // 4)
         return rows | {"episode_log": self._row(call["episode_log"], words, np.int32, t)}
 

@@ -107,7 +107,7 @@ def assemble_training(name, constants=(), spaces="", team=1):
         team: Threads of one element on a GPU, at most 32.
     """
     layout = Layout(team, 128 // team)
-    sizes = [f"#define TEAM {team}", f"#define ENVS_PER_BLOCK {layout.envs_per_block}"]
+    sizes = [f"#define TEAM {team}", f"#define ENVS_PER_BLOCK {layout.envs_per_block}", "#define ONE_AGENT 0"]
     sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
     texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
     return _unit(name, ("drive/platform.cuh", f"train/{name}.cu"), texts, f"kernels/train/{name}.cu", layout)
@@ -171,7 +171,7 @@ def _sizes(spec, params, layout, has_shared):
         f"#define ROWS_NEAR {int(layout.rows_near)}",
         f"#define OBS_NEAR {int(layout.obs_near)}",
         f"#define HAS_SHARED {int(has_shared)}",
-        f"#define ONE_AGENT {int(sum(g.count for g in groups) == 1)}",
+        f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
         f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",

@@ -285,6 +285,10 @@ class EnvSpec:
             )
         return params
 
+    def one_agent(self, params):
+        """Return whether there is one group of one agent."""
+        return [g.count for g in self.groups(params)] == [1]
+
     def state_dtype(self, params):
         """Return the NumPy dtype of ``struct State``: 4-byte members without gaps."""
         members = []

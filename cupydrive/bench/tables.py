@@ -12,12 +12,12 @@ from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import short
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = {"cuda": "speed.json", "cpu": "speed-cpu.json"}  # in gallery/
+RESULTS = {"cuda": "speed.json", "training": "speed-training.json", "cpu": "speed-cpu.json"}  # in gallery/
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
 
 
 def results():
-    """Return the committed ``Bench`` of each device."""
+    """Return the committed ``Bench``es."""
     kept = {name: ROOT / "gallery" / file for name, file in RESULTS.items()}
     return {name: Bench.from_dict(json.loads(path.read_text())) for name, path in kept.items()}
 
@@ -78,7 +78,7 @@ def training(result):
         for row in result.rows
         if row.case == "training" and row.who == "cupydrive"
     ]
-    return markdown(["environment", "agents", "copies", "T", "settings", "env-steps/s"], rows)
+    return f"{where(result)}\n\n{markdown(['environment', 'agents', 'copies', 'T', 'settings', 'env-steps/s'], rows)}"
 
 
 def startup(result):
@@ -99,7 +99,7 @@ def tables():
         "speed": speed(found["cuda"]),
         "speed on a CPU": f"{speed(found['cpu'])}\n\n{compared(found['cpu'])}",
         "peers": compared(found["cuda"]),
-        "training speed": training(found["cuda"]),
+        "training speed": training(found["training"]),
         "startup": startup(found["cuda"]),
     }
 

@@ -127,8 +127,11 @@ def default_layout(agents, num_envs, processors):
     if agents == 1:
         wide = (size for size in (256, 128, 64) if num_envs >= 4 * size * processors)
         return Layout(team=1, envs_per_block=next(wide, 32))
-    if agents <= 8 and num_envs <= 32 * processors:
-        return Layout(team=1, envs_per_block=16)
+    if (
+        agents <= 8 and num_envs <= 32 * processors
+    ):  # as few in a warp as keep all four schedulers of each processor busy
+        fair = max(1, num_envs // (4 * processors))
+        return Layout(team=1, envs_per_block=min(32, max(4, 1 << (fair.bit_length() - 1))))
     team = min(256, 1 << (agents - 1).bit_length())
     if agents <= 8:
         team //= 2

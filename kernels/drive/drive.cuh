@@ -5,13 +5,16 @@
 // Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
 #pragma once
 
+// Return and length of one agent's episode lie side by side, one record of 8 bytes: half as many pieces of memory to touch.
+constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
+
 template <class Action> struct GroupRows {
   float* obs;                // (T, N, C, OBS) after each step, after an autoreset if there was one
   const float* current_obs;  // (N, C, OBS) before the first step (rollout: copied to the row before obs)
   float* final_obs;          // (T, N, C, OBS) or null; rows written where an episode ended
   float* reward;             // (T, N, C)
   float* returns;            // (N, C) reward since the episode began
-  float* episode_return;     // (T, N, C); rows written where an episode ended
+  float* episode_return;     // (T, N, C) * RECORD; rows written where an episode ended
   Action* action;            // (T, N, C, HEADS)
   u8* action_mask;           // (T, N, C, choices): what may be taken after each step, groups with masks; before the
                              // first step: the row before
@@ -31,7 +34,7 @@ struct Batch {
   const u8* mask;            // (N) or null (all): which env_reset resets, and which env_step may reset at an end
   u8* terminated;            // (T, N)
   u8* truncated;             // (T, N)
-  int* episode_length;       // (T, N); rows written where an episode ended
+  int* episode_length;       // (T, N) * RECORD; rows written where an episode ended
   Log* episode_log;          // (T, N); likewise
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) GroupRows<ACTION> NAME;
   GROUPS(MEMBER)
@@ -124,17 +127,17 @@ DEVICE void begin_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>&
   for (int i : team.each(COUNT)) group.reward_row[i] = 0.0f;
 }
 
-// Adds up the rewards and hands over the sums where the episode is over.
+// Adds up the rewards and hands over the sums where the episode is over (one agent's: with its length, later).
 template <class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
 DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
-                     Near& near, const size_type row, const int e, const bool over, const bool record) {
+                     Near& near, const size_type row, const int e, const bool over, const bool record, float& sum) {
   for (int i : team.each(COUNT)) {
     const float reward = group.reward_row[i];
     float* total;
     if constexpr (ROWS_NEAR) total = near.returns + i;
     else total = rows.returns + (size_type)e * COUNT + i;
-    const float sum = *total + reward;
-    if (record) store_last(rows.episode_return + row * COUNT + i, sum);
+    sum = *total + reward;
+    if (!ONE_AGENT && record) store_last(rows.episode_return + row * COUNT + i, sum);
     *total = over ? 0.0f : sum;
   }
 }
@@ -296,12 +299,14 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     const bool ended = team.any(step(env));
     const bool over = ended || env.last_step;
     const bool record = team.near_any(over);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over, record);
+    const int length = clock.elapsed;
+    float sum = 0.0f;  // of the last agent; all there is to record if it is the only one
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over, record, sum);
     GROUPS(MEMBER)
 #undef MEMBER
     const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
     if (record && team.leader()) {
-      store_last(batch.episode_length + row, clock.elapsed);
+      if constexpr (!ONE_AGENT) store_last(batch.episode_length + row, clock.elapsed);
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
     if constexpr (AHEAD) {
@@ -333,6 +338,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) store_rows<RANDOM>(team, work.NAME, batch.NAME, row);
     GROUPS(MEMBER)
 #undef MEMBER
+    if (ONE_AGENT && record && team.leader()) store_record(FIRST_GROUP(batch).episode_return + row * RECORD, sum, length);
     if (team.leader()) {
       batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
       batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;

@@ -124,8 +124,7 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
         State state = near.state.get(l);
         float* const final_obs = rows.final_obs == nullptr ? nullptr : rows.final_obs + (row + l) * Agent::OBS;
         LANE_ENV(state, Log{}, final_obs, nullptr, nullptr);
-        batch.episode_length[row + l] = near.elapsed[l];
-        rows.episode_return[row + l] = near.returns[l];
+        store_record(rows.episode_return + (row + l) * RECORD, near.returns[l], near.elapsed[l]);
         near.returns[l] = 0.0f;
         if constexpr (HAS_METRICS) batch.episode_log[row + l] = near.log.get(l);
         if (final_obs != nullptr) observe(env);

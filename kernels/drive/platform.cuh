@@ -73,12 +73,14 @@ struct Team {
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
     else return mine;
   }
-  // Whether `mine` holds for this environment, or (teams of one) for another whose 4-byte rows lie in the same 32 bytes.
+  // Whether `mine` holds for this environment, or (teams of one) for another whose rows lie in the same 32 bytes: records of
+  // 8 bytes if it has one agent, else rows of 4.
   // Memory is written in pieces of 32 bytes: rows that few environments have something to say about are written by all
   // of a piece, since a part of a piece costs reading the rest first.
   DEVICE bool near_any(bool mine) const {
     if constexpr (TEAM > 1) return mine;
-    else return (__ballot_sync(__activemask(), mine) >> (threadIdx.x & 24u) & 0xffu) != 0;
+    constexpr u32 LANES = ONE_AGENT ? 4 : 8;
+    return (__ballot_sync(__activemask(), mine) >> (threadIdx.x & (32u - LANES)) & ((1u << LANES) - 1u)) != 0;
   }
   // Whether `mine` holds for any of the threads that run beside this one: a hint, which changes no result.
   DEVICE bool warp_any(bool mine) const { return __any_sync(__activemask(), mine); }
@@ -145,6 +147,16 @@ template <class T> DEVICE void store_last(T* to, T value) {
   __stcs(to, value);
 #else
   *to = value;
+#endif
+}
+
+// The same for two numbers side by side, aligned to 8 bytes.
+DEVICE void store_record(float* to, float first, int second) {
+#ifdef __CUDACC__
+  __stcs((int2*)to, make_int2(__float_as_int(first), second));
+#else
+  to[0] = first;
+  memcpy(to + 1, &second, 4);
 #endif
 }
 
