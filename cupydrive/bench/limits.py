@@ -9,6 +9,7 @@ from cupydrive.source import assemble_training
 
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
 ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic
+EACH = 8 * 16  # bytes of one element of ``fill`` and ``copy`` in ceilings.cu
 OPERATIONS = 2 * 16 * 64  # of one element of ``multiply_add`` in ceilings.cu
 
 
@@ -37,7 +38,7 @@ def ceilings(where, runs=9):
         call = make_call({"count": count}, {"from": as_torch(source), "to": as_torch(target)})
         return statistics.median(timed(lambda: program.launch(kernel, call, count, 4 * count), where, runs))
 
-    write, copy = (median(kernel, size // 16) for kernel in ("fill", "copy"))
+    write, copy = (median(kernel, size // EACH) for kernel in ("fill", "copy"))
     elements = ELEMENTS[where.name]
     arithmetic = median("multiply_add", elements)
     return Ceilings(size / write, 2 * size / copy, OPERATIONS * elements / arithmetic)

@@ -2,17 +2,25 @@
 #include "drive/math.cuh"
 
 constexpr int CHAINS = 16, LINKS = 64;  // independent chains of dependent operations
+constexpr int EACH = 8;                 // accesses of 16 bytes by one element, `count` of them apart
 
 struct Workspace {};
 struct alignas(16) Four { float x, y, z, w; };
 struct Ceiling {
-  int count;         // elements of 16 bytes
-  const Four* from;  // (count)
-  Four* to;          // (count)
+  int count;         // elements
+  const Four* from;  // (EACH, count)
+  Four* to;          // (EACH, count)
 };
 
-DEVICE void fill_one(const Ceiling& call, const int e) { call.to[e] = Four{1.0f, 2.0f, 3.0f, 4.0f}; }
-DEVICE void copy_one(const Ceiling& call, const int e) { call.to[e] = call.from[e]; }
+DEVICE void fill_some(const Ceiling& call, const int e) {
+  for (int k = 0; k < EACH; ++k) call.to[(size_type)k * call.count + e] = Four{1.0f, 2.0f, 3.0f, 4.0f};
+}
+
+DEVICE void copy_some(const Ceiling& call, const int e) {
+  Four four[EACH];
+  for (int k = 0; k < EACH; ++k) four[k] = call.from[(size_type)k * call.count + e];
+  for (int k = 0; k < EACH; ++k) call.to[(size_type)k * call.count + e] = four[k];
+}
 
 // 2 * CHAINS * LINKS operations in float32.
 DEVICE void multiply_and_add(const Ceiling& call, const int e) {
@@ -33,6 +41,6 @@ DEVICE void multiply_and_add(const Ceiling& call, const int e) {
 }
 
 #include "drive/launch.cuh"
-KERNEL(fill, Ceiling, call.count, fill_one(call, e))
-KERNEL(copy, Ceiling, call.count, copy_one(call, e))
+KERNEL(fill, Ceiling, call.count, fill_some(call, e))
+KERNEL(copy, Ceiling, call.count, copy_some(call, e))
 KERNEL(multiply_add, Ceiling, call.count, multiply_and_add(call, e))
