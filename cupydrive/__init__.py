@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _HOME = {
     "make": "vector",
     "VectorEnv": "vector",
-    "Trajectory": "vector",
+    "Trajectory": "trajectory",
     "check": "checker",
     "train": "training",
     "Run": "run",

@@ -3,14 +3,17 @@
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from cupydrive import source
-from cupydrive.errors import MemoryLimitError
+from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
 from cupydrive.spec import checked_int
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
+OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
 KEEP_FREE = 0.95  # share of the free memory that buffers may take
 
 
@@ -30,8 +33,8 @@ class Buffers:
         def rows(shape, dtype):
             return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
 
-        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), np.float32) for g in batch.groups}
-        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: np.float32) if final_obs else None
+        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups}
+        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
         self.action = rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
         self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
         self.terminated = allocate((*lead, n), np.bool_)
@@ -50,12 +53,12 @@ class Buffers:
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
 
 
-def row_bytes(spec, params, final_obs=True):
-    """Return the bytes that one step of one environment takes in ``Buffers``."""
+def row_bytes(spec, params, final_obs=True, entry=4):
+    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
     size = 2 + 4 + spec.log_dtype().itemsize
     for g in spec.groups(params):
         size += g.count * (
-            4 * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
+            entry * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
         )
     return size
 
@@ -70,13 +73,20 @@ class Batch:
         executor: ``"cuda"``, ``"cpu"`` or an executor.
         first_env: Global id of environment 0; random streams are keyed by it.
         layout: ``Layout`` of the threads, by default the executor's choice.
+        obs_dtype: ``"float32"``, or ``"bfloat16"``, which arrays hold as uint16.
 
     Raises:
         ParameterError: If ``num_envs`` is not a positive int.
         MemoryLimitError: If the buffers would not fit.
     """
 
-    def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None):
+    def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None, obs_dtype="float32"):
+        if obs_dtype not in OBS_DTYPES:
+            raise ParameterError(f"obs_dtype = {obs_dtype!r}; it must be one of {', '.join(map(repr, OBS_DTYPES))}")
+        self.obs_dtype = np.dtype(OBS_DTYPES[obs_dtype])
+        half = obs_dtype == "bfloat16"
+        if half and spec.own_program is not None:
+            raise ParameterError(f"{spec.name}: kernels written in Python observe in float32; leave obs_dtype out")
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
         self.first_env = first_env
         self.spec, self.params = spec, params if params is not None else spec.make_params()
@@ -84,7 +94,7 @@ class Batch:
         self.groups = spec.groups(self.params)
         self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
         self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
-        self.layout = layout or self.executor.layout(spec, self.params, self.num_envs)
+        self.layout = replace(layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half)
         self.program = self.executor.load(spec, self.params, self.layout)
         allocate, n = self.executor.allocate, self.num_envs
         self.seed = allocate((1,), np.uint64)
@@ -126,17 +136,18 @@ class Batch:
         other = object.__new__(Buffers)
         other.__dict__.update(first.__dict__)
         other.obs = {
-            g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), np.float32) for g in self.groups
+            g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), self.obs_dtype) for g in self.groups
         }
         other.action_mask = {name: self.executor.allocate(a.shape, np.bool_) for name, a in first.action_mask.items()}
         return other
 
     def env_bytes(self):
         """Return the bytes that one environment takes, a second observation included."""
-        obs = sum(g.count * (4 * g.obs_dim + g.choices * g.mask) for g in self.groups)
+        entry = self.obs_dtype.itemsize
+        obs = sum(g.count * (entry * g.obs_dim + g.choices * g.mask) for g in self.groups)
         returns = sum(4 * g.count for g in self.groups)
         state = self.state_dtype.itemsize + CLOCK.itemsize + self.log_dtype.itemsize + 1
-        return row_bytes(self.spec, self.params) + obs + returns + state
+        return row_bytes(self.spec, self.params, entry=entry) + obs + returns + state
 
     def require_memory(self, needed, each, name, value):
         """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of ``name`` costs."""
@@ -174,7 +185,7 @@ class Batch:
                 if arrays and g.name in arrays:
                     rows[name] = pointer(arrays[g.name])
             if buffers.steps is not None:  # row 0 is the observation before the first step
-                rows["obs"] += self.num_envs * g.count * g.obs_dim * 4
+                rows["obs"] += self.num_envs * g.count * g.obs_dim * self.obs_dtype.itemsize
                 rows["action_mask"] += self.num_envs * g.count * g.choices * g.mask
         return call
 
@@ -275,7 +286,7 @@ class Batch:
         key = (steps, final_obs)
         if key not in self._rollouts:
             self._rollouts.clear()  # one set at a time; current_obs keeps the last one alive until the next launch
-            each = row_bytes(self.spec, self.params, final_obs) * self.num_envs
+            each = row_bytes(self.spec, self.params, final_obs, self.obs_dtype.itemsize) * self.num_envs
             self.require_memory(each * steps, each, "steps", steps)
             buffers = Buffers(self, steps, final_obs=final_obs)
             self._rollouts[key] = (buffers, self._call(buffers))

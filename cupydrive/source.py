@@ -28,6 +28,7 @@ class Layout:
         state_near: Keep the state near (registers, stack or shared memory) during a launch.
         rows_near: Likewise rewards, returns and random actions.
         obs_near: Likewise the observation, copied out in wide accesses.
+        half_obs: Keep observations as bfloat16, rounded from the same numbers.
     """
 
     team: int = 1
@@ -35,6 +36,7 @@ class Layout:
     state_near: bool = True
     rows_near: bool = True
     obs_near: bool = True
+    half_obs: bool = False
 
     def __post_init__(self):
         if self.team not in {2**k for k in range(11)}:
@@ -50,7 +52,7 @@ class Layout:
         """Return the bytes that one environment keeps near, ``struct Shared`` and padding not counted."""
         groups = spec.groups(params)
         rows = sum(g.count * (8 + 20 * g.heads) for g in groups)
-        obs = sum(4 * g.count * g.obs_dim for g in groups)
+        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups)
         state = spec.state_dtype(params).itemsize
         return state * self.state_near + rows * self.rows_near + obs * self.obs_near
 
@@ -107,7 +109,12 @@ def assemble_training(name, constants=(), spaces="", team=1):
         team: Threads of one element on a GPU, at most 32.
     """
     layout = Layout(team, 128 // team)
-    sizes = [f"#define TEAM {team}", f"#define ENVS_PER_BLOCK {layout.envs_per_block}", "#define ONE_AGENT 0"]
+    sizes = [
+        f"#define TEAM {team}",
+        f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
+        "#define ONE_AGENT 0",
+        "#define OBS_HALF 0",
+    ]
     sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
     texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
     return _unit(name, ("drive/platform.cuh", f"train/{name}.cu"), texts, f"kernels/train/{name}.cu", layout)
@@ -170,6 +177,7 @@ def _sizes(spec, params, layout, has_shared):
         f"#define STATE_NEAR {int(layout.state_near)}",
         f"#define ROWS_NEAR {int(layout.rows_near)}",
         f"#define OBS_NEAR {int(layout.obs_near)}",
+        f"#define OBS_HALF {int(layout.half_obs)}",
         f"#define HAS_SHARED {int(has_shared)}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",

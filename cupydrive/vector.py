@@ -8,7 +8,7 @@ import html
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import cached_property
 
 import torch
@@ -23,13 +23,15 @@ from cupydrive.executors import choose, executor
 from cupydrive.interop import as_torch, member, torch_stream
 from cupydrive.snapshots import Snapshot, checked_moment
 from cupydrive.spec import checked_int
+from cupydrive.trajectory import Trajectory
 
 _said = set()
 
 
 def make(
-    env, num_envs=1, *, device="auto", validate=True, debug=False, threads=None, first_env=0, layout=None, **params
-):
+    env, num_envs=1, *, device="auto", validate=True, debug=False, threads=None, first_env=0, layout=None,
+    obs_dtype="float32", **params,
+):  # fmt: skip
     """Return a ``VectorEnv`` of ``num_envs`` copies.
 
     Args:
@@ -42,6 +44,7 @@ def make(
         threads: Threads on the CPU, by default one per core.
         first_env: Global id of environment 0; random streams are keyed by it.
         layout: ``cupydrive.source.Layout`` of the GPU's threads; every layout gives the same numbers.
+        obs_dtype: ``"float32"``, or ``"bfloat16"``: half the memory, the same numbers rounded to the nearest.
         **params: Parameters of the environment.
 
     Raises:
@@ -56,36 +59,7 @@ def make(
         _said.add(reason)
         print(f"cupydrive: {reason}", file=sys.stderr)
     where = executor(name) if name == "cuda" else executor(name, threads=threads, debug=debug)
-    return VectorEnv(Batch(spec, num_envs, made, where, first_env, layout), validate=validate)
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """T steps of N environments; ``final_obs`` and ``episode`` hold values only where an episode ended.
-
-    Args:
-        obs: (T + 1, N, ...) float32; row t is what the action of row t was taken in.
-        action: (T, N, ...) int32 or float32.
-        reward: (T, N, ...) float32.
-        terminated: (T, N) bool.
-        truncated: (T, N) bool.
-        final_obs: (T, N, ...) float32 before the autoreset, or None.
-        episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
-        action_mask: By group whose choices may be forbidden: (T + 1, N, C, choices) bool, what may be taken in ``obs``.
-        active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
-        left: Likewise: left in this step.
-    """
-
-    obs: object
-    action: object
-    reward: object
-    terminated: torch.Tensor
-    truncated: torch.Tensor
-    final_obs: object
-    episode: dict
-    action_mask: dict
-    active: dict
-    left: dict
+    return VectorEnv(Batch(spec, num_envs, made, where, first_env, layout, obs_dtype), validate=validate)
 
 
 class VectorEnv:
@@ -101,6 +75,7 @@ class VectorEnv:
         self.batch, self.validate = batch, validate
         self.spec, self.params, self.groups = batch.spec, batch.params, batch.groups
         self.num_envs, self.device = batch.num_envs, batch.executor.name
+        self.obs_dtype = "bfloat16" if batch.layout.half_obs else "float32"
         self.seed, self._ready, self._closed = None, False, False
         self._single = len(self.groups) == 1
         self._squeeze = self._single and self.groups[0].count == 1
@@ -117,6 +92,7 @@ class VectorEnv:
         for g in self.groups:
             if g.name in arrays:
                 view = as_torch(arrays[g.name])
+                view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
                 if action and g.heads == 1 and not g.continuous:
                     view = view.squeeze(-1)
                 views[g.name] = view.squeeze(axis) if self._squeeze else view
@@ -351,7 +327,8 @@ class VectorEnv:
             return True
         old = self.batch
         self.close()
-        self.__init__(Batch(spec, old.num_envs, params, old.executor, old.first_env), self.validate)
+        made = Batch(spec, old.num_envs, params, old.executor, old.first_env, obs_dtype=self.obs_dtype)
+        self.__init__(made, self.validate)
         return False
 
     def view(self, players=None, *, episodes=4, steps=100, seed=None, **options):
@@ -396,6 +373,6 @@ class VectorEnv:
             f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {self.device}{', closed' * self._closed}"
         ]
         for g in self.groups:
-            lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) float32, action {g.action_space}")
+            lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action {g.action_space}")
         end = "ends the task" if self.spec.horizon == "task" else "truncates"
         return "\n".join([*lines, f"  {self.params.max_episode_steps} steps at most, which {end}>"])

@@ -41,6 +41,7 @@ ORDER = [
     "video",
     "viewer",
     "snapshots",
+    "trajectory",
     "vector",
     "examples",
     "gymnasium_input",

@@ -9,9 +9,9 @@
 constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
 
 template <class Action> struct GroupRows {
-  float* obs;                // (T, N, C, OBS) after each step, after an autoreset if there was one
-  const float* current_obs;  // (N, C, OBS) before the first step (rollout: copied to the row before obs)
-  float* final_obs;          // (T, N, C, OBS) or null; rows written where an episode ended
+  obs_t* obs;                // (T, N, C, OBS) after each step, after an autoreset if there was one
+  const obs_t* current_obs;  // (N, C, OBS) before the first step (rollout: copied to the row before obs)
+  obs_t* final_obs;          // (T, N, C, OBS) or null; rows written where an episode ended
   float* reward;             // (T, N, C)
   float* returns;            // (N, C) reward since the episode began
   float* episode_return;     // (T, N, C) * RECORD; rows written where an episode ended
@@ -57,7 +57,7 @@ struct Contents {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, NearRows<COUNT, HEADS, ACTION>, NoRows>::type NAME;
   GROUPS(MEMBER)
 #undef MEMBER
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) float NAME##_obs[OBS_NEAR ? COUNT * OBS : 4];
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[OBS_NEAR ? COUNT * OBS : 4];
   GROUPS(MEMBER)
 #undef MEMBER
   Shared shared;
@@ -188,7 +188,7 @@ DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const si
   env.team.sync();
   if constexpr (OBS_NEAR) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    store_words<COUNT * OBS>(env.team, which(batch.NAME) + row * (COUNT * OBS), work.NAME##_obs);
+    copy_obs<COUNT * OBS, true>(env.team, which(batch.NAME) + row * (COUNT * OBS), work.NAME##_obs);
     GROUPS(MEMBER)
 #undef MEMBER
   }
@@ -272,8 +272,8 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #undef MEMBER
   if constexpr (RANDOM) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    copy_words<COUNT * OBS>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
-                            batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
+    copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
+                                 batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
     GROUPS(MEMBER)
 #undef MEMBER
   }

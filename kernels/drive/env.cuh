@@ -18,7 +18,7 @@ struct Shared {};
 // One group of agents with equal spaces. COUNT agents, OBS floats of observation, HEADS action numbers each.
 // Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
 template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group {
-  float* obs_row;        // (COUNT, OBS)
+  obs_t* obs_row;        // (COUNT, OBS)
   float* reward_row;     // (COUNT)
   const Action* action_row;  // (COUNT, HEADS)
   u8* active_row;        // (COUNT), groups whose agents may leave

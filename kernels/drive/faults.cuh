@@ -3,6 +3,7 @@
 // Accessors of `Env` take their caller's place as default arguments; arrays inside State and Shared are checked by
 // the compiler's own -fsanitize=bounds, whose report arrives in the handlers below. Other builds: nothing of it.
 #pragma once
+#include "drive/halves.cuh"
 
 #ifdef DEBUG_BOUNDS
 #include <setjmp.h>
@@ -27,8 +28,8 @@ struct Index {
   Index(i64 i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i(i), file(file), line(line) {}
 };
 struct Row {
-  float* data; int size;
-  float& operator[](Index at) const {
+  obs_t* data; int size;
+  obs_t& operator[](Index at) const {
     if (at.i < 0 || at.i >= size) raise_fault("observation entry", at.file, at.line, at.i, size);
     return data[at.i];
   }
@@ -48,7 +49,7 @@ extern "C" void __ubsan_handle_out_of_bounds(BoundsReport* at, u64 index) { __ub
 #define GUARDED(e, body) { fault_env = e; if (setjmp(fault_exit) == 0) { body; } if (fault.line != 0) return; }
 
 #else
-typedef float* Row;
+typedef obs_t* Row;
 #define CALLER
 #define CHECK_INDEX(index, limit, what)
 #define ROW(data, size) (data)

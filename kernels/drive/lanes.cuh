@@ -30,7 +30,7 @@ template <class S, int COUNT, int O, int H, class A> struct Traits<Group<S, COUN
 };
 typedef Traits<decltype(FIRST_GROUP(*(Env*)nullptr))> Agent;  // of the only group
 struct LaneActions { Agent::Action of[Agent::HEADS]; };
-struct LaneObs { float of[Agent::OBS]; };
+struct LaneObs { obs_t of[Agent::OBS]; };
 
 // Masks, agents that leave, scratch memory and large states are advance_env's.
 constexpr bool SIDE_BY_SIDE = !Agent::Space::MASKED && !Agent::Space::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
@@ -122,7 +122,7 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
       FOR_LANES {
         if (!near.over[l]) continue;
         State state = near.state.get(l);
-        float* const final_obs = rows.final_obs == nullptr ? nullptr : rows.final_obs + (row + l) * Agent::OBS;
+        obs_t* const final_obs = rows.final_obs == nullptr ? nullptr : rows.final_obs + (row + l) * Agent::OBS;
         LANE_ENV(state, Log{}, final_obs, nullptr, nullptr);
         store_record(rows.episode_return + (row + l) * RECORD, near.returns[l], near.elapsed[l]);
         near.returns[l] = 0.0f;

@@ -1,0 +1,34 @@
+"""Trajectory: what a rollout returns."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """T steps of N environments; ``final_obs`` and ``episode`` hold values only where an episode ended.
+
+    Args:
+        obs: (T + 1, N, ...) float32; row t is what the action of row t was taken in.
+        action: (T, N, ...) int32 or float32.
+        reward: (T, N, ...) float32.
+        terminated: (T, N) bool.
+        truncated: (T, N) bool.
+        final_obs: (T, N, ...) float32 before the autoreset, or None.
+        episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
+        action_mask: By group whose choices may be forbidden: (T + 1, N, C, choices) bool, what may be taken in ``obs``.
+        active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
+        left: Likewise: left in this step.
+    """
+
+    obs: object
+    action: object
+    reward: object
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    final_obs: object
+    episode: dict
+    action_mask: dict
+    active: dict
+    left: dict

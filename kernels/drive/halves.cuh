@@ -1,0 +1,36 @@
+// halves.cuh -- what observations are kept as: float, or (OBS_HALF) bfloat16, the upper half of a float, rounded to the
+// nearest, ties to even. Environments write floats to either; integer operations round, so that all devices agree.
+#pragma once
+
+struct bf16 {
+  u16 bits;
+
+  DEVICE bf16& operator=(float x) {
+    u32 word;
+#ifdef __CUDACC__
+    word = __float_as_uint(x);
+#else
+    __builtin_memcpy(&word, &x, 4);
+#endif
+    const bool number = (word & 0x7fffffffu) <= 0x7f800000u;
+    bits = number ? (u16)((word + 0x7fffu + (word >> 16 & 1u)) >> 16) : (u16)0x7fc0u;
+    return *this;
+  }
+};
+
+#if OBS_HALF
+typedef bf16 obs_t;
+#else
+typedef float obs_t;
+#endif
+
+// Copies `COUNT` observation entries by the whole team; LAST: to memory that this launch will not read again.
+template <int COUNT, bool LAST> DEVICE void copy_obs(const Team team, obs_t* to, const obs_t* from) {
+  if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {
+    for (int k : team.each(COUNT)) to[k] = from[k];
+  } else if constexpr (LAST) {
+    store_words<COUNT * (int)sizeof(obs_t) / 4>(team, to, from);
+  } else {
+    copy_words<COUNT * (int)sizeof(obs_t) / 4>(team, to, from);
+  }
+}

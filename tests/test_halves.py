@@ -1,0 +1,99 @@
+"""Observations in bfloat16 are those in float32, rounded to the nearest; everything else has the same bits."""
+
+import numpy as np
+import pytest
+import torch
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.bits import fetch, flatten
+from cupydrive.errors import ParameterError
+from cupydrive.examples import cartpole_torch
+from cupydrive.executors.host import HostExecutor
+from cupydrive.source import Layout
+
+SMALL = {"tag_continuous": {"num_taggers": 2, "num_runners": 5, "num_other_agents_observed": 3}}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def rounded(array):
+    """Return the bits of float32 numbers in bfloat16, by torch."""
+    return torch.from_numpy(array).bfloat16().view(torch.uint16).numpy()
+
+
+def rolled(name, device, obs_dtype, layout=None, steps=25):
+    params = {**SMALL.get(name, {}), "max_episode_steps": 9}
+    env = cd.make(name, 37, device=device, obs_dtype=obs_dtype, layout=layout, **params)
+    env.reset(seed=5)
+    return flatten(fetch(env.batch, env.batch.rollout(steps)), env.batch)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", envs.names())
+def test_they_are_the_float_ones_rounded(name, device):
+    whole, half = rolled(name, device, "float32"), rolled(name, device, "bfloat16")
+    for key, array in whole.items():
+        if key.split(".")[0] in ("obs", "final_obs"):
+            assert half[key].dtype == np.uint16 and np.array_equal(half[key], rounded(array)), key
+        else:
+            assert half[key].tobytes() == array.tobytes(), key
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, True, True, False)])
+@pytest.mark.parametrize("name", envs.names())
+def test_cpu_and_gpu_have_the_same_bits(name, layout):
+    cpu, cuda = rolled(name, "cpu", "bfloat16"), rolled(name, "cuda", "bfloat16", layout)
+    for key, array in cpu.items():
+        assert cuda[key].tobytes() == array.tobytes(), key
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_tensors_are_bfloat16_and_steps_equal_rollouts(device):
+    env = cd.make("pendulum", 5, device=device, obs_dtype="bfloat16")
+    obs, _ = env.reset(seed=1)
+    assert obs.dtype == torch.bfloat16 and obs.shape == (5, 3) and "bfloat16" in repr(env)
+    first = obs.clone()
+    batch = env.rollout(3)
+    assert batch.obs.dtype == torch.bfloat16 and torch.equal(batch.obs[0], first)
+    again = cd.make("pendulum", 5, device=device, obs_dtype="bfloat16")
+    again.reset(seed=1)
+    for t in range(3):
+        obs, *_ = again.step(batch.action[t])
+        assert torch.equal(obs, batch.obs[t + 1])
+    moment = again.snapshot()
+    assert torch.equal(env.restore(moment)[0], obs)
+
+
+def test_numbers_round_to_the_nearest_and_ties_to_even():
+    """Through an environment whose observation is its state: ties, the largest number, zeros."""
+    words = np.array(
+        [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F7FFFFF, 0x80000000, 0xBF808000, 0x00800000], np.uint32
+    )
+    given = words.view(np.float32)
+    env = cd.make("cartpole", len(words), device="cpu", obs_dtype="bfloat16")
+    env.reset(seed=0)
+    obs, _ = env.set_state(x=given)
+    assert np.array_equal(obs[:, 0].view(torch.uint16).numpy(), rounded(given))
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("options", [{"debug": True}, {"team_threads": 4}], ids=["bounds", "team"])
+def test_other_builds_agree(options):
+    from cupydrive.batch import Batch
+
+    found = []
+    for where in (HostExecutor(threads=1), HostExecutor(**options)):
+        spec = envs.get("tag_grid")
+        batch = Batch(spec, 9, spec.make_params(max_episode_steps=5), where, obs_dtype="bfloat16")
+        batch.reset(3)
+        found.append(flatten(fetch(batch, batch.rollout(12)), batch))
+    for key, array in found[0].items():
+        assert found[1][key].tobytes() == array.tobytes(), key
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(ParameterError, match="'float16'; it must be one of 'float32', 'bfloat16'"):
+        cd.make("cartpole", device="cpu", obs_dtype="float16")
+    with pytest.raises(ParameterError, match="observe in float32"):
+        cd.make(cartpole_torch.SPEC, device="cpu", obs_dtype="bfloat16")
