@@ -12,11 +12,12 @@ __version__ = "0.1.0"
 
 # Imported on first use: `import cupydrive` needs neither torch nor CuPy.
 _HOME = {
-    "make": "vector",
+    "make": "making",
     "VectorEnv": "vector",
     "Trajectory": "trajectory",
     "check": "checker",
     "train": "training",
+    "tune": "tuner",
     "Run": "run",
     "Frozen": "run",
     "evaluate": "evaluation",

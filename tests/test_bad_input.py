@@ -22,8 +22,8 @@ from cupydrive.errors import (
     UnknownEnvironmentError,
 )
 from cupydrive.executors import host
+from cupydrive.making import make
 from cupydrive.source import kernel_text
-from cupydrive.vector import make
 
 ROOT = Path(__file__).resolve().parent.parent
 

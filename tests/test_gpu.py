@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 
 def made(name, num_envs, device, **options):
-    from cupydrive.vector import make
+    from cupydrive.making import make
 
     env = make(name, num_envs, device=device, **options)
     env.reset(seed=5)

@@ -53,6 +53,8 @@ ORDER = [
     "run",
     "loop",
     "training",
+    "tuner",
+    "making",
     "about",
     "gallery_page",
     "gallery",

@@ -29,7 +29,7 @@ if device == "cuda":
     torch.zeros(1, device="cuda")
 mark()
 import cupydrive
-from cupydrive import vector
+from cupydrive import making
 mark()
 made = cupydrive.make(env, 100, device=device, **json.loads(params))
 mark()

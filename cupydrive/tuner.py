@@ -1,0 +1,233 @@
+"""Launch configuration by measurement: the layout of threads for rollouts, the number of copies for training.
+
+Both are found in seconds on the device at hand and kept in the cache folder, by device, kernel and size. Whatever is
+chosen, results have the same bits. Letters: N environments.
+"""
+
+import hashlib
+import json
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+
+from cupydrive import envs
+from cupydrive.batch import Batch, row_bytes
+from cupydrive.errors import MemoryLimitError, SpecError
+from cupydrive.executors import choose, executor
+from cupydrive.executors.host import cache_folder
+from cupydrive.files import write_atomically
+from cupydrive.source import Layout, assemble
+from cupydrive.spec import checked_int
+
+STEPS = 32  # of a launch that is timed
+RUNS = 5
+SECONDS = 0.01  # of one run, at least
+SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried
+ITERATIONS = 5  # of training that are timed
+NO_GAIN = 1.02  # a number of copies that trains less than this much faster, twice in a row, ends the search
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What ``tune`` found.
+
+    Args:
+        layout: The fastest ``Layout``.
+        rates: env-steps per second of random rollouts by layout, in words, the default one first.
+        cached: Whether this was known.
+    """
+
+    layout: Layout
+    rates: dict[str, float]
+    cached: bool = False
+
+    def __str__(self):
+        best = max(self.rates.values())
+        lines = [
+            f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * (rate == best)}"
+            for name, rate in self.rates.items()
+        ]
+        return "\n".join([f"layouts{' (known)' * self.cached}:", *lines])
+
+    __repr__ = __str__
+
+
+def in_words(layout):
+    """Return a layout in words."""
+    near = [name for name in ("state", "rows", "obs") if getattr(layout, f"{name}_near")]
+    return f"team {layout.team}, {layout.envs_per_block} a block, near: {' '.join(near) or 'nothing'}"
+
+
+def candidates(spec, params, num_envs, where):
+    """Return layouts worth a try, the default one first; on the CPU there is no other."""
+    first = where.layout(spec, params, num_envs)
+    if where.name == "cpu":
+        return [first]
+    agents = sum(g.count for g in spec.groups(params))
+    found = [Layout(1, block) for block in (4, 8, 16, 32, 64, 128, 256, 512, 1024)] if agents <= 8 else []
+    largest = min(1024, 1 << (agents - 1).bit_length())
+    for team in (2**k for k in range(1, 11) if max(2, largest // 8) <= 2**k <= largest):
+        found += (
+            [Layout(team, block // team) for block in (64, 128, 256) if block >= team] if team <= 32 else [Layout(team)]
+        )
+    limit = min(where.shared_bytes, 99 * 1024)
+    fitted = [layout.fit(spec, params, limit) for layout in found]
+    return list(dict.fromkeys([first, *fitted]))
+
+
+def tune(env, num_envs, *, device="auto", remember=True, **params):
+    """Return the ``Tuned`` layouts of random rollouts of ``num_envs`` copies; ``make(..., layout="tuned")`` asks for it.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        num_envs: N; sizes within a factor of two share what was found.
+        device: As for ``make``.
+        remember: Use and keep what was found; otherwise measure anew and keep nothing.
+        **params: Parameters of the environment.
+
+    Raises:
+        MemoryLimitError: If N copies do not fit.
+    """
+    spec = envs.get(env)
+    made, where = spec.make_params(**params), executor(choose(device)[0])
+    num_envs = checked_int(spec.name, "num_envs", num_envs)
+    tried = candidates(spec, made, num_envs, where)
+    text = assemble(spec, made, tried[0]).text if spec.own_program is None else spec.name
+    key = name_of("layout", where, text, num_envs.bit_length())
+    kept = recall(key) if remember else None
+    if kept is not None:
+        return Tuned(Layout(**kept["layout"]), kept["rates"], cached=True)
+    rates = {layout: rate(spec, made, num_envs, where, layout) for layout in tried}
+    rates = {layout: value for layout, value in rates.items() if value is not None}
+    best = max(rates, key=rates.get)
+    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()})
+    if remember:
+        keep(key, {"layout": asdict(best), "rates": found.rates})
+    return found
+
+
+def rate(spec, params, num_envs, where, layout):
+    """Return env-steps per second under ``layout``, or None if it cannot be built."""
+    each = row_bytes(spec, params, final_obs=False) * num_envs
+    steps = max(1, min(STEPS, where.free_bytes() // 4 // each))
+    try:
+        batch = Batch(spec, num_envs, params, where, layout=layout)
+    except (SpecError, RuntimeError) as error:
+        if isinstance(error, MemoryLimitError):
+            raise
+        return None
+    batch.reset(0)
+
+    def run(times):
+        where.synchronise()
+        begin = time.perf_counter()
+        for _ in range(times):
+            batch.rollout(steps, final_obs=False)
+        where.synchronise()
+        return (time.perf_counter() - begin) / times
+
+    run(max(1, min(params.max_episode_steps // steps, 20)))  # until episodes end now and then
+    times = max(1, int(SECONDS / run(1)))
+    return num_envs * steps / statistics.median(run(times) for _ in range(RUNS))
+
+
+# ---- number of copies ------------------------------------------------------------------------------------------------
+
+
+def best_num_envs(env, *, device="auto", remember=True, progress=None, **params):
+    """Return the number of copies that trains the most env-steps per second; ``make(num_envs="auto")`` asks for it.
+
+    Powers of four are tried with what the environment suggests to train it, until memory ends or nothing is gained.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        device: As for ``make``.
+        remember: As for ``tune``.
+        progress: Called with a line for each number tried; None: ``print`` to the standard error.
+        **params: Parameters of the environment.
+    """
+    spec = envs.get(env)
+    made, where = spec.make_params(**params), executor(choose(device)[0])
+    layout = where.layout(spec, made, SIZES[0])
+    text = assemble(spec, made, layout).text if spec.own_program is None else spec.name
+    key = name_of("num_envs", where, text, where.free_bytes().bit_length())
+    kept = recall(key) if remember else None
+    if kept is not None:
+        return kept["num_envs"]
+    say = progress or (lambda line: print(f"cupydrive: {line}", file=sys.stderr, flush=True))
+    rates, without_gain = {}, 0
+    for n in SIZES:
+        value = training_rate(spec, made, n, where.name)
+        if value is None:
+            say(f"{n:,} copies do not fit into memory")
+            break
+        say(f"{n:,} copies train {value / 1e6:,.2f} M env-steps/s")
+        without_gain = 0 if value > NO_GAIN * max(rates.values(), default=0) else without_gain + 1
+        rates[n] = value
+        if without_gain == 2:
+            break
+    if not rates:
+        raise MemoryLimitError(f"{spec.name}: not even {SIZES[0]} copies can be trained in the memory there is")
+    best = max(rates, key=rates.get)
+    if remember:
+        keep(key, {"num_envs": best, "rates": rates})
+    return best
+
+
+def training_rate(spec, params, num_envs, device):
+    """Return env-steps per second of whole training iterations, or None if memory is short."""
+    import torch
+
+    from cupydrive.interop import capture
+    from cupydrive.loop import precision
+    from cupydrive.training import make_run, memory_errors
+
+    try:
+        with memory_errors():
+            run = make_run(spec, num_envs=num_envs, device=device, **asdict(params))
+            with precision(run):
+                iterate = run.iterate
+                if device == "cuda":
+                    saved = run.snapshot()
+                    iterate = capture(run.iterate, lambda: run.restore(saved)).replay
+                iterate()
+                run.batch.executor.synchronise()
+                begin = time.perf_counter()
+                for _ in range(ITERATIONS):
+                    iterate()
+                run.batch.executor.synchronise()
+                return ITERATIONS * run.steps_per_iteration / (time.perf_counter() - begin)
+    except MemoryLimitError:
+        return None
+    finally:
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+
+# ---- what was found --------------------------------------------------------------------------------------------------
+
+
+def name_of(kind, where, text, size):
+    """Return the name under which a result is kept: it changes with the device, the kernel and the size."""
+    digest = hashlib.sha256("\0".join([where.describe(), text, str(size), str(FORMAT)]).encode()).hexdigest()[:32]
+    return f"{kind}-{digest}.json"
+
+
+def recall(name):
+    """Return what is kept under ``name``, or None."""
+    try:
+        return json.loads((cache_folder() / name).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def keep(name, found):
+    """Keep ``found`` under ``name``."""
+    write_atomically(cache_folder() / name, json.dumps(found).encode())
+
+
+def tuned_layout(spec, params, num_envs, device, obs_dtype):
+    """Return the layout of ``tune`` for these parameters."""
+    return replace(tune(spec, num_envs, device=device, **asdict(params)).layout, half_obs=obs_dtype == "bfloat16")

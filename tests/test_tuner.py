@@ -1,0 +1,92 @@
+"""The tuner measures layouts that give the same numbers, keeps what it found, and stops where nothing is gained."""
+
+import json
+
+import pytest
+
+import cupydrive as cd
+from cupydrive import envs, tuner
+from cupydrive.bits import trajectory
+from cupydrive.errors import MemoryLimitError
+from cupydrive.executors import executor
+from cupydrive.tuner import best_num_envs, candidates, in_words, tune
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuner, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(tuner, "SECONDS", 0.001)
+    return tmp_path
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch):
+    found = tune("tag_grid", 100, device=device)
+    assert found.rates[in_words(found.layout)] == max(found.rates.values()) and not found.cached
+    assert (
+        in_words(executor(device).layout(envs.get("tag_grid"), envs.get("tag_grid").make_params(), 100)) in found.rates
+    )
+    monkeypatch.setattr(tuner, "rate", None)  # nothing is measured again
+    again = tune("tag_grid", 101, device=device)
+    assert again.cached and again.layout == found.layout and again.rates == found.rates
+    env = cd.make("tag_grid", 100, device=device, layout="tuned")
+    assert env.batch.layout == found.layout
+    with pytest.raises(TypeError):  # another size, or other constants of the kernel: not known
+        tune("tag_grid", 1000, device=device)
+    with pytest.raises(TypeError):
+        tune("tag_grid", 100, device=device, num_taggers=7)
+
+
+def test_a_damaged_file_is_measured_anew(cache):
+    first = tune("cartpole", 64, device="cpu")
+    (path,) = cache.glob("layout-*.json")
+    path.write_text("{")
+    assert tune("cartpole", 64, device="cpu").layout == first.layout and json.loads(path.read_text())["rates"]
+    assert not tune("cartpole", 64, device="cpu", remember=False).cached
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["cartpole", "tag_grid", "tag_continuous"])
+def test_candidates_give_the_same_numbers(name):
+    spec, where = envs.get(name), executor("cuda")
+    small = {"num_taggers": 2, "num_runners": 9, "num_other_agents_observed": 3} if name == "tag_continuous" else {}
+    params = spec.make_params(**small)
+    first, *others = candidates(spec, params, 50, where)
+    assert len(others) >= 4
+    want = trajectory(spec, params, where, 1, 50, 20, first)
+    for layout in others:
+        got = trajectory(spec, params, where, 1, 50, 20, layout)
+        assert all(got[key].tobytes() == array.tobytes() for key, array in want.items()), layout
+
+
+def test_the_number_of_copies_is_that_which_trains_fastest(cache, monkeypatch):
+    rates = {64: 1e6, 256: 3e6, 1024: 5e6, 4096: 5.05e6, 16384: 4e6, 65536: 9e9}
+    tried = []
+
+    def training_rate(spec, params, n, device):
+        tried.append(n)
+        return rates[n]
+
+    monkeypatch.setattr(tuner, "training_rate", training_rate)
+    said = []
+    assert best_num_envs("cartpole", device="cpu", progress=said.append) == 4096
+    assert tried == [64, 256, 1024, 4096, 16384] and len(said) == 5  # twice without gain: the end
+    assert best_num_envs("cartpole", device="cpu") == 4096 and len(tried) == 5  # known
+    monkeypatch.setattr(tuner, "training_rate", lambda spec, params, n, device: 1e6 * n if n <= 256 else None)
+    assert best_num_envs("pendulum", device="cpu", progress=said.append) == 256
+    assert said[-1] == "1,024 copies do not fit into memory"
+    monkeypatch.setattr(tuner, "training_rate", lambda *given: None)
+    with pytest.raises(MemoryLimitError, match="not even 64"):
+        best_num_envs("acrobot", device="cpu", progress=said.append)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
+    monkeypatch.setattr(tuner, "SIZES", (64, 256))
+    monkeypatch.setattr(tuner, "ITERATIONS", 1)
+    env = cd.make("cartpole", "auto", device=device)
+    assert env.num_envs in (64, 256)
+    shown = capsys.readouterr().err
+    assert "64 copies train" in shown and "256 copies train" in shown
