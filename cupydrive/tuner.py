@@ -152,7 +152,7 @@ def best_num_envs(env, *, device="auto", remember=True, progress=None, **params)
     made, where = spec.make_params(**params), executor(choose(device)[0])
     layout = where.layout(spec, made, SIZES[0])
     text = assemble(spec, made, layout).text if spec.own_program is None else spec.name
-    key = name_of("num_envs", where, text, where.free_bytes().bit_length())
+    key = name_of("num_envs", where, text, SIZES[-1])
     kept = recall(key) if remember else None
     if kept is not None:
         return kept["num_envs"]
