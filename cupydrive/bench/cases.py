@@ -22,6 +22,7 @@ class Work:
     num_envs: int
     steps: int
     params: dict = field(default_factory=dict)
+    obs_dtype: str = "float32"
 
 
 ROLLOUTS = {
@@ -36,6 +37,7 @@ ROLLOUTS = {
     ),
     "cuda": (
         Work("cartpole", 1_048_576, 32),
+        Work("cartpole", 1_048_576, 32, obs_dtype="bfloat16"),
         Work("cartpole", 10_000, 128),
         Work("acrobot", 1_048_576, 32),
         Work("mountain_car", 1_048_576, 32),
@@ -61,11 +63,17 @@ SAMPLES = {"cpu": 100_000, "cuda": 4_194_304}  # rows of logits
 CHOICES = 21
 
 
-def written_bytes(groups, actions=True):
-    """Return the bytes that every step of one environment writes; what is written only at ends of episodes is not counted."""
+def written_bytes(groups, actions=True, entry=4):
+    """Return the bytes that every step of one environment writes; what is written only at ends of episodes is not counted.
+
+    Args:
+        groups: ``Group``s.
+        actions: Actions are written too.
+        entry: Bytes of one observation entry.
+    """
     flags = 2
     return flags + sum(
-        g.count * (4 * g.obs_dim + 4 * g.heads * actions + 4 + 2 * g.leaves + g.choices * g.mask) for g in groups
+        g.count * (entry * g.obs_dim + 4 * g.heads * actions + 4 + 2 * g.leaves + g.choices * g.mask) for g in groups
     )
 
 
@@ -73,7 +81,7 @@ def prepared(work, where):
     """Return a ``Batch`` whose episodes begin and end at all times."""
     spec = envs.get(work.env)
     params = spec.make_params(**work.params)
-    batch = Batch(spec, work.num_envs, params, where)
+    batch = Batch(spec, work.num_envs, params, where, obs_dtype=work.obs_dtype)
     batch.reset(0)
     for _ in range(params.max_episode_steps // work.steps):
         batch.rollout(work.steps, final_obs=False)
@@ -84,7 +92,7 @@ def measure(work, where, runs=9):
     """Return the ``Row`` of random rollouts of ``work`` on the executor ``where``: T steps in one launch."""
     batch = prepared(work, where)
     seconds = timed(lambda: batch.rollout(work.steps, final_obs=False), where, runs)
-    return row("rollout", work, batch, seconds, written_bytes(batch.groups))
+    return row("rollout", work, batch, seconds, written_bytes(batch.groups, entry=batch.obs_dtype.itemsize))
 
 
 def measure_steps(work, where, runs=9):
@@ -101,13 +109,17 @@ def measure_steps(work, where, runs=9):
         with torch_stream():
             step_all = capture(step_all, lambda: None).replay
     seconds = timed(step_all, where, runs)
-    return row("stepping", work, batch, seconds, written_bytes(batch.groups, actions=False))
+    size = written_bytes(batch.groups, actions=False, entry=batch.obs_dtype.itemsize)
+    return row("stepping", work, batch, seconds, size)
 
 
 def row(case, work, batch, seconds, size):
     """Return the ``Row`` of one of the two above."""
     agents = sum(g.count for g in batch.groups)
-    return make_row(case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params)
+    note = "" if work.obs_dtype == "float32" else f"{work.obs_dtype} observations"
+    return make_row(
+        case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params, note=note
+    )
 
 
 def measure_sampling(where, runs=9):

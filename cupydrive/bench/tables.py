@@ -47,7 +47,7 @@ def speed(result):
     for row in result.rows:
         if row.case in ("rollout", "stepping") and row.who == "cupydrive":
             share = f"{row.bytes_per_second / result.ceilings.write:.0%}"
-            how = "one launch" if row.case == "rollout" else "a launch per step"
+            how = ("one launch" if row.case == "rollout" else "a launch per step") + f", {row.note}" * bool(row.note)
             rows.append(
                 [f"`{row.env}`", f"{row.agents:,}", f"{row.num_envs:,}", str(row.steps), how, short(row.rate),
                  f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share]
@@ -57,18 +57,19 @@ def speed(result):
 
 
 def compared(result):
-    """Return the table of other libraries beside cupydrive: the fastest row of each."""
+    """Return the table of other libraries beside cupydrive: the fastest row of each, of as many agents."""
     best = {}
     for row in result.rows:
-        key = row.case, row.env, row.who
-        if row.case in ("rollout", "stepping") and (key not in best or row.rate > best[key].rate) and row.agents == 1:
+        key = row.case, row.env, row.agents, row.who
+        if row.case in ("rollout", "stepping") and (key not in best or row.rate > best[key].rate):
             best[key] = row
-    names = [row.env for row in best.values() if row.who != "cupydrive"]
     rows = []
-    for env in dict.fromkeys(names):
-        for row in sorted((r for r in best.values() if r.env == env), key=lambda r: r.rate):
-            rows.append([f"`{env}`", row.who, row.case, f"{row.num_envs:,}", short(row.rate), row.note])
-    return markdown(["task", "who", "case", "copies", "env-steps/s", "not alike"], rows)
+    for task in dict.fromkeys((row.env, row.agents) for row in best.values() if row.who != "cupydrive"):
+        for row in sorted((r for r in best.values() if (r.env, r.agents) == task), key=lambda r: r.rate):
+            rows.append(
+                [f"`{row.env}`", str(row.agents), row.who, row.case, f"{row.num_envs:,}", short(row.rate), row.note]
+            )
+    return markdown(["task", "agents", "who", "case", "copies", "env-steps/s", "not alike"], rows)
 
 
 def training(result):

@@ -1,0 +1,56 @@
+"""EnvPool (Weng et al. 2022): C++ environments stepped by threads, on the CPU.
+
+Alike: tasks, random actions, autoreset, results of every step as NumPy arrays.
+"""
+
+import time
+from importlib.metadata import version
+
+from protocol import absent, arguments, tell
+
+from cupydrive.bench.timing import make_row
+
+IDS = {
+    "cartpole": "CartPole-v1",
+    "acrobot": "Acrobot-v1",
+    "mountain_car": "MountainCar-v0",
+    "mountain_car_continuous": "MountainCarContinuous-v0",
+    "pendulum": "Pendulum-v1",
+}
+SIZES = (64, 1_000, 10_000)
+SECONDS = 0.2  # of one run
+
+
+def main():
+    """Tell the fastest size of each task."""
+    given = arguments(__doc__)
+    if "stepping" not in given.cases:
+        absent("EnvPool has no rollouts in one launch; ask for the case 'stepping'")
+    if given.device != "cpu":
+        absent("EnvPool's environments run on the CPU")
+    try:
+        import envpool
+        import numpy as np
+    except ImportError as missing:
+        absent(f"not installed: {missing}")
+    for name, task in IDS.items():
+        found = []
+        for n in SIZES:
+            env = envpool.make(task, env_type="gymnasium", num_envs=n)
+            env.reset()
+            actions = np.stack([env.action_space.sample() for _ in range(n)])
+            env.step(actions)
+            seconds = []
+            for _ in range(given.runs):
+                calls, begin = 0, time.perf_counter()
+                while (now := time.perf_counter()) - begin < SECONDS:
+                    env.step(actions)
+                    calls += 1
+                seconds.append((now - begin) / calls)
+            found.append(make_row("stepping", name, n, 1, 1, seconds, who=f"EnvPool {version('envpool')}"))
+            env.close()
+        tell(max(found, key=lambda row: row.rate))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""JaxMARL (Rutherford et al. 2024) in JAX: simple_tag of its particle environments, random rollouts as one jitted scan.
+
+Alike: a chase on a plane by a few agents, random actions, autoreset. Not alike: its rules are those of the particle world
+(three pursuers, one prey, forces, collisions, fixed obstacles), its scan keeps no trajectory. Our row beside it is continuous
+Tag with as many agents, which writes every step.
+"""
+
+import time
+from importlib.metadata import version
+
+from protocol import absent, arguments, tell
+
+from cupydrive.bench.cases import Work, measure
+from cupydrive.bench.timing import make_row
+from cupydrive.executors import executor
+
+SIZES = {"cuda": (10_000, 100_000), "cpu": (100, 1_000)}
+STEPS = 25
+
+
+def rollout(jax, env, n):
+    """Return a jitted function of a key: a checksum of ``STEPS`` random steps of ``n`` environments."""
+
+    def act(key):
+        keys = jax.random.split(key, len(env.agents))
+        return {agent: env.action_space(agent).sample(k) for agent, k in zip(env.agents, keys, strict=True)}
+
+    def step(carry, key):
+        state, total = carry
+        choose, move = jax.random.split(key)
+        actions = jax.vmap(act)(jax.random.split(choose, n))
+        obs, state, reward, *_ = jax.vmap(env.step)(jax.random.split(move, n), state, actions)
+        total += sum(o.sum() for o in obs.values()) + sum(reward[agent].sum() for agent in env.agents)
+        return (state, total), None
+
+    @jax.jit
+    def run(key):
+        first, rest = jax.random.split(key)
+        _, state = jax.vmap(env.reset)(jax.random.split(first, n))
+        (_, total), _ = jax.lax.scan(step, (state, 0.0), jax.random.split(rest, STEPS))
+        return total
+
+    return run
+
+
+def main():
+    """Tell the fastest size, and our own environment with as many agents."""
+    given = arguments(__doc__)
+    if "rollout" not in given.cases:
+        absent("JaxMARL is timed in the case 'rollout'")
+    try:
+        import jax
+        import jaxmarl
+    except ImportError as missing:
+        absent(f"not installed: {missing}")
+    if (jax.default_backend() == "gpu") != (given.device == "cuda"):
+        absent(f"JAX runs on {jax.default_backend()} here")
+    env = jaxmarl.make("MPE_simple_tag_v3")
+    found = []
+    for n in SIZES[given.device]:
+        run = rollout(jax, env, n)
+        begin = time.perf_counter()
+        run(jax.random.key(0)).block_until_ready()
+        compiled, seconds = time.perf_counter() - begin, []
+        for k in range(given.runs):
+            begin = time.perf_counter()
+            run(jax.random.key(k)).block_until_ready()
+            seconds.append(time.perf_counter() - begin)
+        who, note = (
+            f"JaxMARL {version('jaxmarl')}",
+            f"its own rules (simple_tag); keeps no trajectory; compiles in {compiled:.1f} s",
+        )
+        found.append(make_row("rollout", "tag_continuous", n, len(env.agents), STEPS, seconds, who=who, note=note))
+    tell(max(found, key=lambda row: row.rate))
+    tag = {"num_taggers": len(env.agents) - 1, "num_runners": 1, "num_other_agents_observed": len(env.agents) - 1}
+    where = executor(given.device)
+    tell(
+        max(
+            (measure(Work("tag_continuous", n, STEPS, tag), where, given.runs) for n in SIZES[given.device]),
+            key=lambda row: row.rate,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
