@@ -5,11 +5,11 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 
 # Seconds that `make test` gives each group. They sum to at most 15 minutes, installation not counted.
-LINT_SECONDS ?= 30
-CORE_SECONDS ?= 180
-CHECKER_SECONDS ?= 210
-BUILD_SECONDS ?= 120
-NOTEBOOK_SECONDS ?= 180
+LINT_SECONDS ?= 20
+CORE_SECONDS ?= 170
+CHECKER_SECONDS ?= 240
+BUILD_SECONDS ?= 100
+NOTEBOOK_SECONDS ?= 190
 GPU_SECONDS ?= 180
 # `make test-all` alone; it also gives the slow GPU tests this long.
 SLOW_SECONDS ?= 3600

@@ -237,6 +237,26 @@ def run_bench(
     return 0
 
 
+def run_tune(
+    name: Annotated[str, tyro.conf.Positional], num_envs: int = 10_000, device: Device = "auto", training: bool = False
+) -> int:
+    """Measure how this device runs an environment fastest, and remember it for layout="tuned" and num_envs="auto".
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+        num_envs: Copies of it.
+        device: Where to run.
+        training: Find the number of copies that trains fastest instead.
+    """
+    from cupydrive.tuner import best_num_envs, tune
+
+    if training:
+        print(f"{best_num_envs(name, device=device):,} copies")
+    else:
+        print(tune(name, num_envs, device=device))
+    return 0
+
+
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted."""
@@ -251,6 +271,7 @@ COMMANDS = {
     "gallery": run_gallery,
     "demo": run_demo,
     "bench": run_bench,
+    "tune": run_tune,
 }
 
 

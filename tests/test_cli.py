@@ -18,7 +18,7 @@ from cupydrive.report import Report
 from cupydrive.scaffold import new
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench")
+COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune")
 
 
 def run(*arguments, cwd=None, **environment):

@@ -6,6 +6,7 @@ import pytest
 
 import cupydrive as cd
 from cupydrive import envs, tuner
+from cupydrive.__main__ import main
 from cupydrive.bits import trajectory
 from cupydrive.errors import MemoryLimitError
 from cupydrive.executors import executor
@@ -90,3 +91,13 @@ def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
     assert env.num_envs in (64, 256)
     shown = capsys.readouterr().err
     assert "64 copies train" in shown and "256 copies train" in shown
+
+
+def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
+    assert main(["tune", "cartpole", "--num-envs", "64", "--device", "cpu"]) == 0
+    assert "team 1, 1 a block" in capsys.readouterr().out
+    monkeypatch.setattr(tuner, "SIZES", (64,))
+    monkeypatch.setattr(tuner, "ITERATIONS", 1)
+    assert main(["tune", "cartpole", "--training", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out == "64 copies\n"
+    assert main(["tune", "cartpol"]) == 2 and main(["tune", "cartpole", "--num-envs", "0"]) == 2
