@@ -74,7 +74,7 @@ def teach(env, params, policies, group, steps, num_envs, device):
     after, about_after = run.evaluate(EPISODES, greedy=False).mean(group)
     learned = after - about_after > before + about_before
     print(
-        f"train {env:<16} {group} {before:8.2f} -> {after:8.2f}  in {seconds:.0f} s, {short(run.step)} env-steps, "
+        f"train {env:<24} {group} {before:8.2f} -> {after:8.2f}  in {seconds:.0f} s, {short(run.step)} env-steps, "
         f"{'learned' if learned else 'DID NOT LEARN'}",
         flush=True,
     )
@@ -85,12 +85,12 @@ def show_rates(device):
     """Print env-steps per second of random rollouts of every environment."""
     where = executor(device)
     print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)
-    print(f"{'environment':<16}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
+    print(f"{'environment':<24}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
     for spec in map(envs.get, envs.names()):
         agents = sum(g.count for g in spec.groups(spec.make_params()))
         work = Work(spec.name, max(1, AGENTS[device] // agents), ROLLOUT_STEPS)
         speed = measure(work, where).rate
         print(
-            f"{spec.name:<16}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
+            f"{spec.name:<24}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
             flush=True,
         )

@@ -54,9 +54,16 @@ def test_a_row_is_its_median():
     row = timing.make_row("rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26)
     assert row.rate == 1000 / 0.2 and row.bytes_per_second == 26 * row.rate
     assert row.spread == pytest.approx((0.4 - 0.1) / 2 / 0.2)
-    assert [short(x) for x in (7, 1234, 96.14e9, 4.655e12)] == ["7", "1.23 k", "96.1 G", "4.66 T"] or short(
-        4.655e12
-    ) == "4.65 T"
+    numbers = {
+        7: "7",
+        1234: "1.23 k",
+        999_400: "999 k",
+        999_900: "1.00 M",
+        96.14e9: "96.1 G",
+        104.2e9: "104 G",
+        4.551e12: "4.55 T",
+    }
+    assert {x: short(x) for x in numbers} == numbers
 
 
 def test_limits_of_this_machine_are_of_its_size(quick):

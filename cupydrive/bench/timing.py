@@ -86,6 +86,6 @@ def _run(call, where, repeats):
 def short(number):
     """Return a number with three digits and k, M, G or T, such as 75.0 M."""
     for limit, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= limit:
+        if number >= 0.9995 * limit:  # what rounds to it too
             return f"{number / limit:#.3g}{letter}".replace(". ", " ")
     return f"{number:.3g}"
