@@ -67,7 +67,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
         looks = validate and not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, num_envs, device=device, validate=looks, **params)
-        self.num_envs, self.render_mode = num_envs, render_mode
+        num_envs = self.num_envs = self.env.num_envs
+        self.render_mode = render_mode
         self._ended = torch.zeros(num_envs, dtype=torch.bool, device=self.env.device)
         self.group, self.arrays, self.copy, self.validate = self.env.groups[0], arrays, copy, validate
         self.metadata = metadata(spec) | {"autoreset_mode": self.mode}

@@ -72,8 +72,7 @@ def candidates(spec, params, num_envs, where):
         found += (
             [Layout(team, block // team) for block in (64, 128, 256) if block >= team] if team <= 32 else [Layout(team)]
         )
-    limit = min(where.shared_bytes, 99 * 1024)
-    fitted = [layout.fit(spec, params, limit) for layout in found]
+    fitted = [layout.fit(spec, params, where.near_bytes) for layout in found]
     return list(dict.fromkeys([first, *fitted]))
 
 

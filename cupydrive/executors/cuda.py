@@ -27,12 +27,13 @@ class CudaExecutor:
         self.device = cupy.cuda.Device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
+        self.near_bytes = min(self.shared_bytes, NEAR_BYTES)  # that layouts give to what is near
         self.processors = attributes["MultiProcessorCount"]
 
     def layout(self, spec, params, num_envs=1_000_000):
         """Return the layout measured to be fast for this number of agents and environments."""
         agents = sum(g.count for g in spec.groups(params))
-        return default_layout(agents, num_envs, self.processors).fit(spec, params, min(self.shared_bytes, NEAR_BYTES))
+        return default_layout(agents, num_envs, self.processors).fit(spec, params, self.near_bytes)
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``CudaProgram``, or the program that the environment brings.

@@ -5,7 +5,8 @@
 #pragma once
 
 constexpr int LANES = 16;
-// Near memory: all lanes, a number that the compiler knows; those beyond `count` repeat environment `first`. Elsewhere: count.
+// Near memory: all lanes, a number that the compiler knows; those beyond `count` repeat the first one's state, so that what
+// an environment's loops rely on holds for them too. Elsewhere: count.
 #define ALL_LANES for (int l = 0; l < LANES; ++l)
 #define FOR_LANES for (int l = 0; l < count; ++l)
 
@@ -139,6 +140,12 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
       }
     }
 
+    for (int l = count; l < LANES; ++l) {
+      near.state.put(l, near.state.get(0));
+      near.episode[l] = near.episode[0];
+      near.elapsed[l] = near.elapsed[0];
+    }
+
     LaneObs* const seen = (LaneObs*)rows.obs + row;
     FOR_LANES {
       State state = near.state.get(l);
@@ -167,3 +174,4 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
 #undef LANE_ENV
 }
 #undef FOR_LANES
+#undef ALL_LANES
