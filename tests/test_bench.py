@@ -135,9 +135,9 @@ def test_gymnasiums_program_tells_rows(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
     import gymnasium_vector
 
-    monkeypatch.setattr(gymnasium_vector, "SECONDS", 0.002)
+    monkeypatch.setattr("protocol.SECONDS", 0.002)
     env = gymnasium_vector.make_vec("cartpole", 8, device="cpu", autoreset_mode="next_step")
-    row = gymnasium_vector.stepping("cartpole", env, 3, "us")
+    row = gymnasium_vector.timed("cartpole", env, 3, "us")
     assert row.case == "stepping" and len(row.seconds) == 3 and math.isfinite(row.rate)
 
 

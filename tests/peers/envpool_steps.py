@@ -3,10 +3,9 @@
 Alike: tasks, random actions, autoreset, results of every step as NumPy arrays.
 """
 
-import time
 from importlib.metadata import version
 
-from protocol import absent, arguments, tell
+from protocol import absent, arguments, stepping, tell
 
 from cupydrive.bench.timing import make_row
 
@@ -18,7 +17,6 @@ IDS = {
     "pendulum": "Pendulum-v1",
 }
 SIZES = (64, 1_000, 10_000)
-SECONDS = 0.2  # of one run
 
 
 def main():
@@ -39,14 +37,7 @@ def main():
             env = envpool.make(task, env_type="gymnasium", num_envs=n)
             env.reset()
             actions = np.stack([env.action_space.sample() for _ in range(n)])
-            env.step(actions)
-            seconds = []
-            for _ in range(given.runs):
-                calls, begin = 0, time.perf_counter()
-                while (now := time.perf_counter()) - begin < SECONDS:
-                    env.step(actions)
-                    calls += 1
-                seconds.append((now - begin) / calls)
+            seconds = stepping(lambda env=env, actions=actions: env.step(actions), given.runs)
             found.append(make_row("stepping", name, n, 1, 1, seconds, who=f"EnvPool {version('envpool')}"))
             env.close()
         tell(max(found, key=lambda row: row.rate))

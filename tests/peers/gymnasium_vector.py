@@ -5,11 +5,10 @@ step, and is given its actions. The rows of cupydrive go through the same interf
 the next step, actions given.
 """
 
-import time
 import warnings
 
 import gymnasium
-from protocol import absent, arguments, tell
+from protocol import absent, arguments, stepping, tell
 
 from cupydrive.bench.timing import make_row
 from cupydrive.gymnasium import make_vec
@@ -23,23 +22,14 @@ IDS = {
 }
 SIZES = (1_000, 10_000, 100_000)
 FEW = (16, 64)  # SyncVectorEnv steps its environments one after the other: more copies gain nothing
-SECONDS = 0.2  # of one run
 
 
-def stepping(name, env, runs, who, note=""):
+def timed(name, env, runs, who):
     """Return the row of ``step`` with one batch of random actions."""
     env.reset(seed=0)
     env.action_space.seed(0)
     actions = env.action_space.sample()
-    env.step(actions)
-    seconds = []
-    for _ in range(runs):
-        calls, begin = 0, time.perf_counter()
-        while (now := time.perf_counter()) - begin < SECONDS:
-            env.step(actions)
-            calls += 1
-        seconds.append((now - begin) / calls)
-    row = make_row("stepping", name, env.num_envs, 1, 1, seconds, who=who, note=note)
+    row = make_row("stepping", name, env.num_envs, 1, 1, stepping(lambda: env.step(actions), runs), who=who)
     env.close()
     return row
 
@@ -58,10 +48,10 @@ def main():
             if mode == "sync" or gymnasium.spec(task).vector_entry_point is not None:
                 for n in sizes:
                     env = gymnasium.make_vec(task, num_envs=n, vectorization_mode=mode)
-                    found.append(stepping(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}"))
+                    found.append(timed(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}"))
         tell(max(found, key=lambda row: row.rate))
         ours = (make_vec(name, n, device="cpu", autoreset_mode="next_step") for n in SIZES)
-        tell(max((stepping(name, env, given.runs, "cupydrive.gymnasium") for env in ours), key=lambda row: row.rate))
+        tell(max((timed(name, env, given.runs, "cupydrive.gymnasium") for env in ours), key=lambda row: row.rate))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import argparse
 import json
 import sys
+import time
 from dataclasses import asdict
 
+SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in cupydrive/bench/peers.py
 
 
@@ -15,6 +17,19 @@ def arguments(about):
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--cases", nargs="+", default=["rollout", "stepping", "training"])
     return parser.parse_args()
+
+
+def stepping(step, runs):
+    """Return the seconds of one call of ``step`` in each of ``runs`` runs, after a warm-up."""
+    step()
+    seconds = []
+    for _ in range(runs):
+        calls, begin = 0, time.perf_counter()
+        while (now := time.perf_counter()) - begin < SECONDS:
+            step()
+            calls += 1
+        seconds.append((now - begin) / calls)
+    return seconds
 
 
 def tell(row):
