@@ -108,6 +108,7 @@ class Batch:
         self.now = 0  # which of the two step buffers was written last
         self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
         self.current_mask = self.step_buffers[0].action_mask
+        self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)  # CartPole: 1
         self._rollouts = {}
         self._template = self._describe(first_env)
         self._calls = [self._call(b) for b in self.step_buffers]
@@ -192,7 +193,7 @@ class Batch:
     # ---- launches ----
 
     def _launch(self, kernel, call):
-        self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]))
+        self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]) * self._step_work)
 
     def reset(self, seed=None, mask=None):
         """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.

@@ -49,8 +49,6 @@ template <int COUNT, int HEADS, class Action> struct NearRows {
   alignas(16) Random::Bits drawn[COUNT * HEADS];  // random words for four steps
 };
 struct NoRows {};
-template <bool NEAR, class A, class B> struct Choose { typedef A type; };
-template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 struct alignas(16) NearState { State value; };
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
@@ -89,10 +87,7 @@ DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action
   }
   if constexpr (RANDOM) {
     for (int i : team.each(COUNT)) {
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-      for (int head = 0; head < HEADS; ++head) {
+      UNROLL for (int head = 0; head < HEADS; ++head) {
         const int at = i * HEADS + head;
         u32 word;
         if constexpr (ROWS_NEAR) {

@@ -37,6 +37,8 @@ DEVICE float floor(float x) { return floorf(x); }
 DEVICE float abs(float x) { return fabsf(x); }
 #else
 DEVICE u32 bits(float x) { u32 y; __builtin_memcpy(&y, &x, 4); return y; }
+DEVICE u32s bits(floats x) { return (u32s)x; }
+DEVICE floats from_bits(u32s x) { return (floats)x; }
 DEVICE float from_bits(u32 x) { float y; __builtin_memcpy(&y, &x, 4); return y; }
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
@@ -80,6 +82,8 @@ DEVICE int to_int(float x) {
 // Adding 1.5 * 2^23 to x, |x| < 2^22, rounds x to the nearest integer (ties to even) and leaves it, in two's
 // complement, in the low bits of the sum; subtracting it again gives that integer as a float.
 constexpr float ROUND = 12582912.0f;
+// Adding 2^23 to x in [0, 2^23) does the same, and the low 23 bits are all of the integer.
+constexpr float COUNT = 8388608.0f;
 
 // --- circular functions ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
-// nearest.cuh -- the K nearest of many, kept in registers, sorted by (distance, id).
+// nearest.cuh -- the K nearest of many, kept in registers in ascending order: exactly, or fast and knowing when in doubt.
 #pragma once
+#include "drive/math.cuh"
 
+// Sorted by (distance, id), whatever order they come in.
 template <class Distance, int K> struct Nearest {
   Distance distance[K];  // ascending; `far` where there is nobody
   int id[K];             // -1 where there is nobody
@@ -8,21 +10,66 @@ template <class Distance, int K> struct Nearest {
   DEVICE void clear(Distance far) {
     for (int k = 0; k < K; ++k) { distance[k] = far; id[k] = -1; }
   }
-  DEVICE bool full() const { return id[K - 1] >= 0; }
-  DEVICE Distance furthest() const { return distance[K - 1]; }
 
-  // Ids come in ascending order, so that `<` leaves a tie to the lower one. No place waits for another: each takes what
-  // was before it, the new one, or what it has.
+  // No place waits for another: each takes what was before it, the new one, or what it has.
   DEVICE void insert(Distance d, int j) {
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int k = K - 1; k > 0; --k) {
-      const bool before = d < distance[k - 1], here = d < distance[k];
+    insert_before(d, j, [&](int k) { return d < distance[k] || (d == distance[k] && j < id[k]); });
+  }
+  // The same where ids come in ascending order, so that `<` leaves a tie to the lower one.
+  DEVICE void insert_next(Distance d, int j) {
+    insert_before(d, j, [&](int k) { return d < distance[k]; });
+  }
+
+ private:
+  template <class Before> DEVICE void insert_before(Distance d, int j, Before comes_before) {
+    UNROLL for (int k = K - 1; k > 0; --k) {
+      const bool before = comes_before(k - 1), here = comes_before(k);
       id[k] = before ? id[k - 1] : here ? j : id[k];
       distance[k] = before ? distance[k - 1] : here ? d : distance[k];
     }
-    id[0] = d < distance[0] ? j : id[0];
-    distance[0] = d < distance[0] ? d : distance[0];
+    const bool here = comes_before(0);
+    id[0] = here ? j : id[0];
+    distance[0] = here ? d : distance[0];
+  }
+};
+
+// A third of the work: one word holds a distance, as a whole number of parts of `bound`, and below it an id of [0, IDS).
+// Where two distances became the same number, `sure` is false, and the order has to be found in another way.
+// Words are floats, all positive and normal, since a CPU finds the lesser of two vectors of them fastest. F is float or floats.
+template <class F, int K, int IDS> struct NearestWords {
+  static constexpr int bits_of(int n) { return n <= 1 ? 0 : 1 + bits_of((n + 1) / 2); }
+  static constexpr int ID_BITS = bits_of(IDS);
+  static constexpr int PART_BITS = 30 - ID_BITS < 23 ? 30 - ID_BITS : 23;
+  static constexpr float MOST = (float)((1 << PART_BITS) - 1);  // what is as far as `bound` or further
+  static constexpr u32 LEAST = 0x00800000u;                     // the bits of the least normal float
+  static constexpr float NOBODY = 3e38f;
+  static_assert(IDS <= 1 << 16, "ids leave too few bits to the distance");
+
+  F word[K + 1];  // ascending; one more than asked for, to see whether the last of them is in doubt
+  F parts;
+
+  DEVICE void clear(F bound) {
+    parts = MOST / bound;
+    for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;
+  }
+  DEVICE F of(F distance, u32 id) const {
+    const F scaled = distance * parts;
+    const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;
+    return math::from_bits((math::bits(part) << ID_BITS) + (LEAST - (math::bits(math::COUNT) << ID_BITS) + id));
+  }
+  DEVICE void insert(F added) {
+    UNROLL for (int k = 0; k <= K; ++k) {
+      const F less = added < word[k] ? added : word[k];
+      added = added < word[k] ? word[k] : added;
+      word[k] = less;
+    }
+  }
+  static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
+  // Whether K were nearer than `bound` and no two of them, nor the next, are as far. Of words that are floats.
+  DEVICE bool sure() const {
+    const auto part = [&](int k) { return (math::bits(word[k]) - LEAST) >> ID_BITS; };
+    bool distinct = part(K - 1) < (u32)MOST;
+    UNROLL for (int k = 0; k < K; ++k) distinct = distinct && part(k) != part(k + 1);
+    return distinct;
   }
 };

@@ -14,6 +14,7 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef u64 size_type;
 #define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
 #define OFFSET_OF(type, member) ((u64)__INTADDR__(&((type*)0)->member))  // NVRTC 13.0 has no __builtin_offsetof
 #else
 #include <stddef.h>
@@ -26,6 +27,7 @@ typedef int64_t i64;
 typedef uint64_t u64;
 typedef size_t size_type;
 #define DEVICE inline __attribute__((always_inline))
+#define UNROLL
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #endif
 
@@ -46,12 +48,14 @@ struct Each {
 #include "drive/team_threads.cuh"
 #else
 
-// Collectives (sync, any, sum, min) are called by every member, the same number of times. Reductions take integers
+// Collectives (sync, any, sum, min, before) are called by every member, the same number of times. Reductions take integers
 // only: their result does not depend on the order of the members, so it is the same for every team size.
 struct Team {
   int rank;  // [0, TEAM)
 
   DEVICE Each each(int n) const { return {rank, n}; }
+  // The same, and indices of n or more, so that all members have equally many.
+  DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }
   DEVICE bool leader() const { return TEAM == 1 || rank == 0; }
 
 #ifdef __CUDACC__
@@ -68,6 +72,8 @@ struct Team {
     if constexpr (TEAM > 32) __syncthreads();
     else if constexpr (TEAM > 1) __syncwarp(lanes());
   }
+  // The same for the members in this one's warp.
+  DEVICE void warp_sync() const { __syncwarp(lanes()); }
   DEVICE bool any(bool mine) const {
     if constexpr (TEAM > 32) return __syncthreads_or(mine);
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
@@ -90,10 +96,35 @@ struct Team {
   template <class T> DEVICE T min(T mine) const {  // T: int, u32, i64 or u64
     return reduce(mine, [](T a, T b) { return b < a ? b : a; });
   }
-  // Adds to a word that several members may add to between two syncs.
-  DEVICE void add(int& word, int value) const {
-    if constexpr (TEAM == 1) word += value;
-    else atomicAdd(&word, value);
+  // What the members of lower rank have, added up; and what all have.
+  DEVICE int before(int mine, int* all) const {
+    constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
+    int sum = mine;
+    for (int offset = 1; offset < WIDTH; offset *= 2) {
+      const int lower = __shfl_up_sync(lanes(), sum, offset, WIDTH);
+      if (rank % WIDTH >= offset) sum += lower;
+    }
+    if constexpr (TEAM > 32) {
+      __shared__ int of_warp[TEAM / 32 + 1];
+      if (rank % 32 == 31) of_warp[rank / 32] = sum;
+      __syncthreads();
+      *all = 0;
+      for (int warp = 0; warp < TEAM / 32; ++warp) {
+        if (warp == rank / 32) mine -= *all;
+        *all += of_warp[warp];
+      }
+      __syncthreads();  // of_warp is written again by the next call
+    } else {
+      *all = __shfl_sync(lanes(), sum, WIDTH - 1, WIDTH);
+    }
+    return sum - mine;
+  }
+  // Adds to a word that several members may add to between two syncs; returns what it was.
+  DEVICE int add(int& word, int value) const {
+    if constexpr (TEAM > 1) return atomicAdd(&word, value);
+    const int was = word;
+    word += value;
+    return was;
   }
 
  private:
@@ -117,10 +148,14 @@ struct Team {
   DEVICE bool warp_any(bool mine) const { return mine; }
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }
-  DEVICE void add(int& word, int value) const { word += value; }
+  DEVICE int before(int mine, int* all) const { *all = mine; return 0; }
+  DEVICE int add(int& word, int value) const { return (word += value) - value; }
 #endif
 };
 #endif
+
+template <bool FIRST, class A, class B> struct Choose { typedef A type; };
+template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 
 // The place of the lowest set bit, in [0, 64); `bits` is not 0.
 DEVICE int lowest_bit(u64 bits) {
@@ -130,6 +165,20 @@ DEVICE int lowest_bit(u64 bits) {
   return __builtin_ctzll(bits);
 #endif
 }
+
+// As many floats as a vector register of a CPU holds, side by side, and arrays that fill whole ones.
+#ifdef __CUDACC__
+constexpr int SIDE_FLOATS = 1;
+#else
+#ifdef __AVX512F__
+constexpr int SIDE_FLOATS = 16;
+#else
+constexpr int SIDE_FLOATS = 8;
+#endif
+typedef float floats __attribute__((vector_size(4 * SIDE_FLOATS)));
+typedef u32 u32s __attribute__((vector_size(4 * SIDE_FLOATS)));
+#endif
+constexpr int side(int n) { return (n + SIDE_FLOATS - 1) / SIDE_FLOATS * SIDE_FLOATS; }
 
 // Makes `word` the lesser of itself and `value`, whichever thread comes first.
 DEVICE void atomic_min(u64* word, u64 value) {

@@ -43,10 +43,7 @@ struct Random {
   DEVICE Bits bits(u32 agent, u32 draw = 0) const {
     u32 c0 = env, c1 = episode, c2 = step, c3 = draw << 20 | purpose << 16 | agent;
     u32 k0 = (u32)seed, k1 = (u32)(seed >> 32);
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int round = 0; round < 10; ++round) {
+    UNROLL for (int round = 0; round < 10; ++round) {
       const u32 high0 = high_product(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
       const u32 high2 = high_product(0xCD9E8D57u, c2), low2 = 0xCD9E8D57u * c2;
       c0 = high2 ^ c1 ^ k0; c1 = low2; c2 = high0 ^ c3 ^ k1; c3 = low0;

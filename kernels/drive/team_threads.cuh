@@ -55,6 +55,7 @@ struct Team {
   int rank;
 
   Each each(int n) const { return {rank, n}; }
+  Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }
   bool leader() const { return rank == 0; }
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
@@ -62,7 +63,19 @@ struct Team {
   bool warp_any(bool mine) const { return mine; }
   int sum(int mine) const { return reduce<int>(mine, [](int a, int b) { return a + b; }); }
   template <class T> T min(T mine) const { return reduce<T>(mine, [](T a, T b) { return b < a ? b : a; }); }
-  void add(int& word, int value) const { __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
+  int before(int mine, int* all) const {
+    rendezvous.slot[rank] = (u64)mine;
+    sync();
+    int sum = 0;
+    *all = 0;
+    for (int i = 0; i < TEAM; ++i) {
+      if (i == rank) sum = *all;
+      *all += (int)rendezvous.slot[i];
+    }
+    sync();
+    return sum;
+  }
+  int add(int& word, int value) const { return __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
 
  private:
   template <class T, class F> T reduce(T mine, F both) const {

@@ -20,21 +20,16 @@ struct State {
   int active[NUM_AGENTS];
   float reach[NUM_AGENTS];
 };
-constexpr int SCANS = (NUM_AGENTS + 63) / 64;                        // scans of at most 64 agents that see everybody
-constexpr int SCAN = ((NUM_AGENTS + SCANS - 1) / SCANS + 3) / 4 * 4;  // agents of one
-constexpr int WIDE_SCAN = 16;                                         // of a scan that has no limit yet
-constexpr int PLACES = (SCAN * SCANS + WIDE_SCAN - 1) / WIDE_SCAN * WIDE_SCAN;
+#include "drive/neighbours.cuh"
+#include "drive/rows.cuh"
 struct Shared {
-  int tags[NUM_TAGGERS];              // runners that each tagger has tagged in this step
-  alignas(16) float x[PLACES];        // for the search of neighbours: where agents are; NOWHERE if out or there is none
-  alignas(16) float y[PLACES];
+  int tags[NUM_TAGGERS];  // runners that each tagger has tagged in this step
+  Neighbours<NUM_AGENTS, OTHERS> near;
+  Stage stage;
 };
 #include "drive/env.cuh"
-#include "drive/nearest.cuh"
 
 constexpr float SQRT_2 = 1.41421356f;
-constexpr float FAR = 1e30f;      // a squared distance that no pair of agents in the game has
-constexpr float NOWHERE = 1e18f;  // a place that is further than FAR from everybody, squared
 
 DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }
 
@@ -154,114 +149,66 @@ DEVICE float shortest_turn(float from, float to) {
   return turn >= math::PI ? turn - math::TWO_PI : turn <= -math::PI ? turn + math::TWO_PI : turn;
 }
 
-// What the differences to another agent are multiplied by; an observer that is out sees neither motion nor place.
+// What the differences to another agent are multiplied by.
 struct Scales { float place, speed, acceleration, turn; };
-DEVICE Scales scales(const Params& p, bool in_game) {
-  const float seeing = in_game ? 1.0f : 0.0f;
-  return {seeing / (SQRT_2 * p.grid_length), seeing / p.max_speed, seeing / (p.max_acceleration - p.min_acceleration),
-          seeing / math::TWO_PI};
+DEVICE Scales scales(const Params& p) {
+  return {1.0f / (SQRT_2 * p.grid_length), 1.0f / p.max_speed, 1.0f / (p.max_acceleration - p.min_acceleration),
+          1.0f / math::TWO_PI};
 }
 
-// Writes what i sees of j at position k of [0, OTHERS).
-template <class Row> DEVICE void see(const State& s, const Scales& scale, Row& row, int k, int i, int j) {
-  row[OWN + k] = (s.x[j] - s.x[i]) * scale.place;
-  row[OWN + OTHERS + k] = (s.y[j] - s.y[i]) * scale.place;
-  row[OWN + 2 * OTHERS + k] = (s.speed[j] - s.speed[i]) * scale.speed;
-  row[OWN + 3 * OTHERS + k] = (s.acceleration[j] - s.acceleration[i]) * scale.acceleration;
-  row[OWN + 4 * OTHERS + k] = shortest_turn(s.direction[i], s.direction[j]) * scale.turn;
-  row[OWN + 5 * OTHERS + k] = is_tagger(j) ? 1.0f : 0.0f;
-  row[OWN + 6 * OTHERS + k] = s.active[j] ? 1.0f : 0.0f;
-}
+DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS); }
 
-template <class Row> DEVICE void see_nothing(Row& row, int k) {
-  for (int f = 0; f < FEATURES; ++f) row[OWN + f * OTHERS + k] = 0.0f;
-}
-
-template <class Row> DEVICE void see_self(const Env& env, Row& row, int i) {
+// Writes what i sees, if it is `mine`: of itself; of agent(k) for k of [0, OTHERS), feature by feature; of time. agent(k) is i where nobody
+// is seen. An agent that is out sees of itself, of time and of motion nothing.
+template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int i, bool mine, Agent agent) {
   const State& s = env.state;
   const Params& p = env.params;
+  RowWriter<OBS, !USE_FULL_OBSERVATION> row(env.team, env.shared.stage, obs_of(env, i), mine);
   const float seeing = s.active[i] ? 1.0f : 0.0f;
+  const float x = s.x[i], y = s.y[i], speed = s.speed[i], acceleration = s.acceleration[i], direction = s.direction[i];
   float sine, cosine;
-  math::sincos(s.direction[i], &sine, &cosine);
-  row[0] = seeing * (s.x[i] / p.grid_length);
-  row[1] = seeing * (s.y[i] / p.grid_length);
-  row[2] = seeing * (s.speed[i] / p.max_speed);
-  row[3] = seeing * cosine;
-  row[4] = seeing * sine;
-  row[OBS - 1] = seeing * env.time();
-}
-
-// Puts the agents of [base, base + COUNT), COUNT <= 64, that are nearer than `limit` among the nearest: first a bit for each
-// one, then insertions, so that the lanes of a warp insert together.
-template <int COUNT>
-DEVICE void scan(const Shared& at, int i, float x, float y, int base, float limit, Nearest<float, OTHERS>& nearest) {
-  const float bound = math::min(limit, nearest.furthest());
-  u64 near = 0;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-  for (int b = 0; b < COUNT; ++b) {
-    const float dx = at.x[base + b] - x, dy = at.y[base + b] - y;
-    near |= (u64)(dx * dx + dy * dy < bound) << b;
-  }
-  if (i >= base && i < base + COUNT) near &= ~(1ull << (i - base));
-  for (; near != 0; near &= near - 1) {
-    const int j = base + lowest_bit(near);
-    const float dx = at.x[j] - x, dy = at.y[j] - y;
-    nearest.insert(dx * dx + dy * dy, j);
-  }
-}
-
-// Finds the nearest agents in the game, exactly, as long as OTHERS of them are nearer than `reach`; else looks again,
-// everywhere, in scans that are small, so that the bound follows. `nearest` holds nobody when it begins.
-DEVICE void search(const Shared& at, int i, float reach, Nearest<float, OTHERS>& nearest) {
-  const float x = at.x[i], y = at.y[i];
-  for (int base = 0; reach > 0.0f && base < NUM_AGENTS; base += SCAN) {
-    scan<SCAN>(at, i, x, y, base, reach * reach, nearest);
-  }
-  if (nearest.full()) return;
-  nearest.clear(FAR);
-  for (int base = 0; base < NUM_AGENTS; base += WIDE_SCAN) scan<WIDE_SCAN>(at, i, x, y, base, FAR, nearest);
+  math::sincos(direction, &sine, &cosine);
+  row.put<0>(seeing * (x / p.grid_length));
+  row.put<1>(seeing * (y / p.grid_length));
+  row.put<2>(seeing * (speed / p.max_speed));
+  row.put<3>(seeing * cosine);
+  row.put<4>(seeing * sine);
+  const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };
+  row.put_each<OWN, OTHERS>(of([&](int j) { return (s.x[j] - x) * (seeing * scale.place); }));
+  row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (s.y[j] - y) * (seeing * scale.place); }));
+  row.put_each<OWN + 2 * OTHERS, OTHERS>(of([&](int j) { return (s.speed[j] - speed) * (seeing * scale.speed); }));
+  row.put_each<OWN + 3 * OTHERS, OTHERS>(
+      of([&](int j) { return (s.acceleration[j] - acceleration) * (seeing * scale.acceleration); }));
+  row.put_each<OWN + 4 * OTHERS, OTHERS>(
+      of([&](int j) { return shortest_turn(direction, s.direction[j]) * (seeing * scale.turn); }));
+  row.put_each<OWN + 5 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }));
+  row.put_each<OWN + 6 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & (s.active[j] != 0) ? 1.0f : 0.0f; }));
+  row.put<OBS - 1>(seeing * env.time());
 }
 
 // The OTHERS nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
 DEVICE void observe_nearest(Env& env) {
   State& s = env.state;
-  Shared& at = env.shared;
-  for (int j : env.team.each(PLACES)) {
-    const bool here = j < NUM_AGENTS && s.active[j];
-    at.x[j] = here ? s.x[j] : NOWHERE;
-    at.y[j] = here ? s.y[j] : NOWHERE;
-  }
+  auto& near = env.shared.near;
+  near.place(env.team, s.x, s.y, s.active, env.params.grid_length);
   env.team.sync();
-  const Scales scale = scales(env.params, true);
+  const Scales scale = scales(env.params);
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
-  for (int i : env.team.each(NUM_AGENTS)) {
-    auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
-    see_self(env, row, i);
-    Nearest<float, OTHERS> nearest;
-    nearest.clear(FAR);
-    if (s.active[i]) search(at, i, s.reach[i], nearest);
-    s.reach[i] = nearest.full() ? math::sqrt(nearest.furthest()) + drift : 0.0f;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int k = 0; k < OTHERS; ++k) {
-      if (nearest.id[k] >= 0) see(s, scale, row, k, i, nearest.id[k]);
-      else see_nothing(row, k);
-    }
-  }
+  near.each(env.team, [&](int i) { return s.reach[i]; }, [&](const auto& found, bool mine) {
+    see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
+    if (mine) s.reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
+  });
 }
 
+// Everybody else, by id.
 DEVICE void observe_all(Env& env) {
-  State& s = env.state;
-  for (int i : env.team.each(NUM_AGENTS)) {
-    auto row = is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS);
-    see_self(env, row, i);
-    const Scales scale = scales(env.params, s.active[i]);
-    for (int k = 0; k < OTHERS; ++k) see(s, scale, row, k, i, k < i ? k : k + 1);
-    s.reach[i] = 0.0f;
+  const Scales scale = scales(env.params);
+  for (int n : env.team.all(NUM_AGENTS)) {
+    const bool mine = n < NUM_AGENTS;
+    const int i = mine ? n : 0;
+    see(env, scale, i, mine, [&](int k) { return k < i ? k : k + 1; });
+    if (mine) env.state.reach[i] = 0.0f;
   }
 }
 

@@ -111,10 +111,7 @@ DEVICE void observe_nearest(Env& env) {
     row[0] = (float)s.x[i] * SCALE;
     row[1] = (float)s.y[i] * SCALE;
     row[2] = i < RUNNER ? 1.0f : 0.0f;
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int k = 0; k < OTHERS; ++k) {  // there are at least so many others
+    UNROLL for (int k = 0; k < OTHERS; ++k) {  // there are at least so many others
       const int j = nearest.id[k];
       row[3 + k] = (float)s.x[j] * SCALE;
       row[3 + OTHERS + k] = (float)s.y[j] * SCALE;

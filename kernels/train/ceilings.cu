@@ -30,10 +30,7 @@ DEVICE void multiply_and_add(const Ceiling& call, const int e) {
 #pragma unroll 8
 #endif
   for (int i = 0; i < LINKS; ++i) {
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-    for (int k = 0; k < CHAINS; ++k) x[k] = math::fma(x[k], 0.999f, 0.25f);
+    UNROLL for (int k = 0; k < CHAINS; ++k) x[k] = math::fma(x[k], 0.999f, 0.25f);
   }
   float sum = 0.0f;
   for (int k = 0; k < CHAINS; ++k) sum += x[k];

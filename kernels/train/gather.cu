@@ -15,10 +15,7 @@ struct Gather {
 // One team per row of the minibatch: its members copy words side by side.
 DEVICE void gather_row(const Gather& call, const Team team, const int row) {
   const size_type source = (size_type)call.index[row];
-#ifdef __CUDACC__
-#pragma unroll
-#endif
-  for (int k = 0; k < COLUMNS; ++k) {
+  UNROLL for (int k = 0; k < COLUMNS; ++k) {
     const int words = column_words(k);
     const u32* const from = call.from[k] + source * words;
     u32* const to = call.to[k] + (size_type)row * words;

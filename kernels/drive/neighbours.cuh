@@ -1,0 +1,303 @@
+// neighbours.cuh -- finds the K nearest neighbours of each of A points of the plane: exactly, sorted by (squared distance, id).
+//
+//   struct Shared { Neighbours<A, K> near; };
+//   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
+//   near.each(team, reach, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
+//
+// `each` calls once for every i of [0, A), and without `mine` so that all members call equally often. reach(i) is a hint: a
+// distance that K others are likely to be nearer than.
+// `length`: most points lie in [0, length) both ways; for speed alone.
+#pragma once
+#include "drive/nearest.cuh"
+
+constexpr float FAR = 1e30f;      // a squared distance that no two points have
+constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every point, squared
+
+// Who i's neighbours are: id[k] in [0, A) for k of [0, K), i itself where fewer than K others are here.
+template <int K> struct Found {
+  const int i;
+  int id[side(K)];
+  float furthest;  // squared distance of id[K - 1]; 0 if that is i
+
+  DEVICE explicit Found(int i) : i(i) { nobody(); }
+  DEVICE void nobody() {
+    for (int k = 0; k < side(K); ++k) id[k] = i;
+    furthest = 0.0f;
+  }
+  DEVICE bool all() const { return id[K - 1] != i; }
+  DEVICE void take(const Nearest<float, K>& nearest) {
+    for (int k = 0; k < K; ++k) id[k] = nearest.id[k] >= 0 ? nearest.id[k] : i;
+    furthest = all() ? nearest.distance[K - 1] : 0.0f;
+  }
+};
+
+// Of few points: everybody is taken in turn, in the order of ids.
+template <int A, int K> struct Few {
+  float x[A], y[A];  // NOWHERE: not here
+
+  DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float) {
+    for (int i : team.each(A)) {
+      x[i] = here[i] ? at_x[i] : NOWHERE;
+      y[i] = here[i] ? at_y[i] : NOWHERE;
+    }
+  }
+
+  template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
+    for (int i : team.all(A)) {
+      Found<K> found(i < A ? i : 0);
+      Nearest<float, K> nearest;
+      nearest.clear(FAR);
+      if (i < A && x[i] != NOWHERE) {
+        UNROLL for (int j = 0; j < A; ++j) {
+          const float dx = x[j] - x[i], dy = y[j] - y[i];
+          nearest.insert_next(j == i ? FAR : dx * dx + dy * dy, j);
+        }
+      }
+      found.take(nearest);
+      visit(found, i < A);
+    }
+  }
+};
+
+// Looks at all pairs of those who are here, which stand first in a list, in the order of ids.
+template <int A, int K> struct AllPairs {
+  static constexpr int SCAN = 32;  // places that are looked at together
+  static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;
+  alignas(16) float x[PLACES];  // NOWHERE: not here, or nobody
+  alignas(16) float y[PLACES];
+  int id[A];
+  int count;  // of those who are here
+
+  DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float) {
+    constexpr int SHARE = (A + TEAM - 1) / TEAM;  // of each member
+    const int first = math::min(team.rank * SHARE, A), last = math::min(first + SHARE, A);
+    int mine = 0, all;
+    for (int i = first; i < last; ++i) mine += here[i] != 0;
+    int at = team.before(mine, &all), after = all + first - at;
+    for (int i = first; i < last; ++i) {
+      const int p = here[i] ? at++ : after++;
+      x[p] = here[i] ? at_x[i] : NOWHERE;
+      y[p] = here[i] ? at_y[i] : NOWHERE;
+      id[p] = i;
+    }
+    for (int p : team.each(PLACES - A)) x[A + p] = y[A + p] = NOWHERE;
+    if (team.leader()) count = all;
+  }
+
+  DEVICE float distance(int p, int q) const {
+    const float dx = x[q] - x[p], dy = y[q] - y[p];
+    return dx * dx + dy * dy;
+  }
+
+  // Calls found(distance, q) for the places of a scan that are nearer than `bound`: first a bit for each one, then the calls,
+  // so that the lanes of a warp call together.
+  template <class Call> DEVICE void scan(int p, int base, float bound, Call call) const {
+    u32 near = 0;
+    UNROLL for (int b = 0; b < SCAN; ++b) near |= (u32)(distance(p, base + b) < bound) << b;
+    if (p >= base && p < base + SCAN) near &= ~(1u << (p - base));
+    for (; near != 0; near &= near - 1) {
+      const int q = base + lowest_bit(near);
+      call(distance(p, q), q);
+    }
+  }
+
+  DEVICE bool quick(Found<K>& found, int p, float reach) const {
+    typedef NearestWords<float, K, A> Words;
+    if (!(reach > 0.0f)) return false;
+    Words words;
+    words.clear(reach * reach);
+    for (int base = 0; base < count; base += SCAN) {
+      scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.of(d, (u32)q)); });
+    }
+    if (!words.sure()) return false;
+    for (int k = 0; k < K; ++k) found.id[k] = id[Words::id(words.word[k])];
+    found.furthest = distance(p, Words::id(words.word[K - 1]));
+    return true;
+  }
+
+  DEVICE void thorough(Found<K>& found, int p) const {
+    Nearest<float, K> nearest;
+    nearest.clear(FAR);
+    for (int base = 0; base < count; base += SCAN) {
+      scan(p, base, nearest.distance[K - 1], [&](float d, int q) { nearest.insert_next(d, id[q]); });
+    }
+    found.take(nearest);
+  }
+
+#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS)
+  template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) const {
+    for (int p : team.all(A)) {
+      Found<K> found(p < A ? id[p] : 0);
+      if (p < count && !quick(found, p, reach(found.i))) thorough(found, p);
+      visit(found, p < A);
+    }
+  }
+#else
+  // On a CPU: some points side by side, which insert everybody.
+  template <class Reach, class Visit> DEVICE void each(const Team, Reach reach, Visit visit) const {
+    typedef NearestWords<floats, K, A> Words;
+    for (int base = 0; base < count; base += SIDE_FLOATS) {
+      const int last = math::min(base + SIDE_FLOATS, count);
+      floats at_x, at_y, bound;
+      for (int l = 0; l < SIDE_FLOATS; ++l) {
+        const int p = base + l < last ? base + l : base;
+        at_x[l] = x[p];
+        at_y[l] = y[p];
+        bound[l] = reach(id[p]) * reach(id[p]);
+      }
+      Words words;
+      words.clear(bound);
+      const auto word = [&](int q) {
+        const floats dx = x[q] - at_x, dy = y[q] - at_y;
+        return words.of(dx * dx + dy * dy, (u32)q);
+      };
+      for (int q = 0; q < base; ++q) words.insert(word(q));
+      for (int q = base; q < last; ++q) {
+        floats added = word(q);
+        added[q - base] = Words::NOBODY;  // not itself
+        words.insert(added);
+      }
+      for (int q = last; q < count; ++q) words.insert(word(q));
+      for (int p = base; p < last; ++p) {
+        Found<K> found(id[p]);
+        NearestWords<float, K, A> own;
+        for (int k = 0; k <= K; ++k) own.word[k] = words.word[k][p - base];
+        if (own.sure()) {
+          for (int k = 0; k < K; ++k) found.id[k] = id[Words::id(own.word[k])];
+          found.furthest = distance(p, Words::id(own.word[K - 1]));
+        } else {
+          thorough(found, p);
+        }
+        visit(found, true);
+      }
+    }
+    for (int p = count; p < A; ++p) visit(Found<K>(id[p]), true);
+  }
+#endif
+};
+
+// Looks in the cells of a square grid, whose points stand together in a list. In which order within a cell is left to
+// chance: no result depends on it.
+template <int A, int K> struct Cells {
+  static constexpr int root(int n) { int r = 1; while ((r + 1) * (r + 1) <= n) ++r; return r; }
+  static constexpr int PER_CELL = 4;  // points of a cell, on average
+  static constexpr int MOST_ROWS = root(A / PER_CELL);
+  static constexpr int CELLS = MOST_ROWS * MOST_ROWS + 1;  // the last one is of those who are not here
+  typedef NearestWords<float, K, A> Words;
+  float x[A], y[A];  // by place in the list
+  int id[A];
+  int end[CELLS];  // of each cell: one after its last place
+  int count, rows;
+  float scale;  // cells per length
+
+  DEVICE int column(float at) const { return math::clamp(math::to_int(at * scale), 0, rows - 1); }
+  DEVICE int cell(float at_x, float at_y, int here) const {
+    return here ? column(at_y) * rows + column(at_x) : CELLS - 1;
+  }
+
+  DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float length) {
+    int mine = 0, all;
+    for (int i : team.each(A)) mine += here[i] != 0;
+    all = team.sum(mine);
+    for (int c : team.each(CELLS)) end[c] = 0;
+    if (team.leader()) {
+      count = all;
+      rows = math::clamp(math::to_int(math::sqrt((float)all / (float)PER_CELL)), 1, MOST_ROWS);
+      scale = (float)rows / length;
+    }
+    team.sync();
+    for (int i : team.each(A)) team.add(end[cell(at_x[i], at_y[i], here[i])], 1);
+    team.sync();
+    constexpr int SHARE = (CELLS + TEAM - 1) / TEAM;  // of each member
+    const int first = team.rank * SHARE, last = math::min(first + SHARE, CELLS);
+    mine = 0;
+    for (int c = first; c < last; ++c) mine += end[c];
+    int begin = team.before(mine, &all);
+    for (int c = first; c < last; ++c) {
+      const int size = end[c];
+      end[c] = begin;
+      begin += size;
+    }
+    team.sync();
+    for (int i : team.each(A)) {  // each cell's `end` moves from its beginning to its end
+      const int at = team.add(end[cell(at_x[i], at_y[i], here[i])], 1);
+      x[at] = at_x[i];
+      y[at] = at_y[i];
+      id[at] = i;
+    }
+  }
+
+  DEVICE float distance(int p, int q) const {
+    const float dx = x[q] - x[p], dy = y[q] - y[p];
+    return dx * dx + dy * dy;
+  }
+
+  // Calls found(q) for the places of cells [first, last] of a row.
+  template <class Call> DEVICE void scan(int row, int first, int last, Call call) const {
+    const int from = row * rows + first, to = row * rows + last;
+    const int stop = end[to];
+    for (int q = from == 0 ? 0 : end[from - 1]; q < stop; ++q) call(q);
+  }
+
+  // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is.
+  DEVICE bool quick(Found<K>& found, int p) const {
+    const float u = x[p] * scale, v = y[p] * scale;
+    const int column_of_p = column(x[p]), row_of_p = column(y[p]);
+    Words words;
+    int left, right, top, bottom;
+    for (int h = 1;; h *= 2) {
+      left = math::max(column_of_p - h, 0);
+      right = math::min(column_of_p + h, rows - 1);
+      top = math::max(row_of_p - h, 0);
+      bottom = math::min(row_of_p + h, rows - 1);
+      const float side = (float)(h + 1) / scale;
+      words.clear(2.0f * side * side);
+      for (int row = top; row <= bottom; ++row) {
+        scan(row, left, right, [&](int q) { words.insert(q == p ? Words::NOBODY : words.of(distance(p, q), (u32)q)); });
+      }
+      if (words.word[K - 1] < Words::NOBODY) break;
+      if (left == 0 && right == rows - 1 && top == 0 && bottom == rows - 1) return false;
+    }
+    // A thousandth of a cell covers rounding.
+    const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1]))) * scale + 0.001f;
+    const int most_left = math::clamp(math::to_int(u - reach), 0, left);
+    const int most_right = math::clamp(math::to_int(u + reach), right, rows - 1);
+    const int most_top = math::clamp(math::to_int(v - reach), 0, top);
+    const int most_bottom = math::clamp(math::to_int(v + reach), bottom, rows - 1);
+    const auto insert = [&](int q) {
+      const float word = words.of(distance(p, q), (u32)q);
+      if (word < words.word[K]) words.insert(word);
+    };
+    for (int row = most_top; row <= most_bottom; ++row) {
+      const bool beside = row >= top && row <= bottom;
+      if (!beside) scan(row, most_left, most_right, insert);
+      if (beside && most_left < left) scan(row, most_left, left - 1, insert);
+      if (beside && most_right > right) scan(row, right + 1, most_right, insert);
+    }
+    if (!words.sure()) return false;
+    for (int k = 0; k < K; ++k) found.id[k] = id[Words::id(words.word[k])];
+    found.furthest = distance(p, Words::id(words.word[K - 1]));
+    return true;
+  }
+
+  DEVICE void thorough(Found<K>& found, int p) const {
+    Nearest<float, K> nearest;
+    nearest.clear(FAR);
+    for (int q = 0; q < count; ++q) {
+      const float d = distance(p, q);
+      if (q != p && d <= nearest.distance[K - 1]) nearest.insert(d, id[q]);
+    }
+    found.take(nearest);
+  }
+
+  template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
+    for (int p : team.all(A)) {
+      Found<K> found(p < A ? id[p] : 0);
+      if (p < count && !quick(found, p)) thorough(found, p);
+      visit(found, p < A);
+    }
+  }
+};
+
+template <int A, int K> using Neighbours =
+    typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;
