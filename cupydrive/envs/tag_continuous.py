@@ -87,7 +87,7 @@ def state(p):
         Field("direction", "f4", agents, TWO_PI, "rad, from 0 to 2 pi"),
         Field("acceleration", "f4", agents, p.max_speed, "length/step^2"),
         Field("active", "i4", agents, unit="1 in the game, 0 out"),
-        Field("reach", "f4", agents, p.grid_length, "length; a hint for the search, see the kernel"),
+        Field("reach", "f4", agents, p.grid_length, "length; a hint for the search of neighbours"),
     )
 
 
@@ -387,6 +387,7 @@ SPEC = EnvSpec(
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
         {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
+        {"num_taggers": 4, "num_runners": 260, "num_other_agents_observed": 6},
     ),
     heuristic=heuristic,
     **dict(draw=draw, render_size=(760, 820), render_fps=12),

@@ -14,6 +14,8 @@ OPTIONS = (
 )  # contraction would give other bits than the CPU; CuPy adds -ftz=true
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100
+BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
+BUSY_THREADS = 768  # on one processor
 
 
 class CudaExecutor:
@@ -29,11 +31,19 @@ class CudaExecutor:
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
         self.near_bytes = min(self.shared_bytes, NEAR_BYTES)  # that layouts give to what is near
         self.processors = attributes["MultiProcessorCount"]
+        self.processor_shared_bytes = attributes["MaxSharedMemoryPerMultiprocessor"]
 
     def layout(self, spec, params, num_envs=1_000_000):
         """Return the layout measured to be fast for this number of agents and environments."""
         agents = sum(g.count for g in spec.groups(params))
-        return default_layout(agents, num_envs, self.processors).fit(spec, params, self.near_bytes)
+        layout = default_layout(agents, num_envs, self.processors).fit(spec, params, self.near_bytes)
+        if layout.team <= 32:
+            return layout
+        if not layout.obs_near:  # rows leave in pieces, by way of registers
+            layout = replace(layout, team=min(layout.team, 128))
+        # Members wait for each other, so that threads of other blocks count more than near rows.
+        blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
+        return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``CudaProgram``, or the program that the environment brings.

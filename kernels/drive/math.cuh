@@ -37,8 +37,6 @@ DEVICE float floor(float x) { return floorf(x); }
 DEVICE float abs(float x) { return fabsf(x); }
 #else
 DEVICE u32 bits(float x) { u32 y; __builtin_memcpy(&y, &x, 4); return y; }
-DEVICE u32s bits(floats x) { return (u32s)x; }
-DEVICE floats from_bits(u32s x) { return (floats)x; }
 DEVICE float from_bits(u32 x) { float y; __builtin_memcpy(&y, &x, 4); return y; }
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }

@@ -2,6 +2,13 @@
 #pragma once
 #include "drive/math.cuh"
 
+#ifndef __CUDACC__
+namespace math {
+DEVICE u32s bits(floats x) { return (u32s)x; }
+DEVICE floats from_bits(u32s x) { return (floats)x; }
+}  // namespace math
+#endif
+
 // Sorted by (distance, id), whatever order they come in.
 template <class Distance, int K> struct Nearest {
   Distance distance[K];  // ascending; `far` where there is nobody

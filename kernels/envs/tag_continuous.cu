@@ -158,8 +158,8 @@ DEVICE Scales scales(const Params& p) {
 
 DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS); }
 
-// Writes what i sees, if it is `mine`: of itself; of agent(k) for k of [0, OTHERS), feature by feature; of time. agent(k) is i where nobody
-// is seen. An agent that is out sees of itself, of time and of motion nothing.
+// Writes what i sees, if it is `mine`: of itself; of agent(k) for k of [0, OTHERS), feature by feature; of time. agent(k) is
+// i where nobody is seen. An agent that is out sees of itself, of time and of motion nothing.
 template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int i, bool mine, Agent agent) {
   const State& s = env.state;
   const Params& p = env.params;

@@ -69,17 +69,21 @@ DEVICE void observe_all(Env& env) {
   }
 }
 
-DEVICE i64 squared_distance(const State& s, int i, int j) {  // 64 bits hold any grid
-  const i64 dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
+// 64 bits hold the squared distances of any grid and an id; 32 bits those of most, in half the instructions.
+constexpr bool SMALL = 2.0 * GRID_LENGTH * GRID_LENGTH * NUM_AGENTS < 4e9;
+typedef Choose<SMALL, u32, u64>::type Distance;
+
+DEVICE Distance squared_distance(const State& s, int i, int j) {
+  const Distance dx = math::abs(s.x[j] - s.x[i]), dy = math::abs(s.y[j] - s.y[i]);
   return dx * dx + dy * dy;
 }
 
 // Own place, the other's place, own type, time; the runner's other is the nearest tagger, a tagger's is the runner.
 DEVICE void observe_opponent(Env& env) {
   const State& s = env.state;
-  u64 nearest = ~0ull;  // (squared distance, id): a tie goes to the lower id
+  Distance nearest = ~(Distance)0;  // (squared distance, id): a tie goes to the lower id
   for (int i : env.team.each(NUM_TAGGERS)) {
-    const u64 key = (u64)squared_distance(s, i, RUNNER) * NUM_TAGGERS + i;
+    const Distance key = squared_distance(s, i, RUNNER) * NUM_TAGGERS + i;
     nearest = key < nearest ? key : nearest;
   }
   const int chaser = (int)(env.team.min(nearest) % NUM_TAGGERS);
@@ -101,11 +105,11 @@ DEVICE void observe_nearest(Env& env) {
   constexpr int OTHERS = NUM_OTHER_AGENTS_OBSERVED > 0 ? NUM_OTHER_AGENTS_OBSERVED : 1;
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {
-    Nearest<i64, OTHERS> nearest;
-    nearest.clear(0x7fffffffffffffff);
+    Nearest<Distance, OTHERS> nearest;
+    nearest.clear(~(Distance)0);
     for (int j = 0; j < NUM_AGENTS; ++j) {
-      const i64 distance = squared_distance(s, i, j);
-      if (j != i && distance < nearest.furthest()) nearest.insert(distance, j);
+      const Distance distance = squared_distance(s, i, j);
+      if (j != i && distance < nearest.distance[OTHERS - 1]) nearest.insert_next(distance, j);
     }
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     row[0] = (float)s.x[i] * SCALE;

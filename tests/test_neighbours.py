@@ -1,0 +1,83 @@
+"""The search of neighbours finds what a sort of all distances finds, bit for bit: few points, a list, cells."""
+
+import numpy as np
+import pytest
+
+from cupydrive import envs
+from cupydrive.batch import Batch
+from cupydrive.bits import put
+from cupydrive.executors import executor
+from cupydrive.executors.host import HostExecutor
+from cupydrive.source import Layout
+
+LENGTH = 20.0
+SIZES = [(3, 2), (8, 7), (9, 3), (33, 10), (105, 10), (257, 5), (400, 32)]  # agents, neighbours
+N = 8
+EXECUTORS = {
+    "cpu": lambda: HostExecutor(threads=1),
+    "team": lambda: HostExecutor(team_threads=4),
+    "debug": lambda: HostExecutor(debug=True),
+}
+
+
+def places(rng, n, agents):
+    """Return (N, A) x and y: uniform, on lattices (many equal distances), in heaps, all in one place, out of the square."""
+    at = rng.uniform(0, LENGTH, (2, n, agents))
+    at[:, 1] = np.round(at[:, 1] / 4) * 4
+    at[:, 2] = rng.choice([0.0, LENGTH, 10.0], (2, agents))
+    at[:, 3] = 7.0
+    at[:, 4] = rng.normal(10, 30, (2, agents))
+    at[:, 5] = np.round(at[:, 5])
+    at[1, 6] = 0.0  # along one edge
+    at[:, 7] = rng.normal(3, 1e-3, (2, agents))
+    return at.astype(np.float32)
+
+
+def expected(x, y, active, k):
+    """Return (A, k) ids in the order of (squared distance in float32, id), and whether there is one."""
+    agents = len(x)
+    dx, dy = x[None, :] - x[:, None], y[None, :] - y[:, None]
+    squared = dx * dx + dy * dy
+    squared[:, ~active] = np.inf
+    squared[~active] = np.inf
+    np.fill_diagonal(squared, np.inf)
+    order = np.lexsort((np.broadcast_to(np.arange(agents), squared.shape), squared), axis=1)[:, :k]
+    return order, np.isfinite(np.take_along_axis(squared, order, axis=1))
+
+
+@pytest.mark.parametrize("device", EXECUTORS)
+@pytest.mark.parametrize(("agents", "k"), SIZES)
+def test_the_order_is_that_of_a_sort(agents, k, device):
+    compare(EXECUTORS[device](), agents, k)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("team", [1, 4, 32, 64, 256])
+@pytest.mark.parametrize(("agents", "k"), SIZES)
+def test_the_order_is_that_of_a_sort_on_a_gpu(agents, k, team):
+    compare(executor("cuda"), agents, k, Layout(team, max(1, 32 // team), obs_near=agents < 100))
+
+
+def compare(device, agents, k, layout=None):
+    spec = envs.get("tag_continuous")
+    params = spec.make_params(num_taggers=1, num_runners=agents - 1, num_other_agents_observed=k, grid_length=LENGTH)
+    rng = np.random.default_rng(agents)
+    batch = Batch(spec, N, params, device, layout=layout)
+    batch.reset(0)
+    states = np.zeros(N, spec.state_dtype(params))
+    states["x"], states["y"] = places(rng, N, agents)
+    states["active"] = rng.random((N, agents)) < rng.choice([1.0, 0.5, 0.05], (N, 1))
+    states["active"][:, 0] = 1
+    states["reach"] = rng.choice([0.0, 1.0, 5.0, 100.0], (N, agents))  # a hint: any will do
+    put(batch, state=states)
+    batch.observe()
+    got = np.concatenate([device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1)
+    scale = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))
+    for e in range(N):
+        x, y, active = states["x"][e], states["y"][e], states["active"][e] != 0
+        order, there = expected(x, y, active, k)
+        for values, column in ((x, 5), (y, 5 + k)):
+            want = np.where(there, (values[order] - values[:, None]) * scale, np.float32(0))
+            np.testing.assert_array_equal(got[e][:, column : column + k], want)
+        np.testing.assert_array_equal(got[e][:, 5 + 6 * k : 5 + 7 * k], there)
+        np.testing.assert_array_equal(got[e][:, 5 + 5 * k : 5 + 6 * k], there & (order == 0))
