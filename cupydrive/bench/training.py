@@ -34,7 +34,7 @@ LESSONS = {
         *(Lesson("cartpole", n, PPO(shared_layers=True, precision="tf32")) for n in (65_536, 4_096)),
         Lesson("tag_continuous", 2_000, TAG, {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}),
     ),
-    "cpu": (Lesson("cartpole", 256, PPO()), Lesson("cartpole", 1_024, PPO())),
+    "cpu": (*(Lesson("cartpole", n, PPO(shared_layers=True)) for n in (256, 1_024)),),
 }
 
 

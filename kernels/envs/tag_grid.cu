@@ -70,7 +70,7 @@ DEVICE void observe_all(Env& env) {
 }
 
 // 64 bits hold the squared distances of any grid and an id; 32 bits those of most, in half the instructions.
-constexpr bool SMALL = 2.0 * GRID_LENGTH * GRID_LENGTH * NUM_AGENTS < 4e9;
+constexpr bool SMALL = 2ull * GRID_LENGTH * GRID_LENGTH * NUM_AGENTS + NUM_AGENTS < 0xffffffffull;
 typedef Choose<SMALL, u32, u64>::type Distance;
 
 DEVICE Distance squared_distance(const State& s, int i, int j) {
