@@ -8,6 +8,7 @@
 
 #if defined(__CUDACC__) && TEAM > 1 && !OBS_NEAR
 #define STAGED 1
+constexpr bool ROWS_TOGETHER = true;  // all lanes of a warp have to write their rows together
 struct Stage {
   static constexpr int BYTES = 64;
   // 80 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
@@ -15,6 +16,7 @@ struct Stage {
 };
 #else
 #define STAGED 0
+constexpr bool ROWS_TOGETHER = false;
 struct Stage {};
 #endif
 
@@ -55,13 +57,15 @@ template <int SIZE, bool TOGETHER> struct RowWriter {
     }
   }
 
-  // Puts entry(k) at AT + k for k of [0, COUNT).
-  template <int AT, int COUNT, int K = 0, class Entry> DEVICE void put_each(Entry entry) {
+  // Puts entry(k) at AT + k for k of [0, COUNT); in halves of halves, since compilers limit the depth of templates.
+  template <int AT, int COUNT, int FIRST = 0, class Entry> DEVICE void put_each(Entry entry) {
     if constexpr (!TOGETHER) {
       for (int k = 0; k < COUNT && mine; ++k) row[AT + k] = entry(k);
-    } else if constexpr (K < COUNT) {
-      put<AT + K>(entry(K));
-      put_each<AT, COUNT, K + 1>(entry);
+    } else if constexpr (COUNT == 1) {
+      put<AT + FIRST>(entry(FIRST));
+    } else {
+      put_each<AT, COUNT / 2, FIRST>(entry);
+      put_each<AT, COUNT - COUNT / 2, FIRST + COUNT / 2>(entry);
     }
   }
 

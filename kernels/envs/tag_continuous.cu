@@ -182,8 +182,14 @@ template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int 
   row.put_each<OWN + 4 * OTHERS, OTHERS>(
       of([&](int j) { return shortest_turn(direction, s.direction[j]) * (seeing * scale.turn); }));
   row.put_each<OWN + 5 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }));
-  row.put_each<OWN + 6 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & (s.active[j] != 0) ? 1.0f : 0.0f; }));
+  // Among the nearest are only those in the game.
+  row.put_each<OWN + 6 * OTHERS, OTHERS>(
+      of([&](int j) { return (j != i) & (!USE_FULL_OBSERVATION || s.active[j] != 0) ? 1.0f : 0.0f; }));
   row.put<OBS - 1>(seeing * env.time());
+}
+
+DEVICE void see_nothing(const Env& env, int i, bool mine) {
+  RowWriter<OBS, true>(env.team, env.shared.stage, obs_of(env, i), mine).put_each<0, OBS>([](int) { return 0.0f; });
 }
 
 // The OTHERS nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
@@ -196,7 +202,8 @@ DEVICE void observe_nearest(Env& env) {
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
   near.each(env.team, [&](int i) { return s.reach[i]; }, [&](const auto& found, bool mine) {
-    see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
+    if (ROWS_TOGETHER || s.active[found.i]) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
+    else see_nothing(env, found.i, mine);
     if (mine) s.reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
   });
 }
