@@ -168,11 +168,12 @@ template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int 
   const float x = s.x[i], y = s.y[i], speed = s.speed[i], acceleration = s.acceleration[i], direction = s.direction[i];
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
-  row.put<0>(seeing * (x / p.grid_length));
-  row.put<1>(seeing * (y / p.grid_length));
-  row.put<2>(seeing * (speed / p.max_speed));
-  row.put<3>(seeing * cosine);
-  row.put<4>(seeing * sine);
+  const auto own = [&](float value) { return s.active[i] ? value : 0.0f; };  // never -0, as in see_nothing
+  row.put<0>(own(x / p.grid_length));
+  row.put<1>(own(y / p.grid_length));
+  row.put<2>(own(speed / p.max_speed));
+  row.put<3>(own(cosine));
+  row.put<4>(own(sine));
   const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };
   row.put_each<OWN, OTHERS>(of([&](int j) { return (s.x[j] - x) * (seeing * scale.place); }));
   row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (s.y[j] - y) * (seeing * scale.place); }));
@@ -185,7 +186,7 @@ template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int 
   // Among the nearest are only those in the game.
   row.put_each<OWN + 6 * OTHERS, OTHERS>(
       of([&](int j) { return (j != i) & (!USE_FULL_OBSERVATION || s.active[j] != 0) ? 1.0f : 0.0f; }));
-  row.put<OBS - 1>(seeing * env.time());
+  row.put<OBS - 1>(own(env.time()));
 }
 
 DEVICE void see_nothing(const Env& env, int i, bool mine) {
