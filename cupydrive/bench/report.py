@@ -98,15 +98,15 @@ def chart(result):
 
     from cupydrive.curves import COLORS
 
+    axis = max(("num_envs", "agents", "steps"), key=lambda a: len({getattr(r, a) for r in result.rows}))
     lines = {}
-    for row in result.rows:
-        params = ", ".join(f"{k} {v}" for k, v in row.params.items())
+    for row in result.rows:  # what makes numbers of agents differ does not part a line
+        params = "" if axis == "agents" else str(sorted(row.params.items()))
         lines.setdefault((row.case, row.env, params, row.who), []).append(row)
     figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     swept = {key: rows for key, rows in lines.items() if len(rows) > 2}
     if swept:
-        axis = max(("num_envs", "agents", "steps"), key=lambda a: len({getattr(r, a) for r in result.rows}))
         for color, ((case, env, _, who), rows) in zip(COLORS * 9, swept.items(), strict=False):
             points = sorted((getattr(r, axis), r.rate) for r in rows)
             axes.loglog(*zip(*points, strict=True), color=color, marker=".", label=f"{who}: {case} {env}")

@@ -69,12 +69,12 @@ DEVICE void observe_all(Env& env) {
   }
 }
 
-// 64 bits hold the squared distances of any grid and an id; 32 bits those of most, in half the instructions.
-constexpr bool SMALL = 2ull * GRID_LENGTH * GRID_LENGTH * NUM_AGENTS + NUM_AGENTS < 0xffffffffull;
-typedef Choose<SMALL, u32, u64>::type Distance;
+// 64 bits hold the squared distances of any grid, and an id; 32 bits those of most, which pays where there are many.
+constexpr bool NARROW = NUM_AGENTS > 32 && 2ull * GRID_LENGTH * GRID_LENGTH * NUM_AGENTS + NUM_AGENTS < 0xffffffffull;
+typedef Choose<NARROW, u32, u64>::type Distance;
 
 DEVICE Distance squared_distance(const State& s, int i, int j) {
-  const Distance dx = math::abs(s.x[j] - s.x[i]), dy = math::abs(s.y[j] - s.y[i]);
+  const Distance dx = (Distance)(i64)(s.x[j] - s.x[i]), dy = (Distance)(i64)(s.y[j] - s.y[i]);  // squares of either sign
   return dx * dx + dy * dy;
 }
 
