@@ -12,10 +12,11 @@ from cupydrive import bench as bench_module
 from cupydrive import envs
 from cupydrive.__main__ import main
 from cupydrive.batch import Batch
-from cupydrive.bench import Bench, Row, bench, ceilings, chart, short, tables, timing, written_bytes
+from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, short, tables, timing, written_bytes
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
 from cupydrive.bench.peers import run_peers
 from cupydrive.bench.sweep import sweep
+from cupydrive.bench.timing import make_row
 from cupydrive.bits import fetch
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
@@ -106,6 +107,17 @@ def test_sweeps_are_all_combinations(quick):
     for wrong in (["num_envs"], ["num_envs="], ["num_envs=ten"], ["num_taggers=0"], ["num_tagers=1"]):
         with pytest.raises(ParameterError):
             sweep("tag_grid", wrong)
+
+
+def test_a_chart_has_a_line_only_where_one_size_varies():
+    def axes(sizes):
+        rows = [make_row("rollout", "e", *size, [1.0]) for size in sizes]
+        return chart(Bench("cpu", "m", {}, "2026-01-01", "c", ceilings_of_one, rows)).axes[0]
+
+    ceilings_of_one = Ceilings(1.0, 1.0, 1.0)
+    assert [len(axes([(8, a, 4) for a in (2, 3, 4)]).lines), len(axes([(n, 1, 4) for n in (1, 2, 3)]).lines)] == [1, 1]
+    mixed = axes([(8, 1, 4), (16, 1, 4), (8, 1, 8)])
+    assert (len(mixed.lines), len(mixed.patches)) == (0, 3)
 
 
 def test_wrong_input_is_refused(capsys):

@@ -91,34 +91,40 @@ class Bench:
         return cls(**{**kept, "ceilings": Ceilings(**kept["ceilings"]), "rows": [Row(**row) for row in kept["rows"]]})
 
 
+AXES = {"num_envs": "environments", "agents": "agents of one environment", "steps": "steps of a launch"}
+
+
 def chart(result):
-    """Return a Matplotlib figure of a ``Bench``: rates over sizes where a case has several, bars where it has one."""
+    """Return a Matplotlib figure of a ``Bench``: lines if all of its rows vary one size alone, else bars."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     from cupydrive.curves import COLORS
 
-    axis = max(("num_envs", "agents", "steps"), key=lambda a: len({getattr(r, a) for r in result.rows}))
-    lines = {}
-    for row in result.rows:  # what makes numbers of agents differ does not part a line
-        params = "" if axis == "agents" else str(sorted(row.params.items()))
-        lines.setdefault((row.case, row.env, params, row.who), []).append(row)
-    figure = Figure(figsize=(7, 4.2), dpi=110, layout="constrained")
+    lines, swept = {}, {}
+    for row in result.rows:
+        lines.setdefault((row.case, row.env, row.who, row.note), []).append(row)
+    for (case, env, who, _), rows in lines.items():
+        varied = [axis for axis in AXES if len({getattr(r, axis) for r in rows}) > 1]
+        if len(rows) > 2 and len(varied) == 1:
+            swept[f"{who}: {case} {env}"] = varied[0], rows
+    swept = swept if len(swept) == len(lines) and len({axis for axis, _ in swept.values()}) == 1 else {}
+    height = 4.2 if swept else max(4.2, 0.2 * len(result.rows))
+    figure = Figure(figsize=(7, height), dpi=110, layout="constrained")
     axes = figure.add_subplot()
-    swept = {key: rows for key, rows in lines.items() if len(rows) > 2}
     if swept:
-        for color, ((case, env, _, who), rows) in zip(COLORS * 9, swept.items(), strict=False):
+        for color, (name, (axis, rows)) in zip(COLORS * 9, swept.items(), strict=False):
             points = sorted((getattr(r, axis), r.rate) for r in rows)
-            axes.loglog(*zip(*points, strict=True), color=color, marker=".", label=f"{who}: {case} {env}")
-        axes.set_xlabel(
-            {"num_envs": "environments", "agents": "agents of one environment", "steps": "steps of a launch"}[axis]
-        )
+            axes.loglog(*zip(*points, strict=True), color=color, marker=".", label=name)
+        axes.set_xlabel(AXES[axis])
         axes.legend(frameon=False, fontsize=7)
         axes.set_ylabel("env-steps per second")
         axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     else:
         names = [
-            f"{r.case} {r.env}, {r.agents} x {r.num_envs:,}{'' if r.who == 'cupydrive' else f', {r.who}'}"
+            f"{r.case} {r.env}, {r.agents:,} x {r.num_envs:,}"
+            + (", bfloat16" if r.note.startswith("bfloat16") else "")
+            + ("" if r.who == "cupydrive" else f", {r.who}")
             for r in result.rows
         ]
         colors = [COLORS[0] if r.who == "cupydrive" else "#999999" for r in result.rows]
