@@ -29,6 +29,14 @@ template <int K> struct Found {
     for (int k = 0; k < K; ++k) id[k] = nearest.id[k] >= 0 ? nearest.id[k] : i;
     furthest = all() ? nearest.distance[K - 1] : 0.0f;
   }
+  // Takes the words of places in a list, where i has place p, if they are sure.
+  template <int IDS, class List> DEVICE bool take(const NearestWords<float, K, IDS>& words, const List& list, int p) {
+    typedef NearestWords<float, K, IDS> Words;
+    if (!words.sure()) return false;
+    for (int k = 0; k < K; ++k) id[k] = list.id[Words::id(words.word[k])];
+    furthest = list.distance(p, Words::id(words.word[K - 1]));
+    return true;
+  }
 };
 
 // Of few points: everybody is taken in turn, in the order of ids.
@@ -109,10 +117,7 @@ template <int A, int K> struct AllPairs {
     for (int base = 0; base < count; base += SCAN) {
       scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.of(d, (u32)q)); });
     }
-    if (!words.sure()) return false;
-    for (int k = 0; k < K; ++k) found.id[k] = id[Words::id(words.word[k])];
-    found.furthest = distance(p, Words::id(words.word[K - 1]));
-    return true;
+    return found.take(words, *this, p);
   }
 
   DEVICE void thorough(Found<K>& found, int p) const {
@@ -162,12 +167,7 @@ template <int A, int K> struct AllPairs {
         Found<K> found(id[p]);
         NearestWords<float, K, A> own;
         for (int k = 0; k <= K; ++k) own.word[k] = words.word[k][p - base];
-        if (own.sure()) {
-          for (int k = 0; k < K; ++k) found.id[k] = id[Words::id(own.word[k])];
-          found.furthest = distance(p, Words::id(own.word[K - 1]));
-        } else {
-          thorough(found, p);
-        }
+        if (!found.take(own, *this, p)) thorough(found, p);
         visit(found, true);
       }
     }
@@ -274,10 +274,7 @@ template <int A, int K> struct Cells {
       if (beside && most_left < left) scan(row, most_left, left - 1, insert);
       if (beside && most_right > right) scan(row, right + 1, most_right, insert);
     }
-    if (!words.sure()) return false;
-    for (int k = 0; k < K; ++k) found.id[k] = id[Words::id(words.word[k])];
-    found.furthest = distance(p, Words::id(words.word[K - 1]));
-    return true;
+    return found.take(words, *this, p);
   }
 
   DEVICE void thorough(Found<K>& found, int p) const {
