@@ -7,7 +7,7 @@ that the compiler cannot leave the work out; cupydrive's rollouts write every st
 import time
 from importlib.metadata import version
 
-from protocol import absent, arguments, tell
+from protocol import arguments, jax_and, tell
 
 from cupydrive.bench.timing import make_row
 
@@ -48,16 +48,7 @@ def rollout(jax, gymnax, task, n):
 def main():
     """Tell the fastest size of each task."""
     given = arguments(__doc__)
-    if "rollout" not in given.cases:
-        absent("gymnax is timed in the case 'rollout'")
-    try:
-        import gymnax
-        import jax
-    except ImportError as missing:
-        absent(f"not installed: {missing}")
-    backend = jax.default_backend()
-    if (backend == "gpu") != (given.device == "cuda"):
-        absent(f"JAX runs on {backend} here")
+    jax, gymnax = jax_and("gymnax", given, "rollout")
     for name, task in IDS.items():
         found = []
         for n in SIZES[given.device]:

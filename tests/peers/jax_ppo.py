@@ -9,7 +9,7 @@ import time
 from functools import partial
 from importlib.metadata import version
 
-from protocol import absent, arguments, tell
+from protocol import arguments, jax_and, tell
 
 from cupydrive.algorithms import PPO
 from cupydrive.bench.timing import make_row
@@ -128,16 +128,7 @@ def make_training(jax, gymnax, n):
 def main():
     """Tell each size."""
     given = arguments(__doc__)
-    if "training" not in given.cases:
-        absent("PPO in JAX is timed in the case 'training'")
-    try:
-        import gymnax
-        import jax
-    except ImportError as missing:
-        absent(f"not installed: {missing}")
-    backend = jax.default_backend()
-    if (backend == "gpu") != (given.device == "cuda"):
-        absent(f"JAX runs on {backend} here")
+    jax, gymnax = jax_and("gymnax", given, "training")
     for n in SIZES[given.device]:
         begin, iterate = make_training(jax, gymnax, n)
         started, count = time.perf_counter(), ITERATIONS[given.device]

@@ -8,7 +8,7 @@ Tag with as many agents, which writes every step.
 import time
 from importlib.metadata import version
 
-from protocol import absent, arguments, tell
+from protocol import arguments, jax_and, tell
 
 from cupydrive.bench.cases import Work, measure
 from cupydrive.bench.timing import make_row
@@ -46,15 +46,7 @@ def rollout(jax, env, n):
 def main():
     """Tell the fastest size, and our own environment with as many agents."""
     given = arguments(__doc__)
-    if "rollout" not in given.cases:
-        absent("JaxMARL is timed in the case 'rollout'")
-    try:
-        import jax
-        import jaxmarl
-    except ImportError as missing:
-        absent(f"not installed: {missing}")
-    if (jax.default_backend() == "gpu") != (given.device == "cuda"):
-        absent(f"JAX runs on {jax.default_backend()} here")
+    jax, jaxmarl = jax_and("jaxmarl", given, "rollout")
     env = jaxmarl.make("MPE_simple_tag_v3")
     found = []
     for n in SIZES[given.device]:

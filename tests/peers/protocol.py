@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from importlib import import_module
 
 SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in cupydrive/bench/peers.py
@@ -30,6 +31,20 @@ def stepping(step, runs):
             calls += 1
         seconds.append((now - begin) / calls)
     return seconds
+
+
+def jax_and(name, given, case):
+    """Return the modules jax and ``name`` if ``case`` is asked for and JAX runs on the device asked for; else leave."""
+    if case not in given.cases:
+        absent(f"{name} is timed in the case {case!r}")
+    try:
+        jax, module = import_module("jax"), import_module(name)
+    except ImportError as missing:
+        absent(f"not installed: {missing}")
+    backend = jax.default_backend()
+    if (backend == "gpu") != (given.device == "cuda"):
+        absent(f"JAX runs on {backend} here")
+    return jax, module
 
 
 def tell(row):
