@@ -72,10 +72,10 @@ template <class F, int K, int IDS> struct NearestWords {
     }
   }
   static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
-  // Whether K were nearer than `bound` and no two of them, nor the next, are as far. Of words that are floats.
+  // Whether there are K, and no two of them, nor the next, are as far: nobody is as far as nobody. Of words that are floats.
   DEVICE bool sure() const {
     const auto part = [&](int k) { return (math::bits(word[k]) - LEAST) >> ID_BITS; };
-    bool distinct = part(K - 1) < (u32)MOST;
+    bool distinct = true;
     UNROLL for (int k = 0; k < K; ++k) distinct = distinct && part(k) != part(k + 1);
     return distinct;
   }
