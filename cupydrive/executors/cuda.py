@@ -115,10 +115,8 @@ class CudaProgram:
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise explain(unit, str(error)) from None
-        self.workspace_bytes = int(cupy.ndarray((), np.int32, self.module.get_global("workspace_bytes")).get())
+        self.shared_bytes = int(cupy.ndarray((), np.int32, self.module.get_global("block_bytes")).get())
         self.threads = self.layout.team * self.layout.envs_per_block
-        # A team of one keeps everything in registers and local memory.
-        self.shared_bytes = self.workspace_bytes * self.layout.envs_per_block if self.layout.team > 1 else 0
         if STATIC_BYTES < self.shared_bytes <= executor.shared_bytes:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes

@@ -41,25 +41,78 @@ struct Batch {
 #undef MEMBER
 };
 
+#if defined(__CUDACC__) && TEAM == 1 && OBS_NEAR && !ONE_AGENT && ENVS_PER_BLOCK >= 32
+#define SIDE_OBS 1
+#else
+#define SIDE_OBS 0
+#endif
+
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
 // memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
 template <int COUNT, int HEADS, class Action> struct NearRows {
-  float reward[COUNT], returns[COUNT];
-  Action action[COUNT * HEADS];
+  alignas(16) float reward[COUNT];
+  alignas(16) Action action[COUNT * HEADS];
+};
+// The same, of what no environment's function sees: one thread has it in registers.
+template <int COUNT, int HEADS> struct HiddenRows {
+  float returns[COUNT];
   alignas(16) Random::Bits drawn[COUNT * HEADS];  // random words for four steps
 };
 struct NoRows {};
 struct alignas(16) NearState { State value; };
+struct Hidden {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, HiddenRows<COUNT, HEADS>, NoRows>::type NAME;
+  GROUPS(MEMBER)
+#undef MEMBER
+};
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
+  Choose<(TEAM > 1), Hidden, NoRows>::type hidden;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, NearRows<COUNT, HEADS, ACTION>, NoRows>::type NAME;
   GROUPS(MEMBER)
 #undef MEMBER
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[OBS_NEAR ? COUNT * OBS : 4];
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[OBS_NEAR && !SIDE_OBS ? COUNT * OBS : 4];
   GROUPS(MEMBER)
 #undef MEMBER
   Shared shared;
 };
+
+// Rows that threads store one by one are as many requests as words. So teams of one that have several agents copy the rows of
+// a warp's environments together: one after the other, as they lie in global memory.
+#if defined(__CUDACC__) && TEAM == 1 && !ONE_AGENT
+#define BESIDE 1
+struct Beside {
+  static constexpr int MOST = ENVS_PER_BLOCK < 32 ? ENVS_PER_BLOCK : 32;
+  const int lane, count;  // of this environment and of all in the warp, at most MOST
+  DEVICE Beside(const int e, const int num_envs) : lane(threadIdx.x % 32), count(math::min(MOST, num_envs - (e - lane))) {}
+  DEVICE void sync() const { __syncwarp(0xffffffffu >> (32 - count)); }
+
+  // Copies rows of `SIZE` entries of all, from and to those of the first one.
+  template <int SIZE> DEVICE void copy(obs_t* to, const obs_t* from) const {
+    constexpr int PIECES = SIZE * MOST * (int)sizeof(obs_t) / 16;
+    if (count == MOST && SIZE * MOST * sizeof(obs_t) % 16 == 0 && ((u64)to | (u64)from) % 16 == 0) {
+      UNROLL for (int k = 0; k < PIECES; k += MOST) {
+        if (k + lane < PIECES) __stcs((int4*)to + k + lane, ((const int4*)from)[k + lane]);
+      }
+    } else {
+      for (int k = lane; k < count * SIZE; k += count) to[k] = from[k];
+    }
+  }
+};
+#else
+#define BESIDE 0
+#endif
+
+// Near, they wait in shared memory for it.
+#if SIDE_OBS
+struct alignas(16) SideObs {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[Beside::MOST * COUNT * OBS];
+  GROUPS(MEMBER)
+#undef MEMBER
+};
+#define BLOCK_BYTES (sizeof(SideObs) * (ENVS_PER_BLOCK / Beside::MOST))
+DEVICE SideObs& side_obs() { return ((SideObs*)block_memory())[threadIdx.x / 32]; }
+#endif
 
 // Teams of one warp have their workspaces side by side in shared memory, which is 32 banks of 4 bytes. Of sizes that are
 // TEAM words more than a multiple of 32 banks, no two members touch the same bank where all read their own agent.
@@ -76,9 +129,9 @@ struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };
 // ---- one group, one environment: the same four acts for each -------------------------------------------------------
 
 // Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
-template <bool RANDOM, class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
+template <bool RANDOM, class Space, int COUNT, int OBS, int HEADS, class Action, class Near, class Hidden>
 DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
-                         Near& near, const size_type row, const Random& random, const u32 time, const bool first_step,
+                         Near& near, Hidden& hidden, const size_type row, const Random& random, const u32 time, const bool first_step,
                          const int first_agent, const int num_envs) {
   Action* const far = rows.action + row * (COUNT * HEADS);
   const u8* mask = nullptr;
@@ -91,9 +144,9 @@ DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action
         const int at = i * HEADS + head;
         u32 word;
         if constexpr (ROWS_NEAR) {
-          if (first_step || time % 4 == 0) near.drawn[at] = random.bits(first_agent + i, head);
-          if constexpr (TEAM == 1) word = near.drawn[at].word(time);  // selects among registers
-          else word = ((const u32*)&near.drawn[at])[time % 4];
+          if (first_step || time % 4 == 0) hidden.drawn[at] = random.bits(first_agent + i, head);
+          if constexpr (TEAM == 1) word = hidden.drawn[at].word(time);  // selects among registers
+          else word = ((const u32*)&hidden.drawn[at])[time % 4];
         } else {
           word = random.bits(first_agent + i, head).word(time);
         }
@@ -123,13 +176,13 @@ DEVICE void begin_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>&
 }
 
 // Adds up the rewards and hands over the sums where the episode is over (one agent's: with its length, later).
-template <class Space, int COUNT, int OBS, int HEADS, class Action, class Near>
+template <class Space, int COUNT, int OBS, int HEADS, class Action, class Hidden>
 DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
-                     Near& near, const size_type row, const int e, const bool over, const bool record, float& sum) {
+                     Hidden& hidden, const size_type row, const int e, const bool over, const bool record, float& sum) {
   for (int i : team.each(COUNT)) {
     const float reward = group.reward_row[i];
     float* total;
-    if constexpr (ROWS_NEAR) total = near.returns + i;
+    if constexpr (ROWS_NEAR) total = hidden.returns + i;
     else total = rows.returns + (size_type)e * COUNT + i;
     sum = *total + reward;
     if (!ONE_AGENT && record) store_last(rows.episode_return + row * COUNT + i, sum);
@@ -142,6 +195,11 @@ DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& g
 // Each member stores what it wrote itself: the next step's actions are written before the next sync.
 template <bool RANDOM, int COUNT, int HEADS, class Action>
 DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, const GroupRows<Action>& rows, const size_type row) {
+  if constexpr (TEAM == 1) {
+    copy_words<COUNT>(team, rows.reward + row * COUNT, near.reward);
+    if constexpr (RANDOM) copy_words<COUNT * HEADS>(team, rows.action + row * (COUNT * HEADS), near.action);
+    return;
+  }
   for (int i : team.each(COUNT)) {
     rows.reward[row * COUNT + i] = near.reward[i];
     if constexpr (RANDOM) {
@@ -151,17 +209,16 @@ DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, co
 }
 template <bool RANDOM, class Action> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Action>&, const size_type) {}
 
-// Moves the returns between the batch and the near rows.
+// Moves the returns between the batch and what is near.
 template <int COUNT, int HEADS, class Action>
-DEVICE void copy_returns(const Team team, NearRows<COUNT, HEADS, Action>& near, const GroupRows<Action>& rows, int e, bool in) {
+DEVICE void copy_returns(const Team team, HiddenRows<COUNT, HEADS>& hidden, const GroupRows<Action>& rows, int e, bool in) {
   float* const far = rows.returns + (size_type)e * COUNT;
-  for (int i : team.each(COUNT)) in ? near.returns[i] = far[i] : far[i] = near.returns[i];
+  for (int i : team.each(COUNT)) in ? hidden.returns[i] = far[i] : far[i] = hidden.returns[i];
 }
 template <class Action> DEVICE void copy_returns(const Team, NoRows&, const GroupRows<Action>&, int, bool) {}
 
 // ---- one environment -----------------------------------------------------------------------------------------------
 
-#define NAME_OF(name) env.name, batch.name, work.name
 
 // Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
 // of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
@@ -171,19 +228,29 @@ constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <
 constexpr bool AHEAD = false;
 #endif
 
-// Observes into row `row` of the arrays that `which` picks (obs or final_obs).
+#if SIDE_OBS
+#define NEAR_OBS(NAME, SIZE) (side_obs().NAME##_obs + threadIdx.x % 32 * (SIZE))
+#else
+#define NEAR_OBS(NAME, SIZE) work.NAME##_obs
+#endif
+
+// Observes into row `row` of the arrays that `which` picks (obs or final_obs); what is near waits for `store_obs`.
 template <class Which>
 DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  env.NAME.obs_row = OBS_NEAR ? work.NAME##_obs : which(batch.NAME) + row * (COUNT * OBS); \
+  env.NAME.obs_row = OBS_NEAR ? NEAR_OBS(NAME, COUNT * OBS) : which(batch.NAME) + row * (COUNT * OBS); \
   if constexpr (NAME##_space::MASKED) env.NAME.mask_row = batch.NAME.action_mask + row * (COUNT * NAME##_space::CHOICES);
   GROUPS(MEMBER)
 #undef MEMBER
   observe(env);
   env.team.sync();
+}
+
+template <class Which>
+DEVICE void store_obs(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
   if constexpr (OBS_NEAR) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    copy_obs<COUNT * OBS, true>(env.team, which(batch.NAME) + row * (COUNT * OBS), work.NAME##_obs);
+    copy_obs<COUNT * OBS, true>(env.team, which(batch.NAME) + row * (COUNT * OBS), NEAR_OBS(NAME, COUNT * OBS));
     GROUPS(MEMBER)
 #undef MEMBER
   }
@@ -245,6 +312,7 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
     team.sync();
   }
   observe_into(env, batch, work, e, [](const auto& rows) { return rows.obs; });
+  store_obs(env, batch, work, e, [](const auto& rows) { return rows.obs; });
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
   if (begin) {
     if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
@@ -260,11 +328,26 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
 template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e) {
   Clock clock = batch.clock[e];
   MAKE_ENV(clock);
+#if TEAM == 1
+  [[maybe_unused]] Hidden hidden;
+#else
+  Hidden& hidden = work.hidden;
+#endif
   if (HAS_METRICS && team.leader()) env.log = batch.log[e];
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, work.NAME, batch.NAME, e, true);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, hidden.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
 #undef MEMBER
+#if BESIDE
+  const Beside beside(e, batch.num_envs);
+  if constexpr (RANDOM) {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    beside.copy<COUNT * OBS>(batch.NAME.obs - (size_type)(batch.num_envs - e + beside.lane) * (COUNT * OBS), \
+                             batch.NAME.current_obs + (size_type)(e - beside.lane) * (COUNT * OBS));
+    GROUPS(MEMBER)
+#undef MEMBER
+  }
+#else
   if constexpr (RANDOM) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
     copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
@@ -272,6 +355,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     GROUPS(MEMBER)
 #undef MEMBER
   }
+#endif
   const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
@@ -280,8 +364,8 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     int first_agent = 0;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    take_actions<RANDOM>(team, NAME_OF(NAME), row, actions, clock.time, t == 0, first_agent, batch.num_envs); \
-    begin_step(team, NAME_OF(NAME), row); \
+    take_actions<RANDOM>(team, env.NAME, batch.NAME, work.NAME, hidden.NAME, row, actions, clock.time, t == 0, first_agent, batch.num_envs); \
+    begin_step(team, env.NAME, batch.NAME, work.NAME, row); \
     first_agent += COUNT;
     GROUPS(MEMBER)
 #undef MEMBER
@@ -296,7 +380,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     const bool record = team.near_any(over);
     const int length = clock.elapsed;
     float sum = 0.0f;  // of the last agent; all there is to record if it is the only one
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, NAME_OF(NAME), row, e, over, record, sum);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, env.NAME, batch.NAME, hidden.NAME, row, e, over, record, sum);
     GROUPS(MEMBER)
 #undef MEMBER
     const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
@@ -325,11 +409,20 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
         }
         clock.episode += 1;
       }
-      const bool final_rows = to_final;
-      observe_into(env, batch, work, row, [final_rows](const auto& rows) { return final_rows ? rows.final_obs : rows.obs; });
+      const auto which = [to_final](const auto& rows) { return to_final ? rows.final_obs : rows.obs; };
+      observe_into(env, batch, work, row, which);
+      if (!SIDE_OBS || to_final) store_obs(env, batch, work, row, which);
       to_final = false;
       if (again) team.sync();  // the near observation is written again
     }
+#if SIDE_OBS
+    beside.sync();
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    beside.copy<COUNT * OBS>(batch.NAME.obs + (row - beside.lane) * (COUNT * OBS), side_obs().NAME##_obs);
+    GROUPS(MEMBER)
+#undef MEMBER
+    beside.sync();  // the near observations are written again
+#endif
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) store_rows<RANDOM>(team, work.NAME, batch.NAME, row);
     GROUPS(MEMBER)
 #undef MEMBER
@@ -341,7 +434,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
   }
   team.sync();
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, work.NAME, batch.NAME, e, false);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, hidden.NAME, batch.NAME, e, false);
   GROUPS(MEMBER)
 #undef MEMBER
   if constexpr (HAS_METRICS) {

@@ -80,7 +80,7 @@ struct Env {
   GROUPS(MEMBER)
 #undef MEMBER
 
-  DEVICE float time() const { return (float)elapsed / (float)max_episode_steps; }  // in [0, 1]
+  DEVICE float time() const { return math::Divisor((float)max_episode_steps).of((float)elapsed); }  // in [0, 1]
   // The stream that `start="fixed"` layouts come from: the same for every environment and episode.
   DEVICE Random fixed_random() const { return {random.seed, 0, 0, random.step, random.purpose}; }
 };

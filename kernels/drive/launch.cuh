@@ -8,17 +8,19 @@
 // Block: ENVS_PER_BLOCK teams of TEAM threads. Any grid covers the whole count.
 #define KERNEL_OF_LANES(name, Call, size, lanes, body)                                                                \
   extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) {       \
-    extern __shared__ int4 near_memory[];                                                                            \
     const int slot = threadIdx.x / TEAM; /* [0, ENVS_PER_BLOCK) */                                                   \
     const Team team{(int)(threadIdx.x % TEAM)};                                                                      \
     Workspace mine;                                                                                                  \
-    Workspace* const work = TEAM == 1 ? &mine : (Workspace*)near_memory + slot;                                      \
+    Workspace* const work = TEAM == 1 ? &mine : (Workspace*)block_memory() + slot;                                   \
     constexpr int count = 1;                                                                                         \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                                     \
     (void)team; (void)work; (void)count;  /* not every kernel needs them */                                          \
     for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < (size); e += gridDim.x * ENVS_PER_BLOCK) { body; }           \
   }
-extern "C" __device__ const int workspace_bytes = sizeof(Workspace);  // shared memory a team asks for
+#ifndef BLOCK_BYTES
+#define BLOCK_BYTES (TEAM > 1 ? sizeof(Workspace) * ENVS_PER_BLOCK : 0)
+#endif
+extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // of shared memory that a block asks for
 
 #else
 // As CuPy's -ftz=true does on the GPU: denormal inputs and results are 0. Restored on leaving, since NumPy and torch

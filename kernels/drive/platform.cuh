@@ -154,8 +154,28 @@ struct Team {
 };
 #endif
 
+#ifdef __CUDACC__
+// The shared memory that this block asked for.
+DEVICE void* block_memory() {
+  extern __shared__ int4 near_memory[];
+  return near_memory;
+}
+#endif
+
 template <bool FIRST, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };
+
+// of[i], where a team of one may keep `of` in registers, which have no index.
+template <class T, int N> DEVICE T pick(const T (&of)[N], int i) {
+#ifdef __CUDACC__
+  if constexpr (TEAM == 1 && N <= 8) {
+    T picked = of[0];
+    UNROLL for (int k = 1; k < N; ++k) picked = k == i ? of[k] : picked;
+    return picked;
+  }
+#endif
+  return of[i];
+}
 
 // The place of the lowest set bit, in [0, 64); `bits` is not 0.
 DEVICE int lowest_bit(u64 bits) {

@@ -55,7 +55,7 @@ DEVICE void reset(Env& env) {
 // The value of one action: 0 is "none", 1 .. levels spread evenly from low to high.
 DEVICE float level(int action, int levels, float low, float high) {
   if (action == 0) return 0.0f;
-  return low + (high - low) * ((float)(action - 1) / (float)(levels > 1 ? levels - 1 : 1));
+  return low + (high - low) * math::Divisor((float)(levels > 1 ? levels - 1 : 1)).of((float)(action - 1));
 }
 
 // Moves agent i, which is in the game; returns whether it crossed the edge.
@@ -149,10 +149,13 @@ DEVICE float shortest_turn(float from, float to) {
   return turn >= math::PI ? turn - math::TWO_PI : turn <= -math::PI ? turn + math::TWO_PI : turn;
 }
 
-// What the differences to another agent are multiplied by.
-struct Scales { float place, speed, acceleration, turn; };
+// What an agent's own numbers are divided by, and what the differences to another agent are multiplied by.
+struct Scales {
+  math::Divisor own_place, own_speed;
+  float place, speed, acceleration, turn;
+};
 DEVICE Scales scales(const Params& p) {
-  return {1.0f / (SQRT_2 * p.grid_length), 1.0f / p.max_speed, 1.0f / (p.max_acceleration - p.min_acceleration),
+  return {math::Divisor(p.grid_length), math::Divisor(p.max_speed), 1.0f / (SQRT_2 * p.grid_length), 1.0f / p.max_speed, 1.0f / (p.max_acceleration - p.min_acceleration),
           1.0f / math::TWO_PI};
 }
 
@@ -169,9 +172,9 @@ template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int 
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
   const auto own = [&](float value) { return s.active[i] ? value : 0.0f; };  // never -0, as in see_nothing
-  row.put<0>(own(x / p.grid_length));
-  row.put<1>(own(y / p.grid_length));
-  row.put<2>(own(speed / p.max_speed));
+  row.put<0>(own(scale.own_place.of(x)));
+  row.put<1>(own(scale.own_place.of(y)));
+  row.put<2>(own(scale.own_speed.of(speed)));
   row.put<3>(own(cosine));
   row.put<4>(own(sine));
   const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };

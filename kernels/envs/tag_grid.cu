@@ -93,8 +93,8 @@ DEVICE void observe_opponent(Env& env) {
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     row[0] = (float)s.x[i] * SCALE;
     row[1] = (float)s.y[i] * SCALE;
-    row[2] = (float)s.x[other] * SCALE;
-    row[3] = (float)s.y[other] * SCALE;
+    row[2] = (float)pick(s.x, other) * SCALE;
+    row[3] = (float)pick(s.y, other) * SCALE;
     row[4] = i < RUNNER ? 1.0f : 0.0f;
     row[5] = time;
   }
