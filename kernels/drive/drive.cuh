@@ -268,7 +268,7 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
 // Draws the state that the next episode begins with.
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
   Env fresh{env.team, start, env.shared, env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
-            env.max_episode_steps, false, Log{}};
+            env.max_episode_steps, env.horizon, false, Log{}};
   reset(fresh);
 }
 
@@ -296,7 +296,7 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 #define MAKE_ENV(clock) \
   Env env{team, near_state(work, batch, e), work.shared, batch.params, \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
-          batch.max_episode_steps, false, Log{}}
+          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps), false, Log{}}
 
 // Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
 DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {

@@ -74,13 +74,14 @@ struct Env {
   Random random;         // the stream of this environment, episode and step
   int elapsed;           // steps since the episode began; in `step`, this one included
   const int max_episode_steps;
+  const math::Divisor horizon;  // the same number
   bool last_step;        // in `step`: the time limit ends the episode with this step
   Log log;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Group<NAME##_space, COUNT, OBS, HEADS, ACTION> NAME;
   GROUPS(MEMBER)
 #undef MEMBER
 
-  DEVICE float time() const { return math::Divisor((float)max_episode_steps).of((float)elapsed); }  // in [0, 1]
+  DEVICE float time() const { return horizon.of((float)elapsed); }  // in [0, 1]
   // The stream that `start="fixed"` layouts come from: the same for every environment and episode.
   DEVICE Random fixed_random() const { return {random.seed, 0, 0, random.step, random.purpose}; }
 };

@@ -51,7 +51,7 @@ template <int A, int K> struct Few {
   }
 
   template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
-    for (int i : team.all(A)) {
+    UNROLL for (int i : team.all(A)) {
       Found<K> found(i < A ? i : 0);
       Nearest<float, K> nearest;
       nearest.clear(FAR);
@@ -206,7 +206,7 @@ template <int A, int K> struct Cells {
       scale = (float)rows / length;
     }
     team.sync();
-    for (int i : team.each(A)) team.add(end[cell(at_x[i], at_y[i], here[i])], 1);
+    for (int i : team.each(A)) team.add(end, cell(at_x[i], at_y[i], here[i]), 1);
     team.sync();
     constexpr int SHARE = (CELLS + TEAM - 1) / TEAM;  // of each member
     const int first = team.rank * SHARE, last = math::min(first + SHARE, CELLS);
@@ -220,7 +220,7 @@ template <int A, int K> struct Cells {
     }
     team.sync();
     for (int i : team.each(A)) {  // each cell's `end` moves from its beginning to its end
-      const int at = team.add(end[cell(at_x[i], at_y[i], here[i])], 1);
+      const int at = team.add(end, cell(at_x[i], at_y[i], here[i]), 1);
       x[at] = at_x[i];
       y[at] = at_y[i];
       id[at] = i;

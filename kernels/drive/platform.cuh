@@ -44,6 +44,19 @@ struct Each {
   DEVICE Index end() const { return {last}; }
 };
 
+// of[i], where a team of one may keep `of` in registers, which have no index.
+constexpr int MOST_PICKED = 8;
+template <class T, int N> DEVICE T pick(const T (&of)[N], int i) {
+#ifdef __CUDACC__
+  if constexpr (TEAM == 1 && N <= MOST_PICKED) {
+    T picked = of[0];
+    UNROLL for (int k = 1; k < N; ++k) picked = k == i ? of[k] : picked;
+    return picked;
+  }
+#endif
+  return of[i];
+}
+
 #ifdef TEAM_THREADS
 #include "drive/team_threads.cuh"
 #else
@@ -119,11 +132,12 @@ struct Team {
     }
     return sum - mine;
   }
-  // Adds to a word that several members may add to between two syncs; returns what it was.
-  DEVICE int add(int& word, int value) const {
-    if constexpr (TEAM > 1) return atomicAdd(&word, value);
-    const int was = word;
-    word += value;
+  // Adds to words[i], which several members may do between two syncs; returns what it was.
+  template <int N> DEVICE int add(int (&words)[N], int i, int value) const {
+    if constexpr (TEAM > 1) return atomicAdd(&words[i], value);
+    const int was = pick(words, i);
+    if constexpr (N > MOST_PICKED) words[i] += value;
+    else UNROLL for (int k = 0; k < N; ++k) words[k] += k == i ? value : 0;
     return was;
   }
 
@@ -149,7 +163,7 @@ struct Team {
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }
   DEVICE int before(int mine, int* all) const { *all = mine; return 0; }
-  DEVICE int add(int& word, int value) const { return (word += value) - value; }
+  template <int N> DEVICE int add(int (&words)[N], int i, int value) const { return (words[i] += value) - value; }
 #endif
 };
 #endif
@@ -164,18 +178,6 @@ DEVICE void* block_memory() {
 
 template <bool FIRST, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };
-
-// of[i], where a team of one may keep `of` in registers, which have no index.
-template <class T, int N> DEVICE T pick(const T (&of)[N], int i) {
-#ifdef __CUDACC__
-  if constexpr (TEAM == 1 && N <= 8) {
-    T picked = of[0];
-    UNROLL for (int k = 1; k < N; ++k) picked = k == i ? of[k] : picked;
-    return picked;
-  }
-#endif
-  return of[i];
-}
 
 // The place of the lowest set bit, in [0, 64); `bits` is not 0.
 DEVICE int lowest_bit(u64 bits) {

@@ -6,35 +6,18 @@
 #pragma once
 #include "drive/faults.cuh"
 
-#if defined(__CUDACC__) && !OBS_NEAR
+#if defined(__CUDACC__) && TEAM > 1 && !OBS_NEAR
 #define STAGED 1
 constexpr bool ROWS_TOGETHER = true;  // all lanes of a warp have to write their rows together
-#else
-#define STAGED 0
-constexpr bool ROWS_TOGETHER = false;
-#endif
-
-#if STAGED && TEAM > 1
 struct Stage {
   static constexpr int BYTES = 64;
   // 80 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
   struct alignas(16) Lane { char chunk[BYTES]; obs_t* row; } lane[TEAM];
 };
 #else
+#define STAGED 0
+constexpr bool ROWS_TOGETHER = false;
 struct Stage {};
-#endif
-
-// Teams of one write the same agent's row at a time, each that of its environment: rows of equal length and distance, which
-// the block's shared memory takes as a whole, side by side.
-#if STAGED && TEAM == 1
-constexpr int longest_row() {
-  int longest = 0;
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) longest = OBS > longest ? OBS : longest;
-  GROUPS(MEMBER)
-#undef MEMBER
-  return longest;
-}
-#define BLOCK_BYTES ((longest_row() * sizeof(obs_t) * ENVS_PER_BLOCK + 15) / 16 * 16)
 #endif
 
 // Entries are put in the order of their places AT; all lanes of a warp do it together; `mine` says whether this one has a
@@ -46,7 +29,7 @@ template <int SIZE, bool TOGETHER> struct RowWriter {
   const bool mine;
 
   DEVICE RowWriter(const Team team, Stage& stage, Row row, bool mine) : team(team), stage(stage), row(row), mine(mine) {
-#if STAGED && TEAM > 1
+#if STAGED
     if constexpr (WIDE) stage.lane[team.rank].row = mine ? row : nullptr;
 #endif
   }
@@ -64,14 +47,9 @@ template <int SIZE, bool TOGETHER> struct RowWriter {
       constexpr int FIRST = AT - (ENTRIES - 1);  // of the piece
 #if STAGED
       if constexpr (WIDE) {
-#if TEAM > 1
         constexpr int CHUNK = Stage::BYTES / sizeof(obs_t);  // entries
         *(Piece*)(stage.lane[team.rank].chunk + FIRST % CHUNK * sizeof(obs_t)) = piece;
         if constexpr (AT % CHUNK == CHUNK - 1 || AT == SIZE - 1) store<AT / CHUNK * CHUNK>();
-#else
-        *(Piece*)((obs_t*)block_memory() + threadIdx.x * SIZE + FIRST) = piece;
-        if constexpr (AT == SIZE - 1) store();
-#endif
         return;
       }
 #endif
@@ -91,28 +69,7 @@ template <int SIZE, bool TOGETHER> struct RowWriter {
     }
   }
 
-#if STAGED && TEAM == 1
-  // Stores the rows of the warp, or of this lane alone if it has left the others.
-  DEVICE void store() const {
-    constexpr int PIECES = SIZE / ENTRIES;
-    const u32 lanes = __activemask();
-    __syncwarp(lanes);
-    if (lanes == 0xffffffffu) {
-      const int lane = threadIdx.x % 32;
-      const Word* const from = (const Word*)((obs_t*)block_memory() + (threadIdx.x - lane) * SIZE);
-      obs_t* const first = (obs_t*)__shfl_sync(lanes, (u64)(obs_t*)row, 0);
-      const u32 apart = (u32)(__shfl_sync(lanes, (u64)(obs_t*)row, 1) - (u64)first);  // bytes
-      UNROLL for (int k = 0; k < PIECES; ++k) {
-        const u32 n = (u32)k * 32u + (u32)lane, of = n / PIECES;
-        __stcs((Word*)((char*)first + (u64)of * (apart - BYTES)) + n, from[n]);
-      }
-    } else {
-      const Word* const from = (const Word*)((obs_t*)block_memory() + threadIdx.x * SIZE);
-      for (int k = 0; k < PIECES; ++k) __stcs((Word*)(obs_t*)row + k, from[k]);
-    }
-    __syncwarp(lanes);
-  }
-#elif STAGED
+#if STAGED
   // Stores every lane's chunk, to entries from BEGIN on.
   template <int BEGIN> DEVICE void store() const {
     constexpr int WIDTH = TEAM < 32 ? TEAM : 32, CHUNK = Stage::BYTES / sizeof(obs_t);

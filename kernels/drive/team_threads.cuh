@@ -75,7 +75,9 @@ struct Team {
     sync();
     return sum;
   }
-  int add(int& word, int value) const { return __atomic_fetch_add(&word, value, __ATOMIC_RELAXED); }
+  template <int N> int add(int (&words)[N], int i, int value) const {
+    return __atomic_fetch_add(&words[i], value, __ATOMIC_RELAXED);
+  }
 
  private:
   template <class T, class F> T reduce(T mine, F both) const {

@@ -84,7 +84,7 @@ DEVICE void rest(State& s, int i) {
 }
 
 DEVICE float squared_distance(const State& s, int i, int j) {
-  const float dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
+  const float dx = pick(s.x, j) - s.x[i], dy = pick(s.y, j) - s.y[i];
   return dx * dx + dy * dy;
 }
 
@@ -124,7 +124,7 @@ DEVICE bool step(Env& env) {
     }
     const bool tagged = nearest < radius * radius;
     if (tagged) {
-      env.team.add(env.shared.tags[tagger], 1);
+      env.team.add(env.shared.tags, tagger, 1);
       env.runner.reward(r) += p.tag_penalty_for_runner;
       env.log.tags += 1;
       if (RUNNER_EXITS_GAME_AFTER_TAGGED) { s.active[i] = 0; env.runner.left(r) = 1; }
@@ -178,13 +178,13 @@ template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int 
   row.put<3>(own(cosine));
   row.put<4>(own(sine));
   const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };
-  row.put_each<OWN, OTHERS>(of([&](int j) { return (s.x[j] - x) * (seeing * scale.place); }));
-  row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (s.y[j] - y) * (seeing * scale.place); }));
-  row.put_each<OWN + 2 * OTHERS, OTHERS>(of([&](int j) { return (s.speed[j] - speed) * (seeing * scale.speed); }));
+  row.put_each<OWN, OTHERS>(of([&](int j) { return (pick(s.x, j) - x) * (seeing * scale.place); }));
+  row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (pick(s.y, j) - y) * (seeing * scale.place); }));
+  row.put_each<OWN + 2 * OTHERS, OTHERS>(of([&](int j) { return (pick(s.speed, j) - speed) * (seeing * scale.speed); }));
   row.put_each<OWN + 3 * OTHERS, OTHERS>(
-      of([&](int j) { return (s.acceleration[j] - acceleration) * (seeing * scale.acceleration); }));
+      of([&](int j) { return (pick(s.acceleration, j) - acceleration) * (seeing * scale.acceleration); }));
   row.put_each<OWN + 4 * OTHERS, OTHERS>(
-      of([&](int j) { return shortest_turn(direction, s.direction[j]) * (seeing * scale.turn); }));
+      of([&](int j) { return shortest_turn(direction, pick(s.direction, j)) * (seeing * scale.turn); }));
   row.put_each<OWN + 5 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }));
   // Among the nearest are only those in the game.
   row.put_each<OWN + 6 * OTHERS, OTHERS>(
