@@ -2,12 +2,18 @@
 #pragma once
 #include "drive/math.cuh"
 
-#ifndef __CUDACC__
+// Of two positive normal numbers, in one instruction.
 namespace math {
+#ifdef __CUDACC__
+DEVICE float lesser(float a, float b) { return fminf(a, b); }
+DEVICE float greater(float a, float b) { return fmaxf(a, b); }
+#else
 DEVICE u32s bits(floats x) { return (u32s)x; }
 DEVICE floats from_bits(u32s x) { return (floats)x; }
-}  // namespace math
+template <class F> DEVICE F lesser(F a, F b) { return a < b ? a : b; }
+template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }
 #endif
+}  // namespace math
 
 // Sorted by (distance, id), whatever order they come in.
 template <class Distance, int K> struct Nearest {
@@ -64,12 +70,10 @@ template <class F, int K, int IDS> struct NearestWords {
     const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;
     return math::from_bits((math::bits(part) << ID_BITS) + (LEAST - (math::bits(math::COUNT) << ID_BITS) + id));
   }
+  // No place waits for another: each takes the middle one of what it has, what was before it, and the new one.
   DEVICE void insert(F added) {
-    UNROLL for (int k = 0; k <= K; ++k) {
-      const F less = added < word[k] ? added : word[k];
-      added = added < word[k] ? word[k] : added;
-      word[k] = less;
-    }
+    UNROLL for (int k = K; k > 0; --k) word[k] = math::lesser(word[k], math::greater(word[k - 1], added));
+    word[0] = math::lesser(word[0], added);
   }
   static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
   // Whether there are K, and no two of them, nor the next, are as far: nobody is as far as nobody. Of words that are floats.
