@@ -16,6 +16,8 @@ STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
 BUSY_THREADS = 768  # on one processor
+FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
+SIDE_BYTES = 768  # of one environment's observations: more would leave a processor too few warps
 
 
 class CudaExecutor:
@@ -35,8 +37,9 @@ class CudaExecutor:
 
     def layout(self, spec, params, num_envs=1_000_000):
         """Return the layout measured to be fast for this number of agents and environments."""
-        agents = sum(g.count for g in spec.groups(params))
-        layout = default_layout(agents, num_envs, self.processors).fit(spec, params, self.near_bytes)
+        groups = spec.groups(params)
+        agents, obs_bytes = sum(g.count for g in groups), sum(4 * g.count * g.obs_dim for g in groups)
+        layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(spec, params, self.near_bytes)
         if layout.team <= 32:
             return layout
         if not layout.obs_near:  # rows leave in pieces, by way of registers
@@ -127,21 +130,19 @@ class CudaProgram:
         self.kernels[kernel]((blocks,), (self.threads,), (call,), shared_mem=self.shared_bytes)
 
 
-def default_layout(agents, num_envs, processors):
+def default_layout(agents, obs_bytes, num_envs, processors):
     """Return the layout for a number of agents and environments on a GPU of ``processors`` multiprocessors.
 
-    Measured on an H200: see ``cupydrive bench``. Few small environments are bound by the latency of one step, which is
-    shortest without a team; many are bound by memory, where a team's coalesced rows win.
+    Measured on an H200: see ``cupydrive bench``. One thread steps few agents fastest, with all they need in registers:
+    few environments are bound by the latency of one step, many by memory, to which a warp writes its environments' rows
+    together by way of shared memory. ``obs_bytes``: of all agents of one environment.
     """
+    blocks = (size for size in (256, 128, 64) if num_envs >= 4 * size * processors)
     if agents == 1:
-        wide = (size for size in (256, 128, 64) if num_envs >= 4 * size * processors)
-        return Layout(team=1, envs_per_block=next(wide, 32))
-    if (
-        agents <= 8 and num_envs <= 32 * processors
-    ):  # as few in a warp as keep all four schedulers of each processor busy
-        fair = max(1, num_envs // (4 * processors))
-        return Layout(team=1, envs_per_block=min(32, max(4, 1 << (fair.bit_length() - 1))))
+        return Layout(team=1, envs_per_block=next(blocks, 32))
+    if agents <= FEW_AGENTS and obs_bytes <= SIDE_BYTES:
+        if num_envs <= 32 * processors:
+            return Layout(team=1, envs_per_block=8)
+        return Layout(team=1, envs_per_block=min(64, next(blocks, 32)))
     team = min(256, 1 << (agents - 1).bit_length())
-    if agents <= 8:
-        team //= 2
     return Layout(team=team, envs_per_block=max(1, 128 // team) if team <= 32 else 1)

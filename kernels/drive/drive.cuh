@@ -4,6 +4,7 @@
 // same step (Gymnasium's SAME_STEP), final_obs, episode return, length and metrics, random actions.
 // Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
 #pragma once
+#include "drive/beside.cuh"
 
 // Return and length of one agent's episode lie side by side, one record of 8 bytes: half as many pieces of memory to touch.
 constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
@@ -41,12 +42,6 @@ struct Batch {
 #undef MEMBER
 };
 
-#if defined(__CUDACC__) && TEAM == 1 && OBS_NEAR && !ONE_AGENT && ENVS_PER_BLOCK >= 32
-#define SIDE_OBS 1
-#else
-#define SIDE_OBS 0
-#endif
-
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
 // memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
 template <int COUNT, int HEADS, class Action> struct NearRows {
@@ -76,43 +71,6 @@ struct Contents {
 #undef MEMBER
   Shared shared;
 };
-
-// Rows that threads store one by one are as many requests as words. So teams of one that have several agents copy the rows of
-// a warp's environments together: one after the other, as they lie in global memory.
-#if defined(__CUDACC__) && TEAM == 1 && !ONE_AGENT
-#define BESIDE 1
-struct Beside {
-  static constexpr int MOST = ENVS_PER_BLOCK < 32 ? ENVS_PER_BLOCK : 32;
-  const int lane, count;  // of this environment and of all in the warp, at most MOST
-  DEVICE Beside(const int e, const int num_envs) : lane(threadIdx.x % 32), count(math::min(MOST, num_envs - (e - lane))) {}
-  DEVICE void sync() const { __syncwarp(0xffffffffu >> (32 - count)); }
-
-  // Copies rows of `SIZE` entries of all, from and to those of the first one.
-  template <int SIZE> DEVICE void copy(obs_t* to, const obs_t* from) const {
-    constexpr int PIECES = SIZE * MOST * (int)sizeof(obs_t) / 16;
-    if (count == MOST && SIZE * MOST * sizeof(obs_t) % 16 == 0 && ((u64)to | (u64)from) % 16 == 0) {
-      UNROLL for (int k = 0; k < PIECES; k += MOST) {
-        if (k + lane < PIECES) __stcs((int4*)to + k + lane, ((const int4*)from)[k + lane]);
-      }
-    } else {
-      for (int k = lane; k < count * SIZE; k += count) to[k] = from[k];
-    }
-  }
-};
-#else
-#define BESIDE 0
-#endif
-
-// Near, they wait in shared memory for it.
-#if SIDE_OBS
-struct alignas(16) SideObs {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[Beside::MOST * COUNT * OBS];
-  GROUPS(MEMBER)
-#undef MEMBER
-};
-#define BLOCK_BYTES (sizeof(SideObs) * (ENVS_PER_BLOCK / Beside::MOST))
-DEVICE SideObs& side_obs() { return ((SideObs*)block_memory())[threadIdx.x / 32]; }
-#endif
 
 // Teams of one warp have their workspaces side by side in shared memory, which is 32 banks of 4 bytes. Of sizes that are
 // TEAM words more than a multiple of 32 banks, no two members touch the same bank where all read their own agent.
@@ -228,6 +186,7 @@ constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <
 constexpr bool AHEAD = false;
 #endif
 
+// The near observations of this environment; SIZE = 0: of the first one of the warp.
 #if SIDE_OBS
 #define NEAR_OBS(NAME, SIZE) (side_obs().NAME##_obs + threadIdx.x % 32 * (SIZE))
 #else
@@ -326,6 +285,14 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
 
 // T steps of one environment, actions given (T, N, ...) or drawn at random.
 template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e) {
+#if BESIDE
+  const Beside beside(e, batch.num_envs);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+  const obs_t* const NAME##_before = batch.NAME.current_obs + (size_type)(e - beside.lane) * (COUNT * OBS); \
+  if constexpr (RANDOM && SIDE_OBS) beside.begin_copy<COUNT * OBS>(NEAR_OBS(NAME, 0), NAME##_before);
+  GROUPS(MEMBER)
+#undef MEMBER
+#endif
   Clock clock = batch.clock[e];
   MAKE_ENV(clock);
 #if TEAM == 1
@@ -338,24 +305,23 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, hidden.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
 #undef MEMBER
-#if BESIDE
-  const Beside beside(e, batch.num_envs);
   if constexpr (RANDOM) {
+#if BESIDE
+    if constexpr (SIDE_OBS) beside.end_copies();
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
     beside.copy<COUNT * OBS>(batch.NAME.obs - (size_type)(batch.num_envs - e + beside.lane) * (COUNT * OBS), \
-                             batch.NAME.current_obs + (size_type)(e - beside.lane) * (COUNT * OBS));
+                             SIDE_OBS ? NEAR_OBS(NAME, 0) : NAME##_before);
     GROUPS(MEMBER)
 #undef MEMBER
-  }
+    beside.sync();  // the near observations are written again
 #else
-  if constexpr (RANDOM) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
     copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
                                  batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
     GROUPS(MEMBER)
 #undef MEMBER
-  }
 #endif
+  }
   const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
@@ -418,7 +384,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #if SIDE_OBS
     beside.sync();
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    beside.copy<COUNT * OBS>(batch.NAME.obs + (row - beside.lane) * (COUNT * OBS), side_obs().NAME##_obs);
+    beside.copy<COUNT * OBS>(batch.NAME.obs + (row - beside.lane) * (COUNT * OBS), NEAR_OBS(NAME, 0));
     GROUPS(MEMBER)
 #undef MEMBER
     beside.sync();  // the near observations are written again

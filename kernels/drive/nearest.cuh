@@ -65,6 +65,8 @@ template <class F, int K, int IDS> struct NearestWords {
     parts = MOST / bound;
     for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;
   }
+  // No two distances further apart than this become the same number.
+  DEVICE F part() const { return 2.0f / parts; }
   DEVICE F of(F distance, u32 id) const {
     const F scaled = distance * parts;
     const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;
@@ -75,6 +77,8 @@ template <class F, int K, int IDS> struct NearestWords {
     UNROLL for (int k = K; k > 0; --k) word[k] = math::lesser(word[k], math::greater(word[k - 1], added));
     word[0] = math::lesser(word[0], added);
   }
+  // Whether the K-th is as far as `bound` or further, so that its number says no more. Of words that are floats.
+  DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID_BITS) >= (u32)MOST; }
   static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
   // Whether there are K, and no two of them, nor the next, are as far: nobody is as far as nobody. Of words that are floats.
   DEVICE bool sure() const {

@@ -239,8 +239,9 @@ template <int A, int K> struct Cells {
     for (int q = from == 0 ? 0 : end[from - 1]; q < stop; ++q) call(q);
   }
 
-  // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is.
-  DEVICE bool quick(Found<K>& found, int p) const {
+  // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is; again,
+  // and exactly, if the words are in doubt. Returns whether that was enough.
+  DEVICE bool look(Found<K>& found, int p) const {
     const float u = x[p] * scale, v = y[p] * scale;
     const int column_of_p = column(x[p]), row_of_p = column(y[p]);
     Words words;
@@ -258,8 +259,9 @@ template <int A, int K> struct Cells {
       if (words.word[K - 1] < Words::NOBODY) break;
       if (left == 0 && right == rows - 1 && top == 0 && bottom == rows - 1) return false;
     }
-    // A thousandth of a cell covers rounding.
-    const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1]))) * scale + 0.001f;
+    if (words.far()) return false;  // it stands far outside the square
+    // Among words of one part of a distance each may be the last; a thousandth of a cell covers rounding.
+    const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part()) * scale + 0.001f;
     const int most_left = math::clamp(math::to_int(u - reach), 0, left);
     const int most_right = math::clamp(math::to_int(u + reach), right, rows - 1);
     const int most_top = math::clamp(math::to_int(v - reach), 0, top);
@@ -274,15 +276,18 @@ template <int A, int K> struct Cells {
       if (beside && most_left < left) scan(row, most_left, left - 1, insert);
       if (beside && most_right > right) scan(row, right + 1, most_right, insert);
     }
-    return found.take(words, *this, p);
+    if (!found.take(words, *this, p)) look_exactly(found, p, most_left, most_right, most_top, most_bottom);
+    return true;
   }
 
-  DEVICE void thorough(Found<K>& found, int p) const {
+  DEVICE void look_exactly(Found<K>& found, int p, int left, int right, int top, int bottom) const {
     Nearest<float, K> nearest;
     nearest.clear(FAR);
-    for (int q = 0; q < count; ++q) {
-      const float d = distance(p, q);
-      if (q != p && d <= nearest.distance[K - 1]) nearest.insert(d, id[q]);
+    for (int row = top; row <= bottom; ++row) {
+      scan(row, left, right, [&](int q) {
+        const float d = distance(p, q);
+        if (q != p && d <= nearest.distance[K - 1]) nearest.insert(d, id[q]);
+      });
     }
     found.take(nearest);
   }
@@ -290,7 +295,7 @@ template <int A, int K> struct Cells {
   template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
-      if (p < count && !quick(found, p)) thorough(found, p);
+      if (p < count && !look(found, p)) look_exactly(found, p, 0, rows - 1, 0, rows - 1);
       visit(found, p < A);
     }
   }
