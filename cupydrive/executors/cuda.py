@@ -17,6 +17,7 @@ NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two block
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
 BUSY_THREADS = 768  # on one processor
 FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
+REGISTER_BYTES = 256  # of one environment's observations: more would not stay in registers
 SIDE_BYTES = 768  # of one environment's observations: more would leave a processor too few warps
 
 
@@ -140,9 +141,9 @@ def default_layout(agents, obs_bytes, num_envs, processors):
     blocks = (size for size in (256, 128, 64) if num_envs >= 4 * size * processors)
     if agents == 1:
         return Layout(team=1, envs_per_block=next(blocks, 32))
-    if agents <= FEW_AGENTS and obs_bytes <= SIDE_BYTES:
-        if num_envs <= 32 * processors:
-            return Layout(team=1, envs_per_block=8)
+    if agents <= FEW_AGENTS and num_envs <= 32 * processors and obs_bytes <= REGISTER_BYTES:
+        return Layout(team=1, envs_per_block=8)
+    if agents <= FEW_AGENTS and num_envs > 32 * processors and obs_bytes <= SIDE_BYTES:
         return Layout(team=1, envs_per_block=min(64, next(blocks, 32)))
     team = min(256, 1 << (agents - 1).bit_length())
     return Layout(team=team, envs_per_block=max(1, 128 // team) if team <= 32 else 1)

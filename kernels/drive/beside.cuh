@@ -14,7 +14,7 @@ struct Beside {
   const int lane, count;  // of this environment, [0, count); of environments in the warp, [1, MOST]
 
   DEVICE Beside(const int e, const int num_envs) : lane(threadIdx.x % 32), count(math::min(MOST, num_envs - (e - lane))) {}
-  DEVICE void sync() const { __syncwarp(0xffffffffu >> (32 - count)); }
+  DEVICE void sync() const { __syncwarp(Team::WARP); }
 
   // Copies the rows of all, `SIZE` entries each, from and to those of the first one.
   template <int SIZE> DEVICE void copy(obs_t* to, const obs_t* from) const {

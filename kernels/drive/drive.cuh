@@ -156,12 +156,12 @@ DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, co
   if constexpr (TEAM == 1) {
     copy_words<COUNT>(team, rows.reward + row * COUNT, near.reward);
     if constexpr (RANDOM) copy_words<COUNT * HEADS>(team, rows.action + row * (COUNT * HEADS), near.action);
-    return;
-  }
-  for (int i : team.each(COUNT)) {
-    rows.reward[row * COUNT + i] = near.reward[i];
-    if constexpr (RANDOM) {
-      for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
+  } else {
+    for (int i : team.each(COUNT)) {
+      rows.reward[row * COUNT + i] = near.reward[i];
+      if constexpr (RANDOM) {
+        for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
+      }
     }
   }
 }
@@ -325,6 +325,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
   const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
+  const bool has_final = FIRST_GROUP(batch).final_obs != nullptr;
   for (int t = 0; t < batch.steps; ++t) {
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
@@ -355,13 +356,13 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
     if constexpr (AHEAD) {
-      if (team.warp_any(over && autoreset && !drawn) && !drawn) {
+      if (team.warp_any(over && autoreset && !drawn)) {  // what others had drawn they draw again
         draw_start(env, clock, start.value);
         drawn = true;
       }
     }
     // One loop instead of two calls, so that `observe` is compiled into the kernel once.
-    bool to_final = over && FIRST_GROUP(batch).final_obs != nullptr;
+    bool to_final = over && has_final;
     for (bool again = true; again;) {
       again = to_final;
       if (over && autoreset && !to_final) {

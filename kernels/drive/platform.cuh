@@ -72,6 +72,10 @@ struct Team {
   DEVICE bool leader() const { return TEAM == 1 || rank == 0; }
 
 #ifdef __CUDACC__
+  // The lanes of a warp; those without an environment have left the kernel and are waited for no more. A constant: a mask
+  // that the compiler does not know costs thirty cycles.
+  static constexpr u32 WARP = TEAM * ENVS_PER_BLOCK < 32 ? (1u << TEAM * ENVS_PER_BLOCK % 32) - 1u : 0xffffffffu;
+
   // The lanes of this team within its warp; teams of more than 32 use whole warps.
   DEVICE u32 lanes() const {
 #if TEAM >= 32
@@ -99,10 +103,10 @@ struct Team {
   DEVICE bool near_any(bool mine) const {
     if constexpr (TEAM > 1) return mine;
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;
-    return (__ballot_sync(__activemask(), mine) >> (threadIdx.x & (32u - LANES)) & ((1u << LANES) - 1u)) != 0;
+    return (__ballot_sync(WARP, mine) >> (threadIdx.x & (32u - LANES)) & ((1u << LANES) - 1u)) != 0;
   }
-  // Whether `mine` holds for any of the threads that run beside this one: a hint, which changes no result.
-  DEVICE bool warp_any(bool mine) const { return __any_sync(__activemask(), mine); }
+  // Whether `mine` holds for any environment of the warp, in teams of one.
+  DEVICE bool warp_any(bool mine) const { return __any_sync(WARP, mine); }
   DEVICE int sum(int mine) const {
     return reduce(mine, [](int a, int b) { return a + b; });
   }

@@ -33,7 +33,7 @@ DEVICE bool step(Env& env) {
     s.theta += p.tau * s.theta_dot;
     s.theta_dot += p.tau * theta_acc;
     env.cart.reward(0) = 1.0f;
-    fallen = math::abs(s.x) > p.x_limit || math::abs(s.theta) > p.theta_limit;
+    fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);
   }
   return fallen;
 }

@@ -165,7 +165,6 @@ DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(
 // i where nobody is seen. An agent that is out sees of itself, of time and of motion nothing.
 template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int i, bool mine, Agent agent) {
   const State& s = env.state;
-  const Params& p = env.params;
   RowWriter<OBS, !USE_FULL_OBSERVATION> row(env.team, env.shared.stage, obs_of(env, i), mine);
   const float seeing = s.active[i] ? 1.0f : 0.0f;
   const float x = s.x[i], y = s.y[i], speed = s.speed[i], acceleration = s.acceleration[i], direction = s.direction[i];
