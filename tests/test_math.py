@@ -29,6 +29,7 @@ FUNCTIONS = {
     "pow": "bits(pow(a, b))",
     "sqrt": "bits(sqrt(a))",
     "divide": "bits(divide(a, b))",
+    "divisor": "bits(Divisor(b).of(a))",
     "floor": "bits(floor(a))",
     "abs": "bits(abs(a))",
     "min": "bits(min(a, b))",
@@ -334,8 +335,16 @@ def test_shape_for_every_float(cpu):
         assert np.all(np.abs(y[finite]) <= 1) and np.all(np.isnan(y[np.isnan(x)]))
     assert np.array_equal(cpu("tanh", -x[finite]), -cpu("tanh", x[finite]))
     a, b = inputs(40009)
-    for name in list(FUNCTIONS)[:12]:  # sin to floor
+    for name in list(FUNCTIONS)[:13]:  # sin to floor
         assert not denormal(cpu(name, a, b)).any(), name
+
+
+def test_a_divisor_divides(cpu):
+    """Within 0.51 ulp of the quotient, which is 1 and 0 where it should be."""
+    rng = np.random.default_rng(0)
+    a, b = np.exp(rng.uniform(-20, 20, (2, 1_000_000))).astype(np.float32)
+    assert worst_ulp(cpu("divisor", a, b), a.astype(np.float64) / b) <= 0.51
+    assert (cpu("divisor", b, b) == 1).all() and (cpu("divisor", 0 * a, b) == 0).all()
 
 
 # --- the same bits everywhere -------------------------------------------------------------------------------

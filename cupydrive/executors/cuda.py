@@ -44,7 +44,7 @@ class CudaExecutor:
         if layout.team <= 32:
             return layout
         if not layout.obs_near:  # rows leave in pieces, by way of registers
-            layout = replace(layout, team=min(layout.team, 128))
+            layout = replace(layout, team=min(layout.team, 256))
         # Members wait for each other, so that threads of other blocks count more than near rows.
         blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
         return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
@@ -145,5 +145,5 @@ def default_layout(agents, obs_bytes, num_envs, processors):
         return Layout(team=1, envs_per_block=8)
     if agents <= FEW_AGENTS and num_envs > 32 * processors and obs_bytes <= SIDE_BYTES:
         return Layout(team=1, envs_per_block=min(64, next(blocks, 32)))
-    team = min(256, 1 << (agents - 1).bit_length())
+    team = 1 << (agents - 1).bit_length() if agents <= 256 else min(512, 1 << (agents.bit_length() - 1))
     return Layout(team=team, envs_per_block=max(1, 128 // team) if team <= 32 else 1)

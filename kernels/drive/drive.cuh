@@ -325,7 +325,8 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
   const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
-  const bool has_final = FIRST_GROUP(batch).final_obs != nullptr;
+  u32 has_final = FIRST_GROUP(batch).final_obs != nullptr;
+  hold(has_final);
   for (int t = 0; t < batch.steps; ++t) {
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
@@ -362,7 +363,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       }
     }
     // One loop instead of two calls, so that `observe` is compiled into the kernel once.
-    bool to_final = over && has_final;
+    bool to_final = over && has_final != 0;
     for (bool again = true; again;) {
       again = to_final;
       if (over && autoreset && !to_final) {

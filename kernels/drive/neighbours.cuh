@@ -5,7 +5,7 @@
 //   near.each(team, reach, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
 //
 // `each` calls once for every i of [0, A), and without `mine` so that all members call equally often. reach(i) is a hint: a
-// distance that K others are likely to be nearer than.
+// distance that K others are likely to be nearer than, or 0. It is looked at if `HINTED`.
 // `length`: most points lie in [0, length) both ways; for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
@@ -41,6 +41,7 @@ template <int K> struct Found {
 
 // Of few points: everybody is taken in turn, in the order of ids.
 template <int A, int K> struct Few {
+  static constexpr bool HINTED = false;
   float x[A], y[A];  // NOWHERE: not here
 
   DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float) {
@@ -69,6 +70,7 @@ template <int A, int K> struct Few {
 
 // Looks at all pairs of those who are here, which stand first in a list, in the order of ids.
 template <int A, int K> struct AllPairs {
+  static constexpr bool HINTED = true;
   static constexpr int SCAN = 32;  // places that are looked at together
   static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;
   alignas(16) float x[PLACES];  // NOWHERE: not here, or nobody
@@ -179,6 +181,7 @@ template <int A, int K> struct AllPairs {
 // Looks in the cells of a square grid, whose points stand together in a list. In which order within a cell is left to
 // chance: no result depends on it.
 template <int A, int K> struct Cells {
+  static constexpr bool HINTED = true;
   static constexpr int root(int n) { int r = 1; while ((r + 1) * (r + 1) <= n) ++r; return r; }
   static constexpr int PER_CELL = 4;  // points of a cell, on average
   static constexpr int MOST_ROWS = root(A / PER_CELL);
@@ -232,11 +235,40 @@ template <int A, int K> struct Cells {
     return dx * dx + dy * dy;
   }
 
-  // Calls found(q) for the places of cells [first, last] of a row.
+  // Cells [first, last] of a row have places [begin, stop).
+  DEVICE int begin(int row, int first) const { return row * rows + first == 0 ? 0 : end[row * rows + first - 1]; }
+  DEVICE int stop(int row, int last) const { return end[row * rows + last]; }
+
+  // Calls found(q) for those places.
   template <class Call> DEVICE void scan(int row, int first, int last, Call call) const {
-    const int from = row * rows + first, to = row * rows + last;
-    const int stop = end[to];
-    for (int q = from == 0 ? 0 : end[from - 1]; q < stop; ++q) call(q);
+    const int after = stop(row, last);
+    for (int q = begin(row, first); q < after; ++q) call(q);
+  }
+
+  // Looks as far as `reach`: first which ones are so near, then at those, so that the lanes of a warp insert together. Returns
+  // whether there are K, in no doubt.
+  DEVICE bool quick(Found<K>& found, int p, float reach) const {
+    if (!(reach > 0.0f)) return false;
+    const float u = x[p] * scale, v = y[p] * scale, cells = reach * scale + 0.001f;  // a thousandth covers rounding
+    const int left = math::clamp(math::to_int(u - cells), 0, rows - 1), right = math::clamp(math::to_int(u + cells), 0, rows - 1);
+    const int top = math::clamp(math::to_int(v - cells), 0, rows - 1), bottom = math::clamp(math::to_int(v + cells), 0, rows - 1);
+    const float bound = reach * reach;
+    Words words;
+    words.clear(bound);
+    for (int row = top; row <= bottom; ++row) {
+      const int after = stop(row, right);
+      for (int base = begin(row, left); base < after; base += 32) {
+        const int some = math::min(after - base, 32);
+        u32 near = 0;
+        for (int b = 0; b < some; ++b) near |= (u32)(distance(p, base + b) < bound) << b;
+        if (p >= base && p < base + some) near &= ~(1u << (p - base));
+        for (; near != 0; near &= near - 1) {
+          const int q = base + lowest_bit(near);
+          words.insert(words.of(distance(p, q), (u32)q));
+        }
+      }
+    }
+    return found.take(words, *this, p);
   }
 
   // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is; again,
@@ -292,10 +324,10 @@ template <int A, int K> struct Cells {
     found.take(nearest);
   }
 
-  template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
+  template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
-      if (p < count && !look(found, p)) look_exactly(found, p, 0, rows - 1, 0, rows - 1);
+      if (p < count && !quick(found, p, reach(found.i)) && !look(found, p)) look_exactly(found, p, 0, rows - 1, 0, rows - 1);
       visit(found, p < A);
     }
   }
