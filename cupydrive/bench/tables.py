@@ -73,13 +73,14 @@ def compared(result):
 
 
 def training(result):
-    """Return the table of training."""
+    """Return the table of training, peers included."""
     rows = [
-        [f"`{row.env}`", str(row.agents), f"{row.num_envs:,}", str(row.steps), row.note, short(row.rate)]
+        [f"`{row.env}`", str(row.agents), row.who, f"{row.num_envs:,}", str(row.steps), row.note, short(row.rate)]
         for row in result.rows
-        if row.case == "training" and row.who == "cupydrive"
+        if row.case == "training"
     ]
-    return f"{where(result)}\n\n{markdown(['environment', 'agents', 'copies', 'T', 'settings', 'env-steps/s'], rows)}"
+    titles = ["environment", "agents", "who", "copies", "T", "settings", "env-steps/s"]
+    return f"{where(result)}\n\n{markdown(titles, rows)}"
 
 
 def startup(result):

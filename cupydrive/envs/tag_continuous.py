@@ -286,8 +286,8 @@ def nearest_agents(p, s, active, k):
     gaps = nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
     furthest = np.sqrt(ordered[..., -1])
     drift = 2.001 * p.max_speed * max(p.skill_level_tagger, p.skill_level_runner)
-    reach = np.where(valid[..., -1], np.where(np.isfinite(furthest), furthest, 0.0) + drift, 0.0)
-    return order, valid, reach, gaps
+    reach = np.where(np.isfinite(furthest), furthest, 0.0) + drift
+    return order, valid, np.where(valid[..., -1] & (agents > 8), reach, 0.0), gaps  # 8 and fewer all look at each other
 
 
 def sample(p, rng, n):

@@ -235,45 +235,17 @@ template <int A, int K> struct Cells {
     return dx * dx + dy * dy;
   }
 
-  // Cells [first, last] of a row have places [begin, stop).
-  DEVICE int begin(int row, int first) const { return row * rows + first == 0 ? 0 : end[row * rows + first - 1]; }
-  DEVICE int stop(int row, int last) const { return end[row * rows + last]; }
-
-  // Calls found(q) for those places.
+  // Calls found(q) for the places of cells [first, last] of a row.
   template <class Call> DEVICE void scan(int row, int first, int last, Call call) const {
-    const int after = stop(row, last);
-    for (int q = begin(row, first); q < after; ++q) call(q);
-  }
-
-  // Looks as far as `reach`: first which ones are so near, then at those, so that the lanes of a warp insert together. Returns
-  // whether there are K, in no doubt.
-  DEVICE bool quick(Found<K>& found, int p, float reach) const {
-    if (!(reach > 0.0f)) return false;
-    const float u = x[p] * scale, v = y[p] * scale, cells = reach * scale + 0.001f;  // a thousandth covers rounding
-    const int left = math::clamp(math::to_int(u - cells), 0, rows - 1), right = math::clamp(math::to_int(u + cells), 0, rows - 1);
-    const int top = math::clamp(math::to_int(v - cells), 0, rows - 1), bottom = math::clamp(math::to_int(v + cells), 0, rows - 1);
-    const float bound = reach * reach;
-    Words words;
-    words.clear(bound);
-    for (int row = top; row <= bottom; ++row) {
-      const int after = stop(row, right);
-      for (int base = begin(row, left); base < after; base += 32) {
-        const int some = math::min(after - base, 32);
-        u32 near = 0;
-        for (int b = 0; b < some; ++b) near |= (u32)(distance(p, base + b) < bound) << b;
-        if (p >= base && p < base + some) near &= ~(1u << (p - base));
-        for (; near != 0; near &= near - 1) {
-          const int q = base + lowest_bit(near);
-          words.insert(words.of(distance(p, q), (u32)q));
-        }
-      }
-    }
-    return found.take(words, *this, p);
+    const int from = row * rows + first, to = row * rows + last;
+    const int stop = end[to];
+    for (int q = from == 0 ? 0 : end[from - 1]; q < stop; ++q) call(q);
   }
 
   // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is; again,
-  // and exactly, if the words are in doubt. Returns whether that was enough.
-  DEVICE bool look(Found<K>& found, int p) const {
+  // and exactly, if the words are in doubt. A hint other than 0, if it is right, leaves less doubt. Returns whether that was
+  // enough.
+  DEVICE bool look(Found<K>& found, int p, float hint) const {
     const float u = x[p] * scale, v = y[p] * scale;
     const int column_of_p = column(x[p]), row_of_p = column(y[p]);
     Words words;
@@ -284,14 +256,14 @@ template <int A, int K> struct Cells {
       top = math::max(row_of_p - h, 0);
       bottom = math::min(row_of_p + h, rows - 1);
       const float side = (float)(h + 1) / scale;
-      words.clear(2.0f * side * side);
+      words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);
       for (int row = top; row <= bottom; ++row) {
         scan(row, left, right, [&](int q) { words.insert(q == p ? Words::NOBODY : words.of(distance(p, q), (u32)q)); });
       }
       if (words.word[K - 1] < Words::NOBODY) break;
       if (left == 0 && right == rows - 1 && top == 0 && bottom == rows - 1) return false;
     }
-    if (words.far()) return false;  // it stands far outside the square
+    if (words.far()) return false;  // the hint is wrong, or it stands far outside the square
     // Among words of one part of a distance each may be the last; a thousandth of a cell covers rounding.
     const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part()) * scale + 0.001f;
     const int most_left = math::clamp(math::to_int(u - reach), 0, left);
@@ -327,7 +299,14 @@ template <int A, int K> struct Cells {
   template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
-      if (p < count && !quick(found, p, reach(found.i)) && !look(found, p)) look_exactly(found, p, 0, rows - 1, 0, rows - 1);
+      float hint = p < count ? reach(found.i) : 0.0f;
+      while (p < count && !look(found, p, hint)) {
+        if (hint == 0.0f) {
+          look_exactly(found, p, 0, rows - 1, 0, rows - 1);
+          break;
+        }
+        hint = 0.0f;
+      }
       visit(found, p < A);
     }
   }

@@ -207,7 +207,7 @@ DEVICE void observe_nearest(Env& env) {
   near.each(env.team, [&](int i) { return s.reach[i]; }, [&](const auto& found, bool mine) {
     if (ROWS_TOGETHER || s.active[found.i]) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
     else see_nothing(env, found.i, mine);
-    if (near.HINTED && mine) s.reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
+    if (mine) s.reach[found.i] = near.HINTED && found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
   });
 }
 
