@@ -52,13 +52,14 @@ template <int A, int K> struct Few {
   }
 
   template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
-    UNROLL for (int i : team.all(A)) {
+    NO_UNROLL for (int i : team.all(A)) {
       Found<K> found(i < A ? i : 0);
       Nearest<float, K> nearest;
       nearest.clear(FAR);
-      if (i < A && x[i] != NOWHERE) {
+      const float at_x = pick(x, found.i), at_y = pick(y, found.i);
+      if (i < A && at_x != NOWHERE) {
         UNROLL for (int j = 0; j < A; ++j) {
-          const float dx = x[j] - x[i], dy = y[j] - y[i];
+          const float dx = x[j] - at_x, dy = y[j] - at_y;
           nearest.insert_next(j == i ? FAR : dx * dx + dy * dy, j);
         }
       }

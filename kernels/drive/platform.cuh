@@ -15,6 +15,7 @@ typedef unsigned long long u64;
 typedef u64 size_type;
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 #define OFFSET_OF(type, member) ((u64)__INTADDR__(&((type*)0)->member))  // NVRTC 13.0 has no __builtin_offsetof
 #else
 #include <stddef.h>
@@ -28,6 +29,7 @@ typedef uint64_t u64;
 typedef size_t size_type;
 #define DEVICE inline __attribute__((always_inline))
 #define UNROLL
+#define NO_UNROLL
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #endif
 
@@ -55,6 +57,16 @@ template <class T, int N> DEVICE T pick(const T (&of)[N], int i) {
   }
 #endif
   return of[i];
+}
+// Likewise of[i] = value.
+template <class T, int N> DEVICE void put(T (&of)[N], int i, T value) {
+#ifdef __CUDACC__
+  if constexpr (TEAM == 1 && N <= MOST_PICKED) {
+    UNROLL for (int k = 0; k < N; ++k) of[k] = k == i ? value : of[k];
+    return;
+  }
+#endif
+  of[i] = value;
 }
 
 #ifdef TEAM_THREADS

@@ -166,11 +166,12 @@ DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(
 template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int i, bool mine, Agent agent) {
   const State& s = env.state;
   RowWriter<OBS, !USE_FULL_OBSERVATION> row(env.team, env.shared.stage, obs_of(env, i), mine);
-  const float seeing = s.active[i] ? 1.0f : 0.0f;
-  const float x = s.x[i], y = s.y[i], speed = s.speed[i], acceleration = s.acceleration[i], direction = s.direction[i];
+  const bool active = pick(s.active, i) != 0;
+  const float seeing = active ? 1.0f : 0.0f, x = pick(s.x, i), y = pick(s.y, i), speed = pick(s.speed, i);
+  const float acceleration = pick(s.acceleration, i), direction = pick(s.direction, i);
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
-  const auto own = [&](float value) { return s.active[i] ? value : 0.0f; };  // never -0, as in see_nothing
+  const auto own = [&](float value) { return active ? value : 0.0f; };  // never -0, as in see_nothing
   row.put<0>(own(scale.own_place.of(x)));
   row.put<1>(own(scale.own_place.of(y)));
   row.put<2>(own(scale.own_speed.of(speed)));
@@ -205,9 +206,9 @@ DEVICE void observe_nearest(Env& env) {
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
   near.each(env.team, [&](int i) { return s.reach[i]; }, [&](const auto& found, bool mine) {
-    if (ROWS_TOGETHER || s.active[found.i]) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
+    if (ROWS_TOGETHER || pick(s.active, found.i)) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
     else see_nothing(env, found.i, mine);
-    if (mine) s.reach[found.i] = near.HINTED && found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
+    if (mine) put(s.reach, found.i, near.HINTED && found.all() ? math::sqrt(found.furthest) + drift : 0.0f);
   });
 }
 
