@@ -169,6 +169,32 @@ def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
+@pytest.mark.parametrize("num_envs", [1, 31, 100])
+@pytest.mark.parametrize("envs_per_block", [8, 32, 64])
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("tag_grid", {"max_episode_steps": 5}),
+        ("tag_grid", {"max_episode_steps": 5, "num_taggers": 2, "use_full_observation": True}),
+        (
+            "tag_continuous",
+            {"max_episode_steps": 5, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4},
+        ),
+    ],
+)
+def test_few_agents_of_one_thread_give_the_cpus_bits(name, params, envs_per_block, num_envs):
+    from cupydrive.bits import trajectory
+    from cupydrive.executors import executor
+    from cupydrive.source import Layout
+
+    spec = envs.get(name)
+    made_params = spec.make_params(**params)
+    want = trajectory(spec, made_params, executor("cpu"), 3, num_envs, 12)
+    got = trajectory(spec, made_params, executor("cuda"), 3, num_envs, 12, Layout(1, envs_per_block))
+    for key, array in want.items():
+        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+
+
 @pytest.mark.parametrize("num_envs", [1, 31, 32, 33, 1025])
 @pytest.mark.parametrize("name", envs.names())
 def test_any_number_of_environments_gives_the_cpus_bits(name, num_envs):

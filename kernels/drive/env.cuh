@@ -4,6 +4,9 @@
 //   void reset(Env& env)     writes all of a fresh state, from env.random and env.params alone: it may run ahead of time
 //   void observe(Env& env)   writes the observation, a function of the state and of env.elapsed alone
 //
+// One thread may step an environment of few agents, with their state in registers, which have no index: pick(state.x, i) and
+// put(state.x, i, value) read and write the place of an agent that only the run finds out (platform.cuh).
+//
 // source.py writes what is generated: sizes (TEAM, GROUPS, METRICS ...), spaces (how NAME_space reads and draws
 // actions) and agreement (assertions that the structs are in C what they are in Python).
 #pragma once
