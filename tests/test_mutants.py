@@ -8,7 +8,7 @@ from cupydrive.source import kernel_text
 
 pytestmark = pytest.mark.checker
 # (environment, the line before, the line after): why no check can see the difference.
-LIMITS = "fallen = math::abs(s.x) > p.x_limit || math::abs(s.theta) > p.theta_limit;"
+LIMITS = "fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
 ARRIVED = "arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
 WALL = "if (s.position == p.min_position && s.velocity < 0.0f) s.velocity = 0.0f;  // the wall stops it"
