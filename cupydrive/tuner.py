@@ -20,13 +20,15 @@ from cupydrive.files import write_atomically
 from cupydrive.source import Layout, assemble
 from cupydrive.spec import checked_int
 
-STEPS = 32  # of a launch that is timed
+STEPS = 32  # of a launch by which layouts are compared
+LAUNCHES = (1, 4, 16, 64, 256)  # numbers of steps that are tried under the fastest layout
+ENOUGH = 0.95  # of the best rate: more steps than reach it only take memory
 RUNS = 5
 SECONDS = 0.01  # of one run, at least
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried
 ITERATIONS = 5  # of training that are timed
 NO_GAIN = 1.02  # a number of copies that trains less than this much faster, twice in a row, ends the search
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,34 @@ class Tuned:
     Args:
         layout: The fastest ``Layout``.
         rates: env-steps per second of random rollouts by layout, in words, the default one first.
+        launches: The same of the fastest layout, by the number of steps of a launch.
         cached: Whether this was known.
     """
 
     layout: Layout
     rates: dict[str, float]
+    launches: dict[int, float]
     cached: bool = False
 
+    @property
+    def steps(self):
+        """The fewest steps of a launch that reach nearly the best rate: what ``rollout(T)`` should at least ask for."""
+        return min(t for t, rate in self.launches.items() if rate >= ENOUGH * max(self.launches.values()))
+
     def __str__(self):
-        best = max(self.rates.values())
-        lines = [
-            f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * (rate == best)}"
-            for name, rate in self.rates.items()
-        ]
-        return "\n".join([f"layouts{' (known)' * self.cached}:", *lines])
+        best = max(self.rates, key=self.rates.get)
+        lines = [f"layouts{' (known)' * self.cached}:"]
+        lines += [line(name, rate, name == best) for name, rate in self.rates.items()]
+        lines += ["steps of a launch:"]
+        lines += [line(f"{steps}", rate, steps == self.steps) for steps, rate in self.launches.items()]
+        return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def line(name, rate, chosen):
+    """Return a line of the table."""
+    return f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * chosen}"
 
 
 def in_words(layout):
@@ -70,7 +84,9 @@ def candidates(spec, params, num_envs, where):
     largest = min(1024, 1 << (agents - 1).bit_length())
     for team in (2**k for k in range(1, 11) if max(2, largest // 8) <= 2**k <= largest):
         found += (
-            [Layout(team, block // team) for block in (64, 128, 256) if block >= team] if team <= 32 else [Layout(team)]
+            [Layout(team, block // team) for block in (64, 128, 256) if block >= team]
+            if team <= 32
+            else [Layout(team), Layout(team, rows_near=False)]
         )
     fitted = [layout.fit(spec, params, where.near_bytes) for layout in found]
     return list(dict.fromkeys([first, *fitted]))
@@ -97,20 +113,28 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     key = name_of("layout", where, text, num_envs.bit_length())
     kept = recall(key) if remember else None
     if kept is not None:
-        return Tuned(Layout(**kept["layout"]), kept["rates"], cached=True)
+        launches = {int(steps): value for steps, value in kept["launches"].items()}
+        return Tuned(Layout(**kept["layout"]), kept["rates"], launches, cached=True)
     rates = {layout: rate(spec, made, num_envs, where, layout) for layout in tried}
     rates = {layout: value for layout, value in rates.items() if value is not None}
     best = max(rates, key=rates.get)
-    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()})
+    launches = {steps: rate(spec, made, num_envs, where, best, steps) for steps in LAUNCHES}
+    launches = {steps: value for steps, value in launches.items() if value is not None}
+    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()}, launches)
     if remember:
-        keep(key, {"layout": asdict(best), "rates": found.rates})
+        keep(key, {"layout": asdict(best), "rates": found.rates, "launches": launches})
     return found
 
 
-def rate(spec, params, num_envs, where, layout):
-    """Return env-steps per second under ``layout``, or None if it cannot be built."""
-    each = row_bytes(spec, params, final_obs=False) * num_envs
-    steps = max(1, min(STEPS, where.free_bytes() // 4 // each))
+def rate(spec, params, num_envs, where, layout, steps=None):
+    """Return env-steps per second under ``layout``, or None if it cannot be built or the rows of ``steps`` do not fit.
+
+    By default a launch has as many steps as fit, at most ``STEPS``.
+    """
+    fit = where.free_bytes() // 4 // (row_bytes(spec, params, final_obs=False) * num_envs)
+    if steps is not None and steps > max(1, fit):
+        return None
+    steps = steps or max(1, min(STEPS, fit))
     try:
         batch = Batch(spec, num_envs, params, where, layout=layout)
     except (SpecError, RuntimeError) as error:
