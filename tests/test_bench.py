@@ -2,9 +2,11 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import point
 import pytest
 
 import cupydrive
@@ -14,12 +16,14 @@ from cupydrive.__main__ import main
 from cupydrive.batch import Batch
 from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, short, tables, timing, written_bytes
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
+from cupydrive.bench.operations import count_operations
 from cupydrive.bench.peers import run_peers
 from cupydrive.bench.sweep import sweep
 from cupydrive.bench.timing import make_row
-from cupydrive.bits import fetch
+from cupydrive.bits import fetch, trajectory
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
+from cupydrive.executors.host import HostExecutor
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,9 +55,32 @@ def test_bytes_are_those_of_the_arrays(name):
     assert written_bytes(batch.groups) == written / (3 * 4)
 
 
+@pytest.mark.build
+@pytest.mark.parametrize("name", envs.names())
+def test_a_float_that_counts_computes_the_same(name):
+    spec = envs.get(name)
+    for case in spec.cases:
+        params = spec.make_params(max_episode_steps=5, **case)
+        want = trajectory(spec, params, HostExecutor(threads=1), 1, 9, 12)
+        got = trajectory(spec, params, HostExecutor(count=True), 1, 9, 12)
+        for key, array in want.items():
+            assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+
+
+@pytest.mark.build
+def test_operations_are_counted():
+    more = "s.x += s.v; s.x = math::fma(s.x, 0.5f, 0.5f); s.x = math::sqrt(s.x * s.x) / 2.0f;"
+    spec = envs.register(point.PYTHON, point.KERNEL)
+    count = count_operations(spec, {})
+    assert 8 <= count <= 16  # of the step; and the drawn push, the return of the episode
+    longer = replace(spec, kernel=point.KERNEL.replace("s.x += s.v;", more))
+    assert count_operations(longer, {}) == count + 5
+
+
 def test_a_row_is_its_median():
-    row = timing.make_row("rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26)
+    row = timing.make_row("rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26, operations_per_step=3.5)
     assert row.rate == 1000 / 0.2 and row.bytes_per_second == 26 * row.rate
+    assert row.operations_per_second == 3.5 * row.rate
     assert row.spread == pytest.approx((0.4 - 0.1) / 2 / 0.2)
     numbers = {
         7: "7",

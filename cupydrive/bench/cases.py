@@ -7,6 +7,7 @@ import torch
 
 from cupydrive import envs
 from cupydrive.batch import Batch, Buffers
+from cupydrive.bench.operations import count_operations
 from cupydrive.bench.timing import make_row, timed
 from cupydrive.interop import capture, torch_stream
 
@@ -118,8 +119,9 @@ def row(case, work, batch, seconds, size):
     agents = sum(g.count for g in batch.groups)
     note = "" if work.obs_dtype == "float32" else f"{work.obs_dtype} observations"
     return make_row(
-        case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params, note=note
-    )
+        case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params, note=note,
+        operations_per_step=count_operations(work.env, work.params),
+    )  # fmt: skip
 
 
 def measure_sampling(where, runs=9):

@@ -7,8 +7,8 @@ from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import Row, short
 
 HEAD = (
-    f"{'case':<9}{'env':<24}{'agents':>7}{'envs':>11}{'T':>5}{'per second':>12}{'spread':>8}{'bytes':>7}{'written':>12}"
-    f"{'of limit':>9}  who"
+    f"{'case':<9}{'env':<24}{'agents':>7}{'envs':>11}{'T':>5}{'per second':>12}{'spread':>8}{'bytes':>8}{'written':>12}"
+    f"{'of limit':>9}{'operations':>12}{'of limit':>9}  who"
 )
 
 
@@ -60,13 +60,17 @@ class Bench:
 
     def line(self, row):
         """Return the line of one row."""
-        written, share = "", ""
+        size, written, share, operations, of_them = "", "", "", "", ""
         if row.bytes_per_step is not None:
-            written, share = f"{short(row.bytes_per_second)}B/s", f"{row.bytes_per_second / self.ceilings.write:.0%}"
-        size = "" if row.bytes_per_step is None else f"{row.bytes_per_step:,}"
+            size, written = f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s"
+            share = f"{row.bytes_per_second / self.ceilings.write:.0%}"
+        if row.operations_per_step is not None:
+            operations = short(row.operations_per_step)
+            of_them = f"{row.operations_per_second / self.ceilings.arithmetic:.0%}"
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
-            f"{row.spread:>8.1%}{size:>7}{written:>12}{share:>9}  {row.who}{f' ({row.note})' if row.note else ''}"
+            f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"
+            f"{f' ({row.note})' if row.note else ''}"
         )
 
     def tail(self):

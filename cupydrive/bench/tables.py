@@ -50,10 +50,18 @@ def speed(result):
             how = ("one launch" if row.case == "rollout" else "a launch per step") + f", {row.note}" * bool(row.note)
             rows.append(
                 [f"`{row.env}`", f"{row.agents:,}", f"{row.num_envs:,}", str(row.steps), how, short(row.rate),
-                 f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share]
+                 f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share, *computed(result, row)]
             )  # fmt: skip
     titles = ["environment", "agents", "copies", "steps", "how", "env-steps/s", "bytes a step", "written", "of limit"]
+    titles += ["operations a step", "of limit"]
     return f"{where(result)}\n\n{markdown(titles, rows)}"
+
+
+def computed(result, row):
+    """Return the cells of the float operations of a row."""
+    if row.operations_per_step is None:
+        return ["", ""]
+    return [short(row.operations_per_step), f"{row.operations_per_second / result.ceilings.arithmetic:.0%}"]
 
 
 def compared(result):

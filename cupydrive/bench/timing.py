@@ -22,6 +22,7 @@ class Row:
         seconds: Of each run, one call.
         rate: env-steps per second (sampling: actions per second).
         bytes_per_step: Written for one env-step, counted from the spec; None: not counted.
+        operations_per_step: In float32, counted by ``count_operations``; None: not counted.
         params: Parameters of the environment.
         note: Settings, or what is not alike.
     """
@@ -35,6 +36,7 @@ class Row:
     seconds: list[float]
     rate: float
     bytes_per_step: int | None = None
+    operations_per_step: float | None = None
     params: dict = field(default_factory=dict)
     note: str = ""
 
@@ -47,6 +49,11 @@ class Row:
     def bytes_per_second(self):
         """Written per second, or None."""
         return None if self.bytes_per_step is None else self.rate * self.bytes_per_step
+
+    @property
+    def operations_per_second(self):
+        """In float32, or None."""
+        return None if self.operations_per_step is None else self.rate * self.operations_per_step
 
 
 def make_row(case, env, num_envs, agents, steps, seconds, who="cupydrive", **more):

@@ -47,6 +47,7 @@ class HostExecutor:
     Args:
         threads: Threads that share the environments; by default one per usable core.
         debug: Build with bounds-checked agents, observations, actions and arrays; about half as fast.
+        count: Build so that float operations are counted; ``HostProgram.operations`` says how many there were.
         team_threads: Run each team as this many real threads, one environment after the other; for tests of team code.
         flags: Further compiler flags, for sanitizers.
     """
@@ -54,16 +55,23 @@ class HostExecutor:
     name = "cpu"
     xp = np
 
-    def __init__(self, threads=None, debug=False, team_threads=0, flags=()):
+    def __init__(self, threads=None, debug=False, count=False, team_threads=0, flags=()):
         self.threads = threads or len(
             os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
         )
         self.debug, self.team_threads = debug, team_threads
         checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
         threading_flags = ("-DTEAM_THREADS", "-pthread") if team_threads else ()
+        counting = ("-DCOUNT_OPERATIONS",) if count else ()
         self.max_team = max(1, team_threads)
-        self.flags = (("-O1" if debug or team_threads else "-O3"), *checks, *threading_flags, *flags)
-        if self.team_threads:
+        self.flags = (
+            ("-O1" if debug or count or team_threads else "-O3"),
+            *checks,
+            *counting,
+            *threading_flags,
+            *flags,
+        )
+        if count or team_threads:
             self.threads = 1
 
     def layout(self, spec, params, num_envs=1):
@@ -146,6 +154,11 @@ class HostProgram:
                 f"{kernel}: the members of a team of {self.executor.team_threads} call different numbers of team.sync(); "
                 "every member must reach every sync"
             )
+
+    @property
+    def operations(self):
+        """Float operations so far, of all programs of the same kernel, if the executor counts them."""
+        return ctypes.c_uint64.in_dll(self.library, "operations").value
 
     def _raise_fault(self):
         self.library.last_fault.restype = ctypes.POINTER(Fault)

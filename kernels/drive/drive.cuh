@@ -300,7 +300,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #include "drive/launch.cuh"
 
 KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
-#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || !ONE_AGENT
+#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT
 KERNEL(env_step, Batch, call.num_envs, advance_env<false>(call, team, *work, e))
 KERNEL(env_rollout, Batch, call.num_envs, advance_env<true>(call, team, *work, e))
 #else

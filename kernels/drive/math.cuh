@@ -38,11 +38,18 @@ DEVICE float abs(float x) { return fabsf(x); }
 #else
 DEVICE u32 bits(float x) { u32 y; __builtin_memcpy(&y, &x, 4); return y; }
 DEVICE float from_bits(u32 x) { float y; __builtin_memcpy(&y, &x, 4); return y; }
+DEVICE float divide(float a, float b) { return a / b; }
+#ifdef COUNT_OPERATIONS
+using counted::fma;
+using counted::sqrt;
+using counted::floor;
+using counted::abs;
+#else
 DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
-DEVICE float divide(float a, float b) { return a / b; }
 DEVICE float floor(float x) { return __builtin_floorf(x); }
 DEVICE float abs(float x) { return __builtin_fabsf(x); }
+#endif
 #endif
 
 constexpr u32 SIGN = 0x80000000u;

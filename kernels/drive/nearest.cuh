@@ -8,8 +8,10 @@ namespace math {
 DEVICE float lesser(float a, float b) { return fminf(a, b); }
 DEVICE float greater(float a, float b) { return fmaxf(a, b); }
 #else
+#ifndef COUNT_OPERATIONS
 DEVICE u32s bits(floats x) { return (u32s)x; }
 DEVICE floats from_bits(u32s x) { return (floats)x; }
+#endif
 template <class F> DEVICE F lesser(F a, F b) { return a < b ? a : b; }
 template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }
 #endif

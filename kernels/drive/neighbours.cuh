@@ -132,7 +132,7 @@ template <int A, int K> struct AllPairs {
     found.take(nearest);
   }
 
-#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS)
+#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS)
   template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);

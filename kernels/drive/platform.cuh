@@ -33,6 +33,10 @@ typedef size_t size_type;
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #endif
 
+#ifdef COUNT_OPERATIONS
+#include "drive/counting.cuh"
+#endif
+
 // The indices of [0, n) that belong to one member: rank, rank + TEAM, ... Made for a range-based for.
 struct Each {
   int first, last;
@@ -214,7 +218,7 @@ DEVICE int lowest_bit(u64 bits) {
 }
 
 // As many floats as a vector register of a CPU holds, side by side, and arrays that fill whole ones.
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(COUNT_OPERATIONS)
 constexpr int SIDE_FLOATS = 1;
 #else
 #ifdef __AVX512F__
