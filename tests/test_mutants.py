@@ -16,6 +16,8 @@ AT_REST = "a car that the step has left at the wall does not move away from it: 
 UP = "const bool up = -math::cos(s.theta1) - math::cos(s.theta2 + s.theta1) > p.goal_height;"
 LEFT = "remaining += s.active[i];"
 ZERO = "the sum is only compared with 0"
+FARTHEST = "Distance nearest = ~(Distance)0;  // (squared distance, id): a tie goes to the lower id"
+GREATER = "no distance of a grid is as great, with either bit"
 CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
     **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
@@ -24,6 +26,7 @@ EQUIVALENT = {
     **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
+    ("tag_grid", FARTHEST, FARTHEST.replace(")0", ")1")): GREATER,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,
 }
