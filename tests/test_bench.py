@@ -59,12 +59,11 @@ def test_bytes_are_those_of_the_arrays(name):
 @pytest.mark.parametrize("name", envs.names())
 def test_a_float_that_counts_computes_the_same(name):
     spec = envs.get(name)
-    for case in spec.cases:
-        params = spec.make_params(max_episode_steps=5, **case)
-        want = trajectory(spec, params, HostExecutor(threads=1), 1, 9, 12)
-        got = trajectory(spec, params, HostExecutor(count=True), 1, 9, 12)
-        for key, array in want.items():
-            assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+    params = spec.make_params(max_episode_steps=5, **spec.cases[0])
+    want = trajectory(spec, params, HostExecutor(threads=1), 1, 9, 12)
+    got = trajectory(spec, params, HostExecutor(count=True), 1, 9, 12)
+    for key, array in want.items():
+        assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
 @pytest.mark.build
