@@ -34,7 +34,7 @@ SLOW_GPU_TESTS := gpu and slow
 
 # Processes of a group that does not use the GPU. Torch gets one thread in each: with more they wait for each other.
 JOBS ?= 2
-PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS) --dist loadgroup
+PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS)
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
@@ -80,7 +80,7 @@ test-build: setup
 	$(call timed,build,$(BUILD_SECONDS),$(PYTEST) -m "$(BUILD_TESTS)")
 
 test-notebook: setup
-	$(call timed,notebook,$(NOTEBOOK_SECONDS),$(PYTEST) -m "$(NOTEBOOK_TESTS)")
+	$(call timed,notebook,$(NOTEBOOK_SECONDS),$(PYTEST) --dist loadfile -m "$(NOTEBOOK_TESTS)")
 
 # One process: tests on one GPU would wait for each other. Without a GPU, all of them are skipped.
 test-gpu: setup

@@ -24,9 +24,7 @@ def links(text):
     return {name for name in found if not name.startswith(("#", "data:"))}
 
 
-pytestmark = pytest.mark.xdist_group("gallery")  # one worker: what is made once is made once
-
-
+# `make test-notebook` gives a file to one process, so that this is made once.
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")

@@ -149,7 +149,6 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
 
 
 @pytest.mark.notebook
-@pytest.mark.xdist_group("gallery")
 def test_the_viewers_slider_and_button_work_in_a_browser(browser):
     env = cd.make("tag_grid", num_envs=2, device="cpu", grid_length=6, num_taggers=2)
     page = browser.new_page()
