@@ -17,7 +17,7 @@ else
 CORE_SECONDS ?= 220
 CHECKER_SECONDS ?= 240
 BUILD_SECONDS ?= 140
-NOTEBOOK_SECONDS ?= 200
+NOTEBOOK_SECONDS ?= 240
 GPU_SECONDS ?= 20
 endif
 # `make test-all` alone; it also gives the slow GPU tests this long.
