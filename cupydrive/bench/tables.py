@@ -43,17 +43,18 @@ def where(result):
 
 def speed(result):
     """Return the table of rollouts and single steps."""
-    rows = []
+    rows, counted = [], any(row.operations_per_step is not None for row in result.rows)
     for row in result.rows:
         if row.case in ("rollout", "stepping") and row.who == "cupydrive":
             share = f"{row.bytes_per_second / result.ceilings.write:.0%}"
             how = ("one launch" if row.case == "rollout" else "a launch per step") + f", {row.note}" * bool(row.note)
             rows.append(
                 [f"`{row.env}`", f"{row.agents:,}", f"{row.num_envs:,}", str(row.steps), how, short(row.rate),
-                 f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share, *computed(result, row)]
+                 f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share]
+                + computed(result, row) * counted
             )  # fmt: skip
     titles = ["environment", "agents", "copies", "steps", "how", "env-steps/s", "bytes a step", "written", "of limit"]
-    titles += ["operations a step", "of limit"]
+    titles += ["operations a step", "of limit"] * counted
     return f"{where(result)}\n\n{markdown(titles, rows)}"
 
 
