@@ -84,7 +84,7 @@ DEVICE void rest(State& s, int i) {
 }
 
 DEVICE float squared_distance(const State& s, int i, int j) {
-  const float dx = pick(s.x, j) - s.x[i], dy = pick(s.y, j) - s.y[i];
+  const float dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
   return dx * dx + dy * dy;
 }
 
@@ -155,8 +155,8 @@ struct Scales {
   float place, speed, acceleration, turn;
 };
 DEVICE Scales scales(const Params& p) {
-  return {math::Divisor(p.grid_length), math::Divisor(p.max_speed), 1.0f / (SQRT_2 * p.grid_length), 1.0f / p.max_speed, 1.0f / (p.max_acceleration - p.min_acceleration),
-          1.0f / math::TWO_PI};
+  return {math::Divisor(p.grid_length), math::Divisor(p.max_speed), 1.0f / (SQRT_2 * p.grid_length), 1.0f / p.max_speed,
+          1.0f / (p.max_acceleration - p.min_acceleration), 1.0f / math::TWO_PI};
 }
 
 DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS); }
