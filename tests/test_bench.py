@@ -74,6 +74,8 @@ def test_operations_are_counted():
     assert 8 <= count <= 16  # of the step; and the drawn push, the return of the episode
     longer = replace(spec, kernel=point.KERNEL.replace("s.x += s.v;", more))
     assert count_operations(longer, {}) == count + 5
+    bare = replace(spec, kernel=point.KERNEL.replace("s.x += s.v;", "s.x += __builtin_fabsf(s.v);"))
+    assert count_operations(bare, {}) is None  # and is no reason not to time it
 
 
 def test_a_row_is_its_median():

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from cupydrive import envs
 from cupydrive.batch import Batch
-from cupydrive.errors import DeviceError
+from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
 
 AGENT_STEPS = 100_000  # about as many are counted
@@ -34,7 +34,7 @@ def _count(env, params):
     agents, steps = sum(g.count for g in spec.groups(made)), min(MOST_STEPS, made.max_episode_steps)
     try:
         batch = Batch(spec, max(2, AGENT_STEPS // (agents * steps)), made, HostExecutor(count=True))
-    except DeviceError:  # no compiler
+    except (CompileError, DeviceError):  # a kernel that asks for the compiler's own float; no compiler
         return None
     batch.reset(0)
     before = batch.program.operations
