@@ -141,18 +141,20 @@ class Canvas:
 
     def frame(self):
         """Return the picture, (height, width, 3) uint8."""
-        image = self._image
+        shown = self._image.reduce(SUPERSAMPLING)
         if self.header and any(self._texts):
             from PIL import ImageDraw
 
-            image, high = image.copy(), self.header * SUPERSAMPLING
-            draw, edge, (left, right) = ImageDraw.Draw(image), high // 3, self._texts
-            size = max(8 * SUPERSAMPLING, min(round(0.55 * high), image.size[0] // 36))
+            wide, high = self._image.size[0], self.header * SUPERSAMPLING
+            strip = self._image.crop((0, 0, wide, high))
+            draw, edge, (left, right) = ImageDraw.Draw(strip), high // 3, self._texts
+            size = max(8 * SUPERSAMPLING, min(round(0.55 * high), wide // 36))
             draw.text((edge, high // 2), left, TEXT_COLOR, text_font(size), anchor="lm")
-            free = image.size[0] - 4 * edge - text_font(size).getlength(left)
+            free = wide - 4 * edge - text_font(size).getlength(left)
             right, size = fit_text(right, size, free)
-            draw.text((image.size[0] - edge, high // 2), right, TEXT_COLOR, text_font(size), anchor="rm")
-        return np.array(image.reduce(SUPERSAMPLING))
+            draw.text((wide - edge, high // 2), right, TEXT_COLOR, text_font(size), anchor="rm")
+            shown.paste(strip.reduce(SUPERSAMPLING))
+        return np.array(shown)
 
 
 def fit_text(text, size, free):

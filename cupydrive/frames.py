@@ -134,14 +134,18 @@ def mosaic(recording, width, height, device, title, every):
     if min(cell_width, cell_height) < 16:
         raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
     cell = Canvas(cell_width, cell_height, header=16 if cell_width >= NARROW else 0)
+    heading = Canvas(width, whole.header + whole.header % 2, whole.header)  # all that changes between the cells
+    whole.clear("#DADADA")
+    board = whole.frame()
     kept = [None] * count
     for moment in recording.moments(device):
         past.append(moment.states)
         if moment.step % every and moment.step < recording.steps:
             continue
-        whole.clear("#DADADA")
-        whole.caption(f"{recording.spec.name}   step {moment.step}   {int(moment.over.sum())} of {count} over", title)
-        picture = whole.frame()
+        heading.clear("#DADADA")
+        heading.caption(f"{recording.spec.name}   step {moment.step}   {int(moment.over.sum())} of {count} over", title)
+        picture = board.copy()
+        picture[: whole.header] = heading.frame()[: whole.header]
         for e in range(count):
             if kept[e] is None:
                 cell.clear()
