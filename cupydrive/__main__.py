@@ -137,6 +137,7 @@ def check_envs(
     agent_steps: int = 100_000,
     device: Device = "auto",
     seed: int = 0,
+    fail_fast: bool = False,
     json_file: JsonFile = None,
 ) -> int:
     """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
@@ -146,6 +147,7 @@ def check_envs(
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters.
+        fail_fast: Leave out what comes after the first comparison of an environment that fails.
         json_file: Write the reports to this file.
     """
     from cupydrive.checker import check
@@ -161,7 +163,14 @@ def check_envs(
     try:
         for spec in specs.values():
             try:
-                report = check(spec, agent_steps=agent_steps, device=device, seed=seed, progress=sys.stderr.isatty())
+                report = check(
+                    spec,
+                    agent_steps=agent_steps,
+                    device=device,
+                    seed=seed,
+                    fail_fast=fail_fast,
+                    progress=sys.stderr.isatty(),
+                )
             except CupydriveError as error:  # of this environment: the others are checked all the same
                 _say(error)
                 code = 2

@@ -7,6 +7,7 @@ statistics) is compared exactly. Each environment names the events that a check 
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ RESETS = "{device}: resets and random streams"
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
-def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
+def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, progress=True):
     """Check one environment and return a ``Report``.
 
     Args:
@@ -36,6 +37,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here.
         seed: Of states, actions and parameters.
+        fail_fast: Leave out what comes after the first comparison that fails.
         progress: Show a progress bar.
 
     Raises:
@@ -49,23 +51,43 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, progress=True):
     executors, skipped = usable(device, spec)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
     report.events = dict.fromkeys((*spec.events, "time limit reached", "autoreset"), 0)
-    work = [(case, d) for case in spec.cases for d in executors]
-    for number, (case, name) in enumerate(counted(work, f"check {spec.name}", len(work), progress)):
+    alike = spec.cases if spec.own_program is None else ()
+    if not alike:
+        report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
+    work = [*comparisons(report, spec, executors, agent_steps, seed), *identities(report, spec, alike, executors, seed)]
+    for compare in counted(work, f"check {spec.name}", len(work), progress):
+        compare()
+        if fail_fast and report.mismatched:
+            report.stop()
+            break
+    report.agent_steps = report.agent_steps // len(executors)
+    return report
+
+
+def comparisons(report, spec, executors, agent_steps, seed):
+    """Return calls that compare each case on each executor with the reference and with itself."""
+
+    def compare(number, case, name):
         rng = np.random.default_rng([seed, number])
         params = spec.make_params(**case)
         compare_with_reference(report, spec, params, executors[name], name, rng, -(-agent_steps // len(spec.cases)))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
-    alike = spec.cases if spec.own_program is None else ()
-    if not alike:
-        report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
-    for case in counted(alike, f"check {spec.name} bit for bit", len(alike), progress):
+
+    work = [(case, d) for case in spec.cases for d in executors]
+    return [partial(compare, number, *what) for number, what in enumerate(work)]
+
+
+def identities(report, spec, cases, executors, seed):
+    """Return calls that compare each case bit for bit: teams and executors with each other."""
+
+    def compare(case):
         params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
         compare_teams(report, spec, params, executors, rng)
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
-    report.agent_steps = report.agent_steps // len(executors)
-    return report
+
+    return [partial(compare, case) for case in cases]
 
 
 def usable(device, spec):

@@ -138,6 +138,16 @@ class Report:
         else:
             self.compare(part, name, got, want)
 
+    @property
+    def mismatched(self):
+        """Whether a comparison has failed so far."""
+        return any(t.failure for t in self.tallies.values())
+
+    def stop(self):
+        """Note that the rest is left out: an event that was not seen so far says nothing."""
+        self.events = {name: times for name, times in self.events.items() if times}
+        self.skipped.append("what comes after the first failure")
+
     def failures(self):
         """Return what went wrong, in words."""
         found = [f"{t.part}: {t.failure}" for t in self.tallies.values() if t.failure]

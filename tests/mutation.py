@@ -29,7 +29,7 @@ from dataclasses import replace
 from cupydrive import envs
 from cupydrive.checker import check
 spec = replace(envs.get(sys.argv[1]), kernel=sys.stdin.read())
-report = check(spec, agent_steps=30000, device="cpu", progress=False)
+report = check(spec, agent_steps=30000, device="cpu", fail_fast=True, progress=False)
 sys.exit(0 if report.passed else 1)
 """
 

@@ -49,11 +49,21 @@ WRONG = [
 def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
     text = kernel_text(envs.get(name))[1]
     assert text.count(right) == 1
-    report = check(
-        replace(envs.get(name), kernel=text.replace(right, wrong)), agent_steps=STEPS, device="cpu", progress=False
-    )
+    spec = replace(envs.get(name), kernel=text.replace(right, wrong))
+    report = check(spec, agent_steps=STEPS, device="cpu", fail_fast=True, progress=False)
     assert not report.passed
     assert "instead of" in " ".join(report.failures())
+
+
+@pytest.mark.parametrize("fail_fast", [False, True])
+def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
+    text = kernel_text(envs.get("cartpole"))[1].replace("4.0f / 3.0f", "1.25f")
+    spec = replace(envs.get("cartpole"), kernel=text, events=("never happens",))
+    report = check(spec, agent_steps=1000, device="cpu", fail_fast=fail_fast, progress=False)
+    assert not report.passed and report.mismatched
+    assert ("what comes after the first failure" in report.skipped) == fail_fast
+    assert ("event never seen: never happens" in report.failures()) != fail_fast
+    assert any("bounds-checked" in t.part for t in report.tallies.values()) != fail_fast
 
 
 def test_an_event_that_never_happens_fails():

@@ -41,7 +41,8 @@ def survivors(name, selection):
 
 @pytest.mark.parametrize("name", envs.names())
 def test_a_sample_of_mutants_is_killed(name):
-    assert not survivors(name, chosen(name, kernel_text(envs.get(name))[1], number=2))
+    """The last two: the first are dropped syncs, which tests/test_check.py has, too."""
+    assert not survivors(name, chosen(name, kernel_text(envs.get(name))[1])[-2:])
 
 
 @pytest.mark.slow
