@@ -75,6 +75,7 @@ class Canvas:
         return (float(x) - self._left) * self._scale, self._image.size[1] - (float(y) - self._bottom) * self._scale
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def mix(color, other, share):
         """Return ``color`` with a ``share`` of ``other`` in it, from 0 to 1; colours are ``"#RRGGBB"``."""
         share = min(max(float(share), 0.0), 1.0)
@@ -143,20 +144,30 @@ class Canvas:
         """Return the picture, (height, width, 3) uint8."""
         shown = self._image.reduce(SUPERSAMPLING)
         if self.header and any(self._texts):
-            from PIL import ImageDraw
-
             wide, high = self._image.size[0], self.header * SUPERSAMPLING
             strip = self._image.crop((0, 0, wide, high))
-            draw, edge, (left, right) = ImageDraw.Draw(strip), high // 3, self._texts
+            edge, (left, right) = high // 3, self._texts
             size = max(8 * SUPERSAMPLING, min(round(0.55 * high), wide // 36))
-            draw.text((edge, high // 2), left, TEXT_COLOR, text_font(size), anchor="lm")
+            strip.paste(TEXT_COLOR, *text_mask(left, size, (wide, high), edge, "lm"))
             free = wide - 4 * edge - text_font(size).getlength(left)
             right, size = fit_text(right, size, free)
-            draw.text((wide - edge, high // 2), right, TEXT_COLOR, text_font(size), anchor="rm")
+            strip.paste(TEXT_COLOR, *text_mask(right, size, (wide, high), wide - edge, "rm"))
             shown.paste(strip.reduce(SUPERSAMPLING))
         return np.array(shown)
 
 
+@lru_cache(maxsize=64)  # the pictures of a mosaic say much the same
+def text_mask(text, size, picture, x, anchor):
+    """Return the box that a line of text covers at half the height of a ``picture`` (width, height), and how much of it."""
+    from PIL import Image, ImageDraw
+
+    mask = Image.new("L", picture)
+    ImageDraw.Draw(mask).text((x, picture[1] // 2), text, 255, text_font(size), anchor=anchor)
+    box = mask.getbbox() or (0, 0, 1, 1)
+    return box, mask.crop(box)
+
+
+@lru_cache(maxsize=64)
 def fit_text(text, size, free):
     """Return ``text`` and a size of at most ``size`` with which it is ``free`` pixels wide: smaller, then cut off."""
     wide = text_font(size).getlength(text)
