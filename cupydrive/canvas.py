@@ -145,24 +145,26 @@ class Canvas:
         shown = self._image.reduce(SUPERSAMPLING)
         if self.header and any(self._texts):
             wide, high = self._image.size[0], self.header * SUPERSAMPLING
-            strip = self._image.crop((0, 0, wide, high))
             edge, (left, right) = high // 3, self._texts
             size = max(8 * SUPERSAMPLING, min(round(0.55 * high), wide // 36))
-            strip.paste(TEXT_COLOR, *text_mask(left, size, (wide, high), edge, "lm"))
+            # In a low header the text is higher than the header.
+            tall = SUPERSAMPLING * max(self.header, (self.header + size) // 2 + 1)
+            strip = self._image.crop((0, 0, wide, min(tall, self._image.size[1])))
+            strip.paste(TEXT_COLOR, *text_mask(left, size, strip.size, edge, high // 2, "lm"))
             free = wide - 4 * edge - text_font(size).getlength(left)
             right, size = fit_text(right, size, free)
-            strip.paste(TEXT_COLOR, *text_mask(right, size, (wide, high), wide - edge, "rm"))
+            strip.paste(TEXT_COLOR, *text_mask(right, size, strip.size, wide - edge, high // 2, "rm"))
             shown.paste(strip.reduce(SUPERSAMPLING))
         return np.array(shown)
 
 
 @lru_cache(maxsize=64)  # the pictures of a mosaic say much the same
-def text_mask(text, size, picture, x, anchor):
-    """Return the box that a line of text covers at half the height of a ``picture`` (width, height), and how much of it."""
+def text_mask(text, size, picture, x, y, anchor):
+    """Return the box that a line of text covers in a ``picture`` (width, height), and how much of each pixel there."""
     from PIL import Image, ImageDraw
 
     mask = Image.new("L", picture)
-    ImageDraw.Draw(mask).text((x, picture[1] // 2), text, 255, text_font(size), anchor=anchor)
+    ImageDraw.Draw(mask).text((x, y), text, 255, text_font(size), anchor=anchor)
     box = mask.getbbox() or (0, 0, 1, 1)
     return box, mask.crop(box)
 

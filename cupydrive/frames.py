@@ -134,7 +134,8 @@ def mosaic(recording, width, height, device, title, every):
     if min(cell_width, cell_height) < 16:
         raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
     cell = Canvas(cell_width, cell_height, header=16 if cell_width >= NARROW else 0)
-    heading = Canvas(width, whole.header + whole.header % 2, whole.header)  # all that changes between the cells
+    # All that changes around the cells; higher than the header, as a line of text in a low one is.
+    heading = Canvas(width, min(height, whole.header // 2 * 2 + 16), whole.header)
     whole.clear("#DADADA")
     board = whole.frame()
     kept = [None] * count
@@ -145,7 +146,7 @@ def mosaic(recording, width, height, device, title, every):
         heading.clear("#DADADA")
         heading.caption(f"{recording.spec.name}   step {moment.step}   {int(moment.over.sum())} of {count} over", title)
         picture = board.copy()
-        picture[: whole.header] = heading.frame()[: whole.header]
+        picture[: heading.height] = heading.frame()
         for e in range(count):
             if kept[e] is None:
                 cell.clear()

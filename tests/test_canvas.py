@@ -70,6 +70,14 @@ def test_view_with_a_top_shows_all_of_it_in_the_middle():
     assert (y.min(), y.max()) == pytest.approx((0, 99), abs=1)
 
 
+def test_text_in_a_low_header_is_not_cut_off():
+    low, high = Canvas(200, 100, header=6), Canvas(200, 100, header=12)  # both have the smallest letters
+    for canvas in (low, high):
+        canvas.caption("gjpqy")
+    assert (low.frame()[6:] < 255).any()
+    assert (low.frame()[:12, :100] == high.frame()[3:15, 2:102]).all()
+
+
 def test_the_header_holds_text_and_the_world_lies_below_it():
     canvas = Canvas(400, 120, header=20)
     canvas.view(0, 1, 0, top=1)
