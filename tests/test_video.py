@@ -83,6 +83,17 @@ def test_the_header_tells_step_score_and_who_plays():
     assert "heuristic" in repr(cd.render("tag_grid", device="cpu", **CHASE))
 
 
+def test_a_mosaic_tells_above_its_pictures_which_step_it_shows():
+    video = cd.render("cartpole", device="cpu", episodes=4, size=(600, 300))
+    first, *_, last = video.frames()
+    header = Canvas(600, 300).header
+    grey = np.full(3, 0xDA, np.uint8)
+    for picture in (first, last):
+        assert (picture[:header, :300] < 0x80).any()  # letters
+        assert (picture[:header, 0] == grey).all() and (picture[header:, 0] == grey).all()
+    assert (first != last)[:header, :300].any()  # the number of the step, and how many are over
+
+
 def test_a_mosaic_shows_each_episode_in_its_place():
     video = cd.render("tag_grid", episodes=5, device="cpu", size=(640, 480), **CHASE)
     shown = list(video.frames())
