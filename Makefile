@@ -30,8 +30,8 @@ GROUPS := test-gpu test-core test-checker test-build test-notebook
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
-# $(call timed,name,seconds,command): runs the command until then or until DEADLINE, in seconds since 1970, if that is given;
-# prints its time, fails as it fails. Exit code 5 is pytest's "no tests": a group that has lost its tests fails too.
+# $(call timed,name,seconds,command): runs the command for so long at most, and until DEADLINE (seconds since 1970) if that is
+# given; prints its time, fails as it fails. Exit code 5 is pytest's "no tests": a group that has lost its tests fails too.
 define timed
 @start=$$(date +%s); code=0; limit=$(2); left=$$(($(or $(DEADLINE),start + limit) - start)); \
 if [ $$left -lt $$limit ]; then limit=$$left; fi; \

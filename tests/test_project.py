@@ -201,14 +201,14 @@ def test_make_test_ends_within_15_minutes():
 
 
 @pytest.mark.parametrize(("deadline", "words"), [
-    (1, "[core] failed: still running after its 1 s"), (-1, "[core] failed: no time was left for it"),
+    (3, r"\[core\] failed: still running after its [123] s"), (-1, r"\[core\] failed: no time was left for it"),
 ])  # fmt: skip
 def test_a_group_ends_with_the_time_of_make_test(deadline, words):
     hangs = ["PYTHON=true", "RUN=sh -c 'sleep 60' hangs"]
     command = ["make", "test-core", *hangs, f"DEADLINE={int(time.time()) + deadline}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.returncode != 0
-    assert words in done.stdout
+    assert re.search(words, done.stdout), done.stdout
 
 
 def test_ci_runs_make_test():
