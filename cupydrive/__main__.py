@@ -147,7 +147,7 @@ def check_envs(
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters.
-        fail_fast: Leave out what comes after the first comparison of an environment that fails.
+        fail_fast: Leave out an environment's cases after the first with a comparison that fails.
         json_file: Write the reports to this file.
     """
     from cupydrive.checker import check

@@ -7,7 +7,6 @@ statistics) is compared exactly. Each environment names the events that a check 
 """
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -37,7 +36,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here.
         seed: Of states, actions and parameters.
-        fail_fast: Leave out what comes after the first comparison that fails.
+        fail_fast: Leave out the cases after the first with a comparison that fails.
         progress: Show a progress bar.
 
     Raises:
@@ -54,9 +53,9 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
-    work = [*comparisons(report, spec, executors, agent_steps, seed), *identities(report, spec, alike, executors, seed)]
-    for compare in counted(work, f"check {spec.name}", len(work), progress):
-        compare()
+    number = len(spec.cases) * len(executors) + len(alike)
+    done = compare_all(report, spec, executors, alike, agent_steps, seed)
+    for _ in counted(done, f"check {spec.name}", number, progress):
         if fail_fast and report.mismatched:
             report.stop()
             break
@@ -64,30 +63,22 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     return report
 
 
-def comparisons(report, spec, executors, agent_steps, seed):
-    """Return calls that compare each case on each executor with the reference and with itself."""
-
-    def compare(number, case, name):
+def compare_all(report, spec, executors, alike, agent_steps, seed):
+    """Compare each case on each executor with the reference and with itself, then ``alike`` bit for bit; yield after each."""
+    work = [(case, d) for case in spec.cases for d in executors]
+    for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
         params = spec.make_params(**case)
         compare_with_reference(report, spec, params, executors[name], name, rng, -(-agent_steps // len(spec.cases)))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
-
-    work = [(case, d) for case in spec.cases for d in executors]
-    return [partial(compare, number, *what) for number, what in enumerate(work)]
-
-
-def identities(report, spec, cases, executors, seed):
-    """Return calls that compare each case bit for bit: teams and executors with each other."""
-
-    def compare(case):
+        yield
+    for case in alike:
         params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
         compare_teams(report, spec, params, executors, rng)
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
-
-    return [partial(compare, case) for case in cases]
+        yield
 
 
 def usable(device, spec):
