@@ -78,6 +78,12 @@ def row_bytes(spec, params, final_obs=True, entry=4):
     return size
 
 
+def set_params(call, spec, params):
+    """Write parameters into a ``struct Batch``."""
+    call["params"], call["max_episode_steps"] = spec.pack_params(params), params.max_episode_steps
+    call["inverse_horizon"] = np.float32(1.0) / np.float32(params.max_episode_steps)
+
+
 class Batch:
     """N copies of one environment.
 
@@ -144,7 +150,7 @@ class Batch:
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
         rollouts = [kept.call for kept in self._rollouts.values()]
         for call in (self._template, *self._calls, *self._reset_calls, *rollouts):
-            call["params"], call["max_episode_steps"] = spec.pack_params(params), params.max_episode_steps
+            set_params(call, spec, params)
         return True
 
     def _other_obs(self, first):
@@ -179,9 +185,8 @@ class Batch:
     def _describe(self, first_env):
         """Return ``struct Batch`` with all that does not change from call to call."""
         pointer, call = self.executor.pointer, np.zeros((), source.batch_dtype(self.spec, self.params))
-        call["params"] = self.spec.pack_params(self.params)
+        set_params(call, self.spec, self.params)
         call["num_envs"], call["first_env"] = self.num_envs, first_env
-        call["max_episode_steps"] = self.params.max_episode_steps
         for name in ("seed", "state", "clock", "log"):
             call[name] = pointer(getattr(self, name))
         for g in self.groups:

@@ -26,7 +26,7 @@ class Layout:
         team: Threads that own one environment, a power of two from 1 to 1024.
         envs_per_block: Environments of one block; 1 for teams above 32.
         state_near: Keep the state near (registers, stack or shared memory) during a launch.
-        rows_near: Likewise rewards, returns and random actions.
+        rows_near: Likewise rewards and actions.
         obs_near: Likewise the observation, copied out in wide accesses.
         half_obs: Keep observations as bfloat16, rounded from the same numbers.
     """
@@ -49,12 +49,22 @@ class Layout:
             )
 
     def near_bytes(self, spec, params):
-        """Return the bytes that one environment keeps near, ``struct Shared`` and padding not counted."""
+        """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
+
+        A team of one has its state and rows in registers, or on the stack.
+        """
         groups = spec.groups(params)
-        rows = sum(g.count * (8 + 20 * g.heads) for g in groups)
-        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups)
-        state = spec.state_dtype(params).itemsize
-        return state * self.state_near + rows * self.rows_near + obs * self.obs_near
+        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * self.obs_near
+        if self.team == 1:
+            return obs
+        rows = sum(g.count * (4 + (4 + self._drawn_bytes(g)) * g.heads) for g in groups)
+        return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
+
+    def _drawn_bytes(self, g):
+        """Return the bytes of what four actions are drawn from, unless a team has it in registers (drive/groups.cuh)."""
+        if not _fits_bytes(g):
+            return 16
+        return 4 if -(-g.count // self.team) > 8 else 0
 
     def fit(self, spec, params, limit):
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last."""
@@ -209,6 +219,7 @@ def _space(g):
     lines = [
         f"struct {g.name}_space {{",
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
+        f"  static constexpr bool BYTES = {str(_fits_bytes(g)).lower()};",
         f"  static constexpr int CHOICES = {g.choices};",
     ]
     if g.continuous:
@@ -232,6 +243,11 @@ def _space(g):
             "  }",
         ]
     return "\n".join([*lines, "};"])
+
+
+def _fits_bytes(g):
+    """Return whether an action of ``g`` is known when it is drawn, and fits in a byte."""
+    return not g.continuous and not g.mask and max(g.sizes) <= 256
 
 
 def _pick(kind, values):
@@ -341,6 +357,7 @@ def batch_dtype(spec, params):
     rows = np.dtype([(name, "u8") for name in pointers])
     members = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
+    members += [("inverse_horizon", "f4")]
     members += [
         (name, "u8")
         for name in (

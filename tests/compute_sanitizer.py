@@ -13,6 +13,7 @@ from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 TEAMS = (1, 4, 32, 128)
+ENVS = 101  # with 64 a block one is full, the last one is not
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -36,14 +37,14 @@ def watched():
             params = spec.make_params(max_episode_steps=3, **case)
             for team in TEAMS:
                 layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
-                batch = Batch(spec, 37, params, device, layout=layout)  # 37: the last block is not full
+                batch = Batch(spec, ENVS, params, device, layout=layout)
                 batch.reset(0)
                 batch.rollout(5)
                 written = batch.rollout(5, final_obs=False)
                 pointers = [device.pointer(written.action[g.name][0]) for g in batch.groups]
                 batch.step(pointers)
                 batch.step(pointers, autoreset=False)
-                mask = cupy.zeros(37, bool)
+                mask = cupy.zeros(ENVS, bool)
                 mask[::3] = True
                 batch.reset(mask=mask)
                 device.synchronise()

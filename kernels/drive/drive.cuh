@@ -5,13 +5,13 @@
 // Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
 #pragma once
 #include "drive/groups.cuh"
-#include "drive/beside.cuh"
 
 struct Batch {
   Params params;
   int num_envs, first_env;   // N; the global id of environment 0
   int steps;                 // T; 0 in env_reset: begin nothing, observe the state that is there
   int max_episode_steps;
+  float inverse_horizon;     // 1 / max_episode_steps
   const u64* seed;           // (1)
   State* state;              // (N)
   Clock* clock;              // (N)
@@ -29,14 +29,25 @@ struct Batch {
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
 // memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
 struct alignas(16) NearState { State value; };
-struct Hidden {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, HiddenRows<COUNT, HEADS>, NoRows>::type NAME;
+struct Hidden {  // from an environment's functions
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+  Choose<ROWS_NEAR && !own_drawn(COUNT, PACKED<NAME##_space>), TeamDrawn<NAME##_space, COUNT, HEADS>, NoRows>::type NAME;
   GROUPS(MEMBER)
 #undef MEMBER
 };
+struct Own {  // of one member, in registers
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+  Choose<few_own(COUNT), OwnReturns<COUNT>, NoRows>::type NAME; \
+  Choose<own_drawn(COUNT, PACKED<NAME##_space>), OwnDrawn<NAME##_space, COUNT, HEADS>, NoRows>::type NAME##_drawn;
+  GROUPS(MEMBER)
+#undef MEMBER
+};
+template <class Rows> DEVICE Rows& either(Rows& own, NoRows&) { return own; }
+template <class Rows> DEVICE Rows& either(NoRows&, Rows& hidden) { return hidden; }
+DEVICE NoRows& either(NoRows& own, NoRows&) { return own; }
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
-  Choose<(TEAM > 1), Hidden, NoRows>::type hidden;
+  Hidden hidden;
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, NearRows<COUNT, HEADS, ACTION>, NoRows>::type NAME;
   GROUPS(MEMBER)
 #undef MEMBER
@@ -63,7 +74,7 @@ struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };
 // Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
 // of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
 #ifdef __CUDACC__
-constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 32;
+constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 64;
 #else
 constexpr bool AHEAD = false;
 #endif
@@ -137,7 +148,7 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 #define MAKE_ENV(clock) \
   Env env{team, near_state(work, batch, e), work.shared, batch.params, \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
-          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps), false, Log{}}
+          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}
 
 // Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
 DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {
@@ -177,14 +188,10 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #endif
   Clock clock = batch.clock[e];
   MAKE_ENV(clock);
-#if TEAM == 1
-  [[maybe_unused]] Hidden hidden;
-#else
-  Hidden& hidden = work.hidden;
-#endif
+  [[maybe_unused]] Own own;
   if (HAS_METRICS && team.leader()) env.log = batch.log[e];
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, hidden.NAME, batch.NAME, e, true);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
 #undef MEMBER
   if constexpr (RANDOM) {
@@ -204,18 +211,34 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #undef MEMBER
 #endif
   }
-  const bool autoreset = RANDOM || batch.mask == nullptr || batch.mask[e];
+  const auto fetch = [&](const size_type row) {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) fetch_actions(team, work.NAME, batch.NAME, row);
+    GROUPS(MEMBER)
+#undef MEMBER
+  };
+  if constexpr (!RANDOM && FETCHED) fetch(e);
+  const auto autoreset = [&] { return RANDOM || batch.mask == nullptr || batch.mask[e]; };
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
   u32 has_final = FIRST_GROUP(batch).final_obs != nullptr;
   hold(has_final);
   for (int t = 0; t < batch.steps; ++t) {
+    team.in_step(batch.num_envs);
+    const u32 word_of_four = clock.time % 4;
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     int first_agent = 0;
+    if (RANDOM && (t == 0 || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    take_actions<RANDOM>(team, env.NAME, batch.NAME, work.NAME, hidden.NAME, row, actions, clock.time, t == 0, first_agent, \
-                         batch.num_envs); \
+      draw_actions(team, env.NAME, either(own.NAME##_drawn, work.hidden.NAME), actions, first_agent); \
+      first_agent += COUNT;
+      GROUPS(MEMBER)
+#undef MEMBER
+      first_agent = 0;
+    }
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    take_actions<RANDOM>(team, env.NAME, batch.NAME, work.NAME, either(own.NAME##_drawn, work.hidden.NAME), row, actions, \
+                         word_of_four, first_agent, batch.num_envs); \
     begin_step(team, env.NAME, batch.NAME, work.NAME, row); \
     first_agent += COUNT;
     GROUPS(MEMBER)
@@ -231,7 +254,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     const bool record = team.near_any(over);
     const int length = clock.elapsed;
     float sum = 0.0f;  // of the last agent; all there is to record if it is the only one
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, env.NAME, batch.NAME, hidden.NAME, row, e, over, record, sum);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, env.NAME, batch.NAME, own.NAME, row, e, over, record, sum);
     GROUPS(MEMBER)
 #undef MEMBER
     const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
@@ -240,16 +263,18 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
     }
     if constexpr (AHEAD) {
-      if (team.warp_any(over && autoreset && !drawn)) {  // what others had drawn they draw again
+      if (team.warp_any(over && autoreset() && !drawn)) {  // what others had drawn they draw again
         draw_start(env, clock, start.value);
         drawn = true;
       }
     }
-    // One loop instead of two calls, so that `observe` is compiled into the kernel once.
-    bool to_final = over && has_final != 0;
-    for (bool again = true; again;) {
-      again = to_final;
-      if (over && autoreset && !to_final) {
+    // What the episode ended with, if it is over and that is wanted; then where the next step begins. One loop, so that a
+    // large `observe` is compiled into the kernel once; a small one twice, which spares choosing between the rows.
+    constexpr bool SMALL = AHEAD && ONE_AGENT;
+    const bool to_final = over && has_final != 0;
+    UNROLL_TIMES(SMALL ? 2 : 1) for (int last = SMALL ? 0 : !to_final; last < 2; ++last) {
+      if (SMALL && !last && !to_final) continue;
+      if (last && over && autoreset()) {
         if constexpr (AHEAD) {
           env.state = start.value;
           drawn = false;
@@ -260,11 +285,10 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
         }
         clock.episode += 1;
       }
-      const auto which = [to_final](const auto& rows) { return to_final ? rows.final_obs : rows.obs; };
+      const auto which = [last](const auto& rows) { return last ? rows.obs : rows.final_obs; };
       observe_into(env, batch, work, row, which);
-      if (!SIDE_OBS || to_final) store_obs(env, batch, work, row, which);
-      to_final = false;
-      if (again) team.sync();  // the near observation is written again
+      if (!SIDE_OBS || !last) store_obs(env, batch, work, row, which);
+      if (!last) team.sync();  // the near observation is written again
     }
 #if SIDE_OBS
     beside.sync();
@@ -282,10 +306,13 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
       batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
     }
+    if constexpr (!RANDOM && FETCHED) {
+      if (t + 1 < batch.steps) fetch(row + batch.num_envs);
+    }
   }
   team.sync();
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns(team, hidden.NAME, batch.NAME, e, false);
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, false);
   GROUPS(MEMBER)
 #undef MEMBER
   if constexpr (HAS_METRICS) {

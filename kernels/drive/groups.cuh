@@ -1,6 +1,7 @@
 // groups.cuh -- one group of agents of one environment: its rows of the batch, and what drive.cuh does with them in a step.
 #pragma once
 #include "drive/env.cuh"
+#include "drive/beside.cuh"
 
 // Return and length of one agent's episode lie side by side, one record of 8 bytes: half as many pieces of memory to touch.
 constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
@@ -24,44 +25,100 @@ template <int COUNT, int HEADS, class Action> struct NearRows {
   alignas(16) float reward[COUNT];
   alignas(16) Action action[COUNT * HEADS];
 };
-// The same, of what no environment's function sees: one thread has it in registers.
-template <int COUNT, int HEADS> struct HiddenRows {
-  float returns[COUNT];
-  alignas(16) Random::Bits drawn[COUNT * HEADS];  // random words for four steps
-};
 struct NoRows {};
 
-// Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
-template <bool RANDOM, class Space, int COUNT, int OBS, int HEADS, class Action, class Near, class Hidden>
-DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
-                         Near& near, Hidden& hidden, const size_type row, const Random& random, const u32 time,
-                         const bool first_step, const int first_agent, const int num_envs) {
-  Action* const far = rows.action + row * (COUNT * HEADS);
-  const u8* mask = nullptr;
-  if constexpr (RANDOM && Space::MASKED) {
-    mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Space::CHOICES);
+// What four steps' actions of one head are drawn from: random words; in a team, of few choices that are all allowed, the
+// actions themselves, a byte each. (One thread has registers enough where environments are few, and waits for packing.)
+template <class Space> constexpr bool PACKED = Space::BYTES && (TEAM > 1 || SIDE_OBS);
+template <bool BYTES> struct Drawn {
+  alignas(16) Random::Bits bits;
+
+  template <class Space> DEVICE void draw(const Random::Bits& drawn, const int) { bits = drawn; }
+  template <class Space> DEVICE auto action(const u32 word_of_four, const int head, const u8* mask) const {
+    // One thread selects among registers; shared memory has an index.
+    const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];
+    if constexpr (Space::MASKED) return Space::sample_allowed(word, head, mask);
+    else return Space::sample(word, head);
   }
+};
+template <> struct Drawn<true> {
+  u32 bytes;
+
+  template <class Space> DEVICE void draw(const Random::Bits& drawn, const int head) {
+    const auto byte = [head](const u32 word) { return (u32)Space::sample(word, head); };
+    bytes = byte(drawn.x) | byte(drawn.y) << 8 | byte(drawn.z) << 16 | byte(drawn.w) << 24;
+  }
+  template <class Space> DEVICE int action(const u32 word_of_four, const int, const u8*) const {
+    return bytes >> 8 * word_of_four & 255u;
+  }
+};
+
+// What no environment's function sees. A member has it in registers, if few agents are its own: rank, rank + TEAM, ...
+constexpr bool few_own(const int count) { return TEAM == 1 ? ROWS_NEAR : own_count(count) <= 8; }
+constexpr bool own_drawn(const int count, const bool bytes) { return few_own(count) && (TEAM == 1 || bytes); }
+template <int COUNT> struct OwnReturns { float of[own_count(COUNT)]; };
+template <class Space, int COUNT, int HEADS> struct OwnDrawn {
+  Drawn<PACKED<Space>> drawn[own_count(COUNT) * HEADS];
+  DEVICE auto& at(const int k, const int, const int head) { return drawn[k * HEADS + head]; }
+};
+template <class Space, int COUNT, int HEADS> struct TeamDrawn {
+  Drawn<PACKED<Space>> drawn[COUNT * HEADS];
+  DEVICE auto& at(const int, const int i, const int head) { return drawn[i * HEADS + head]; }
+};
+
+// Given actions are fetched before the step that takes them, by a team of one: nothing else has to wait for them then.
+constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;
+template <int COUNT, int HEADS, class Action>
+DEVICE void fetch_actions(const Team team, NearRows<COUNT, HEADS, Action>& near, const GroupRows<Action>& rows, const size_type row) {
+  copy_words<COUNT * HEADS>(team, near.action, rows.action + row * (COUNT * HEADS));
+}
+template <class Action> DEVICE void fetch_actions(const Team, NoRows&, const GroupRows<Action>&, const size_type) {}
+
+// Draws four steps' actions.
+template <class Space, int COUNT, int OBS, int HEADS, class Action, class Rows>
+DEVICE void draw_actions(const Team team, const Group<Space, COUNT, OBS, HEADS, Action>&, Rows& rows, const Random& random,
+                         const int first_agent) {
+  FOR_OWN(team, k, i, COUNT) {
+    UNROLL for (int head = 0; head < HEADS; ++head) {
+      rows.at(k, i, head).template draw<Space>(random.bits(first_agent + i, head), head);
+    }
+  }
+}
+template <class Space, int COUNT, int OBS, int HEADS, class Action>
+DEVICE void draw_actions(const Team, const Group<Space, COUNT, OBS, HEADS, Action>&, NoRows&, const Random&, const int) {}
+
+template <class Space, class Rows>
+DEVICE auto drawn_action(Rows& rows, const int k, const int i, const int head, const Random&, const int,
+                         const u32 word_of_four, const u8* mask) {
+  return rows.at(k, i, head).template action<Space>(word_of_four, head, mask);
+}
+template <class Space>
+DEVICE auto drawn_action(NoRows&, const int, const int i, const int head, const Random& random, const int first_agent,
+                         const u32 word_of_four, const u8* mask) {
+  Drawn<PACKED<Space>> drawn;
+  drawn.template draw<Space>(random.bits(first_agent + i, head), head);
+  return drawn.template action<Space>(word_of_four, head, mask);
+}
+
+// Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
+template <bool RANDOM, class Space, int COUNT, int OBS, int HEADS, class Action, class Near, class Rows>
+DEVICE void take_actions(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
+                         Near& near, Rows& drawn, const size_type row, const Random& random, const u32 word_of_four,
+                         const int first_agent, const int num_envs) {
+  Action* const far = rows.action + row * (COUNT * HEADS);
   if constexpr (RANDOM) {
-    for (int i : team.each(COUNT)) {
+    const u8* mask = nullptr;
+    if constexpr (Space::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Space::CHOICES);
+    FOR_OWN(team, k, i, COUNT) {
       UNROLL for (int head = 0; head < HEADS; ++head) {
-        const int at = i * HEADS + head;
-        u32 word;
-        if constexpr (ROWS_NEAR) {
-          if (first_step || time % 4 == 0) hidden.drawn[at] = random.bits(first_agent + i, head);
-          if constexpr (TEAM == 1) word = hidden.drawn[at].word(time);  // selects among registers
-          else word = ((const u32*)&hidden.drawn[at])[time % 4];
-        } else {
-          word = random.bits(first_agent + i, head).word(time);
-        }
-        Action action;
-        if constexpr (Space::MASKED) action = Space::sample_allowed(word, head, mask + i * Space::CHOICES);
-        else action = Space::sample(word, head);
-        if constexpr (ROWS_NEAR) near.action[at] = action;
-        else far[at] = action;
+        const Action action = drawn_action<Space>(drawn, k, i, head, random, first_agent, word_of_four,
+                                                  Space::MASKED ? mask + i * Space::CHOICES : nullptr);
+        if constexpr (ROWS_NEAR) near.action[i * HEADS + head] = action;
+        else far[i * HEADS + head] = action;
       }
     }
   }
-  if constexpr (RANDOM && ROWS_NEAR) group.action_row = near.action;
+  if constexpr ((RANDOM && ROWS_NEAR) || FETCHED) group.action_row = near.action;
   else group.action_row = far;
 }
 
@@ -75,21 +132,26 @@ DEVICE void begin_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>&
     group.active_row = rows.active + row * COUNT;
     group.left_row = rows.left + row * COUNT;
   }
-  for (int i : team.each(COUNT)) group.reward_row[i] = 0.0f;
+  FOR_OWN(team, k, i, COUNT) group.reward_row[i] = 0.0f;
+}
+
+// The returns so far of the k-th own agent, i.
+template <int COUNT, class Action>
+DEVICE float& return_at(OwnReturns<COUNT>& own, const GroupRows<Action>&, const int, const int k, const int) { return own.of[k]; }
+template <int COUNT, class Action>
+DEVICE float& return_at(NoRows&, const GroupRows<Action>& rows, const int e, const int, const int i) {
+  return rows.returns[(size_type)e * COUNT + i];
 }
 
 // Adds up the rewards and hands over the sums where the episode is over (one agent's: with its length, later).
-template <class Space, int COUNT, int OBS, int HEADS, class Action, class Hidden>
+template <class Space, int COUNT, int OBS, int HEADS, class Action, class Own>
 DEVICE void end_step(const Team team, Group<Space, COUNT, OBS, HEADS, Action>& group, const GroupRows<Action>& rows,
-                     Hidden& hidden, const size_type row, const int e, const bool over, const bool record, float& sum) {
-  for (int i : team.each(COUNT)) {
-    const float reward = group.reward_row[i];
-    float* total;
-    if constexpr (ROWS_NEAR) total = hidden.returns + i;
-    else total = rows.returns + (size_type)e * COUNT + i;
-    sum = *total + reward;
+                     Own& own, const size_type row, const int e, const bool over, const bool record, float& sum) {
+  FOR_OWN(team, k, i, COUNT) {
+    float& returns = return_at<COUNT>(own, rows, e, k, i);
+    sum = returns + group.reward_row[i];
     if (!ONE_AGENT && record) store_last(rows.episode_return + row * COUNT + i, sum);
-    *total = over ? 0.0f : sum;
+    returns = over ? 0.0f : sum;
   }
 }
 
@@ -102,7 +164,7 @@ DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, co
     copy_words<COUNT>(team, rows.reward + row * COUNT, near.reward);
     if constexpr (RANDOM) copy_words<COUNT * HEADS>(team, rows.action + row * (COUNT * HEADS), near.action);
   } else {
-    for (int i : team.each(COUNT)) {
+    FOR_OWN(team, k, i, COUNT) {
       rows.reward[row * COUNT + i] = near.reward[i];
       if constexpr (RANDOM) {
         for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
@@ -112,10 +174,12 @@ DEVICE void store_rows(const Team team, NearRows<COUNT, HEADS, Action>& near, co
 }
 template <bool RANDOM, class Action> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Action>&, const size_type) {}
 
-// Moves the returns between the batch and what is near.
-template <int COUNT, int HEADS, class Action>
-DEVICE void copy_returns(const Team team, HiddenRows<COUNT, HEADS>& hidden, const GroupRows<Action>& rows, int e, bool in) {
-  float* const far = rows.returns + (size_type)e * COUNT;
-  for (int i : team.each(COUNT)) in ? hidden.returns[i] = far[i] : far[i] = hidden.returns[i];
+// Moves the returns between the batch and what is a member's own.
+template <int COUNT, class Action>
+DEVICE void copy_returns(const Team team, OwnReturns<COUNT>& own, const GroupRows<Action>& rows, const int e, const bool in) {
+  FOR_OWN(team, k, i, COUNT) {
+    float& far = rows.returns[(size_type)e * COUNT + i];
+    in ? own.of[k] = far : far = own.of[k];
+  }
 }
-template <class Action> DEVICE void copy_returns(const Team, NoRows&, const GroupRows<Action>&, int, bool) {}
+template <int COUNT, class Action> DEVICE void copy_returns(const Team, NoRows&, const GroupRows<Action>&, const int, const bool) {}

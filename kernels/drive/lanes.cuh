@@ -73,7 +73,7 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
 
 #define LANE_ENV(state, log, obs, reward, action) \
   Env env{team, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, \
-          near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps), false, log}; \
+          near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log}; \
   FIRST_GROUP(env).obs_row = obs; FIRST_GROUP(env).reward_row = reward; FIRST_GROUP(env).action_row = action
 
   ALL_LANES {

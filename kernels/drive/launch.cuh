@@ -5,7 +5,7 @@
 #include "drive/faults.cuh"
 
 #ifdef __CUDACC__
-// Block: ENVS_PER_BLOCK teams of TEAM threads. Any grid covers the whole count.
+// Block: ENVS_PER_BLOCK teams of TEAM threads. The grid covers the whole count.
 #define KERNEL_OF_LANES(name, Call, size, lanes, body)                                                                \
   extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) {       \
     const int slot = threadIdx.x / TEAM; /* [0, ENVS_PER_BLOCK) */                                                   \
@@ -15,7 +15,8 @@
     constexpr int count = 1;                                                                                         \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                                     \
     (void)team; (void)work; (void)count;  /* not every kernel needs them */                                          \
-    for (int e = blockIdx.x * ENVS_PER_BLOCK + slot; e < (size); e += gridDim.x * ENVS_PER_BLOCK) { body; }           \
+    const int e = blockIdx.x * ENVS_PER_BLOCK + slot;                                                                \
+    if (e < (size)) { body; }                                                                                        \
   }
 #ifndef BLOCK_BYTES
 #define BLOCK_BYTES (TEAM > 1 ? sizeof(Workspace) * ENVS_PER_BLOCK : 0)

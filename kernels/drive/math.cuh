@@ -61,6 +61,7 @@ DEVICE float not_a_number() { return from_bits(0x7fc00000u); }
 struct Divisor {
   float by, inverse;
   DEVICE explicit Divisor(float by) : by(by), inverse(1.0f / by) {}
+  DEVICE Divisor(float by, float inverse) : by(by), inverse(inverse) {}
   DEVICE float of(float a) const {
     const float quotient = a * inverse;
     return fma(fma(-by, quotient, a), inverse, quotient);  // corrected by what quotient * by lacks

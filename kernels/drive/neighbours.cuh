@@ -236,11 +236,35 @@ template <int A, int K> struct Cells {
     return dx * dx + dy * dy;
   }
 
-  // Calls found(q) for the places of cells [first, last] of a row.
+  // The place where a row's cells from column `first` on begin.
+  DEVICE int begin(int row, int first) const {
+    const int from = row * rows + first;
+    return from == 0 ? 0 : end[from - 1];
+  }
+  // Calls call(q) for the places of cells [first, last] of a row.
   template <class Call> DEVICE void scan(int row, int first, int last, Call call) const {
-    const int from = row * rows + first, to = row * rows + last;
-    const int stop = end[to];
-    for (int q = from == 0 ? 0 : end[from - 1]; q < stop; ++q) call(q);
+    const int stop = end[row * rows + last];
+    for (int q = begin(row, first); q < stop; ++q) call(q);
+  }
+
+  // The places of three rows of cells as one sequence: of three loops each would take as long as its longest lane.
+  struct Places {
+    int count;             // of the sequence
+    int second, third;     // where a row begins in it
+    int first_of[3];       // n + first_of[row] is the place of n
+    DEVICE int operator[](int n) const { return n + (n < second ? first_of[0] : n < third ? first_of[1] : first_of[2]); }
+  };
+  DEVICE Places places(int top, int bottom, int left, int right) const {
+    Places found{};
+    UNROLL for (int k = 0; k < 3; ++k) {
+      if (k == 1) found.second = found.count;
+      if (k == 2) found.third = found.count;
+      if (top + k > bottom) continue;
+      const int from = begin(top + k, left);
+      found.first_of[k] = from - found.count;
+      found.count += end[(top + k) * rows + right] - from;
+    }
+    return found;
   }
 
   // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is; again,
@@ -258,8 +282,12 @@ template <int A, int K> struct Cells {
       bottom = math::min(row_of_p + h, rows - 1);
       const float side = (float)(h + 1) / scale;
       words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);
-      for (int row = top; row <= bottom; ++row) {
-        scan(row, left, right, [&](int q) { words.insert(q == p ? Words::NOBODY : words.of(distance(p, q), (u32)q)); });
+      for (int row = top; row <= bottom; row += 3) {
+        const Places near = places(row, math::min(row + 2, bottom), left, right);
+        for (int n = 0; n < near.count; ++n) {
+          const int q = near[n];
+          words.insert(q == p ? Words::NOBODY : words.of(distance(p, q), (u32)q));
+        }
       }
       if (words.word[K - 1] < Words::NOBODY) break;
       if (left == 0 && right == rows - 1 && top == 0 && bottom == rows - 1) return false;

@@ -16,6 +16,8 @@ typedef u64 size_type;
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL_TIMES(n) PRAGMA(unroll (n))
 #define OFFSET_OF(type, member) ((u64)__INTADDR__(&((type*)0)->member))  // NVRTC 13.0 has no __builtin_offsetof
 #else
 #include <stddef.h>
@@ -30,6 +32,7 @@ typedef size_t size_type;
 #define DEVICE inline __attribute__((always_inline))
 #define UNROLL
 #define NO_UNROLL
+#define UNROLL_TIMES(n)
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #endif
 
@@ -49,6 +52,14 @@ struct Each {
   DEVICE Index begin() const { return {first}; }
   DEVICE Index end() const { return {last}; }
 };
+
+// The same for a constant n: the k-th own index is i. A loop of few is none, which spares the members of a warp from waiting
+// for each other at its end.
+constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
+#define FOR_OWN(team, k, i, n)                                   \
+  UNROLL_TIMES(own_count(n) <= 8 ? own_count(n) : 4)             \
+  for (int k = 0; k < own_count(n); ++k)                         \
+    if (const int i = (team).rank + k * TEAM; i < (n))
 
 // of[i], where a team of one may keep `of` in registers, which have no index.
 constexpr int MOST_PICKED = 8;
@@ -121,14 +132,17 @@ struct Team {
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;
     return (__ballot_sync(WARP, mine) >> (threadIdx.x & (32u - LANES)) & ((1u << LANES) - 1u)) != 0;
   }
+  // For speed alone: the warps of a block of teams of one begin a step together, so that what they write, which lies side by
+  // side, leaves the cache together.
+  DEVICE void in_step(const int num_envs) const {
+    if constexpr (TEAM == 1 && ENVS_PER_BLOCK > 32 && ONE_AGENT) {
+      if ((int)(blockIdx.x + 1) * ENVS_PER_BLOCK <= num_envs) __syncthreads();  // in a full block nobody has left
+    }
+  }
   // Whether `mine` holds for any environment of the warp, in teams of one.
   DEVICE bool warp_any(bool mine) const { return __any_sync(WARP, mine); }
-  DEVICE int sum(int mine) const {
-    return reduce(mine, [](int a, int b) { return a + b; });
-  }
-  template <class T> DEVICE T min(T mine) const {  // T: int, u32, i64 or u64
-    return reduce(mine, [](T a, T b) { return b < a ? b : a; });
-  }
+  DEVICE int sum(int mine) const { return reduce(mine, Sum()); }
+  template <class T> DEVICE T min(T mine) const { return reduce(mine, Min()); }  // T: int, u32, i64 or u64
   // What the members of lower rank have, added up; and what all have.
   DEVICE int before(int mine, int* all) const {
     constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
@@ -162,21 +176,44 @@ struct Team {
   }
 
  private:
+  struct Sum {
+    static constexpr bool OFTEN = false;  // whether a value may be put in more than once
+    DEVICE int operator()(int a, int b) const { return a + b; }
+  };
+  struct Min {
+    static constexpr bool OFTEN = true;
+    template <class T> DEVICE T operator()(T a, T b) const { return b < a ? b : a; }
+  };
+
+  // What WIDTH lanes side by side have, put together.
+  template <int WIDTH, class T, class F> DEVICE T of_lanes(T mine, F both) const {
+#if __CUDA_ARCH__ >= 800
+    constexpr bool AT_ONCE = WIDTH == 32 && sizeof(T) == 4;  // in one instruction
+    if constexpr (AT_ONCE && F::OFTEN) return __reduce_min_sync(0xffffffffu, mine);
+    else if constexpr (AT_ONCE) return __reduce_add_sync(0xffffffffu, mine);
+    else
+#endif
+    if constexpr (WIDTH > 1) {
+      for (int offset = WIDTH / 2; offset > 0; offset /= 2) mine = both(mine, __shfl_xor_sync(lanes(), mine, offset, WIDTH));
+    }
+    return mine;
+  }
+
   template <class T, class F> DEVICE T reduce(T mine, F both) const {
-    constexpr int WIDTH = TEAM < 32 ? TEAM : 32;
-    for (int offset = WIDTH / 2; offset > 0; offset /= 2) mine = both(mine, __shfl_xor_sync(lanes(), mine, offset, WIDTH));
+    mine = of_lanes<(TEAM < 32 ? TEAM : 32)>(mine, both);
     if constexpr (TEAM > 32) {
-      __shared__ T of_warp[TEAM / 32 + 1];
+      constexpr int WARPS = TEAM < 32 ? 1 : TEAM / 32;
+      __shared__ T of_warp[WARPS];
       if (rank % 32 == 0) of_warp[rank / 32] = mine;
       __syncthreads();
-      mine = of_warp[0];
-      for (int warp = 1; warp < TEAM / 32; ++warp) mine = both(mine, of_warp[warp]);
+      mine = of_lanes<(F::OFTEN ? 32 : WARPS)>(of_warp[rank % WARPS], both);
       __syncthreads();  // of_warp is written again by the next call
     }
     return mine;
   }
 #else
   DEVICE void sync() const {}
+  DEVICE void in_step(int) const {}
   DEVICE bool any(bool mine) const { return mine; }
   DEVICE bool near_any(bool mine) const { return mine; }
   DEVICE bool warp_any(bool mine) const { return mine; }
@@ -260,17 +297,39 @@ DEVICE void store_record(float* to, float first, int second) {
 #endif
 }
 
+#ifdef __CUDACC__
+template <bool LAST, int COUNT, class Piece> DEVICE void copy_pieces(const Team team, Piece* to, const Piece* from) {
+  const auto store = [&](const int i, const Piece& piece) {
+    if constexpr (LAST) __stcs(to + i, piece);
+    else to[i] = piece;
+  };
+  constexpr int SHARE = own_count(COUNT), AT_ONCE = SHARE < 4 ? SHARE : 4;
+  if constexpr (TEAM == 1 || (LAST && sizeof(Piece) == 16)) {
+    for (int i : team.each(COUNT)) store(i, from[i]);
+  } else {  // some at once: no load waits for the store before it, which might have changed what is loaded
+    for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
+      Piece kept[AT_ONCE];
+      UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+        if (first + k * TEAM < COUNT) kept[k] = from[first + k * TEAM];
+      }
+      UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+        if (first + k * TEAM < COUNT) store(first + k * TEAM, kept[k]);
+      }
+    }
+  }
+}
+template <bool LAST, int WORDS> DEVICE void copy_widest(const Team team, void* to, const void* from) {
+  if constexpr (WORDS % 4 == 0) copy_pieces<LAST, WORDS / 4>(team, (int4*)to, (const int4*)from);
+  else if constexpr (WORDS % 2 == 0) copy_pieces<LAST, WORDS / 2>(team, (int2*)to, (const int2*)from);
+  else copy_pieces<LAST, WORDS>(team, (int*)to, (const int*)from);
+}
+#endif
+
 // Copies `WORDS` 4-byte words by the whole team, in the widest accesses that the size allows. Both addresses are
 // aligned to the largest of 16, 8 and 4 bytes that divides the size.
 template <int WORDS> DEVICE void copy_words(const Team team, void* to, const void* from) {
 #ifdef __CUDACC__
-  if constexpr (WORDS % 4 == 0) {
-    for (int i : team.each(WORDS / 4)) ((int4*)to)[i] = ((const int4*)from)[i];
-  } else if constexpr (WORDS % 2 == 0) {
-    for (int i : team.each(WORDS / 2)) ((int2*)to)[i] = ((const int2*)from)[i];
-  } else {
-    for (int i : team.each(WORDS)) ((int*)to)[i] = ((const int*)from)[i];
-  }
+  copy_widest<false, WORDS>(team, to, from);
 #elif defined(TEAM_THREADS)
   for (int i : team.each(WORDS)) memcpy((char*)to + 4 * i, (const char*)from + 4 * i, 4);
 #else
@@ -282,13 +341,7 @@ template <int WORDS> DEVICE void copy_words(const Team team, void* to, const voi
 // The same, from near memory to global memory that this launch will not read again.
 template <int WORDS> DEVICE void store_words(const Team team, void* to, const void* from) {
 #ifdef __CUDACC__
-  if constexpr (WORDS % 4 == 0) {
-    for (int i : team.each(WORDS / 4)) __stcs((int4*)to + i, ((const int4*)from)[i]);
-  } else if constexpr (WORDS % 2 == 0) {
-    for (int i : team.each(WORDS / 2)) __stcs((int2*)to + i, ((const int2*)from)[i]);
-  } else {
-    for (int i : team.each(WORDS)) __stcs((int*)to + i, ((const int*)from)[i]);
-  }
+  copy_widest<true, WORDS>(team, to, from);
 #else
   copy_words<WORDS>(team, to, from);
 #endif

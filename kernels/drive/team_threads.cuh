@@ -61,6 +61,7 @@ struct Team {
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
   bool near_any(bool mine) const { return mine; }
   bool warp_any(bool mine) const { return mine; }
+  void in_step(int) const {}
   int sum(int mine) const { return reduce<int>(mine, [](int a, int b) { return a + b; }); }
   template <class T> T min(T mine) const { return reduce<T>(mine, [](T a, T b) { return b < a ? b : a; }); }
   int before(int mine, int* all) const {

@@ -15,7 +15,7 @@ constexpr int RUNNER = NUM_TAGGERS;
 constexpr float SCALE = 1.0f / (float)GRID_LENGTH;
 
 DEVICE void reset(Env& env) {
-  for (int i : env.team.each(NUM_AGENTS)) {
+  FOR_OWN(env.team, k, i, NUM_AGENTS) {
     if (START == START_FIXED) {
       env.state.x[i] = env.state.y[i] = i < RUNNER ? GRID_LENGTH / 2 : 0;
     } else {
@@ -26,9 +26,13 @@ DEVICE void reset(Env& env) {
   }
 }
 
+// What each action adds to x and to y, plus 1: two bits per action, action 0 lowest. No comparisons, of which five actions
+// need four each.
+constexpr int X_MOVES = 0b01'01'00'10'01, Y_MOVES = 0b00'10'01'01'01;
+
 // Moves agent i; returns whether a wall stopped it.
 DEVICE bool move(State& s, int i, int action) {
-  const int x = s.x[i] + (action == 1) - (action == 2), y = s.y[i] + (action == 3) - (action == 4);
+  const int x = s.x[i] + (X_MOVES >> 2 * action & 3) - 1, y = s.y[i] + (Y_MOVES >> 2 * action & 3) - 1;
   s.x[i] = math::clamp(x, 0, GRID_LENGTH);
   s.y[i] = math::clamp(y, 0, GRID_LENGTH);
   return s.x[i] != x || s.y[i] != y;
@@ -37,17 +41,17 @@ DEVICE bool move(State& s, int i, int action) {
 DEVICE bool step(Env& env) {
   State& s = env.state;
   const Params& p = env.params;
-  for (int i : env.team.each(NUM_AGENTS)) {
+  FOR_OWN(env.team, k, i, NUM_AGENTS) {
     const bool hit = move(s, i, i < RUNNER ? env.tagger.action(i) : env.runner.action(0));
     if (hit) (i < RUNNER ? env.tagger.reward(i) : env.runner.reward(0)) = -p.wall_hit_penalty;
     env.log.wall_hits += hit;
   }
   env.team.sync();  // everybody has moved
   int tags = 0;
-  for (int i : env.team.each(NUM_TAGGERS)) tags += s.x[i] == s.x[RUNNER] && s.y[i] == s.y[RUNNER];
+  FOR_OWN(env.team, k, i, NUM_TAGGERS) tags += s.x[i] == s.x[RUNNER] && s.y[i] == s.y[RUNNER];
   env.log.tags += tags;
   const bool caught = env.team.any(tags > 0);
-  for (int i : env.team.each(NUM_AGENTS)) {
+  FOR_OWN(env.team, k, i, NUM_AGENTS) {
     if (i < RUNNER) env.tagger.reward(i) += caught ? p.tag_reward_for_tagger : -p.step_cost_for_tagger;
     else env.runner.reward(0) += caught ? -p.tag_penalty_for_runner : p.step_cost_for_tagger;
   }
@@ -57,7 +61,7 @@ DEVICE bool step(Env& env) {
 // Everything about everybody: all x, all y, all types, which one is me, time.
 DEVICE void observe_all(Env& env) {
   const State& s = env.state;
-  for (int i : env.team.each(NUM_AGENTS)) {
+  FOR_OWN(env.team, k, i, NUM_AGENTS) {
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     for (int j = 0; j < NUM_AGENTS; ++j) {
       row[j] = (float)s.x[j] * SCALE;
@@ -82,13 +86,13 @@ DEVICE Distance squared_distance(const State& s, int i, int j) {
 DEVICE void observe_opponent(Env& env) {
   const State& s = env.state;
   Distance nearest = ~(Distance)0;  // (squared distance, id): a tie goes to the lower id
-  for (int i : env.team.each(NUM_TAGGERS)) {
+  FOR_OWN(env.team, k, i, NUM_TAGGERS) {
     const Distance key = squared_distance(s, i, RUNNER) * NUM_TAGGERS + i;
     nearest = key < nearest ? key : nearest;
   }
   const int chaser = (int)(env.team.min(nearest) % NUM_TAGGERS);
   const float time = env.time();
-  for (int i : env.team.each(NUM_AGENTS)) {
+  FOR_OWN(env.team, k, i, NUM_AGENTS) {
     const int other = i < RUNNER ? RUNNER : chaser;
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     row[0] = (float)s.x[i] * SCALE;
@@ -104,7 +108,7 @@ DEVICE void observe_opponent(Env& env) {
 DEVICE void observe_nearest(Env& env) {
   constexpr int OTHERS = NUM_OTHER_AGENTS_OBSERVED > 0 ? NUM_OTHER_AGENTS_OBSERVED : 1;
   const State& s = env.state;
-  for (int i : env.team.each(NUM_AGENTS)) {
+  FOR_OWN(env.team, k, i, NUM_AGENTS) {
     Nearest<Distance, OTHERS> nearest;
     nearest.clear(~(Distance)0);
     for (int j = 0; j < NUM_AGENTS; ++j) {
