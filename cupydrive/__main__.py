@@ -243,7 +243,7 @@ def run_bench(
         write_json_file(json_file, result.to_dict())
     if chart is not None:
         draw(result).savefig(chart)
-    return 0
+    return 130 if result.interrupted else 0
 
 
 def run_tune(

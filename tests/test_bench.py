@@ -14,7 +14,7 @@ from cupydrive import bench as bench_module
 from cupydrive import envs
 from cupydrive.__main__ import main
 from cupydrive.batch import Batch
-from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, short, tables, timing, written_bytes
+from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, measure, short, tables, timing, written_bytes
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
 from cupydrive.bench.operations import count_operations
 from cupydrive.bench.peers import run_peers
@@ -125,6 +125,28 @@ def test_the_command_writes_a_table_json_and_a_chart(quick, tmp_path, capsys):
     assert paths[1].stat().st_size > 5000
 
 
+@pytest.mark.build
+def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, capsys):
+    def measured_once(work, where, runs):
+        if work.env != "cartpole":
+            raise KeyboardInterrupt
+        return measure(work, where, runs)
+
+    monkeypatch.setattr("cupydrive.bench.measure", measured_once)
+    path = tmp_path / "bench.json"
+    assert main(["bench", "rollout", "stepping", "--device", "cpu", "--runs", "2", "--json", str(path)]) == 130
+    kept = json.loads(path.read_text())
+    assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "cartpole")] and kept["interrupted"]
+    assert "interrupted" in capsys.readouterr().out
+
+
+def test_nothing_is_measured_where_there_is_nothing_to_compare_with(quick, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
+    assert main(["bench", "rollout", "--device", "cpu", "--compare"]) == 2
+    said = capsys.readouterr()
+    assert "run this from a checkout" in said.err and not said.out
+
+
 def test_sweeps_are_all_combinations(quick):
     works = sweep("tag_grid", ["num_envs=10,100", "num_taggers=1,4,9", "steps=8"])
     assert len(works) == 6 and works[-1] == Work("tag_grid", 100, 8, {"num_taggers": 9})
@@ -165,7 +187,8 @@ def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
     (tmp_path / "absent.py").write_text("import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n")
     (tmp_path / "broken.py").write_text("raise ValueError('broken')\n")
     monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
-    rows, skipped = run_peers("cpu", ["rollout"], 2)
+    found = list(run_peers("cpu", ["rollout"], 2))
+    rows, skipped = [row for rows, _ in found for row in rows], [line for _, lines in found for line in lines]
     assert [(row.who, row.rate) for row in rows] == [("there", 12.0)] and isinstance(rows[0], Row)
     assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
 

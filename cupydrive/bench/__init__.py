@@ -10,7 +10,7 @@ import shlex
 from cupydrive.about import info
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps, written_bytes
 from cupydrive.bench.limits import Ceilings, ceilings
-from cupydrive.bench.peers import run_peers
+from cupydrive.bench.peers import programs, run_peers
 from cupydrive.bench.report import Bench, chart
 from cupydrive.bench.startup import CREATED, STARTED, creation_time, free, start_times
 from cupydrive.bench.timing import Row, short
@@ -38,14 +38,19 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
         command: What the report names as its command; None: this call as a command line.
         progress: Called with each line of the report as soon as it is known; None: nothing.
 
+    An interrupt (Ctrl-C) ends it early and keeps what was measured.
+
     Raises:
         DeviceError: If the device cannot be used here.
         ParameterError: If a case is unknown, or ``runs`` is not a positive int.
+        CupydriveError: If there is nothing to ``compare`` with, outside of a checkout.
     """
     runs = checked_int("bench", "runs", runs)
     for case in cases:
         if case not in CASES:
             raise ParameterError(f"there is no case {case!r}.{did_you_mean(case, CASES)} Cases: {', '.join(CASES)}")
+    if compare:
+        programs()
     say = progress or (lambda line: None)
     name, _ = choose(device)
     where = executor(name)
@@ -55,12 +60,28 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
     for line in result.head():
         say(line)
 
+    try:
+        _measure_all(result, where, cases, runs, work, compare, say)
+    except KeyboardInterrupt:  # what was measured is kept
+        result.interrupted = True
+        result.skipped.append("what would have come next: interrupted")
+    for line in result.tail():
+        say(line)
+    return result
+
+
+def _measure_all(result, where, cases, runs, work, compare, say):
+    """Add to ``result`` all that ``bench`` was asked for, as it is measured."""
+
     def add(rows):
         for row in rows:
             result.rows.append(row)
             say(result.line(row))
 
-    for case, measured, works in (("rollout", measure, ROLLOUTS[name]), ("stepping", measure_steps, STEPS[name])):
+    for case, measured, works in (
+        ("rollout", measure, ROLLOUTS[where.name]),
+        ("stepping", measure_steps, STEPS[where.name]),
+    ):
         for one in (works if work is None else work) if case in cases else ():
             try:
                 add([measured(one, where, runs)])
@@ -70,20 +91,17 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
     if "sampling" in cases:
         add(measure_sampling(where, runs))
     if "training" in cases:
-        for row in measure_lessons(name, runs):
+        for row in measure_lessons(where.name, runs):
             add([row])
     if "startup" in cases:
         for env, params in STARTED:
-            result.startup[env] = start_times(env, params, name)
+            result.startup[env] = start_times(env, params, where.name)
         try:
-            result.creation = creation_time(where, CREATED[name])
+            result.creation = creation_time(where, CREATED[where.name])
         except MemoryLimitError as error:
             result.skipped.append(str(error))
     if compare:
         free(where)
-        rows, skipped = run_peers(name, cases, runs)
-        add(rows)
-        result.skipped += skipped
-    for line in result.tail():
-        say(line)
-    return result
+        for rows, skipped in run_peers(where.name, cases, runs):
+            add(rows)
+            result.skipped += skipped

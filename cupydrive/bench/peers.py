@@ -18,30 +18,34 @@ ABSENT = 3  # exit code
 SECONDS = 900  # of one program, at most
 
 
-def run_peers(device, cases, runs):
-    """Return the ``Row``s of all programs, and what could not be done.
+def programs():
+    """Return the paths of the programs.
 
     Raises:
         CupydriveError: If this is no checkout.
     """
-    programs = sorted(p for p in FOLDER.glob("*.py") if p.stem != "protocol")
-    if not programs:
+    found = sorted(p for p in FOLDER.glob("*.py") if p.stem != "protocol")
+    if not found:
         raise CupydriveError(f"there are no programs to compare with in {FOLDER}; run this from a checkout")
-    rows, skipped = [], []
+    return found
+
+
+def run_peers(device, cases, runs):
+    """Yield the ``Row``s of each program, and what it could not do."""
     path = os.pathsep.join(filter(None, (str(FOLDER.parent.parent), os.environ.get("PYTHONPATH"))))
-    for program in programs:
+    for program in programs():
         command = [sys.executable, str(program), "--device", device, "--runs", str(runs), "--cases", *cases]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": path}
             )
         except subprocess.TimeoutExpired:
-            skipped.append(f"{program.stem}: still running after {SECONDS} s")
+            yield [], [f"{program.stem}: still running after {SECONDS} s"]
             continue
-        rows += [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+        rows, skipped = [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")], []
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             skipped.append(
                 f"{program.stem}: {reason}" if done.returncode == ABSENT else f"{program.stem} failed: {reason}"
             )
-    return rows, skipped
+        yield rows, skipped

@@ -27,6 +27,7 @@ class Bench:
         startup: By environment: what ``start_times`` returned.
         creation: What ``creation_time`` returned.
         skipped: What was not done, and why.
+        interrupted: Whether it ended early.
     """
 
     device: str
@@ -39,6 +40,7 @@ class Bench:
     startup: dict = field(default_factory=dict)
     creation: dict = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    interrupted: bool = False
 
     def __str__(self):
         return "\n".join([*self.head(), *map(self.line, self.rows), *self.tail()])
