@@ -103,7 +103,7 @@ AXES = {"num_envs": "environments", "agents": "agents of one environment", "step
 def chart(result):
     """Return a Matplotlib figure of a ``Bench``: lines if all of its rows vary one size alone, else bars."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     from cupydrive.curves import COLORS
 
@@ -125,7 +125,9 @@ def chart(result):
         axes.set_xlabel(AXES[axis])
         axes.legend(frameon=False, fontsize=7)
         axes.set_ylabel("env-steps per second")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         names = [
             f"{r.case} {r.env}, {r.agents:,} x {r.num_envs:,}"
