@@ -16,6 +16,7 @@ from cupydrive.spec import constant_params
 
 _here = Path(__file__).resolve().parent
 KERNELS = next((p for p in (_here / "kernels", _here.parent / "kernels") if p.is_dir()), _here / "kernels")
+FEW_OWN = 8  # agents of one member of a team, whose drawn actions its registers hold (drive/platform.cuh)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Layout:
         """Return the bytes of what four actions are drawn from, unless a team has it in registers (drive/groups.cuh)."""
         if not _fits_bytes(g):
             return 16
-        return 4 if -(-g.count // self.team) > 8 else 0
+        return 4 if -(-g.count // self.team) > FEW_OWN else 0
 
     def fit(self, spec, params, limit):
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last."""
@@ -326,6 +327,7 @@ def _agreement(spec, params):
         for name in batch.names
     ]
     lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
+    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: near_bytes of Layout counts with another number");')
     return "\n".join(lines)
 
 

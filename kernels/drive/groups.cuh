@@ -54,7 +54,7 @@ template <> struct Drawn<true> {
 };
 
 // What no environment's function sees. A member has it in registers, if few agents are its own: rank, rank + TEAM, ...
-constexpr bool few_own(const int count) { return TEAM == 1 ? ROWS_NEAR : own_count(count) <= 8; }
+constexpr bool few_own(const int count) { return TEAM == 1 ? ROWS_NEAR : own_count(count) <= FEW_OWN; }
 constexpr bool own_drawn(const int count, const bool bytes) { return few_own(count) && (TEAM == 1 || bytes); }
 template <int COUNT> struct OwnReturns { float of[own_count(COUNT)]; };
 template <class Space, int COUNT, int HEADS> struct OwnDrawn {

@@ -56,8 +56,9 @@ struct Each {
 // The same for a constant n: the k-th own index is i. A loop of few is none, which spares the members of a warp from waiting
 // for each other at its end.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
+constexpr int FEW_OWN = 8;  // of which registers hold what a member keeps (groups.cuh)
 #define FOR_OWN(team, k, i, n)                                   \
-  UNROLL_TIMES(own_count(n) <= 8 ? own_count(n) : 4)             \
+  UNROLL_TIMES(own_count(n) <= FEW_OWN ? own_count(n) : 4)       \
   for (int k = 0; k < own_count(n); ++k)                         \
     if (const int i = (team).rank + k * TEAM; i < (n))
 
@@ -306,7 +307,9 @@ template <bool LAST, int COUNT, class Piece> DEVICE void copy_pieces(const Team 
   constexpr int SHARE = own_count(COUNT), AT_ONCE = SHARE < 4 ? SHARE : 4;
   if constexpr (TEAM == 1 || (LAST && sizeof(Piece) == 16)) {
     for (int i : team.each(COUNT)) store(i, from[i]);
-  } else {  // some at once: no load waits for the store before it, which might have changed what is loaded
+  } else {
+    // Some at once: no load waits for the store before it, which might have changed what is loaded. Pieces of 16 bytes from
+    // shared memory are left to the compiler, which was faster (NOTES.md).
     for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
       Piece kept[AT_ONCE];
       UNROLL for (int k = 0; k < AT_ONCE; ++k) {

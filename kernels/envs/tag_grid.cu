@@ -61,7 +61,7 @@ DEVICE bool step(Env& env) {
 // Everything about everybody: all x, all y, all types, which one is me, time.
 DEVICE void observe_all(Env& env) {
   const State& s = env.state;
-  FOR_OWN(env.team, k, i, NUM_AGENTS) {
+  for (int i : env.team.each(NUM_AGENTS)) {
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     for (int j = 0; j < NUM_AGENTS; ++j) {
       row[j] = (float)s.x[j] * SCALE;
@@ -108,7 +108,7 @@ DEVICE void observe_opponent(Env& env) {
 DEVICE void observe_nearest(Env& env) {
   constexpr int OTHERS = NUM_OTHER_AGENTS_OBSERVED > 0 ? NUM_OTHER_AGENTS_OBSERVED : 1;
   const State& s = env.state;
-  FOR_OWN(env.team, k, i, NUM_AGENTS) {
+  for (int i : env.team.each(NUM_AGENTS)) {
     Nearest<Distance, OTHERS> nearest;
     nearest.clear(~(Distance)0);
     for (int j = 0; j < NUM_AGENTS; ++j) {
