@@ -14,7 +14,9 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.batch import Batch
 from cupydrive.errors import CompileError, CupydriveError, OrderError, ParameterError, TrainingError
+from cupydrive.executors import executor
 
 # A test's own copy of the environment under a name that is not used elsewhere.
 PYTHON = point.PYTHON.replace('"point", Params', '"cell_point", Params')
@@ -95,6 +97,19 @@ def test_reload_takes_a_changed_cell_over_and_keeps_tensors_and_state(shell):
     v = v * np.float32(0.9) + np.float32(0.5)
     torch.testing.assert_close(env.state["x"], x + 2 * v, rtol=1e-6, atol=1e-6)
     assert held.data_ptr() == env.state["x"].data_ptr()
+
+
+def test_what_runs_on_with_other_parameters_runs_as_what_was_made_with_them():
+    spec, device = envs.get("tag_grid"), executor("cpu")
+    long, short = (spec.make_params(max_episode_steps=steps) for steps in (100, 7))
+    held, made = Batch(spec, 3, long, device), Batch(spec, 3, short, device)
+    assert held.exchange(spec, short)
+    for batch in (held, made):
+        batch.reset(0)
+    got, want = held.rollout(20), made.rollout(20)
+    assert got.terminated.any()
+    for name in ("tagger", "runner"):
+        assert (got.obs[name] == want.obs[name]).all()  # elapsed time as a share of max_episode_steps is among them
 
 
 def test_reload_of_another_layout_begins_anew(shell):
