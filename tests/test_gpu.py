@@ -123,6 +123,38 @@ def test_a_step_replays_in_a_cuda_graph():
         assert torch.equal(member, env.state[name])
 
 
+def test_threads_launch_too():
+    from threading import Thread
+
+    import torch
+
+    want, env, got = made("cartpole", 100, "cuda").rollout(20).obs, made("cartpole", 100, "cuda"), []
+    thread = Thread(target=lambda: got.append(env.rollout(20).obs))  # which has no CUDA context before its first call
+    thread.start()
+    thread.join()
+    assert torch.equal(got[0], want)
+
+
+def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
+    import torch
+
+    n, last = 200_000, {}
+    for device in ("cpu", "cuda"):
+        env = made("cartpole", n, device, validate=False)
+        ids, action = (
+            torch.arange(n, dtype=torch.int32, device=device),
+            torch.zeros(n, dtype=torch.int32, device=device),
+        )
+        seen = torch.zeros(n, 4, device=device)
+        for k in range(40):
+            torch.bitwise_and(ids + k * k, 1, out=action)
+            obs = env.step(action)[0]
+            seen.mul_(0.5).add_(obs)  # torch rounds these two alike on both
+            action.fill_(-1)
+        last[device] = seen.cpu()
+    assert torch.equal(last["cpu"], last["cuda"])
+
+
 @pytest.mark.parametrize("team", [2**k for k in range(11)])
 @pytest.mark.parametrize(
     ("name", "params"), [("tag_grid", {"num_taggers": 40}), ("tag_continuous", {"num_taggers": 3, "num_runners": 30})]

@@ -1,5 +1,6 @@
 """Kernels compile for every GPU architecture, without a GPU: NVRTC needs neither device nor driver."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,12 @@ CASES = [(name, dict(case)) for name in envs.names() for case in envs.get(name).
 
 
 def compiled(unit, architecture):
-    """Return NVRTC's result code and log with the options that CuPy passes."""
+    """Return NVRTC's result code and log."""
+    return compile_to(unit, architecture)[:2]
+
+
+def compile_to(unit, architecture):
+    """Return NVRTC's result code, log and PTX with the options that CuPy passes."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
     _, program = nvrtc.nvrtcCreateProgram(unit.text.encode(), b"unit.cu", 0, [], [])
     options = [
@@ -29,7 +35,10 @@ def compiled(unit, architecture):
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = b" " * (size + 1)  # written to in place: one byte would be the b" " that all of Python shares
     nvrtc.nvrtcGetProgramLog(program, log)
-    return int(code), log.decode().strip("\0 \n")
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    ptx = b" " * (size + 1)
+    nvrtc.nvrtcGetPTX(program, ptx)
+    return int(code), log.decode().strip("\0 \n"), ptx.decode().strip("\0 ")
 
 
 def layout(spec, params):
@@ -74,6 +83,28 @@ def test_every_training_kernel_is_compiled_here():
 @pytest.mark.parametrize(("name", "constants", "generated"), TRAINING, ids=[name for name, _, _ in TRAINING])
 def test_training_kernels_compile_without_a_warning(name, constants, generated, architecture):
     assert compiled(assemble_training(name, constants, generated), architecture) == (0, "")
+
+
+def each_kernel():
+    """Yield one unit of every environment and of all training kernels."""
+    for name in envs.names():
+        spec = envs.get(name)
+        params = spec.make_params(**spec.cases[0])
+        yield pytest.param(assemble(spec, params, layout(spec, params)), id=name)
+    for name, constants, generated in TRAINING:
+        yield pytest.param(assemble_training(name, constants, generated), id=name)
+
+
+@pytest.mark.parametrize("unit", list(each_kernel()))
+def test_kernels_wait_for_what_came_before_them_and_touch_no_memory_until_then(unit):
+    ptx = compile_to(unit, 90)[2]
+    entries = dict(part.split("(", 1) for part in ptx.split(".entry ")[1:])
+    assert set(entries) == set(unit.kernels)
+    for name, body in entries.items():
+        before, *after = body.split("griddepcontrol.wait;")
+        assert len(after) == 1, name
+        touched = re.search(r"\b(ld|st|atom|red|cp)\.(?!param|local|shared)\S+.*", before)
+        assert touched is None, (name, touched)
 
 
 def test_an_error_names_file_line_and_source_line():

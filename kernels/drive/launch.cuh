@@ -5,6 +5,14 @@
 #include "drive/faults.cuh"
 
 #ifdef __CUDACC__
+// A kernel may have been launched while the one before it in its stream still ran (cupydrive/executors/overlap.py): returns
+// when that has ended and what it wrote is seen here. Nothing is read or written before.
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Block: ENVS_PER_BLOCK teams of TEAM threads. The grid covers the whole count.
 #define KERNEL_OF_LANES(name, Call, size, lanes, body)                                                                \
   extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) {       \
@@ -15,6 +23,7 @@
     constexpr int count = 1;                                                                                         \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                                     \
     (void)team; (void)work; (void)count;  /* not every kernel needs them */                                          \
+    await_previous();                                                                                                \
     const int e = blockIdx.x * ENVS_PER_BLOCK + slot;                                                                \
     if (e < (size)) { body; }                                                                                        \
   }

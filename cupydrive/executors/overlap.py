@@ -1,0 +1,73 @@
+"""Launches that are on their way to the GPU while the kernel before them still ends: programmatic dependent launch.
+
+CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`` with the structures of CUDA 12's
+``cuda.h``. Only the way overlaps: a kernel waits on the GPU for all that came before it in its stream
+(``await_previous`` of ``kernels/drive/launch.cuh``), so it must be made by ``KERNEL``.
+"""
+
+import ctypes
+import sys
+from functools import cache
+
+import cupy
+
+CAPABILITY = "90"  # the one that this was tested on; elsewhere CuPy launches
+DRIVER = 12030  # CUDA 12.3: the first whose graphs keep such launches as they are
+STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: of a thread's first call
+
+
+class Attribute(ctypes.Structure):
+    """``CUlaunchAttribute``."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class Config(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = (
+        *((f"{of}_{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("num_attributes", ctypes.c_uint),
+    )
+
+
+ALLOWED = Attribute(STREAM_SERIALIZATION, 0, (1,))
+
+
+def available(device):
+    """Return whether launches on ``device`` may overlap."""
+    return device.compute_capability == CAPABILITY and cupy.cuda.runtime.driverGetVersion() >= DRIVER
+
+
+@cache
+def driver_launch():
+    """Return the driver's ``cuLaunchKernelEx``."""
+    function = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1").cuLaunchKernelEx
+    function.argtypes = (ctypes.POINTER(Config), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+    return function
+
+
+def launch(device, kernel, blocks, threads, shared_bytes, call):
+    """Queue a kernel in CuPy's current stream; its way overlaps with the end of what was queued before it.
+
+    Args:
+        device: ``cupy.cuda.Device`` of the kernel.
+        kernel: Address of its ``CUfunction``.
+        blocks: Of the grid.
+        threads: Of a block.
+        shared_bytes: Dynamic shared memory of a block.
+        call: Its one argument, an array of no dimensions; copied before this returns.
+    """
+    stream = cupy.cuda.get_current_stream().ptr
+    config = Config(blocks, 1, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(ALLOWED), 1)
+    arguments = (ctypes.c_void_p * 1)(call.ctypes.data)
+    code = driver_launch()(config, kernel, arguments, None)
+    if code == INVALID_CONTEXT:
+        device.use()
+        code = driver_launch()(config, kernel, arguments, None)
+    if code:
+        raise cupy.cuda.driver.CUDADriverError(code)
