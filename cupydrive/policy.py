@@ -10,12 +10,30 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from cupydrive.errors import ParameterError
 from cupydrive.source import assemble_training, box_bounds, head_sizes
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 LOG_2 = math.log(2)
+WIDTH = 8  # entries of 2 bytes that matrix products read at once
+
+
+class PaddedLinear(nn.Linear):
+    """``torch.nn.Linear`` that adds zeros up to multiples of 8 inputs and outputs where autocast halves its precision.
+
+    Matrix products of other widths take two to three times as long; the first and last layers of small policies have them.
+    """
+
+    def forward(self, x):
+        """Return (B, outputs) of (B, inputs)."""
+        missing, surplus = -self.in_features % WIDTH, -self.out_features % WIDTH
+        if not (missing or surplus) or not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        weight = functional.pad(self.weight, (0, missing, 0, surplus))
+        out = functional.linear(functional.pad(x, (0, missing)), weight, functional.pad(self.bias, (0, surplus)))
+        return out[..., : self.out_features]
 
 
 def mlp(sizes, activation="tanh", last_gain=1.0):
@@ -29,7 +47,7 @@ def mlp(sizes, activation="tanh", last_gain=1.0):
     layers = []
     for k, (inner, outer) in enumerate(pairwise(sizes)):
         last = k == len(sizes) - 2
-        layers.append(nn.Linear(inner, outer))
+        layers.append(PaddedLinear(inner, outer))
         nn.init.orthogonal_(layers[-1].weight, last_gain if last else math.sqrt(2))
         nn.init.zeros_(layers[-1].bias)
         if not last:

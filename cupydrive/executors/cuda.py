@@ -127,7 +127,9 @@ class CudaProgram:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
         self.device = executor.device
-        self.functions = {name: kernel.kernel.ptr for name, kernel in self.kernels.items()} if executor.overlaps else None
+        self.functions = (
+            {name: kernel.kernel.ptr for name, kernel in self.kernels.items()} if executor.overlaps else None
+        )
 
     def launch(self, kernel, call, count, work=0):
         """Queue ``kernel`` for [0, ``count``) on ``call`` in CuPy's current stream."""
