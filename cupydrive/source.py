@@ -134,7 +134,7 @@ def assemble_training(name, constants=(), spaces="", team=1):
 def _unit(name, parts, texts, shown, layout):
     files = {}
     text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
-    return Unit(name, text, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_LANES)?\((\w+)", text, re.M)))
+    return Unit(name, text, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS)?\((\w+)", text, re.M)))
 
 
 def kernel_text(spec):

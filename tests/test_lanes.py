@@ -1,9 +1,16 @@
-"""On the CPU environments of one agent step side by side; lanes without an environment run one that is there."""
+"""On the CPU environments of one agent step side by side, and all in pieces: a few steps of some thousands at a time.
+
+Lanes without an environment run one that is there.
+"""
 
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from cupydrive import envs
+from cupydrive.batch import Batch
 
 # Doubles until 100, which ends the task: a state that nobody reaches would never leave the loop.
 PROGRAM = """
@@ -29,3 +36,31 @@ def test_no_lane_leaves_the_states_of_the_environment(n):
         cwd=__file__.rsplit("/", 1)[0],
     )
     assert done.stdout == "True\n", done.stderr
+
+
+def rolled(batch, *lengths):
+    """Return the rows of rollouts one after the other, by name."""
+    parts = []
+    for steps in lengths:
+        written = batch.rollout(steps)
+        arrays = {name: getattr(written, name) for name in ("terminated", "truncated")}
+        for what in ("action", "reward"):
+            arrays |= {f"{what}.{name}": array for name, array in getattr(written, what).items()}
+        arrays |= {f"obs.{name}": array[1:] for name, array in written.obs.items()}
+        parts.append({name: array.copy() for name, array in arrays.items()})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_long_rollouts_of_many_are_short_ones_of_few(name):
+    spec, steps, n = envs.get(name), 11, 4_200
+    small = {"num_taggers": 2, "num_runners": 6, "num_other_agents_observed": 3} if name == "tag_continuous" else {}
+    params = spec.make_params(max_episode_steps=7, **small)
+    many = Batch(spec, n, params)
+    many.reset(5)
+    want = rolled(many, 2, steps - 2)
+    for first, count in ((0, 9), (4_090, 20), (n - 9, 9)):  # where pieces begin, meet and end
+        few = Batch(spec, count, params, first_env=first)
+        few.reset(5)
+        for key, array in rolled(few, *[1] * steps).items():
+            assert array.tobytes() == want[key][:, first : first + count].tobytes(), key

@@ -176,8 +176,9 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
   team.sync();
 }
 
-// T steps of one environment, actions given (T, N, ...) or drawn at random.
-template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e) {
+// Steps [from, until) of one environment, actions given (T, N, ...) or drawn at random.
+template <bool RANDOM>
+DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e, const int from, const int until) {
 #if BESIDE
   const Beside beside(e, batch.num_envs);
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
@@ -194,7 +195,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
 #undef MEMBER
-  if constexpr (RANDOM) {
+  if constexpr (RANDOM) if (from == 0) {
 #if BESIDE
     if constexpr (SIDE_OBS) beside.end_copies();
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
@@ -216,19 +217,19 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
     GROUPS(MEMBER)
 #undef MEMBER
   };
-  if constexpr (!RANDOM && FETCHED) fetch(e);
+  if constexpr (!RANDOM && FETCHED) fetch((size_type)from * batch.num_envs + e);
   const auto autoreset = [&] { return RANDOM || batch.mask == nullptr || batch.mask[e]; };
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
   u32 has_final = FIRST_GROUP(batch).final_obs != nullptr;
   hold(has_final);
-  for (int t = 0; t < batch.steps; ++t) {
+  for (int t = from; t < until; ++t) {
     team.in_step(batch.num_envs);
     const u32 word_of_four = clock.time % 4;
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     int first_agent = 0;
-    if (RANDOM && (t == 0 || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
+    if (RANDOM && (t == from || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
       draw_actions(team, env.NAME, either(own.NAME##_drawn, work.hidden.NAME), actions, first_agent); \
       first_agent += COUNT;
@@ -307,7 +308,7 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
       batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
     }
     if constexpr (!RANDOM && FETCHED) {
-      if (t + 1 < batch.steps) fetch(row + batch.num_envs);
+      if (t + 1 < until) fetch(row + batch.num_envs);
     }
   }
   team.sync();
@@ -327,16 +328,24 @@ template <bool RANDOM> DEVICE void advance_env(const Batch& batch, const Team te
 #include "drive/launch.cuh"
 
 KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
+
+// Of a CPU: so many steps at a time (launch.cuh). Four, for which actions are drawn together; all where the rows of one
+// environment fill pages of their own.
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) + COUNT * OBS * (int)sizeof(obs_t)
+constexpr int PIECE = GROUPS(MEMBER) < 2048 ? 4 : 0x7fffffff;
+#undef MEMBER
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT
-KERNEL(env_step, Batch, call.num_envs, advance_env<false>(call, team, *work, e))
-KERNEL(env_rollout, Batch, call.num_envs, advance_env<true>(call, team, *work, e))
+KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))
+KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<true>(call, team, *work, e, from, until))
 #else
 #include "drive/lanes.cuh"
-template <bool RANDOM> DEVICE void advance(const Batch& batch, const Team team, Workspace& work, const int e, const int count) {
-  if constexpr (SIDE_BY_SIDE) advance_together<RANDOM>(batch, e, count);
-  else advance_env<RANDOM>(batch, team, work, e);
+template <bool RANDOM>
+DEVICE void advance(const Batch& batch, const Team team, Workspace& work, const int e, const int count, const int from,
+                    const int until) {
+  if constexpr (SIDE_BY_SIDE) advance_together<RANDOM>(batch, e, count, from, until);
+  else advance_env<RANDOM>(batch, team, work, e, from, until);
 }
 constexpr int AT_ONCE = SIDE_BY_SIDE ? LANES : 1;
-KERNEL_OF_LANES(env_step, Batch, call.num_envs, AT_ONCE, advance<false>(call, team, *work, e, count))
-KERNEL_OF_LANES(env_rollout, Batch, call.num_envs, AT_ONCE, advance<true>(call, team, *work, e, count))
+KERNEL_OF_STEPS(env_step, Batch, call.num_envs, AT_ONCE, call.steps, PIECE, advance<false>(call, team, *work, e, count, from, until))
+KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, AT_ONCE, call.steps, PIECE, advance<true>(call, team, *work, e, count, from, until))
 #endif

@@ -62,8 +62,9 @@ DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 firs
   }
 }
 
-// T steps of environments [first, first + count), count <= LANES, actions given (T, N, ...) or drawn at random.
-template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int first, const int count) {
+// Steps [from, until) of environments [first, first + count), count <= LANES, actions given (T, N, ...) or drawn at random.
+template <bool RANDOM>
+DEVICE void advance_together(const Batch& call, const int first, const int count, const int from, const int until) {
   const Batch batch = call;  // a copy that no store can reach
   const auto& rows = FIRST_GROUP(batch);
   const u64 seed = *batch.seed;
@@ -85,15 +86,15 @@ template <bool RANDOM> DEVICE void advance_together(const Batch& call, const int
     near.elapsed[l] = batch.clock[e].elapsed;
     near.time[l] = batch.clock[e].time;
   }
-  if constexpr (RANDOM) {
+  if constexpr (RANDOM) if (from == 0) {
     memcpy(rows.obs + ((i64)first - batch.num_envs) * Agent::OBS, rows.current_obs + (i64)first * Agent::OBS,
            sizeof(LaneObs) * count);
   }
 
-  for (int t = 0; t < batch.steps; ++t) {
+  for (int t = from; t < until; ++t) {
     const size_type row = (size_type)t * batch.num_envs + first;
     if constexpr (RANDOM) {
-      draw_actions_together(near, seed, (u32)(batch.first_env + first), t == 0);
+      draw_actions_together(near, seed, (u32)(batch.first_env + first), t == from);
     } else {
       const LaneActions* given = (const LaneActions*)rows.action + row;
       ALL_LANES near.action.put(l, given[l < count ? l : 0]);

@@ -1,6 +1,9 @@
 // launch.cuh -- who runs what: KERNEL(name, Call, size, body) defines the kernel `name`, whose one argument is `Call call`.
-// It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own. KERNEL_OF_LANES runs it
-// for [e, e + count), count <= lanes, on a CPU.
+// It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own.
+//
+// KERNEL_OF_STEPS runs it for steps [from, until): for all of [0, steps) on a GPU. On a CPU for at most `piece` of them, for
+// [e, e + count), count <= lanes, and then for the next environments: rows of one step are far from those of the next, and
+// those of the next environment beside them, so that few pages and no unfinished cache line are left behind.
 #pragma once
 #include "drive/faults.cuh"
 
@@ -14,15 +17,16 @@ DEVICE void await_previous() {
 }
 
 // Block: ENVS_PER_BLOCK teams of TEAM threads. The grid covers the whole count.
-#define KERNEL_OF_LANES(name, Call, size, lanes, body)                                                                \
+#define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                                                  \
   extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) {       \
     const int slot = threadIdx.x / TEAM; /* [0, ENVS_PER_BLOCK) */                                                   \
     const Team team{(int)(threadIdx.x % TEAM)};                                                                      \
     Workspace mine;                                                                                                  \
     Workspace* const work = TEAM == 1 ? &mine : (Workspace*)block_memory() + slot;                                   \
-    constexpr int count = 1;                                                                                         \
+    constexpr int count = 1, from = 0;                                                                               \
+    const int until = (steps);                                                                                       \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                                     \
-    (void)team; (void)work; (void)count;  /* not every kernel needs them */                                          \
+    (void)team; (void)work; (void)count; (void)from; (void)until; /* not every kernel needs them */                   \
     await_previous();                                                                                                \
     const int e = blockIdx.x * ENVS_PER_BLOCK + slot;                                                                \
     if (e < (size)) { body; }                                                                                        \
@@ -55,7 +59,7 @@ struct FlushDenormals {
 #ifdef TEAM_THREADS
 // [first, last) one after the other, each by TEAM threads.
 struct TeamCall { const void* call; int first, last, rank; };
-#define KERNEL_OF_LANES(name, Call, size, lanes, body)                                       \
+#define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                         \
   static_assert((lanes) == 1, "a team of threads has one environment at a time");            \
   static Workspace name##_work;                                                              \
   static void* name##_member(void* argument) {                                               \
@@ -64,8 +68,9 @@ struct TeamCall { const void* call; int first, last, rank; };
     const Call& call = *(const Call*)member.call;                                            \
     const Team team{member.rank};                                                            \
     Workspace* const work = &name##_work;                                                    \
-    constexpr int count = 1;                                                                 \
-    (void)team; (void)work; (void)count;                                                     \
+    constexpr int count = 1, from = 0;                                                       \
+    const int until = (steps);                                                               \
+    (void)team; (void)work; (void)count; (void)from; (void)until;                            \
     rendezvous.wait(member.rank);                                                            \
     for (int e = member.first; e < member.last; ++e) { body; }                               \
     rendezvous.finish(member.rank);                                                          \
@@ -84,16 +89,23 @@ struct TeamCall { const void* call; int first, last, rank; };
     return rendezvous.uneven ? 1 : 0;                                                        \
   }
 #else
-// [first, last), in the calling thread.
-#define KERNEL_OF_LANES(name, Call, size, lanes, body)                    \
+// [first, last), in the calling thread; what a block keeps from piece to piece stays in the processor's cache.
+constexpr int BLOCK_ENVS = 4096;
+#define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)      \
   static void name##_range(const Call& call, int first, int last) {       \
     const Team team{0};                                                   \
-    for (int e = first; e < last; e += (lanes)) {                         \
-      const int count = last - e < (lanes) ? last - e : (lanes);          \
-      (void)team; (void)count;                                            \
-      Workspace mine, *const work = &mine;                                \
-      (void)work;                                                         \
-      GUARDED(e, body)                                                    \
+    for (int end; first < last; first = end) {                            \
+      end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;        \
+      for (int from = 0, until; from < (steps); from = until) {           \
+        until = (steps) - from < (piece) ? (steps) : from + (piece);      \
+        for (int e = first; e < end; e += (lanes)) {                      \
+          const int count = end - e < (lanes) ? end - e : (lanes);        \
+          (void)team; (void)count;                                        \
+          Workspace mine, *const work = &mine;                            \
+          (void)work;                                                     \
+          GUARDED(e, body)                                                \
+        }                                                                 \
+      }                                                                   \
     }                                                                     \
   }                                                                       \
   extern "C" int name(const Call* call, int first, int last) {            \
@@ -107,4 +119,4 @@ extern "C" const Fault* last_fault() { return &fault; }
 #endif
 #endif
 
-#define KERNEL(name, Call, size, body) KERNEL_OF_LANES(name, Call, size, 1, body)
+#define KERNEL(name, Call, size, body) KERNEL_OF_STEPS(name, Call, size, 1, 1, 1, body)
