@@ -11,7 +11,7 @@ pytestmark = pytest.mark.checker
 LIMITS = "fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
 ARRIVED = "arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
-WALL = "if (s.position == p.min_position && s.velocity < 0.0f) s.velocity = 0.0f;  // the wall stops it"
+WALL = "s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it"
 AT_REST = "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"
 UP = "const bool up = -math::cos(s.theta1) - math::cos(s.theta2 + s.theta1) > p.goal_height;"
 LEFT = "remaining += s.active[i];"

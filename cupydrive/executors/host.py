@@ -30,7 +30,6 @@ FLAGS = (
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
-    "-fno-tree-slp-vectorize",
     "-fno-exceptions",
     "-fno-rtti",
     "-w",

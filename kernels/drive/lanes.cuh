@@ -36,15 +36,20 @@ struct LaneObs { obs_t of[Agent::OBS]; };
 // Masks, agents that leave, scratch memory and large states are advance_env's.
 constexpr bool SIDE_BY_SIDE = !Agent::Space::MASKED && !Agent::Space::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
 
+// Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
+// for others it would compute them one lane after the other.
+constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
+
 struct Together {
   Lanes<State> state;
   Lanes<Log> log;
+  Lanes<LaneObs> obs;  // WORD_BY_WORD
   Lanes<LaneActions> action;
   Lanes<Random::Bits> drawn[Agent::HEADS];  // words for four steps
   float reward[LANES], returns[LANES];
   u32 episode[LANES], time[LANES];
   int elapsed[LANES];
-  u8 ended[LANES], over[LANES];
+  int ended[LANES], over[LANES];  // of 4 bytes like the rest: loops that mix sizes have vectors of the least
 };
 
 // Draws this step's actions; all lanes draw words as soon as one needs them: those of the others are what they were.
@@ -118,7 +123,7 @@ DEVICE void advance_together(const Batch& call, const int first, const int count
       near.returns[l] += reward;
     }
 
-    u8 any_over = 0;
+    int any_over = 0;
     FOR_LANES any_over |= near.over[l];
     if (any_over) {
       FOR_LANES {
@@ -154,8 +159,10 @@ DEVICE void advance_together(const Batch& call, const int first, const int count
       LANE_ENV(state, Log{}, obs.of, nullptr, nullptr);
       observe(env);
       near.state.put(l, state);
-      seen[l] = obs;
+      if constexpr (WORD_BY_WORD) near.obs.put(l, obs);
+      else seen[l] = obs;
     }
+    if constexpr (WORD_BY_WORD) FOR_LANES seen[l] = near.obs.get(l);
     if constexpr (RANDOM) {
       LaneActions* const taken = (LaneActions*)rows.action + row;
       FOR_LANES taken[l] = near.action.get(l);

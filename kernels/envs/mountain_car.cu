@@ -22,7 +22,7 @@ DEVICE bool step(Env& env) {
     const float push = (float)(env.car.action(0) - 1) * p.force;
     s.velocity = math::clamp(s.velocity + push - p.gravity * math::cos(3.0f * s.position), -p.max_speed, p.max_speed);
     s.position = math::clamp(s.position + s.velocity, p.min_position, p.max_position);
-    if (s.position == p.min_position && s.velocity < 0.0f) s.velocity = 0.0f;  // the wall stops it
+    s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it
     env.car.reward(0) = -1.0f;
     arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;
   }

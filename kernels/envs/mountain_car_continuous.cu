@@ -23,7 +23,7 @@ DEVICE bool step(Env& env) {
     const float push = math::clamp(action, -1.0f, 1.0f) * p.power;
     s.velocity = math::clamp(s.velocity + push - p.gravity * math::cos(3.0f * s.position), -p.max_speed, p.max_speed);
     s.position = math::clamp(s.position + s.velocity, p.min_position, p.max_position);
-    if (s.position == p.min_position && s.velocity < 0.0f) s.velocity = 0.0f;  // the wall stops it
+    s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it
     arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;
     env.car.reward(0) = (arrived ? 100.0f : 0.0f) - 0.1f * (action * action);
   }
