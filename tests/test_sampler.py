@@ -65,7 +65,7 @@ def test_masked_and_impossible_choices_are_never_drawn():
     """10^8 draws; the impossible one's neighbours are all but certain or all but impossible."""
     n = 2_000_000
     sample = sampler(spaces.MultiDiscrete([4, 3]), n)
-    logits = torch.tensor([0.0, -torch.inf, -40.0, 3.0, 100.0, 0.0, 0.0])
+    logits = torch.tensor([0.0, -torch.inf, -40.0, 3.0, 100.0, 0.0, 0.0]).expand(n, 7).contiguous()
     mask = torch.tensor([1, 1, 1, 1, 0, 1, 1], dtype=torch.bool).expand(n, 1, 7).contiguous()
     for step in range(50):
         action, log_prob = draw(sample, logits, step, mask)

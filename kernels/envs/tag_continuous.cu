@@ -58,29 +58,28 @@ DEVICE float level(int action, int levels, float low, float high) {
   return low + (high - low) * math::Divisor((float)(levels > 1 ? levels - 1 : 1)).of((float)(action - 1));
 }
 
-// Moves agent i, which is in the game; returns whether it crossed the edge.
-DEVICE bool move(State& s, const Params& p, int i, int accelerate, int turn) {
-  const float limit = top_speed(p, i);
+// One that is out stays where it is and forgets speed and direction: without a branch where a CPU moves many at once.
+constexpr bool ONE_BY_ONE = TEAM > 1 || NUM_RUNNERS < 16;
+
+// Moves agent i if it is `here`; returns whether it crossed the edge.
+DEVICE bool move(State& s, const Params& p, int i, bool here, float limit, int accelerate, int turn) {
+  if (ONE_BY_ONE && !here) {
+    s.speed[i] = s.direction[i] = s.acceleration[i] = 0.0f;
+    return false;
+  }
   float acceleration = s.acceleration[i] + level(accelerate, NUM_ACCELERATION_LEVELS, p.min_acceleration, p.max_acceleration);
   const float direction = math::wrap_turn(s.direction[i] + level(turn, NUM_TURN_LEVELS, p.min_turn, p.max_turn));
   const float speed = math::clamp(s.speed[i] + acceleration, 0.0f, limit);
-  if (speed <= 0.0f || speed >= limit) acceleration = 0.0f;
+  acceleration = (speed <= 0.0f) | (speed >= limit) ? 0.0f : acceleration;
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
   const float x = s.x[i] + speed * cosine, y = s.y[i] + speed * sine;
-  s.x[i] = math::clamp(x, 0.0f, p.grid_length);
-  s.y[i] = math::clamp(y, 0.0f, p.grid_length);
-  s.speed[i] = speed;
-  s.direction[i] = direction;
-  s.acceleration[i] = acceleration;
-  return x < 0.0f || x > p.grid_length || y < 0.0f || y > p.grid_length;
-}
-
-// An agent that is out stays where it is and forgets speed and direction.
-DEVICE void rest(State& s, int i) {
-  s.speed[i] = 0.0f;
-  s.direction[i] = 0.0f;
-  s.acceleration[i] = 0.0f;
+  s.x[i] = here ? math::clamp(x, 0.0f, p.grid_length) : s.x[i];
+  s.y[i] = here ? math::clamp(y, 0.0f, p.grid_length) : s.y[i];
+  s.speed[i] = here ? speed : 0.0f;
+  s.direction[i] = here ? direction : 0.0f;
+  s.acceleration[i] = here ? acceleration : 0.0f;
+  return here & ((x < 0.0f) | (x > p.grid_length) | (y < 0.0f) | (y > p.grid_length));
 }
 
 DEVICE float squared_distance(const State& s, int i, int j) {
@@ -90,25 +89,27 @@ DEVICE float squared_distance(const State& s, int i, int j) {
 
 DEVICE bool step(Env& env) {
   State& s = env.state;
-  const Params& p = env.params;
+  const Params p = env.params;  // a copy that no store can reach
+  const float tagger_limit = top_speed(p, 0), runner_limit = top_speed(p, NUM_TAGGERS);
   for (int i : env.team.each(NUM_TAGGERS)) {
-    const bool crossed = move(s, p, i, env.tagger.action(i, 0), env.tagger.action(i, 1));
+    const bool crossed = move(s, p, i, true, tagger_limit, env.tagger.action(i, 0), env.tagger.action(i, 1));
     env.tagger.reward(i) = p.step_penalty_for_tagger + (crossed ? p.edge_hit_penalty : 0.0f);
     env.log.edge_hits += crossed;
     env.shared.tags[i] = 0;
   }
   for (int r : env.team.each(NUM_RUNNERS)) {
-    const int i = NUM_TAGGERS + r;
-    env.runner.active(r) = s.active[i];
+    env.runner.active(r) = s.active[NUM_TAGGERS + r];
     env.runner.left(r) = 0;
-    if (s.active[i]) {
-      const bool crossed = move(s, p, i, env.runner.action(r, 0), env.runner.action(r, 1));
-      env.runner.reward(r) = p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f);
-      env.log.edge_hits += crossed;
-    } else {
-      rest(s, i);
-    }
   }
+  int edge_hits = 0;
+  for (int r : env.team.each(NUM_RUNNERS)) {
+    const int i = NUM_TAGGERS + r;
+    const bool here = s.active[i] != 0;
+    const bool crossed = move(s, p, i, here, runner_limit, env.runner.action(r, 0), env.runner.action(r, 1));
+    env.runner.reward(r) = here ? p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f) : 0.0f;
+    edge_hits += crossed;
+  }
+  env.log.edge_hits += edge_hits;
   env.team.sync();  // everybody has moved, all tags are 0
 
   const float radius = p.tagging_distance * p.grid_length;
