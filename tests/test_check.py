@@ -39,7 +39,7 @@ WRONG = [
     ("tag_grid", "nearest = key < nearest ? key : nearest;", "nearest = key > nearest ? key : nearest;"),
     ("tag_continuous", "env.team.sync();  // everybody has moved, all tags are 0", ""),
     ("tag_continuous", "env.team.sync();  // all tags are counted", ""),
-    ("tag_continuous", "speed <= 0.0f || speed >= limit", "speed <= 0.0f || speed > limit"),
+    ("tag_continuous", "(speed <= 0.0f) | (speed >= limit)", "(speed <= 0.0f) | (speed > limit)"),
     ("tag_continuous", "(j != i) & is_tagger(j)", "is_tagger(j)"),
     ("tag_continuous", "env.team.add(env.shared.tags, tagger, 1);", "env.shared.tags[tagger] = 1;"),
 ]
