@@ -179,24 +179,28 @@ template <int A, int K> struct AllPairs {
 #endif
 };
 
-// Looks in the cells of a square grid, whose points stand together in a list. In which order within a cell is left to
-// chance: no result depends on it.
+// Looks in the cells of a grid, whose points stand together in a list, row by row. In which order within a cell is left to
+// chance: no result depends on it. Cells are narrow, since several of a row cost no more than one to look at.
 template <int A, int K> struct Cells {
   static constexpr bool HINTED = true;
-  static constexpr int root(int n) { int r = 1; while ((r + 1) * (r + 1) <= n) ++r; return r; }
-  static constexpr int PER_CELL = 4;  // points of a cell, on average
-  static constexpr int MOST_ROWS = root(A / PER_CELL);
-  static constexpr int CELLS = MOST_ROWS * MOST_ROWS + 1;  // the last one is of those who are not here
+  static constexpr int root(float n) { int r = 1; while ((float)((r + 1) * (r + 1)) <= n) ++r; return r; }
+  static constexpr int WIDE = 3;  // cells that are as wide as a row is high
+  static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // points of WIDE cells, on average
+  static constexpr int MOST_ROWS = root((float)A / PER_SQUARE);
+  static constexpr int CELLS = WIDE * MOST_ROWS * MOST_ROWS + 1;  // the last one is of those who are not here
   typedef NearestWords<float, K, A> Words;
   float x[A], y[A];  // by place in the list
   int id[A];
   int end[CELLS];  // of each cell: one after its last place
   int count, rows;
-  float scale;  // cells per length
+  float scale;  // rows per length
 
-  DEVICE int column(float at) const { return math::clamp(math::to_int(at * scale), 0, rows - 1); }
+  DEVICE float across(float at) const { return at * ((float)WIDE * scale); }  // in columns
+  DEVICE float down(float at) const { return at * scale; }                    // in rows
+  DEVICE int column(float at) const { return math::clamp(math::to_int(across(at)), 0, WIDE * rows - 1); }
+  DEVICE int row(float at) const { return math::clamp(math::to_int(down(at)), 0, rows - 1); }
   DEVICE int cell(float at_x, float at_y, int here) const {
-    return here ? column(at_y) * rows + column(at_x) : CELLS - 1;
+    return here ? row(at_y) * (WIDE * rows) + column(at_x) : CELLS - 1;
   }
 
   DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float length) {
@@ -206,7 +210,7 @@ template <int A, int K> struct Cells {
     for (int c : team.each(CELLS)) end[c] = 0;
     if (team.leader()) {
       count = all;
-      rows = math::clamp(math::to_int(math::sqrt((float)all / (float)PER_CELL)), 1, MOST_ROWS);
+      rows = math::clamp(math::to_int(math::sqrt((float)all / PER_SQUARE)), 1, MOST_ROWS);
       scale = (float)rows / length;
     }
     team.sync();
@@ -238,13 +242,15 @@ template <int A, int K> struct Cells {
 
   // The place where a row's cells from column `first` on begin.
   DEVICE int begin(int row, int first) const {
-    const int from = row * rows + first;
+    const int from = row * (WIDE * rows) + first;
     return from == 0 ? 0 : end[from - 1];
   }
+  // One after the last place of a row's cells up to column `last`.
+  DEVICE int stop(int row, int last) const { return end[row * (WIDE * rows) + last]; }
   // Calls call(q) for the places of cells [first, last] of a row.
   template <class Call> DEVICE void scan(int row, int first, int last, Call call) const {
-    const int stop = end[row * rows + last];
-    for (int q = begin(row, first); q < stop; ++q) call(q);
+    const int after = stop(row, last);
+    for (int q = begin(row, first); q < after; ++q) call(q);
   }
 
   // The places of three rows of cells as one sequence: of three loops each would take as long as its longest lane.
@@ -262,7 +268,7 @@ template <int A, int K> struct Cells {
       if (top + k > bottom) continue;
       const int from = begin(top + k, left);
       found.first_of[k] = from - found.count;
-      found.count += end[(top + k) * rows + right] - from;
+      found.count += stop(top + k, right) - from;
     }
     return found;
   }
@@ -271,13 +277,14 @@ template <int A, int K> struct Cells {
   // and exactly, if the words are in doubt. A hint other than 0, if it is right, leaves less doubt. Returns whether that was
   // enough.
   DEVICE bool look(Found<K>& found, int p, float hint) const {
-    const float u = x[p] * scale, v = y[p] * scale;
-    const int column_of_p = column(x[p]), row_of_p = column(y[p]);
+    const float u = across(x[p]), v = down(y[p]);
+    const int columns = WIDE * rows, column_of_p = column(x[p]), row_of_p = row(y[p]);
     Words words;
     int left, right, top, bottom;
     for (int h = 1;; h *= 2) {
-      left = math::max(column_of_p - h, 0);
-      right = math::min(column_of_p + h, rows - 1);
+      int looked_at = 0;
+      left = math::max(column_of_p - WIDE * h, 0);
+      right = math::min(column_of_p + WIDE * h, columns - 1);
       top = math::max(row_of_p - h, 0);
       bottom = math::min(row_of_p + h, rows - 1);
       const float side = (float)(h + 1) / scale;
@@ -286,28 +293,29 @@ template <int A, int K> struct Cells {
         const Places near = places(row, math::min(row + 2, bottom), left, right);
         for (int n = 0; n < near.count; ++n) {
           const int q = near[n];
-          words.insert(q == p ? Words::NOBODY : words.of(distance(p, q), (u32)q));
+          words.insert(words.of(distance(p, q) + (q == p ? FAR : 0.0f), (u32)q));  // a branch would hold up the next load
         }
+        looked_at += near.count;
       }
-      if (words.word[K - 1] < Words::NOBODY) break;
-      if (left == 0 && right == rows - 1 && top == 0 && bottom == rows - 1) return false;
+      if (looked_at > K) break;  // itself and K others
+      if (left == 0 && right == columns - 1 && top == 0 && bottom == rows - 1) return false;
     }
     if (words.far()) return false;  // the hint is wrong, or it stands far outside the square
     // Among words of one part of a distance each may be the last; a thousandth of a cell covers rounding.
-    const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part()) * scale + 0.001f;
-    const int most_left = math::clamp(math::to_int(u - reach), 0, left);
-    const int most_right = math::clamp(math::to_int(u + reach), right, rows - 1);
-    const int most_top = math::clamp(math::to_int(v - reach), 0, top);
-    const int most_bottom = math::clamp(math::to_int(v + reach), bottom, rows - 1);
-    const auto insert = [&](int q) {
-      const float word = words.of(distance(p, q), (u32)q);
-      if (word < words.word[K]) words.insert(word);
-    };
+    const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part());
+    const float aside = across(reach) + 0.001f, along = down(reach) + 0.001f;
+    const int most_left = math::clamp(math::to_int(u - aside), 0, left);
+    const int most_right = math::clamp(math::to_int(u + aside), right, columns - 1);
+    const int most_top = math::clamp(math::to_int(v - along), 0, top);
+    const int most_bottom = math::clamp(math::to_int(v + along), bottom, rows - 1);
+    const auto insert = [&](int q) { words.insert(words.of(distance(p, q), (u32)q)); };
     for (int row = most_top; row <= most_bottom; ++row) {
-      const bool beside = row >= top && row <= bottom;
-      if (!beside) scan(row, most_left, most_right, insert);
-      if (beside && most_left < left) scan(row, most_left, left - 1, insert);
-      if (beside && most_right > right) scan(row, right + 1, most_right, insert);
+      const bool seen = row >= top && row <= bottom;  // its cells [left, right]
+      NO_UNROLL for (int half = 0; half < 2; ++half) {
+        const int first = half == 0 ? most_left : seen ? right + 1 : most_right + 1;
+        const int last = half == 0 && seen ? left - 1 : most_right;
+        if (first <= last) scan(row, first, last, insert);
+      }
     }
     if (!found.take(words, *this, p)) look_exactly(found, p, most_left, most_right, most_top, most_bottom);
     return true;
@@ -331,7 +339,7 @@ template <int A, int K> struct Cells {
       float hint = p < count ? reach(found.i) : 0.0f;
       while (p < count && !look(found, p, hint)) {
         if (hint == 0.0f) {
-          look_exactly(found, p, 0, rows - 1, 0, rows - 1);
+          look_exactly(found, p, 0, WIDE * rows - 1, 0, rows - 1);
           break;
         }
         hint = 0.0f;
