@@ -11,7 +11,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.source import Layout
 
 LENGTH = 20.0
-SIZES = [(3, 2), (8, 7), (9, 3), (33, 10), (105, 10), (257, 5), (400, 32)]  # agents, neighbours
+SIZES = [(3, 2), (8, 7), (9, 3), (33, 10), (105, 10), (257, 5), (400, 32), (1005, 10)]  # agents, neighbours
 N = 8
 EXECUTORS = {
     "cpu": lambda: HostExecutor(threads=1),
