@@ -212,8 +212,8 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
 #undef MEMBER
-#if BESIDE
   if constexpr (RANDOM) if (from == 0) {
+#if BESIDE
     if constexpr (SIDE_OBS) beside.end_copies();
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
     beside.copy<COUNT * OBS>(batch.NAME.obs - (size_type)(batch.num_envs - e + beside.lane) * (COUNT * OBS), \
@@ -221,11 +221,14 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
     GROUPS(MEMBER)
 #undef MEMBER
     beside.sync();  // the near observations are written again
-  }
 #else
-  // The step before which the current observations are copied: not all blocks load and store them at the same time.
-  [[maybe_unused]] const int copied_at = from == 0 ? e % until : -1;
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
+                                 batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
+    GROUPS(MEMBER)
+#undef MEMBER
 #endif
+  }
   const auto fetch = [&](const size_type row) {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) fetch_actions(team, work.NAME, batch.NAME, row);
     GROUPS(MEMBER)
@@ -239,15 +242,6 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   hold(has_final);
   for (int t = from; t < until; ++t) {
     team.in_step(batch.num_envs);
-#if !BESIDE
-    if constexpr (RANDOM) if (t == copied_at) {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-      copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
-                                   batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
-      GROUPS(MEMBER)
-#undef MEMBER
-    }
-#endif
     const u32 word_of_four = clock.time % 4;
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
