@@ -123,6 +123,18 @@ def test_a_step_replays_in_a_cuda_graph():
         assert torch.equal(member, env.state[name])
 
 
+def test_threads_launch_too():
+    from threading import Thread
+
+    import torch
+
+    want, env, got = made("cartpole", 100, "cuda").rollout(20).obs, made("cartpole", 100, "cuda"), []
+    thread = Thread(target=lambda: got.append(env.rollout(20).obs))
+    thread.start()
+    thread.join()
+    assert torch.equal(got[0], want)
+
+
 def test_a_thread_whose_first_call_of_cuda_is_a_launch():
     from threading import Thread
 

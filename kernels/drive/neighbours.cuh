@@ -311,6 +311,7 @@ template <int A, int K> struct Cells {
     const auto insert = [&](int q) { words.insert(words.of(distance(p, q), (u32)q)); };
     for (int row = most_top; row <= most_bottom; ++row) {
       const bool seen = row >= top && row <= bottom;  // its cells [left, right]
+      // What is left and what is right of them: not unrolled, so that the insertions are compiled into the kernel once.
       NO_UNROLL for (int half = 0; half < 2; ++half) {
         const int first = half == 0 ? most_left : seen ? right + 1 : most_right + 1;
         const int last = half == 0 && seen ? left - 1 : most_right;
