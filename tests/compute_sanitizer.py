@@ -14,6 +14,7 @@ from pathlib import Path
 TOOLS = ("memcheck", "racecheck", "synccheck")
 TEAMS = (1, 4, 32, 128)
 ENVS = 101  # with 64 a block one is full, the last one is not
+CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -33,9 +34,9 @@ def watched():
 
     device, runs = CudaExecutor(), 0
     for spec in (*map(envs.get, envs.names()), envs.register(masked.PYTHON, masked.KERNEL)):
-        for case in spec.cases:
+        for case in (*spec.cases, *([CELLS] if spec.name == "tag_continuous" else [])):
             params = spec.make_params(max_episode_steps=3, **case)
-            for team in TEAMS:
+            for team in TEAMS if case is not CELLS else TEAMS[-1:]:
                 layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
                 batch = Batch(spec, ENVS, params, device, layout=layout)
                 batch.reset(0)

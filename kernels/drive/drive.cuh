@@ -212,6 +212,18 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, true);
   GROUPS(MEMBER)
 #undef MEMBER
+#if !BESIDE
+  const auto copy_current_obs = [&] {
+#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
+    copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
+                                 batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
+    GROUPS(MEMBER)
+#undef MEMBER
+  };
+  // Large teams do not all copy before the first step, and memory does not wait for all of them at the same time.
+  constexpr bool SPREAD = RANDOM && TEAM > 32;
+  [[maybe_unused]] const int copied_at = from == 0 ? e % until : -1;
+#endif
   if constexpr (RANDOM) if (from == 0) {
 #if BESIDE
     if constexpr (SIDE_OBS) beside.end_copies();
@@ -222,11 +234,7 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
 #undef MEMBER
     beside.sync();  // the near observations are written again
 #else
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
-                                 batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
-    GROUPS(MEMBER)
-#undef MEMBER
+    if constexpr (!SPREAD) copy_current_obs();
 #endif
   }
   const auto fetch = [&](const size_type row) {
@@ -242,6 +250,9 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   hold(has_final);
   for (int t = from; t < until; ++t) {
     team.in_step(batch.num_envs);
+#if !BESIDE
+    if constexpr (SPREAD) if (t == copied_at) copy_current_obs();
+#endif
     const u32 word_of_four = clock.time % 4;
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};

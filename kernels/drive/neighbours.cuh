@@ -4,8 +4,8 @@
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
 //   near.each(team, reach, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
 //
-// `each` calls once for every i of [0, A), and without `mine` so that all members call equally often. reach(i) is a hint: a
-// distance that K others are likely to be nearer than, or 0. It is looked at if `HINTED`.
+// `each` calls once for every i of [0, A), and without `mine` so that all members of a warp call equally often. reach(i) is
+// a hint: a distance that K others are likely to be nearer than, or 0. It is looked at if `HINTED`.
 // `length`: most points lie in [0, length) both ways; for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
@@ -193,6 +193,7 @@ template <int A, int K> struct Cells {
   int id[A];
   int end[CELLS];  // of each cell: one after its last place
   int count, rows;
+  int next;     // of `each`
   float scale;  // rows per length
 
   DEVICE float across(float at) const { return at * ((float)WIDE * scale); }  // in columns
@@ -210,6 +211,7 @@ template <int A, int K> struct Cells {
     for (int c : team.each(CELLS)) end[c] = 0;
     if (team.leader()) {
       count = all;
+      next = TEAM;
       rows = math::clamp(math::to_int(math::sqrt((float)all / PER_SQUARE)), 1, MOST_ROWS);
       scale = (float)rows / length;
     }
@@ -334,8 +336,8 @@ template <int A, int K> struct Cells {
     found.take(nearest);
   }
 
-  template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) const {
-    for (int p : team.all(A)) {
+  template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) {
+    in_turn(team, next, A, [&](int p) {
       Found<K> found(p < A ? id[p] : 0);
       float hint = p < count ? reach(found.i) : 0.0f;
       while (p < count && !look(found, p, hint)) {
@@ -346,7 +348,7 @@ template <int A, int K> struct Cells {
         hint = 0.0f;
       }
       visit(found, p < A);
-    }
+    });
   }
 };
 

@@ -140,8 +140,8 @@ struct Team {
       if ((int)(blockIdx.x + 1) * ENVS_PER_BLOCK <= num_envs) __syncthreads();  // in a full block nobody has left
     }
   }
-  // Whether `mine` holds for any environment of the warp, in teams of one.
-  DEVICE bool warp_any(bool mine) const { return __any_sync(WARP, mine); }
+  // Whether `mine` holds for any member in this one's warp; in teams of one, for any environment of the warp.
+  DEVICE bool warp_any(bool mine) const { return __any_sync(TEAM == 1 ? WARP : lanes(), mine); }
   DEVICE int sum(int mine) const { return reduce(mine, Sum()); }
   template <class T> DEVICE T min(T mine) const { return reduce(mine, Min()); }  // T: int, u32, i64 or u64
   // What the members of lower rank have, added up; and what all have.
@@ -225,6 +225,23 @@ struct Team {
 #endif
 };
 #endif
+
+// Calls call(i) for the i of `Team::all`, whose warps take the next 32 when they are ready, since some take longer than
+// others. `next` is shared, TEAM when this begins, and not looked at before the next sync.
+template <class Call> DEVICE void in_turn(const Team team, [[maybe_unused]] int& next, int n, Call call) {
+#ifdef __CUDACC__
+  if constexpr (TEAM > 32) {
+    const int lane = team.rank % 32;
+    for (int first = team.rank - lane; first < n;) {
+      const int i = first + lane;
+      first = __shfl_sync(0xffffffffu, lane == 0 ? atomicAdd(&next, 32) : 0, 0);
+      call(i);
+    }
+    return;
+  }
+#endif
+  for (int i : team.all(n)) call(i);
+}
 
 #ifdef __CUDACC__
 // The shared memory that this block asked for.

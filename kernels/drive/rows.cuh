@@ -1,8 +1,9 @@
 // rows.cuh -- writes rows of observations that are made by one member each, entry by entry.
 //
-// On a GPU a store of 32 lanes to 32 rows is 32 requests. So rows go to near memory as a whole (OBS_NEAR, drive.cuh copies
-// them), or 64 bytes at a time through a `Stage`, a member of the environment's `struct Shared`, from where the lanes of a
-// warp store them side by side. Elsewhere entries are stored one after the other.
+// On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, which takes so many a second, short or long. So rows
+// go to near memory as a whole (OBS_NEAR, drive.cuh copies them), or 128 bytes at a time through a `Stage`, a member of the
+// environment's `struct Shared`, from where the lanes of a warp store them side by side. Elsewhere entries are stored one after
+// the other.
 #pragma once
 #include "drive/faults.cuh"
 
@@ -10,8 +11,8 @@
 #define STAGED 1
 constexpr bool ROWS_TOGETHER = true;  // all lanes of a warp have to write their rows together
 struct Stage {
-  static constexpr int BYTES = 64;
-  // 80 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
+  static constexpr int BYTES = 128;
+  // 144 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
   struct alignas(16) Lane { char chunk[BYTES]; obs_t* row; } lane[TEAM];
 };
 #else

@@ -207,7 +207,8 @@ DEVICE void observe_nearest(Env& env) {
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
   near.each(env.team, [&](int i) { return s.reach[i]; }, [&](const auto& found, bool mine) {
-    if (ROWS_TOGETHER || pick(s.active, found.i)) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
+    const bool sees = mine && pick(s.active, found.i) != 0;
+    if (ROWS_TOGETHER ? env.team.warp_any(sees) : sees) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
     else see_nothing(env, found.i, mine);
     if (mine) put(s.reach, found.i, near.HINTED && found.all() ? math::sqrt(found.furthest) + drift : 0.0f);
   });
