@@ -220,8 +220,8 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
     GROUPS(MEMBER)
 #undef MEMBER
   };
-  // Large teams do not all copy before the first step, and memory does not wait for all of them at the same time.
-  constexpr bool SPREAD = RANDOM && TEAM > 32;
+  // Where observations are too many to be near, not all teams copy before the first step: memory is kept busy evenly.
+  constexpr bool SPREAD = RANDOM && TEAM > 32 && !OBS_NEAR;
   [[maybe_unused]] const int copied_at = from == 0 ? e % until : -1;
 #endif
   if constexpr (RANDOM) if (from == 0) {
