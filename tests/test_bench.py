@@ -193,6 +193,17 @@ def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
     assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
 
 
+def test_peers_of_other_cases_have_nothing_to_say(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import protocol
+
+    monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--cases", "stepping", "startup"])
+    assert protocol.arguments("Of steps.", "stepping").device == "cpu"
+    with pytest.raises(SystemExit) as left:
+        protocol.arguments("Of rollouts.", "rollout")
+    assert not left.value.code and capsys.readouterr() == ("", "")
+
+
 @pytest.mark.build
 def test_gymnasiums_program_tells_rows(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))

@@ -47,8 +47,8 @@ def rollout(jax, gymnax, task, n):
 
 def main():
     """Tell the fastest size of each task."""
-    given = arguments(__doc__)
-    jax, gymnax = jax_and("gymnax", given, "rollout")
+    given = arguments(__doc__, "rollout")
+    jax, gymnax = jax_and("gymnax", given)
     for name, task in IDS.items():
         found = []
         for n in SIZES[given.device]:

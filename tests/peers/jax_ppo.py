@@ -127,8 +127,8 @@ def make_training(jax, gymnax, n):
 
 def main():
     """Tell each size."""
-    given = arguments(__doc__)
-    jax, gymnax = jax_and("gymnax", given, "training")
+    given = arguments(__doc__, "training")
+    jax, gymnax = jax_and("gymnax", given)
     for n in SIZES[given.device]:
         begin, iterate = make_training(jax, gymnax, n)
         started, count = time.perf_counter(), ITERATIONS[given.device]

@@ -45,8 +45,8 @@ def rollout(jax, env, n):
 
 def main():
     """Tell the fastest size, and our own environment with as many agents."""
-    given = arguments(__doc__)
-    jax, jaxmarl = jax_and("jaxmarl", given, "rollout")
+    given = arguments(__doc__, "rollout")
+    jax, jaxmarl = jax_and("jaxmarl", given)
     env = jaxmarl.make("MPE_simple_tag_v3")
     found = []
     for n in SIZES[given.device]:

@@ -11,13 +11,16 @@ SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in cupydrive/bench/peers.py
 
 
-def arguments(about):
-    """Return what the command line says."""
+def arguments(about, case):
+    """Return what the command line says; leave if the case that this program times is not asked for."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--cases", nargs="+", default=["rollout", "stepping", "training"])
-    return parser.parse_args()
+    given = parser.parse_args()
+    if case not in given.cases:
+        sys.exit()
+    return given
 
 
 def stepping(step, runs):
@@ -33,10 +36,8 @@ def stepping(step, runs):
     return seconds
 
 
-def jax_and(name, given, case):
-    """Return the modules jax and ``name`` if ``case`` is asked for and JAX runs on the device asked for; else leave."""
-    if case not in given.cases:
-        absent(f"{name} is timed in the case {case!r}")
+def jax_and(name, given):
+    """Return the modules jax and ``name`` if JAX runs on the device asked for; else leave."""
     try:
         jax, module = import_module("jax"), import_module(name)
     except ImportError as missing:

@@ -100,9 +100,7 @@ def time_one(work, runs):
 
 def main():
     """Tell each environment's row; what fails does not keep the others from being timed."""
-    given = arguments(__doc__)
-    if "rollout" not in given.cases:
-        absent("WarpDrive is timed in the case 'rollout'")
+    given = arguments(__doc__, "rollout")
     if given.device != "cuda":
         absent("WarpDrive's Numba environments run on a GPU")
     try:
