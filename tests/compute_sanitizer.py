@@ -32,25 +32,25 @@ def watched():
     sys.path.insert(0, str(ROOT / "tests"))
     import masked
 
-    device, runs = CudaExecutor(), 0
-    for spec in (*map(envs.get, envs.names()), envs.register(masked.PYTHON, masked.KERNEL)):
-        for case in (*spec.cases, *([CELLS] if spec.name == "tag_continuous" else [])):
-            params = spec.make_params(max_episode_steps=3, **case)
-            for team in TEAMS if case is not CELLS else TEAMS[-1:]:
-                layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
-                batch = Batch(spec, ENVS, params, device, layout=layout)
-                batch.reset(0)
-                batch.rollout(5)
-                written = batch.rollout(5, final_obs=False)
-                pointers = [device.pointer(written.action[g.name][0]) for g in batch.groups]
-                batch.step(pointers)
-                batch.step(pointers, autoreset=False)
-                mask = cupy.zeros(ENVS, bool)
-                mask[::3] = True
-                batch.reset(mask=mask)
-                device.synchronise()
-                runs += 1
-    print(f"{runs} environments, cases and team sizes")
+    specs = (*map(envs.get, envs.names()), envs.register(masked.PYTHON, masked.KERNEL))
+    works = [(spec, case, team) for spec in specs for case in spec.cases for team in TEAMS]
+    works.append((envs.get("tag_continuous"), CELLS, max(TEAMS)))
+    device = CudaExecutor()
+    for spec, case, team in works:
+        params = spec.make_params(max_episode_steps=3, **case)
+        layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
+        batch = Batch(spec, ENVS, params, device, layout=layout)
+        batch.reset(0)
+        batch.rollout(5)
+        written = batch.rollout(5, final_obs=False)
+        pointers = [device.pointer(written.action[g.name][0]) for g in batch.groups]
+        batch.step(pointers)
+        batch.step(pointers, autoreset=False)
+        mask = cupy.zeros(ENVS, bool)
+        mask[::3] = True
+        batch.reset(mask=mask)
+        device.synchronise()
+    print(f"{len(works)} environments, cases and team sizes")
     if "train" in sys.argv:
         print(f"{train_each()} algorithms")
 

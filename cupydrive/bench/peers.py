@@ -1,7 +1,7 @@
 """Other libraries beside cupydrive: programs in ``tests/peers`` of a checkout, each run in a process of its own.
 
-Such a program takes ``--device``, ``--runs`` and ``--cases`` and prints a ``Row`` as JSON on each line; exit code 3 and
-its last line of errors say why there is nothing to time here.
+Such a program takes ``--device``, ``--runs`` and ``--cases`` and prints a ``Row`` as JSON on each line, none if its case is
+not among them; exit code 3 and its last line of errors say why there is nothing to time here.
 """
 
 import json

@@ -4,8 +4,8 @@
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
 //   near.each(team, reach, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
 //
-// `each` calls once for every i of [0, A), and without `mine` so that all members of a warp call equally often. reach(i) is
-// a hint: a distance that K others are likely to be nearer than, or 0. It is looked at if `HINTED`.
+// `each`, once after each `place`, calls once for every i of [0, A), and without `mine` so that all members of a warp call
+// equally often. reach(i) is a hint: a distance that K others are likely to be nearer than, or 0. It is looked at if `HINTED`.
 // `length`: most points lie in [0, length) both ways; for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
