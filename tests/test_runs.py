@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from point import KERNEL, PYTHON
 
 import cupydrive as cd
-from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.errors import DeviceError, ParameterError, TrainingError
 from cupydrive.run import Run, checkpoints
 
 QUIET = {"device": "cpu", "progress": False}
@@ -84,7 +84,9 @@ def test_a_run_folder_holds_configuration_metrics_and_checkpoints(tmp_path):
         "charts/learning_rate",
     } <= set(rows[-1])
     assert [p.name for p in checkpoints(tmp_path)] == [f"{run.step:015d}.pt"]
-    assert same(run, Run.load(tmp_path)) and Run.load(tmp_path).metrics == rows
+    assert same(run, cd.load(tmp_path)) and Run.load(tmp_path).metrics == rows
+    with pytest.raises(DeviceError, match="device = 'gpu'; it must be 'auto', 'cuda' or 'cpu'"):
+        cd.load(tmp_path, device="gpu")
 
 
 def test_more_steps_go_on_where_the_run_stopped(tmp_path):

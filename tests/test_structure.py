@@ -50,6 +50,7 @@ ORDER = [
     "pettingzoo",
     "magic",
     "runfolder",
+    "frozen",
     "run",
     "loop",
     "training",
