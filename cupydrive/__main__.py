@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import tyro
 
 from cupydrive import envs
+from cupydrive.arguments import checked_int
 from cupydrive.commands import (
     Device,
     JsonFile,
@@ -24,7 +25,7 @@ from cupydrive.commands import (
     write_json_file,
 )
 from cupydrive.errors import CupydriveError, ParameterError
-from cupydrive.spec import checked_int, float_params
+from cupydrive.spec import float_params
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
 

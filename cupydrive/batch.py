@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import source
+from cupydrive.arguments import checked_int
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
-from cupydrive.spec import checked_int
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import envs
+from cupydrive.arguments import checked_int
 from cupydrive.batch import CLOCK, Batch
 from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch, launch_step, put
 from cupydrive.errors import DeviceError
@@ -20,7 +21,7 @@ from cupydrive.progress import counted
 from cupydrive.random import DYNAMICS, Random, random_actions
 from cupydrive.report import Report
 from cupydrive.source import sample_action
-from cupydrive.spec import checked_int, float_params
+from cupydrive.spec import float_params
 
 REFERENCE = "{device} against the NumPy reference, one step"
 STATISTICS = "{device}: autoreset, time limit, statistics"

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from cupydrive import envs
+from cupydrive.arguments import checked_int
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError
 from cupydrive.executors import choose, executor
 from cupydrive.players import Heuristic
 from cupydrive.recording import Recording, action_dtype
 from cupydrive.rollout import Rollout
-from cupydrive.spec import checked_int
 
 CHUNK = 32  # steps of one rollout
 RECORD_BYTES = 64 * 2**20  # of the actions that an evaluation keeps

@@ -14,6 +14,7 @@ from PIL import Image
 
 from cupydrive import envs
 from cupydrive.about import info
+from cupydrive.arguments import checked_int
 from cupydrive.errors import RenderError
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import choose, executor
@@ -22,7 +23,6 @@ from cupydrive.gallery_page import write_pages
 from cupydrive.players import Heuristic, Random
 from cupydrive.run import Run
 from cupydrive.runfolder import checkpoints
-from cupydrive.spec import checked_int
 from cupydrive.training import suggested_algorithm, suggestions, train
 from cupydrive.video import Video
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from cupydrive import __version__, envs
+from cupydrive.arguments import checked_int
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
@@ -23,7 +24,6 @@ from cupydrive.frozen import describe, rebuild
 from cupydrive.players import Trained
 from cupydrive.rollout import EpisodeSums, Rollout
 from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics
-from cupydrive.spec import checked_int
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 

@@ -9,6 +9,14 @@ from dataclasses import MISSING, dataclass, field, fields
 import numpy as np
 from gymnasium import spaces
 
+from cupydrive.arguments import (
+    FLOAT32,
+    INT32,
+    checked_bool,
+    checked_choice,
+    checked_float,
+    checked_int,
+)
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, did_you_mean
 
 MAX_AGENTS = 65_536  # 16 bits of the random counter
@@ -329,36 +337,12 @@ def constant_params(params_class):
 def checked(env_name, about, value):
     """Return ``value`` as the type of parameter ``about``, or raise ``ParameterError``."""
     meta, kind = about.metadata, type(about.default)
-    where = f"{env_name}: {about.name} = {value!r}"
     if about.default is MISSING:
         raise SpecError(f"{env_name}: Params.{about.name} has no default")
     if kind is str:
-        if value not in meta["choices"]:
-            raise ParameterError(
-                f"{where}; it must be one of {', '.join(map(repr, meta['choices']))}.{did_you_mean(value, meta['choices'])}"
-            )
-        return value
+        return checked_choice(env_name, about.name, value, meta["choices"])
     if kind is bool:
-        if not isinstance(value, bool | np.bool_):
-            raise ParameterError(f"{where} is a {type(value).__name__}; it must be True or False")
-        return bool(value)
-    number = int | np.integer if kind is int else int | float | np.integer | np.floating
-    if not isinstance(value, number) or isinstance(value, bool | np.bool_):
-        raise ParameterError(
-            f"{where} is a {type(value).__name__}; it must be {'an int' if kind is int else 'a number'}"
-        )
-    if not np.isfinite(value) or not meta["low"] <= value <= meta["high"]:
-        unit = f" {meta['unit']}" if meta["unit"] else ""
-        raise ParameterError(f"{where} is out of range; it must be from {meta['low']} to {meta['high']}{unit}")
-    if kind is int and abs(value) > 2**31 - 1:
-        raise ParameterError(f"{where} does not fit into 32 bits")
-    return kind(value)
-
-
-def checked_int(env_name, name, value, low=1, high=2**31 - 1):
-    """Return ``value`` as an int in [low, high], or raise ``ParameterError``."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool | np.bool_):
-        raise ParameterError(f"{env_name}: {name} = {value!r} is a {type(value).__name__}; it must be an int")
-    if not low <= value <= high:
-        raise ParameterError(f"{env_name}: {name} = {value!r} is out of range; it must be from {low} to {high}")
-    return int(value)
+        return checked_bool(env_name, about.name, value)
+    check, most = (checked_int, INT32) if kind is int else (checked_float, FLOAT32)
+    low, high = max(meta["low"], -most), min(meta["high"], most)
+    return check(env_name, about.name, value, low, high, unit=meta["unit"])

@@ -8,12 +8,12 @@ import torch
 
 from cupydrive import envs
 from cupydrive.algorithms import ALGORITHMS
+from cupydrive.arguments import checked_int
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose
 from cupydrive.loop import Loop
 from cupydrive.run import Run
 from cupydrive.runfolder import checkpoints, read_config
-from cupydrive.spec import checked_int
 
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 

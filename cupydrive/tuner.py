@@ -12,13 +12,13 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from cupydrive import envs
+from cupydrive.arguments import checked_int
 from cupydrive.batch import Batch, row_bytes
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.host import cache_folder
 from cupydrive.files import write_atomically
 from cupydrive.source import Layout, assemble
-from cupydrive.spec import checked_int
 
 STEPS = 32  # of a launch by which layouts are compared
 LAUNCHES = (1, 4, 16, 64, 256)  # numbers of steps that are tried under the fastest layout

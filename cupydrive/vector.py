@@ -16,11 +16,11 @@ from gymnasium.vector.utils import batch_space
 
 from cupydrive import envs
 from cupydrive.actions import ActionReader
+from cupydrive.arguments import checked_int
 from cupydrive.batch import CLOCK, Batch
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.interop import as_torch, member, torch_stream
 from cupydrive.snapshots import Snapshot, checked_moment
-from cupydrive.spec import checked_int
 from cupydrive.trajectory import Trajectory
 
 

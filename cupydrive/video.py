@@ -12,6 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from cupydrive import envs
+from cupydrive.arguments import checked_int
 from cupydrive.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError, did_you_mean
 from cupydrive.evaluation import Evaluation, evaluate
@@ -20,7 +21,6 @@ from cupydrive.frames import MOST, check_drawable, frames, players_in_words
 from cupydrive.players import Heuristic, Random
 from cupydrive.progress import counted
 from cupydrive.recording import Recording
-from cupydrive.spec import checked_int
 
 SUFFIXES = (".mp4", ".gif", ".webp")
 PLAYERS = {"random": Random, "heuristic": Heuristic}

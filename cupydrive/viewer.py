@@ -10,8 +10,8 @@ from itertools import islice
 import numpy as np
 from PIL import Image
 
+from cupydrive.arguments import checked_int
 from cupydrive.errors import ParameterError
-from cupydrive.spec import checked_int
 from cupydrive.video import render
 
 MOST_STEPS = 500

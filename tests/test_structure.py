@@ -13,6 +13,7 @@ PACKAGE = ROOT / "cupydrive"
 # A module imports only modules that stand before it.
 ORDER = [
     "errors",
+    "arguments",
     "files",
     "random",
     "canvas",

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from cupydrive.arguments import checked_int
 from cupydrive.errors import ParameterError
 from cupydrive.policy import ACTIVATIONS
 from cupydrive.schedule import checked_schedule
-from cupydrive.spec import checked_int
 
 
 def scheduled(default, low=-np.inf, high=np.inf):

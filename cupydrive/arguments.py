@@ -1,0 +1,174 @@
+"""Checks of single arguments: each function returns the value as it is used, or says what is wrong with it.
+
+Public functions call these where an argument enters, before anything is changed. Messages name the function or environment,
+the argument, its value and what it must be. NumPy's scalars count as the Python numbers they stand for.
+"""
+
+import math
+import os
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive.errors import ParameterError, did_you_mean
+
+INT32 = 2**31 - 1
+FLOAT32 = 3.4028234663852886e38  # the largest float32
+MOST_PATH, MOST_NAME = 4096, 255  # bytes of a path and of one name in it, on Linux and macOS
+MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}  # for what nothing near is spelled alike
+
+
+class _Short(reprlib.Repr):
+    """One short line for any value: long texts are cut, deep ones too, and a ``repr`` that fails is replaced."""
+
+    def __init__(self):
+        super().__init__()
+        self.maxstring = self.maxother = 80
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = 6
+
+    def repr_int(self, x, level):
+        return repr(x) if abs(x) < 10**40 else f"{'-' * (x < 0)}(about 2**{abs(x).bit_length()})"
+
+
+_SHORT = _Short()
+
+
+def shown(value):
+    """Return a value as one short line for a message."""
+    text = _SHORT.repr(value)
+    return " ".join(text.split()) if "\n" in text else text  # arrays take several lines
+
+
+def _is_number(value, kinds):
+    """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only look as if they were."""
+    return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
+
+
+def _within(low, high, unit):
+    """Return the limits of a number in words."""
+    if low <= -FLOAT32 and high >= FLOAT32:
+        return "finite and within float32's range" if high == FLOAT32 else "finite"
+    return f"from {low} to {high}{f' {unit}' * bool(unit)}"
+
+
+def checked_int(where, name, value, low=1, high=INT32, error=ParameterError, unit=""):
+    """Return ``value`` as an int in [low, high]; a bool or a float is none, not even 4096.0.
+
+    Args:
+        where: The function or environment, for the message.
+        name: The argument.
+        value: What the caller gave.
+        low: Smallest value allowed.
+        high: Largest value allowed.
+        error: Class of the error.
+        unit: Of the limits, for the message.
+
+    Raises:
+        ParameterError: If it is none; or ``error``.
+    """
+    if not _is_number(value, int | np.integer):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be an int")
+    number = int(value)
+    if not low <= number <= high:
+        raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
+    return number
+
+
+def checked_count(where, name, value, low=1, high=2**53):
+    """Return a number of env-steps as an int; they are many, so that a whole float such as 2e6 is welcome too."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return checked_int(where, name, value, low, high)
+
+
+def checked_float(where, name, value, low=-math.inf, high=math.inf, error=ParameterError, unit=""):
+    """Return ``value`` as a finite float in [low, high]; ints are welcome, bools are not."""
+    if not _is_number(value, int | float | np.integer | np.floating):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a number")
+    try:
+        number = float(value)
+    except OverflowError:  # an int of more than 1,023 bits
+        number = math.inf
+    if not math.isfinite(number) or not low <= number <= high:
+        raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
+    return number
+
+
+def checked_bool(where, name, value, error=ParameterError):
+    """Return ``value`` as a bool; numbers are none."""
+    if not isinstance(value, bool | np.bool_):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be True or False")
+    return bool(value)
+
+
+def checked_choice(where, name, value, choices, error=ParameterError):
+    """Return ``value`` if it is one of ``choices``, which are strings."""
+    if isinstance(value, str) and value in choices:
+        return str(value)
+    near = did_you_mean(MEANT.get(value, value) if isinstance(value, str) else "", choices)
+    *others, last = map(repr, choices)
+    listed = f"{', '.join(others)} or {last}" if others else last
+    raise error(f"{where}: {name} = {shown(value)}; it must be {listed}.{near}")
+
+
+def checked_str(where, name, value, error=ParameterError):
+    """Return ``value`` as a str that any file or terminal can hold: without half of a surrogate pair."""
+    if not isinstance(value, str):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a str")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise error(f"{where}: {name} = {shown(value)} holds half of a surrogate pair, which is no text")
+    return str(value)
+
+
+def checked_path(where, name, value, error=ParameterError):
+    """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold."""
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a path: a str or a Path")
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        raise error(f"{where}: {name} = {shown(text)} holds half of a surrogate pair, which is in no path") from None
+    if not encoded or b"\0" in encoded:
+        raise error(f"{where}: {name} = {shown(text)}; a path must not be empty, nor hold a zero character")
+    if len(encoded) >= MOST_PATH or max(map(len, encoded.split(os.sep.encode()))) > MOST_NAME:
+        raise error(
+            f"{where}: {name} = {shown(text)} is too long: a path has less than {MOST_PATH} bytes, a name in it at most "
+            f"{MOST_NAME}"
+        )
+    return Path(text)
+
+
+def checked_callable(where, name, value, error=ParameterError):
+    """Return ``value`` if it can be called."""
+    if not callable(value):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a function")
+    return value
+
+
+def checked_mapping(where, name, value, error=ParameterError):
+    """Return ``value`` as a dict whose keys are strings."""
+    if not isinstance(value, Mapping):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a dict")
+    for key in value:
+        checked_str(where, f"a key of {name}", key, error)
+    return dict(value)
+
+
+def checked_sequence(where, name, value, error=ParameterError):
+    """Return ``value``, a list or a tuple, as a tuple."""
+    if not isinstance(value, list | tuple):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a tuple or a list")
+    return tuple(value)
+
+
+def checked_instance(where, name, value, kind, words, error=ParameterError):
+    """Return ``value`` if it is a ``kind``; ``words`` say what it must be."""
+    if not isinstance(value, kind):
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be {words}")
+    return value
