@@ -31,6 +31,7 @@ _HOME = {
     "PPO": "algorithms",
     "A2C": "algorithms",
     "DDPG": "algorithms",
+    "OnPolicy": "algorithms",
     "Heuristic": "players",
     "Random": "players",
     "info": "about",

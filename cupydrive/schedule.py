@@ -8,26 +8,53 @@ import torch
 
 from cupydrive.errors import ParameterError
 
+LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
 Schedule = float | tuple[tuple[float, float], ...]  # a value, or pairs (env-steps, value) with ascending env-steps
 
 
-def checked_schedule(where, value, low=-np.inf, high=np.inf):
-    """Return ``value`` as a float or a tuple of float pairs.
+def checked_number(where, value, low=-np.inf, high=np.inf):
+    """Return ``value`` as a finite float in [low, high], within what float32 can hold.
 
     Raises:
-        ParameterError: If it is neither, a value lies outside of [low, high], or env-steps do not ascend.
+        ParameterError: If it is no number, not finite, or out of range.
     """
-    pairs = [(0, value)] if isinstance(value, int | float | np.number) and not isinstance(value, bool) else value
-    try:
-        pairs = tuple((float(step), float(number)) for step, number in pairs)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{where} = {value!r}; it must be a number, or pairs (env-steps, value)") from None
-    if not pairs or any(b[0] <= a[0] for a, b in pairwise(pairs)):
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        raise ParameterError(f"{where} = {value!r} is a {type(value).__name__}; it must be a number")
+    low, high = max(low, -LARGEST), min(high, LARGEST)
+    if not low <= value <= high:
+        limit = f"from {low:g} to {high:g}" if high < LARGEST else f"finite and at least {low:g}"
+        raise ParameterError(f"{where} = {value!r} is out of range; it must be {limit}")
+    return float(value)
+
+
+def checked_schedule(where, value, low=-np.inf, high=np.inf, positive=False):
+    """Return ``value`` as a float or a tuple of float pairs.
+
+    Args:
+        where: What to call it.
+        value: A number, or pairs (env-steps, value).
+        low: The lowest value.
+        high: The highest.
+        positive: It must be above 0 at some time.
+
+    Raises:
+        ParameterError: If it is neither, a value is not finite or lies outside of [low, high], or env-steps do not ascend.
+    """
+    if isinstance(value, tuple | list):
+        pairs = value
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise ParameterError(f"{where} = {value!r}; it must be a number, or pairs (env-steps, value)")
+    elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        pairs = [(0, value)]
+    else:
+        raise ParameterError(f"{where} = {value!r}; it must be a number, or pairs (env-steps, value)")
+    steps = [checked_number(f"{where}: env-steps", step, 0.0) for step, _ in pairs]
+    numbers = [checked_number(where, number, low, high) for _, number in pairs]
+    if not steps or any(b <= a for a, b in pairwise(steps)):
         raise ParameterError(f"{where} = {value!r}: the env-steps of a schedule must ascend")
-    for _, number in pairs:
-        if not low <= number <= high:
-            raise ParameterError(f"{where} = {value!r} is out of range; it must be from {low} to {high}")
-    return pairs if len(pairs) > 1 else pairs[0][1]
+    if positive and max(numbers) <= 0:
+        raise ParameterError(f"{where} = {value!r} is out of range; it must be above 0")
+    return tuple(zip(steps, numbers, strict=True)) if len(steps) > 1 else numbers[0]
 
 
 def value_at(schedule, step):

@@ -1,7 +1,6 @@
 """train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph."""
 
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -114,10 +113,6 @@ def suggested_algorithm(env, name=None, **changed):
             f"there is no algorithm {name!r}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
         )
     kind = ALGORITHMS[name]
-    known = [f.name for f in fields(kind)]
-    for key in changed:
-        if key not in known:
-            raise ParameterError(f"{name} has no setting {key!r}.{did_you_mean(key, known)} It has: {', '.join(known)}")
     return kind(**{**suggested.get(name, {}), **changed})
 
 
@@ -138,8 +133,22 @@ def make_run(env, algorithm=None, *, policies=None, num_envs=None, seed=0, devic
             raise ParameterError(
                 f"policies[{name!r}] = {settings!r}; it must be PPO(...), A2C(...), Heuristic(), Random() or Frozen(path)"
             )
+    check_modules(policies)
     where, _ = choose(device)
     return Run(spec, made, policies, num_envs if num_envs is not None else suggested["num_envs"], seed, where)
+
+
+def check_modules(policies):
+    """Raise ``ParameterError`` if one module is the network of several policies: each would train a copy of its own."""
+    owners = {}
+    for name, settings in policies.items():
+        module = getattr(settings, "policy", None)
+        if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:
+            both = f"{owners[id(module)]}+{name}"
+            raise ParameterError(
+                f"policies {owners[id(module)]!r} and {name!r} have one and the same module; if they are to share it pass "
+                f"policies={{{both!r}: ...}}, else give each its own, or pass its class or a function (obs_dim, size) -> module"
+            )
 
 
 def check_folder(run, out):

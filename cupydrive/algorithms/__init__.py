@@ -2,6 +2,9 @@
 
 from cupydrive.algorithms.a2c import A2C
 from cupydrive.algorithms.ddpg import DDPG
+from cupydrive.algorithms.on_policy import OnPolicy
 from cupydrive.algorithms.ppo import PPO
+
+__all__ = ["A2C", "ALGORITHMS", "DDPG", "PPO", "OnPolicy"]
 
 ALGORITHMS = {"ppo": PPO, "a2c": A2C, "ddpg": DDPG}

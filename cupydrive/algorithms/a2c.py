@@ -20,7 +20,7 @@ from cupydrive.schedule import Schedule
 class A2C(OnPolicy):
     """Settings of A2C, those of ``OnPolicy``."""
 
-    learning_rate: Schedule = scheduled(7e-4, 0.0)
+    learning_rate: Schedule = scheduled(7e-4, 0.0, positive=True)
     num_steps: int = counted(16)
     gae_lambda: Schedule = scheduled(1.0, 0.0, 1.0)
     norm_adv: bool = False

@@ -4,19 +4,20 @@ Source: Lillicrap et al. 2016, "Continuous control with deep reinforcement learn
 Letters: T steps of one iteration, N environments, C agents of a group, D observation entries, H action numbers.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from cupydrive.algorithms.gather import RowGather
-from cupydrive.algorithms.settings import Settings, counted, scheduled
+from cupydrive.algorithms.settings import Settings, chosen, counted, measured, require_network_memory, scheduled
 from cupydrive.algorithms.step import adam, adam_tensors, settle, take_step
 from cupydrive.errors import ParameterError
 from cupydrive.interop import as_torch, make_call
 from cupydrive.normalize import RunningMoments
 from cupydrive.players import DeterministicPlayer
-from cupydrive.policy import mlp
+from cupydrive.policy import ACTIVATIONS, mlp
 from cupydrive.schedule import Schedule, Scheduled
 from cupydrive.source import assemble_training, box_bounds
 
@@ -43,30 +44,23 @@ class DDPG(Settings):
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
     """
 
-    learning_rate: Schedule = scheduled(1e-3, 0.0)
-    actor_learning_rate: Schedule = scheduled(3e-4, 0.0)
+    learning_rate: Schedule = scheduled(1e-3, 0.0, positive=True)
+    actor_learning_rate: Schedule = scheduled(3e-4, 0.0, positive=True)
     num_steps: int = counted(4)
     updates: int = counted(4)
     gamma: Schedule = scheduled(0.99, 0.0, 1.0)
-    tau: Schedule = scheduled(0.005, 0.0, 1.0)
+    tau: Schedule = scheduled(0.005, 0.0, 1.0, positive=True)
     batch_size: int = counted(4096)
     buffer_size: int = counted(1_000_000)
     learning_starts: int = counted(25_000)
-    exploration_noise: float = 0.1
-    noise_damping: float = 1.0
-    max_grad_norm: Schedule = scheduled(10.0, 0.0)
+    exploration_noise: float = measured(0.1, 0.0)
+    noise_damping: float = measured(1.0, 0.0, 1.0, above=True)
+    max_grad_norm: Schedule = scheduled(10.0, 0.0, positive=True)
     normalize_obs: bool = False
     hidden: tuple[int, ...] = (256, 256)
-    activation: str = "relu"
+    activation: str = chosen("relu", *ACTIVATIONS)
 
     name = "ddpg"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.exploration_noise >= 0:
-            raise ParameterError(f"exploration_noise = {self.exploration_noise!r}; it must be at least 0")
-        if not 0 < self.noise_damping <= 1:
-            raise ParameterError(f"noise_damping = {self.noise_damping!r}; it must be above 0 and at most 1")
 
     def learner(self):
         """Return the learner of one policy."""
@@ -144,6 +138,9 @@ class DDPGLearner:
         """Make the networks and everything that learning keeps besides rollouts."""
         config, device, batch = self.config, rollout.device, rollout.batch
         shape = (group.obs_dim, group.heads, config.hidden, config.activation)
+        inner, both = (group.obs_dim, *config.hidden), (group.obs_dim + group.heads, *config.hidden)
+        networks = [(*inner, group.heads), (*both, 1)] * 2  # the targets need less: they have no gradients
+        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, *networks)
         self.policy, self.critic = Actor(*shape).to(device), Critic(*shape).to(device)
         self.target_policy, self.target_critic = Actor(*shape).to(device), Critic(*shape).to(device)
         self.target_policy.load_state_dict(self.policy.state_dict())
@@ -171,6 +168,7 @@ class DDPGLearner:
 
         Raises:
             ParameterError: If it does not hold one iteration.
+            MemoryLimitError: If it does not fit into memory.
         """
         config, g = self.config, self.groups[0]
         self.agents = rollout.batch.num_envs * sum(group.count for group in self.groups)
@@ -188,6 +186,9 @@ class DDPGLearner:
             "end": (),
             "weight": (),
         }
+        each = 4 * sum(math.prod(width) for width in widths.values())
+        needed = each * self.slots * self.agents
+        rollout.batch.require_memory(needed, each, "buffer_size", config.buffer_size)
         shape = (self.slots, self.agents)
         self.replay = {name: torch.zeros((*shape, *width), device=rollout.device) for name, width in widths.items()}
 

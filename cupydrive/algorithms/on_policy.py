@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.algorithms.gather import RowGather
-from cupydrive.algorithms.settings import Settings, counted, scheduled
+from cupydrive.algorithms.networks import check_policy_setting, make_network
+from cupydrive.algorithms.settings import Settings, chosen, counted, scheduled
 from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.errors import ParameterError
 from cupydrive.interop import as_torch, make_call
 from cupydrive.normalize import RunningMoments
 from cupydrive.players import PolicyPlayer
-from cupydrive.policy import ActorCritic, Sampler, make_distribution
+from cupydrive.policy import ACTIVATIONS, Sampler, make_distribution
 from cupydrive.schedule import Schedule, Scheduled
 from cupydrive.source import assemble_training
 
@@ -25,6 +26,9 @@ from cupydrive.source import assemble_training
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy(Settings):
     """Settings that PPO and A2C share, with CleanRL's names.
+
+    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
+    returns an ``OnPolicyLearner`` whose ``learn`` and ``_loss`` are its own; ``A2C`` is the shortest example.
 
     Args:
         learning_rate: Of Adam.
@@ -37,42 +41,42 @@ class OnPolicy(Settings):
         norm_adv: Normalise advantages.
         normalize_obs: Running mean 0 and deviation 1 of each observation entry.
         normalize_reward: Divide rewards by the running deviation of the discounted return.
-        hidden: Width of each hidden layer.
+        hidden: Width of each hidden layer; ``()``: a linear policy.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
         shared_layers: Actor and critic share their hidden layers.
         distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
-        policy: Function (obs_dim, size of the distribution) -> module, instead of the default network.
+        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is copied, its class, or a
+            function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
+            ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
+            deviations. It is tried on a first batch before training.
         precision: ``float32``, ``tf32`` or ``bfloat16``: of matrix products on a GPU.
         compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
             times kernels for each matrix product: a minute of set-up, faster for fewer environments.
     """
 
-    learning_rate: Schedule = scheduled(2.5e-4, 0.0)
+    learning_rate: Schedule = scheduled(2.5e-4, 0.0, positive=True)
     num_steps: int = counted(32)
     gamma: Schedule = scheduled(0.99, 0.0, 1.0)
     gae_lambda: Schedule = scheduled(0.95, 0.0, 1.0)
     ent_coef: Schedule = scheduled(0.01, 0.0)
     vf_coef: Schedule = scheduled(0.5, 0.0)
-    max_grad_norm: Schedule = scheduled(0.5, 0.0)
+    max_grad_norm: Schedule = scheduled(0.5, 0.0, positive=True)
     norm_adv: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
+    activation: str = chosen("tanh", *ACTIVATIONS)
     shared_layers: bool = False
-    distribution: str = "auto"
+    distribution: str = chosen("auto", "auto", "categorical", "gaussian", "squashed")
     policy: object = None
-    precision: str = "float32"
-    compile: bool | str = False
+    precision: str = chosen("float32", "float32", "tf32", "bfloat16")
+    compile: bool | str = chosen(False, False, True, "max-autotune")
 
     name = "on_policy"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.compile not in (False, True, "max-autotune"):
-            raise ParameterError(f"compile = {self.compile!r}; it must be False, True or 'max-autotune'")
-        if self.precision not in ("float32", "tf32", "bfloat16"):
-            raise ParameterError(f"precision = {self.precision!r}; it must be 'float32', 'tf32' or 'bfloat16'")
+        check_policy_setting(f"{type(self).__name__}.policy", self.policy)
 
 
 class OnPolicyLearner:
@@ -119,13 +123,7 @@ class OnPolicyLearner:
         """Make the networks and everything that learning keeps besides rollouts."""
         config, device = self.config, rollout.device
         self.distribution = make_distribution(group, config.distribution)
-        size = self.distribution.size
-        if config.policy is not None:
-            self.policy = config.policy(group.obs_dim, size).to(device)
-        else:
-            self.policy = ActorCritic(group.obs_dim, size, config.hidden, config.activation, config.shared_layers).to(
-                device
-            )
+        self.policy = make_network(config, group, self.distribution.size, rollout)
         self.scheduled = Scheduled(config, device)
         self.optimizer, self.withheld = adam(self.policy.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)

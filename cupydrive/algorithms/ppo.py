@@ -15,8 +15,7 @@ from cupydrive.algorithms.on_policy import (
     normalized_advantage,
     weighted_mean,
 )
-from cupydrive.algorithms.settings import counted, scheduled
-from cupydrive.errors import ParameterError
+from cupydrive.algorithms.settings import counted, measured, scheduled
 from cupydrive.schedule import Schedule
 
 
@@ -34,16 +33,11 @@ class PPO(OnPolicy):
 
     num_minibatches: int = counted(4)
     update_epochs: int = counted(4)
-    clip_coef: Schedule = scheduled(0.2, 0.0)
+    clip_coef: Schedule = scheduled(0.2, 0.0, positive=True)
     clip_vloss: bool = False
-    target_kl: float | None = None
+    target_kl: float | None = measured(None, 0.0, above=True, optional=True)
 
     name = "ppo"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.target_kl is not None and not self.target_kl > 0:
-            raise ParameterError(f"target_kl = {self.target_kl!r}; it must be positive or None")
 
     def learner(self):
         """Return the learner of one policy."""

@@ -10,10 +10,10 @@ def adam(parameters, learning_rate):
     The state exists before the first step, so that it can be saved, restored in place and captured in a CUDA graph.
 
     Args:
-        parameters: Iterable of parameters on one device.
+        parameters: Iterable of parameters on one device; those that need no gradient stay as they are.
         learning_rate: 0-dimensional tensor on that device.
     """
-    parameters = list(parameters)
+    parameters = [p for p in parameters if p.requires_grad]
     device = parameters[0].device
     optimizer = torch.optim.Adam(parameters, lr=learning_rate, eps=1e-5, fused=True, capturable=device.type == "cuda")
     for p in parameters:

@@ -1,0 +1,226 @@
+"""Policies of one's own: a module, its class or a function, tried on a first batch before anything learns from it."""
+
+import pytest
+import torch
+from torch import nn
+
+import cupydrive as cd
+from cupydrive.errors import MemoryLimitError, ParameterError
+from cupydrive.run import Run
+
+QUIET = {"device": "cpu", "progress": False, "num_envs": 8}
+
+
+class Net(nn.Module):
+    """Two linear layers for CartPole; ``change`` spoils what it returns."""
+
+    def __init__(self, obs_dim=4, size=2, change=lambda parameters, value: (parameters, value)):
+        super().__init__()
+        self.actor, self.critic, self.change = nn.Linear(obs_dim, size), nn.Linear(obs_dim, 1), change
+
+    def forward(self, obs):
+        return self.change(self.actor(obs), self.critic(obs)[:, 0])
+
+
+def short(settings, env="cartpole", **options):
+    return cd.train(env, settings, steps=2 * 8 * settings.num_steps, **{**QUIET, **options})
+
+
+def weights(module):
+    return [p.detach().clone() for p in module.parameters()]
+
+
+@pytest.mark.parametrize("kind", [cd.PPO, cd.A2C])
+def test_a_module_its_class_and_a_function_all_learn_the_same(kind):
+    def function(obs_dim, size):
+        return Net(obs_dim, size)
+
+    torch.manual_seed(0)  # a module brings its weights; class and function draw them from the run's seed
+    module = Net()
+    before = weights(module)
+    first, again = (short(kind(num_steps=8, policy=module)).policies["cart"] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(weights(module), before, strict=True)), "the user's module has changed"
+    assert not all(torch.equal(a, b) for a, b in zip(weights(first), before, strict=True)), "nothing was learnt"
+    made, written = (short(kind(num_steps=8, policy=policy)).policies["cart"] for policy in (Net, function))
+    for one, other in ((first, again), (made, written)):
+        assert all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
+
+
+def test_trying_a_policy_out_leaves_its_buffers_and_the_random_numbers_as_they_were():
+    class Noisy(Net):
+        def __init__(self, obs_dim, size):
+            super().__init__(obs_dim, size)
+            self.norm = nn.BatchNorm1d(obs_dim)
+            made.append(self)
+
+        def forward(self, obs):
+            calls.append((int(self.norm.num_batches_tracked), self.norm.running_mean.clone(), torch.rand(()).item()))
+            return super().forward(self.norm(obs))
+
+    made, calls = [], []
+    short(cd.PPO(num_steps=8, policy=Noisy))
+    tried, first = calls[:2]
+    assert tried[0] == first[0] == 0 and torch.equal(tried[1], first[1]) and calls[2][0] == 1
+    assert len(made) == 1
+
+
+def test_a_run_of_ones_own_module_is_saved_and_loaded(tmp_path):
+    settings = cd.PPO(num_steps=8, policy=Net())
+    run = short(settings, out=tmp_path)
+    with pytest.raises(cd.CupydriveError, match=r"policies=.*cart"):
+        Run.load(tmp_path)
+    loaded = Run.load(tmp_path, policies={"cart": cd.PPO(num_steps=8, policy=Net())})
+    for a, b in zip(weights(run.policies["cart"]), weights(loaded.policies["cart"]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_layers_that_are_frozen_stay_as_they_are():
+    net = Net()
+    net.actor.requires_grad_(False)
+    net.change = lambda parameters, value: (parameters + value[:, None], value)
+    policy = short(cd.PPO(num_steps=8, policy=net)).policies["cart"]
+    assert torch.equal(policy.actor.weight, net.actor.weight) and not torch.equal(
+        policy.critic.weight, net.critic.weight
+    )
+
+
+def without_gradients(parameters, value):
+    return parameters.detach(), value
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*must be \(3,\).*value\[:, 0\]"),
+        (Net(size=4), r"returned shape \(3, 4\) for 3 observations; it must be \(3, 2\): logits of 2 choices"),
+        (Net(change=lambda p, v: (p.T, v)), r"returned shape \(2, 3\)"),
+        (Net(change=lambda p, v: p), r"returned a Tensor; it must return two tensors: logits of 2 choices"),
+        (Net(change=lambda p, v: (p, v, v)), r"returned 3 values"),
+        (Net(change=lambda p, v: (p, 0.0)), r"must return two tensors"),
+        (Net(change=lambda p, v: (p, v.double())), r"returned torch.float64 for values"),
+        (Net(change=lambda p, v: (p / 0, v)), r"not finite for logits"),
+        (Net(change=without_gradients), r"logits of 2 choices, \(B, 2\) without gradients"),
+        (Net(change=lambda p, v: (p, v.detach())), r"no gradient reaches: critic.weight, critic.bias; use them"),
+        (Net(obs_dim=5), r"'cart', Net, failed on observations of shape \(3, 4\).*RuntimeError.*called with \(B, 4\)"),
+        (Net().requires_grad_(False), r"has no parameters that learn"),
+        (nn.ParameterList([torch.zeros(2)]), r"ParameterList, failed on observations.*should not be called"),
+        (lambda: Net(), r"does not take \(obs_dim=4, size=2\): too many positional arguments"),
+        (lambda obs_dim, size: "net", r"returned 'net'; it must return a torch.nn.Module"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_refused_before_it_learns(policy, words):
+    with pytest.raises(ParameterError, match=words):
+        short(cd.PPO(num_steps=8, policy=policy))
+
+
+def test_a_box_needs_means_and_deviations():
+    with pytest.raises(
+        ParameterError, match=r"\(4, 1\).*must be \(4, 2\): means and logarithms of deviations of 1 actions"
+    ):
+        short(cd.PPO(num_steps=8, policy=Net(3, 1)), "pendulum")
+
+
+def test_one_module_for_two_policies_points_to_a_shared_policy():
+    settings = cd.PPO(num_steps=8, policy=Net())
+    with pytest.raises(ParameterError, match=r"'tagger' and 'runner' have one and the same.*'tagger\+runner'"):
+        short(settings, "tag_grid", num_envs=8)
+    run = cd.train(
+        "tag_grid", policies={"tagger+runner": cd.PPO(num_steps=8, policy=lambda d, s: Net(d, s))}, steps=64, **QUIET
+    )
+    assert list(run.policies) == ["tagger+runner"]
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (
+            cd.PPO,
+            {"lr": 1e-3},
+            r"PPO has no setting 'lr'\. Did you mean 'learning_rate'\? It has: learning_rate, num_steps",
+        ),
+        (cd.PPO, {"n_steps": 8}, r"Did you mean 'num_steps'"),
+        (cd.PPO, {"batch_size": 8}, r"Did you mean 'num_minibatches'\? \(rows of a minibatch: num_steps x"),
+        (cd.DDPG, {"bach_size": 8}, r"Did you mean 'batch_size'"),
+        (cd.PPO, {"clip_range": 0.1}, r"Did you mean 'clip_coef'"),
+        (cd.A2C, {"clip_coef": 0.1}, r"A2C has no setting 'clip_coef'\."),
+        (cd.PPO, {"policy": 3}, r"PPO.policy = 3; it must be a torch.nn.Module, its class, or a function"),
+        (cd.PPO, {"learning_rate": float("inf")}, r"learning_rate = inf is out of range; it must be finite"),
+        (cd.PPO, {"learning_rate": float("nan")}, r"learning_rate = nan is out of range"),
+        (cd.PPO, {"learning_rate": 0.0}, r"learning_rate = 0.0 is out of range; it must be above 0"),
+        (cd.PPO, {"learning_rate": True}, r"learning_rate = True; it must be a number, or pairs"),
+        (cd.PPO, {"learning_rate": ((0, 1e-3), (1e6, float("inf")))}, r"learning_rate = inf"),
+        (cd.PPO, {"learning_rate": ((float("nan"), 1e-3), (1e6, 0.0))}, r"env-steps = nan is out of range"),
+        (cd.PPO, {"learning_rate": ((0, 1e-3, 2), (1, 2))}, r"pairs \(env-steps, value\)"),
+        (cd.PPO, {"learning_rate": ()}, r"must ascend"),
+        (cd.PPO, {"gamma": 2}, r"gamma = 2 is out of range; it must be from 0 to 1"),
+        (cd.PPO, {"ent_coef": 1e39}, r"ent_coef = 1e\+39 is out of range"),
+        (cd.PPO, {"clip_coef": 0}, r"clip_coef = 0 is out of range; it must be above 0"),
+        (cd.PPO, {"update_epochs": -1}, r"update_epochs = -1 is out of range"),
+        (cd.PPO, {"num_minibatches": 0}, r"num_minibatches = 0 is out of range"),
+        (cd.PPO, {"num_steps": 8.0}, r"num_steps = 8.0 is a float; it must be an int"),
+        (cd.PPO, {"hidden": (0,)}, r"hidden = 0 is out of range; it must be from 1 to 65536"),
+        (cd.PPO, {"hidden": (64,) * 65}, r"hidden has 65 layers; it can have 64"),
+        (cd.PPO, {"hidden": None}, r"hidden = None; it must be a tuple of widths"),
+        (cd.PPO, {"activation": []}, r"activation = \[\]; it must be one of 'tanh'"),
+        (cd.PPO, {"distribution": "gausian"}, r"must be one of .*Did you mean 'gaussian'"),
+        (cd.PPO, {"compile": 1}, r"compile = 1; it must be one of False, True"),
+        (cd.PPO, {"target_kl": float("inf")}, r"target_kl = inf"),
+        (cd.DDPG, {"exploration_noise": float("inf")}, r"exploration_noise = inf"),
+        (cd.DDPG, {"noise_damping": "x"}, r"noise_damping = 'x' is a str; it must be a number"),
+        (cd.DDPG, {"tau": 0.0}, r"tau = 0.0 is out of range"),
+    ],
+)
+def test_settings_are_judged_where_they_are_given(kind, given, words):
+    with pytest.raises(ParameterError, match=words):
+        kind(**given)
+
+
+def test_a_rate_may_decay_to_nothing():
+    assert cd.PPO(learning_rate=[(0, 1e-3), (1e6, 0)], clip_coef=((0, 0.2), (10, 0.0))).learning_rate[-1] == (1e6, 0.0)
+    with pytest.raises(ParameterError, match=r"PPO\(0.1\): settings have names"):
+        cd.PPO(0.1)
+
+
+@pytest.mark.parametrize("kind", [cd.PPO, cd.A2C, cd.DDPG, cd.OnPolicy])
+def test_help_lists_every_setting(kind):
+    from dataclasses import fields
+    from inspect import getdoc, signature
+
+    assert set(signature(kind).parameters) == {f.name for f in fields(kind)}
+    for f in fields(kind):
+        assert getdoc(kind).count(f"\n    {f.name}: ") == 1
+
+
+def test_on_policy_is_the_base_of_an_algorithm_of_ones_own():
+    from cupydrive.algorithms.a2c import A2CLearner
+
+    class Entropic(A2CLearner):
+        """A2C whose advantages do not count."""
+
+        def _loss(self, rows):
+            losses = super()._loss(rows)
+            return losses | {"loss": losses["loss"] - losses["policy_loss"]}
+
+    class Calm(cd.OnPolicy):
+        name = "calm"
+
+        def learner(self):
+            return Entropic(self)
+
+    run = short(Calm(num_steps=8, hidden=(8,)))
+    assert isinstance(cd.PPO(), cd.OnPolicy) and "losses/entropy" in run.metrics[-1]
+    with pytest.raises(ParameterError, match=r"Calm has no setting 'lr'"):
+        Calm(lr=1.0)
+
+
+def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_is_taken():
+    wide = (65_536,) * 8
+    with pytest.raises(MemoryLimitError, match=r"PPO.hidden = \(65536, .*weights, which need .* bytes .* lower hidden"):
+        short(cd.PPO(num_steps=8, hidden=wide))
+    with pytest.raises(MemoryLimitError, match=r"DDPG.hidden"):
+        short(cd.DDPG(num_steps=8, hidden=wide), "pendulum")
+    with pytest.raises(MemoryLimitError, match=r"buffer_size = 2000000000 needs .* bytes"):
+        short(cd.DDPG(num_steps=8, buffer_size=2_000_000_000), "pendulum")
