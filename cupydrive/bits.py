@@ -10,6 +10,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.source import Layout
 
 FREE_STEPS = 1000  # of the comparison between CPU and GPU
+PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU chooses a layout by their number
 
 
 def put(batch, **arrays):
@@ -73,7 +74,7 @@ def compare_bits(report, part, got, want):
         report.identical(part, name, array, want[name])
 
 
-def compare_paths(report, spec, params, device, name, rng, n=33, steps=24):
+def compare_paths(report, spec, params, device, name, rng, n=PATH_ENVS, steps=24):
     """Compare T steps in one launch with T launches of one step, given the same actions."""
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
     seed = int(rng.integers(0, 2**63))
@@ -117,8 +118,7 @@ def compare_teams(report, spec, params, executors, rng):
         short = replace(params, max_episode_steps=4)
         states = spec.sample(short, rng, n).astype(spec.state_dtype(short))
         one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
-        team = 8 if agents > 4 else 4
-        teamed = trajectory(spec, short, HostExecutor(team_threads=team), seed, n, steps, states=states)
+        teamed = trajectory(spec, short, team_of_threads(agents), seed, n, steps, states=states)
         compare_bits(report, "cpu: a team of threads against one, bit for bit", teamed, one)
         part = "cpu: a bounds-checked build against the fast one, bit for bit"
         try:
@@ -128,22 +128,50 @@ def compare_teams(report, spec, params, executors, rng):
             report.tally(part, "bounds").failure = str(fault)
     if "cuda" in executors:
         device = executors["cuda"]
-        n, steps = 70, 1 + 3000 // max(100, agents)
+        n, steps = TEAM_ENVS, 1 + 3000 // max(100, agents)
         want = trajectory(spec, params, device, seed, n, steps)
-        for team in (1, 4, 32, 128):
-            layout = Layout(team, 1 if team > 32 else 64 // team)
-            layout = layout.fit(spec, params, 100_000)
+        for layout in team_layouts(spec, params):
             got = trajectory(spec, params, device, seed, n, steps, layout)
             compare_bits(report, "cuda: team sizes 1, 4, 32, 128 against the default, bit for bit", got, want)
+
+
+def team_of_threads(agents):
+    """Return the executor whose team of threads is compared with a team of one."""
+    return HostExecutor(team_threads=8 if agents > 4 else 4)
+
+
+def team_layouts(spec, params):
+    """Return the layouts of a GPU that are compared with the one it chooses."""
+    layouts = (Layout(team, 1 if team > 32 else 64 // team) for team in (1, 4, 32, 128))
+    return [layout.fit(spec, params, 100_000) for layout in layouts]
+
+
+def device_envs(agents):
+    """Return how many environments the comparison between CPU and GPU has."""
+    return max(4, min(1000, 1000 // agents))
 
 
 def compare_devices(report, spec, params, executors):
     """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
     agents = sum(g.count for g in spec.groups(params))
-    n = max(4, min(1000, 1000 // agents))
+    n = device_envs(agents)
     batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
     for batch in batches:
         batch.reset(7)
     for _ in range(FREE_STEPS // 50):
         cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
         compare_bits(report, f"cpu against cuda, {FREE_STEPS} free steps, bit for bit", cuda, cpu)
+
+
+def programs(spec, params, executors, sizes):
+    """Return what the comparisons of one case load, for ``load_ahead``; ``sizes``: further numbers of environments."""
+    agents, found = sum(g.count for g in spec.groups(params)), {}
+    for device in executors.values():
+        for n in (PATH_ENVS, TEAM_ENVS, device_envs(agents), *sizes):
+            found[device, device.layout(spec, params, n)] = None
+    if "cpu" in executors:
+        for device in (team_of_threads(agents), HostExecutor(debug=True)):
+            found[device, device.layout(spec, params)] = None
+    if "cuda" in executors:
+        found |= {(executors["cuda"], layout): None for layout in team_layouts(spec, params)}
+    return [(device, (spec, params, layout)) for device, layout in found]

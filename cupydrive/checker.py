@@ -13,9 +13,10 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.arguments import checked_int
 from cupydrive.batch import CLOCK, Batch
-from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch, launch_step, put
+from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch, launch_step, programs, put
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cuda_problem, executor
+from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.progress import counted
 from cupydrive.random import DYNAMICS, Random, random_actions
@@ -26,6 +27,7 @@ from cupydrive.spec import float_params
 REFERENCE = "{device} against the NumPy reference, one step"
 STATISTICS = "{device}: autoreset, time limit, statistics"
 RESETS = "{device}: resets and random streams"
+RESET_ENVS = 67
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
@@ -54,6 +56,8 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
+    if alike and not fail_fast:  # which may end before it needs the programs of the second case
+        load_ahead([w for c in alike for w in case_programs(spec, spec.make_params(**c), executors, agent_steps)])
     number = len(spec.cases) * len(executors) + len(alike)
     done = compare_all(report, spec, executors, alike, agent_steps, seed)
     for _ in counted(done, f"check {spec.name}", number, progress):
@@ -70,7 +74,7 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
         params = spec.make_params(**case)
-        compare_with_reference(report, spec, params, executors[name], name, rng, -(-agent_steps // len(spec.cases)))
+        compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
         yield
@@ -80,6 +84,18 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
         yield
+
+
+def case_steps(spec, agent_steps):
+    """Return the share of one case in ``agent_steps``."""
+    return -(-agent_steps // len(spec.cases))
+
+
+def case_programs(spec, params, executors, agent_steps):
+    """Return all that ``compare_all`` loads for one case, for ``load_ahead``."""
+    agents = sum(g.count for g in spec.groups(params))
+    rows = reference_rows(agents, case_steps(spec, agent_steps))
+    return programs(spec, params, executors, (rows, RESET_ENVS))
 
 
 def usable(device, spec):
@@ -141,10 +157,15 @@ def for_reference(groups, actions):
 # ---- (a) one step against the reference ------------------------------------------------------------------------------
 
 
+def reference_rows(agents, agent_steps):
+    """Return how many environments one call of the reference has."""
+    return max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * agents))))
+
+
 def compare_with_reference(report, spec, params, device, name, rng, agent_steps):
     """Compare single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done."""
     agents = sum(g.count for g in spec.groups(params))
-    rows = max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * agents))))
+    rows = reference_rows(agents, agent_steps)
     done = 0
     while done < agent_steps:
         drawn = draw_params(spec, params, rng)
@@ -301,7 +322,7 @@ def reset_scale(spec, f):
     return None if spec.own_program is None or np.dtype(f.dtype).kind != "f" else f.scale
 
 
-def compare_resets(report, spec, params, device, name, rng, n=67):
+def compare_resets(report, spec, params, device, name, rng, n=RESET_ENVS):
     """Compare reset of all, reset by mask, and the actions of a rollout with the reference, exactly."""
     part = RESETS.format(device=name)
     first, seed = int(rng.integers(0, 2**20)), int(rng.integers(0, 2**63))

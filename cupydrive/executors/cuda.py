@@ -7,6 +7,8 @@ import numpy as np
 
 from cupydrive.errors import DeviceError
 from cupydrive.executors import overlap
+from cupydrive.executors.ahead import alone
+from cupydrive.executors.host import cache_folder
 from cupydrive.source import Layout, assemble, explain
 
 OPTIONS = (
@@ -118,6 +120,8 @@ class CudaProgram:
         self.layout = unit.layout
         self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
         try:
+            with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # CuPy alone would compile it in each process
+                self.module.compile()
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise explain(unit, str(error)) from None

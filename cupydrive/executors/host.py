@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -21,6 +20,7 @@ import numpy as np
 from platformdirs import user_cache_dir
 
 from cupydrive.errors import DeviceError, KernelFault
+from cupydrive.executors.ahead import alone
 from cupydrive.source import Layout, assemble, explain
 
 FLAGS = (
@@ -37,7 +37,6 @@ FLAGS = (
 NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 _loaded = {}
-_loading = threading.Lock()
 
 
 class HostExecutor:
@@ -199,15 +198,14 @@ def build(unit, flags):
     flags = (*FLAGS, *flags)
     key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()])
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    with _loading:
-        if digest in _loaded:
-            return _loaded[digest]
+    if digest not in _loaded:
         folder = cache_folder()
-        path = folder / f"{unit.name}-{digest}.so"
-        if not path.is_file():
-            _compile(unit, command, flags, path)
-        _loaded[digest] = ctypes.CDLL(str(path))
-        return _loaded[digest]
+        with alone(folder, digest):
+            path = folder / f"{unit.name}-{digest}.so"
+            if not path.is_file():
+                _compile(unit, command, flags, path)
+            _loaded[digest] = ctypes.CDLL(str(path))
+    return _loaded[digest]
 
 
 def _compile(unit, command, flags, path):

@@ -1,0 +1,42 @@
+"""Compiles programs side by side, and each only once however many threads and processes ask for it at the same time."""
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from filelock import FileLock
+
+WORKERS = 16  # at most: a compiler takes up to 300 MB
+
+
+@contextmanager
+def alone(folder, key):
+    """Hold the lock of ``key`` (a string) in ``folder``: one thread of one process at a time.
+
+    Whoever compiles takes it first and then looks into the cache, so that the second to come finds what the first has
+    made. The system frees the lock of a process that dies. At most 256 lock files are made; they stay.
+    """
+    locks = folder / "locks"
+    locks.mkdir(exist_ok=True)
+    with FileLock(locks / hashlib.sha256(key.encode()).hexdigest()[:2]):
+        yield
+
+
+def load_ahead(work):
+    """Load pairs ``(executor, arguments of its load)`` side by side: later loads then find them in the cache.
+
+    Compilers run beside each other in threads: g++ is a process, and CuPy calls NVRTC without holding Python's lock.
+
+    Raises:
+        CupydriveError: The first, in the order of ``work``, of what cannot be loaded.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with ThreadPoolExecutor(min(WORKERS, cores), thread_name_prefix="cupydrive-load") as pool:
+        futures = [pool.submit(executor.load, *arguments) for executor, arguments in work]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:  # an error or an interrupt: what has not begun is left out
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

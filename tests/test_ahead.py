@@ -1,0 +1,78 @@
+"""Programs are compiled side by side, and each once: by all threads and processes together."""
+
+import importlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cupydrive import checker, envs
+from cupydrive.errors import CompileError
+from cupydrive.executors import executor
+from cupydrive.executors.ahead import alone, load_ahead
+from cupydrive.executors.host import HostExecutor, compiler
+from cupydrive.source import kernel_text
+
+ROOT = Path(__file__).resolve().parent.parent
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+LOAD = """
+import sys
+from cupydrive import envs
+from cupydrive.executors.host import HostExecutor
+spec = envs.get("cartpole")
+HostExecutor().load(spec, spec.make_params())
+"""
+
+
+def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
+    log = tmp_path / "log"
+    wrapper = tmp_path / "c++"
+    command, _ = compiler()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *unit.cpp*) echo compiled >> {log};; esac\nexec {" ".join(command)} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    environment = {"PYTHONPATH": str(ROOT), "CXX": str(wrapper), "CUPYDRIVE_CACHE": str(tmp_path / "cache")}
+    started = [subprocess.Popen([sys.executable, "-c", LOAD], env=os.environ | environment) for _ in range(4)]
+    assert [process.wait(100) for process in started] == [0] * 4
+    assert log.read_text().splitlines() == ["compiled"]
+
+
+def test_a_lock_is_free_again_after_an_error(tmp_path):
+    for _ in range(2):
+        with pytest.raises(KeyError), alone(tmp_path, "key"):
+            raise KeyError
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_check_loads_nothing_that_was_not_loaded_ahead(device, monkeypatch):
+    """Each later program has the text and flags of one that was built before the first comparison."""
+    module = importlib.import_module(type(executor(device)).__module__)
+    name, built, ahead = f"{'Cuda' if device == 'cuda' else 'Host'}Program", [], []
+    make = getattr(module, name)
+
+    def recorded(where, unit):
+        built.append((getattr(where, "flags", ()), unit.text))
+        return make(where, unit)
+
+    def load_and_remember(work):
+        load_ahead(work)
+        ahead.extend(built)
+        built.clear()
+
+    monkeypatch.setattr(module, name, recorded)
+    monkeypatch.setattr(checker, "load_ahead", load_and_remember)
+    spec = replace(envs.get("tag_grid"), cases=envs.get("tag_grid").cases[:2], events=())
+    assert checker.check(spec, agent_steps=1000, device=device, progress=False).passed
+    assert built and set(built) <= set(ahead)
+
+
+def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
+    spec = envs.get("cartpole")
+    text = kernel_text(spec)[1]
+    wrong = [replace(spec, kernel=text.replace("s.x += p.tau", f"s.x += p.{name}")) for name in ("first", "second")]
+    with pytest.raises(CompileError, match="first"):
+        load_ahead([(HostExecutor(), (one, one.make_params())) for one in wrong])
