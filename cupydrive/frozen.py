@@ -79,6 +79,10 @@ class FrozenPlayer:
         """Write the actions of row t."""
         self.acting.act(rollout, t)
 
+    def module(self, rollout, group):
+        """Return the policy as a module from raw observations to actions."""
+        return self.learner.module(rollout, group)
+
 
 FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen}
 

@@ -31,8 +31,11 @@ class RunningMoments:
 
     def normalized(self, rows):
         """Return ``rows`` (B, *shape) with mean 0 and deviation 1, clipped to [-10, 10]."""
-        scale = (self.variance + 1e-8).rsqrt().float()
-        return ((rows - self.mean.float()) * scale).clamp(-10.0, 10.0)
+        return ((rows - self.mean.float()) * self.scale()).clamp(-10.0, 10.0)
+
+    def scale(self):
+        """Return one over the deviation, float32."""
+        return (self.variance + 1e-8).rsqrt().float()
 
     def tensors(self):
         """Return mean, variance and count by name."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.errors import ParameterError
+from cupydrive.inference import HeuristicPolicy, evaluating
 from cupydrive.policy import Categorical, Gaussian, Sampler
 
 
@@ -84,6 +85,12 @@ class RandomPlayer:
         else:
             self.sampler(self.parameters, action, mask=rollout.mask(self.group, t))
 
+    def module(self, rollout, group):
+        """Refuse: chance is no function of observations."""
+        raise ParameterError(
+            f"group {group.name!r} plays at random in this run; leave it out, or sample its action space"
+        )
+
 
 class HeuristicPlayer:
     """Plays the environment's heuristic."""
@@ -97,6 +104,10 @@ class HeuristicPlayer:
         name, batch = self.group.name, rollout.batch
         heads = batch.spec.heuristic(batch.params, rollout.obs[name][t], name)
         torch.stack([h.to(rollout.action[name].dtype) for h in heads], dim=-1, out=rollout.action[name][t])
+
+    def module(self, rollout, group):
+        """Return the heuristic as a module."""
+        return HeuristicPolicy(rollout.batch.spec.heuristic, rollout.batch.params, group)
 
 
 class DeterministicPlayer:
@@ -120,7 +131,8 @@ class DeterministicPlayer:
     def act(self, rollout, t):
         """Write the actions of row t."""
         for g, low, half in self.groups:
-            action, _ = self.policy(self.normalize(rollout.obs[g.name][t].view(-1, g.obs_dim)))
+            with evaluating(self.policy):
+                action, _ = self.policy(self.normalize(rollout.obs[g.name][t].view(-1, g.obs_dim)))
             rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
 
 
@@ -149,7 +161,8 @@ class PolicyPlayer:
         """Write the actions of row t."""
         for g in self.groups:
             obs = rollout.obs[g.name][t].reshape(-1, g.obs_dim)
-            parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
+            with evaluating(self.policy):
+                parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
             parameters = parameters.float()
             action, raw = rollout.action[g.name][t], self.raws.get(g.name)
             self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy, mask=rollout.mask(g, t))

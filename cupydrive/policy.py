@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from cupydrive.errors import ParameterError
+from cupydrive.inference import BoxPolicy, DiscretePolicy
 from cupydrive.source import assemble_training, box_bounds, head_sizes
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
@@ -162,6 +163,10 @@ class Categorical:
             entropy = entropy - (log_p.exp() * log_p).sum(-1).sum(1)
         return log_prob, entropy
 
+    def module(self, network, group, moments):
+        """Return a network that gives these parameters as a module from raw observations to actions."""
+        return DiscretePolicy(network, group, moments)
+
 
 class Gaussian:
     """A Gaussian per head, its logarithmic deviation the second half of the parameters; ``squashed``: tanh into the bounds."""
@@ -201,6 +206,10 @@ class Gaussian:
             stretch = 2 * (LOG_2 - raw - nn.functional.softplus(-2 * raw)) + half_span.log()
             log_prob, entropy = log_prob - stretch, entropy + stretch
         return log_prob.sum(1), entropy.sum(1)
+
+    def module(self, network, group, moments):
+        """Return a network that gives these parameters as a module from raw observations to actions."""
+        return BoxPolicy(network, group, moments, self.squashed)
 
 
 class StateIndependentDeviation(nn.Module):

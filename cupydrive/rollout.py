@@ -18,7 +18,8 @@ NONE_FOUND = 2**63 - 1
 class Rollout:
     """Buffers of T steps and the loop that fills them; each group's actions come from its player.
 
-    A player has ``begin(rollout, group)``, called once, and ``act(rollout, t)``, which writes the actions of row t.
+    A player has ``begin(rollout, group)``, called once, ``act(rollout, t)``, which writes the actions of row t, and
+    ``module(rollout, group)``, which returns what it does as a torch module of ``inference.py``.
 
     Args:
         batch: The ``Batch`` to step.
@@ -29,6 +30,7 @@ class Rollout:
 
     def __init__(self, batch, players, steps, final_obs=None):
         self.batch, self.steps = batch, steps
+        self.player_of = dict(players)
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
         self.device = torch.device(batch.executor.name)

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cupydrive import __version__, envs
-from cupydrive.arguments import checked_int
+from cupydrive import __version__, envs, inference
+from cupydrive.arguments import checked_int, shown
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
@@ -94,7 +94,11 @@ class Run:
 
     @property
     def policies(self):
-        """Torch module by policy name, of those that learn."""
+        """Torch module by policy name, of those that learn.
+
+        They are the networks alone: they take observations as ``normalize_obs`` leaves them and return parameters of a
+        distribution and a value. ``act`` and ``policy`` take raw observations and return actions.
+        """
         return {name: learner.policy for name, learner in self.learners.items()}
 
     def frozen(self, group, greedy=True):
@@ -107,6 +111,70 @@ class Run:
                 words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
                 return Trained(learner, greedy, words, settings.name)
         raise ParameterError(f"{self.spec.name} has no group {group!r}")
+
+    # ---- inference ----
+
+    def act(self, obs, *, greedy=True, mask=None, generator=None):
+        """Return the actions that this run's policies take now, as ``env.step`` takes them.
+
+        Observations are those of the environment, not normalised; on a run in training it is the policy of this moment.
+
+        Args:
+            obs: (..., D) torch tensor or NumPy array, any leading dimensions, (N, D) or (N, C, D) say; a dict by group
+                if there are several groups, in which groups may be left out.
+            greedy: The likeliest actions, those of ``evaluate``, instead of random ones.
+            mask: (..., K) bool, the choices of all heads that are allowed, by group if there are several; None: all.
+            generator: ``torch.Generator`` on the run's device for random actions; None: torch's own.
+
+        Returns:
+            By group if ``obs`` is, in its library and on its device: int32 (...,) for one discrete head, else (..., H);
+            float32 (..., H) within the bounds for a Box.
+
+        Raises:
+            ParameterError: If an observation or mask has another shape or type, or a group plays at random.
+        """
+        names = obs if isinstance(obs, dict) else self.rollout.player_of
+        modules = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
+        return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator)
+
+    def policy(self, group=None):
+        """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy actions, as of ``act``.
+
+        It is a copy in evaluation mode, with the normalisation inside: it can be moved to another device, and training on
+        does not change it. ``torch.export.export`` and ``torch.jit.trace`` accept it. Its second, optional input is the
+        mask of allowed choices.
+
+        Args:
+            group: Name; None: the only group.
+        """
+        return inference.standalone(self._module(self._group(group)))
+
+    def export(self, path, *, group=None):
+        """Write a group's policy as an ONNX file and return its path; needs the packages ``onnx`` and ``onnxscript``.
+
+        Args:
+            path: File that ends in ``.onnx``. Its input is ``obs`` (batch, D) float32, and ``mask`` (batch, K) bool where
+                choices may be forbidden; its output ``action`` is what ``policy(group)`` returns.
+            group: Name; None: the only group.
+
+        Raises:
+            TrainingError: If a package is missing, the network cannot be exported, or the file cannot be written.
+        """
+        return inference.export_onnx(self.policy(group), path)
+
+    def _group(self, name):
+        names = [g.name for g in self.batch.groups]
+        if name is None and len(names) == 1:
+            return names[0]
+        if name not in names:
+            raise ParameterError(
+                f"group = {shown(name)}: {self.spec.name} has the groups {', '.join(names)}.{did_you_mean(name, names)}"
+            )
+        return name
+
+    def _module(self, name):
+        group = next(g for g in self.batch.groups if g.name == name)
+        return self.rollout.player_of[name].module(self.rollout, group)
 
     def iterate(self):
         """Collect one rollout and learn from it: what a CUDA graph captures."""

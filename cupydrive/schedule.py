@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from cupydrive.arguments import shown
 from cupydrive.errors import ParameterError
 
 LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
@@ -19,11 +20,11 @@ def checked_number(where, value, low=-np.inf, high=np.inf):
         ParameterError: If it is no number, not finite, or out of range.
     """
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise ParameterError(f"{where} = {value!r} is a {type(value).__name__}; it must be a number")
+        raise ParameterError(f"{where} = {shown(value)} is a {type(value).__name__}; it must be a number")
     low, high = max(low, -LARGEST), min(high, LARGEST)
     if not low <= value <= high:
         limit = f"from {low:g} to {high:g}" if high < LARGEST else f"finite and at least {low:g}"
-        raise ParameterError(f"{where} = {value!r} is out of range; it must be {limit}")
+        raise ParameterError(f"{where} = {shown(value)} is out of range; it must be {limit}")
     return float(value)
 
 
@@ -43,17 +44,17 @@ def checked_schedule(where, value, low=-np.inf, high=np.inf, positive=False):
     if isinstance(value, tuple | list):
         pairs = value
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise ParameterError(f"{where} = {value!r}; it must be a number, or pairs (env-steps, value)")
+            raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
     elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         pairs = [(0, value)]
     else:
-        raise ParameterError(f"{where} = {value!r}; it must be a number, or pairs (env-steps, value)")
+        raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
     steps = [checked_number(f"{where}: env-steps", step, 0.0) for step, _ in pairs]
     numbers = [checked_number(where, number, low, high) for _, number in pairs]
     if not steps or any(b <= a for a, b in pairwise(steps)):
-        raise ParameterError(f"{where} = {value!r}: the env-steps of a schedule must ascend")
+        raise ParameterError(f"{where} = {shown(value)}: the env-steps of a schedule must ascend")
     if positive and max(numbers) <= 0:
-        raise ParameterError(f"{where} = {value!r} is out of range; it must be above 0")
+        raise ParameterError(f"{where} = {shown(value)} is out of range; it must be above 0")
     return tuple(zip(steps, numbers, strict=True)) if len(steps) > 1 else numbers[0]
 
 

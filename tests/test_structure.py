@@ -32,6 +32,7 @@ ORDER = [
     "checker",
     "schedule",
     "normalize",
+    "inference",
     "policy",
     "rollout",
     "players",

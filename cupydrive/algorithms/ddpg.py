@@ -14,6 +14,7 @@ from cupydrive.algorithms.gather import RowGather
 from cupydrive.algorithms.settings import Settings, chosen, counted, measured, require_network_memory, scheduled
 from cupydrive.algorithms.step import adam, adam_tensors, settle, take_step
 from cupydrive.errors import ParameterError
+from cupydrive.inference import DeterministicPolicy
 from cupydrive.interop import as_torch, make_call
 from cupydrive.normalize import RunningMoments
 from cupydrive.players import DeterministicPlayer
@@ -301,6 +302,10 @@ class DDPGLearner:
     def acting(self, greedy):
         """Return a player that acts as the policy does now, without learning and without noise."""
         return DeterministicPlayer(self.policy, self.normalized)
+
+    def module(self, rollout, group):
+        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        return DeterministicPolicy(self.policy, group, self.obs_moments)
 
     def tensors(self):
         """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from cupydrive.algorithms.settings import require_network_memory
+from cupydrive.arguments import shown
 from cupydrive.errors import ParameterError
 from cupydrive.interop import as_torch
 from cupydrive.policy import ActorCritic
@@ -19,7 +20,7 @@ MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 def check_policy_setting(where, policy):
     """Raise ``ParameterError`` if ``policy`` is neither None nor something that gives a module."""
     if policy is not None and not callable(policy):
-        raise ParameterError(f"{where} = {policy!r}; it must be {NEEDED}, or None for the default network")
+        raise ParameterError(f"{where} = {shown(policy)}; it must be {NEEDED}, or None for the default network")
 
 
 def make_network(config, group, size, rollout):
@@ -84,7 +85,7 @@ def built(where, make, obs_dim, size):
         pass
     network = make(obs_dim, size)
     if not isinstance(network, nn.Module):
-        raise ParameterError(f"{where} returned {network!r}; it must return a torch.nn.Module")
+        raise ParameterError(f"{where} returned {shown(network)}; it must return a torch.nn.Module")
     return network
 
 

@@ -295,6 +295,10 @@ class OnPolicyLearner:
         """Return a player that acts as the policy does now, without learning."""
         return PolicyPlayer(self.policy, self.distribution, greedy, self.normalized)
 
+    def module(self, rollout, group):
+        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        return self.distribution.module(self.policy, group, self.obs_moments)
+
     def tensors(self):
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}

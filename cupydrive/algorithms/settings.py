@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_int, shown
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.schedule import checked_number, checked_schedule
 
@@ -102,7 +102,7 @@ class Settings:
         """Explain a name that is none before ``__init__`` would raise a bare ``TypeError``."""
         if args:
             raise ParameterError(
-                f"{cls.__name__}({args[0]!r}): settings have names, such as {cls.__name__}(gamma=0.99)"
+                f"{cls.__name__}({shown(args[0])}): settings have names, such as {cls.__name__}(gamma=0.99)"
             )
         known = [f.name for f in fields(cls)]
         for name in settings:
@@ -128,15 +128,17 @@ class Settings:
             elif about.get("number") and not (about["optional"] and value is None):
                 value = checked_number(where, value, about["low"], about["high"])
                 if about["above"] and value == about["low"]:
-                    raise ParameterError(f"{where} = {value!r} is out of range; it must be above {about['low']}")
+                    raise ParameterError(f"{where} = {shown(value)} is out of range; it must be above {about['low']}")
                 object.__setattr__(self, f.name, value)
             elif about.get("count"):
                 object.__setattr__(self, f.name, checked_int(kind, f.name, value))
             elif f.type is bool and not isinstance(value, bool):
-                raise ParameterError(f"{where} = {value!r}; it must be True or False")
+                raise ParameterError(f"{where} = {shown(value)}; it must be True or False")
             elif "choices" in about and not any(type(value) is type(x) and value == x for x in about["choices"]):
                 known = ", ".join(map(repr, about["choices"]))
-                raise ParameterError(f"{where} = {value!r}; it must be one of {known}.{near(value, about['choices'])}")
+                raise ParameterError(
+                    f"{where} = {shown(value)}; it must be one of {known}.{near(value, about['choices'])}"
+                )
         object.__setattr__(self, "hidden", checked_widths(kind, self.hidden))
 
 
@@ -152,7 +154,7 @@ def checked_widths(kind, hidden):
         ParameterError: If they are not that, or wider or more than any network that makes sense.
     """
     if not isinstance(hidden, tuple | list):
-        raise ParameterError(f"{kind}.hidden = {hidden!r}; it must be a tuple of widths, such as (64, 64)")
+        raise ParameterError(f"{kind}.hidden = {shown(hidden)}; it must be a tuple of widths, such as (64, 64)")
     if len(hidden) > DEEPEST:
         raise ParameterError(f"{kind}.hidden has {len(hidden):,} layers; it can have {DEEPEST} at most")
     return tuple(checked_int(kind, "hidden", n, 1, WIDEST) for n in hidden)

@@ -1,0 +1,244 @@
+"""Inference: what a run does with observations outside of training is what evaluate plays, in every form it is handed out."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+
+sys.path.insert(0, str(Path(__file__).parent))
+from masked import KERNEL, PYTHON
+from training_kernels import categorical, clocks, sample
+
+import cupydrive as cd
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.inference import AS_LIKELY, DiscretePolicy
+from cupydrive.spec import Group
+
+QUIET = {"device": "cpu", "progress": False, "num_envs": 8}
+SMALL = {"num_steps": 8, "hidden": (16,), "normalize_obs": True}
+KINDS = {
+    "categorical": ("tag_grid", dict(algorithm=cd.A2C(**SMALL), grid_length=6)),
+    "shared": ("tag_grid", dict(policies={"tagger+runner": cd.PPO(**SMALL)}, grid_length=6)),
+    "heads": ("tag_continuous", dict(policies={"tagger": cd.PPO(**SMALL), "runner": cd.Heuristic()})),
+    "gaussian": ("pendulum", dict(algorithm=cd.PPO(**SMALL))),
+    "squashed": ("pendulum", dict(algorithm=cd.PPO(distribution="squashed", **SMALL))),
+    "ddpg": ("pendulum", dict(algorithm=cd.DDPG(learning_starts=100, batch_size=32, **SMALL))),
+}
+_runs = {}
+
+
+def trained(kind):
+    """Return a short run, made once; its networks' outputs are enlarged so that actions reach the bounds."""
+    if kind not in _runs:
+        name, options = KINDS[kind]
+        run = _runs[kind] = cd.train(name, steps=10 * 8 * 8, seed=3, **QUIET, **options)
+        with torch.no_grad():
+            for policy in run.policies.values():
+                for p in policy.parameters():
+                    p *= 3.0
+    return _runs[kind]
+
+
+def played(run, episodes=6):
+    """Return observations and actions by group of the greedy episodes that ``evaluate`` plays."""
+    recording = run.evaluate(episodes=episodes, seed=1).recording
+    env = cd.make(run.spec.name, episodes, device="cpu", validate=False, **vars(run.params))
+    obs, _ = env.reset(seed=1)
+    found = {g.name: ([], []) for g in env.groups}
+    for t in range(int(recording.length.max())):
+        going = torch.from_numpy(t < recording.length)
+        actions = {}
+        for g in env.groups:
+            rows = (obs if len(env.groups) == 1 else obs[g.name]).reshape(episodes, g.count, g.obs_dim)
+            dtype = torch.float32 if g.continuous else torch.int32
+            action = torch.from_numpy(recording.action[g.name][t]).to(dtype)
+            actions[g.name] = action if g.continuous or g.heads > 1 else action[..., 0]
+            if g.continuous:  # the kernel reads them as the nearest within the bounds
+                low, high = torch.tensor(g.action_space.low), torch.tensor(g.action_space.high)
+                action = action.clamp(low, high)
+            found[g.name][0].append(rows[going].clone())
+            found[g.name][1].append((action if g.continuous or g.heads > 1 else action[..., 0])[going])
+        given = actions if len(env.groups) > 1 else next(iter(actions.values()))
+        obs = env.step(given.reshape(env.action_space.shape) if len(env.groups) == 1 else given)[0]
+    return {name: (torch.cat(rows), torch.cat(taken)) for name, (rows, taken) in found.items()}
+
+
+def assert_same(found, taken):
+    """Discrete actions are equal; those of a Box differ by rounding alone: tanh of kernel and torch, sums of other batches."""
+    assert found.shape == taken.shape and found.dtype == taken.dtype
+    if taken.dtype == torch.int32:
+        assert torch.equal(found, taken)
+    else:
+        torch.testing.assert_close(found, taken, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_act_and_policy_take_the_actions_that_evaluate_plays(kind):
+    run = trained(kind)
+    for name, (obs, taken) in played(run).items():
+        many = len(run.batch.groups) > 1
+        found = run.act({name: obs} if many else obs)
+        assert_same(found[name] if many else found, taken)
+        module = run.policy(name)
+        assert_same(module(obs), taken)
+        rows = obs.view(-1, obs.shape[-1])
+        assert_same(module(rows[0]), taken.reshape(len(rows), *taken.shape[2:])[0])
+        assert len(taken.unique(dim=0)) > 1
+
+
+@pytest.mark.parametrize("kind", ["heads", "squashed", "ddpg"])
+def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    run = trained(kind)
+    name = "tagger" if "tag" in run.spec.name else None
+    module = run.policy(name)
+    obs, taken = played(run)[name or run.batch.groups[0].name]
+    obs, taken = obs.view(-1, obs.shape[-1]), taken.reshape(-1, *taken.shape[2:])
+    path = run.export(tmp_path / "policy.onnx", group=name)
+    session = onnxruntime.InferenceSession(path)
+    assert [x.name for x in session.get_inputs()] == ["obs"] and [x.name for x in session.get_outputs()] == ["action"]
+    assert_same(torch.from_numpy(session.run(None, {"obs": obs.numpy()})[0]), taken)
+    assert_same(torch.from_numpy(session.run(None, {"obs": obs[:1].numpy()})[0]), taken[:1])
+    exported = torch.export.export(module, (obs[:2],), dynamic_shapes={"obs": {0: torch.export.Dim("batch")}})
+    assert_same(exported.module()(obs), taken)
+
+
+def test_an_exported_policy_obeys_masks(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    cd.register(PYTHON, KERNEL)
+    run = cd.train("masked", cd.PPO(num_steps=8), steps=64, **QUIET)
+    obs, mask = torch.rand(200, 1), torch.rand(200, 5) < 0.5
+    session = onnxruntime.InferenceSession(run.export(tmp_path / "masked.onnx"))
+    (found,) = session.run(None, {"obs": obs.numpy(), "mask": mask.numpy()})
+    assert np.array_equal(found, run.act(obs, mask=mask).numpy()) and not np.array_equal(found, run.act(obs).numpy())
+
+
+def test_jit_trace_accepts_a_policy():
+    module = trained("categorical").policy("tagger")
+    obs = torch.randn(50, module.obs_dim)
+    with pytest.warns(DeprecationWarning):  # torch's own of trace
+        traced = torch.jit.trace(module, obs[:3])
+    assert torch.equal(traced(obs), module(obs))
+
+
+def test_the_networks_alone_are_not_normalised_and_act_is():
+    run = trained("gaussian")
+    obs, taken = played(run)["pole"]
+    alone = run.policies["pole"](obs[:, 0])[0][:, :1].clamp(-2, 2)
+    assert not torch.allclose(alone, taken[:, 0], atol=1e-2)
+
+
+def test_a_policy_is_a_copy_and_act_is_of_this_moment():
+    run = cd.train("pendulum", cd.PPO(**SMALL), steps=64, **QUIET)
+    obs = torch.randn(20, 3)
+    module, before = run.policy(), run.act(obs)
+    cd.train(run, steps=640, progress=False)
+    assert torch.equal(module(obs), before) and not torch.equal(run.act(obs), before)
+    module.double()
+    assert all(p.dtype == torch.float32 for p in run.policies["pole"].parameters())
+
+
+def test_leading_dimensions_numpy_and_half_precision():
+    run = trained("heads")
+    d = run.batch.groups[0].obs_dim
+    obs = torch.randn(2, 3, 5, d).bfloat16().float()
+    action = run.act({"tagger": obs})["tagger"]
+    assert action.shape == (2, 3, 5, 2) and action.dtype == torch.int32
+    array = run.act({"tagger": np.asfortranarray(obs.double().numpy()).astype(">f8")})["tagger"]
+    assert isinstance(array, np.ndarray) and array.dtype == np.int32 and np.array_equal(array, action.numpy())
+    assert torch.equal(run.act({"tagger": obs.bfloat16()})["tagger"], action)
+    assert run.act({"tagger": obs[:0]})["tagger"].shape == (0, 3, 5, 2)
+    env = cd.make("tag_continuous", 4, device="cpu")
+    obs, _ = env.reset(seed=0)
+    env.step(run.act(obs))  # taken as they are, the heuristic's too
+
+
+def test_random_actions_follow_the_distribution_and_the_generator():
+    run = trained("categorical")
+    d = run.batch.groups[0].obs_dim
+    obs = {"tagger": torch.zeros(20_000, d)}
+    one, same, other = (
+        run.act(obs, greedy=False, generator=torch.Generator().manual_seed(seed))["tagger"] for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    learner = run.learners["tagger"]
+    with torch.no_grad():
+        expected = torch.softmax(learner.policy(learner.normalized(obs["tagger"][:1]))[0][0], 0)
+    shares = torch.bincount(one.long(), minlength=5) / len(one)
+    assert (shares - expected).abs().max() < 0.02  # 5 standard errors
+    box = trained("gaussian").act(torch.zeros(1000, 3), greedy=False)
+    assert box.min() >= -2 and box.max() <= 2 and box.std() > 0.1
+
+
+def test_masked_choices_are_never_taken_and_a_head_that_allows_nothing_is_not_masked():
+    run = trained("categorical")
+    d = run.batch.groups[0].obs_dim
+    obs = torch.randn(500, d)
+    mask = torch.rand(500, 5) < 0.4
+    free = run.act({"tagger": obs})["tagger"]
+    for greedy in (True, False):
+        action = run.act({"tagger": obs}, mask={"tagger": mask}, greedy=greedy)["tagger"]
+        allowed = mask.gather(1, action.long()[:, None])[:, 0]
+        assert (allowed | ~mask.any(1)).all()
+        if greedy:
+            assert torch.equal(action[~mask.any(1)], free[~mask.any(1)])
+
+
+def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel():
+    """The kernel compares exp(logit - top) in float32; the module compares logits with a threshold instead."""
+    differences = np.linspace(0, 3 * AS_LIKELY, 1000, dtype=np.float32)
+    logits = np.stack([-differences, np.zeros_like(differences)], axis=1)
+
+    class Fixed(torch.nn.Module):
+        def forward(self, obs):
+            return obs, None
+
+    module = DiscretePolicy(Fixed(), Group("g", 1, 2, Discrete(2)), None)
+    found = module(torch.from_numpy(logits)).numpy()
+    assert 0 < found.sum() < len(found)
+    clock, action = clocks(np.random.default_rng(0), len(logits)), np.zeros((len(logits), 1, 1), np.int32)
+    kernel = sample(categorical((2,)), (len(logits), 1), logits, clock, {"action": action}, greedy=1)["action"]
+    np.testing.assert_array_equal(found, kernel[:, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("obs", "options", "words"),
+    [
+        (torch.zeros(3, 4), {}, r"several groups; pass a dict with tagger, runner"),
+        ({"taggr": torch.zeros(3, 4)}, {}, r"no group 'taggr'.*Did you mean 'tagger'"),
+        ({"tagger": torch.zeros(3, 4)}, {}, r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6"),
+        ({"tagger": [[0.0] * 6]}, {}, r"is a list; it must be a torch tensor or NumPy array"),
+        ({"tagger": torch.zeros(3, 6, device="meta")}, {}, r"holds no numbers"),
+        ({"tagger": torch.zeros(3, 6, dtype=torch.complex64)}, {}, r"complex64"),
+        ({"tagger": np.array([["x"] * 6])}, {}, r"an array of <U1"),
+        ({"tagger": torch.tensor(1.0)}, {}, r"has shape \(\)"),
+        ({"tagger": torch.zeros(3, 6)}, {"mask": torch.ones(3, 5)}, r"mask is a Tensor; it must be a dict"),
+        ({"tagger": torch.zeros(3, 6)}, {"mask": {"tagger": torch.ones(3, 5)}}, r"mask of 'tagger' is torch.float32"),
+        (
+            {"tagger": torch.zeros(3, 6)},
+            {"mask": {"tagger": torch.ones(2, 5, dtype=torch.bool)}},
+            r"shape \(2, 5\); for these observations it must be \(3, 5\)",
+        ),
+        ({"tagger": torch.zeros(3, 6)}, {"greedy": 1}, r"greedy = 1"),
+        ({"tagger": torch.zeros(3, 6)}, {"generator": 1}, r"generator = 1; it must be a torch.Generator"),
+    ],
+)
+def test_act_refuses(obs, options, words):
+    with pytest.raises(ParameterError, match=words):
+        trained("categorical").act(obs, **options)
+
+
+def test_groups_and_paths_that_do_not_fit(tmp_path):
+    run = trained("categorical")
+    with pytest.raises(ParameterError, match=r"group = None: tag_grid has the groups tagger, runner"):
+        run.policy()
+    with pytest.raises(ParameterError, match=r"must end in .onnx"):
+        run.export(tmp_path / "policy.pt", group="tagger")
+    with pytest.raises(TrainingError, match=r"cannot be written"):
+        run.export(tmp_path / "none" / "policy.onnx", group="tagger")
+    chance = cd.train("tag_grid", policies={"tagger": cd.PPO(**SMALL), "runner": cd.Random()}, steps=64, **QUIET)
+    with pytest.raises(ParameterError, match=r"'runner' plays at random"):
+        chance.policy("runner")
