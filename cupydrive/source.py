@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.errors import CompileError, SpecError
+from cupydrive.diagnostics import look_over
+from cupydrive.errors import SpecError
 from cupydrive.spec import constant_params
 
 _here = Path(__file__).resolve().parent
@@ -76,10 +77,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Unit:
-    """One translation unit: ``text`` for a compiler, ``files`` (shown name -> lines) for its errors, names of its kernels."""
+    """One translation unit: ``text`` for a compiler, names of its kernels; for errors ``files`` (shown name -> lines).
+
+    ``shown`` is the name of the one file among them that its author wrote.
+    """
 
     name: str
     text: str
+    shown: str
     files: dict[str, list[str]]
     layout: Layout
     kernels: tuple[str, ...]
@@ -91,6 +96,7 @@ def assemble(spec, params, layout):
 
     Raises:
         SpecError: If the kernel file does not exist or lacks a required part.
+        CompileError: If its text shows a mistake that the compilers of CPU and GPU would not judge alike.
     """
     shown, kernel = kernel_text(spec)
     for part, fix in (
@@ -100,6 +106,7 @@ def assemble(spec, params, layout):
     ):
         if not re.search(part, kernel):
             raise SpecError(f"{shown}: the kernel must say `{fix}`")
+    look_over(spec.name, shown, kernel)
     texts = {
         "generated/sizes.cuh": _sizes(spec, params, layout, bool(re.search(r"\bstruct\s+Shared\b", kernel))),
         "generated/spaces.cuh": "\n".join(map(_space, spec.groups(params))),
@@ -134,7 +141,7 @@ def assemble_training(name, constants=(), spaces="", team=1):
 def _unit(name, parts, texts, shown, layout):
     files = {}
     text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
-    return Unit(name, text, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS)?\((\w+)", text, re.M)))
+    return Unit(name, text, shown, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS)?\((\w+)", text, re.M)))
 
 
 def kernel_text(spec):
@@ -376,21 +383,3 @@ def batch_dtype(spec, params):
     ]
     members += [(g.name, rows) for g in spec.groups(params)]
     return np.dtype(members, align=True)
-
-
-def explain(unit, log):
-    """Return a ``CompileError`` from a compiler's ``log``: real file, line and source line of the first errors."""
-    pattern = re.compile(
-        r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:fatal )?error:? ?(?P<what>.*)$",
-        re.M,
-    )
-    found = []
-    for m in pattern.finditer(log):
-        number = int(m["a"] or m["b"])
-        lines = unit.files.get(m["file"], [])
-        source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-        entry = f"{m['file']}:{number}: {m['what']}" + (f"\n    {source}" if source else "")
-        if entry not in found:
-            found.append(entry)
-    shown = "\n".join(found[:8]) or log.strip()[-4000:]
-    return CompileError(f"the kernel of {unit.name!r} does not compile:\n{shown}")

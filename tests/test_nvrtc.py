@@ -8,7 +8,8 @@ import pytest
 from gymnasium import spaces
 
 from cupydrive import envs
-from cupydrive.source import KERNELS, Layout, assemble, assemble_training, box_bounds, column_words, explain, head_sizes
+from cupydrive.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.source import KERNELS, Layout, assemble, assemble_training, box_bounds, column_words, head_sizes
 
 pytestmark = pytest.mark.build
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -30,6 +31,7 @@ def compile_to(unit, architecture):
         "-ftz=true",
         "--device-as-default-execution-space",
         f"-arch={architecture}",
+        *NVRTC_WARNINGS,
     ]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)

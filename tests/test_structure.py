@@ -19,6 +19,7 @@ ORDER = [
     "canvas",
     "spec",
     "envs",
+    "diagnostics",
     "source",
     "executors",
     "interop",

@@ -5,16 +5,18 @@ from dataclasses import replace
 import cupy
 import numpy as np
 
+from cupydrive.diagnostics import NVRTC_WARNINGS, explain
 from cupydrive.errors import DeviceError
 from cupydrive.executors import overlap
 from cupydrive.executors.ahead import alone
-from cupydrive.executors.host import cache_folder
-from cupydrive.source import Layout, assemble, explain
+from cupydrive.executors.cache import cache_folder
+from cupydrive.source import Layout, assemble
 
 OPTIONS = (
     "-std=c++17",
-    "--fmad=false",
-)  # contraction would give other bits than the CPU; CuPy adds -ftz=true
+    "--fmad=false",  # contraction would give other bits than the CPU; CuPy adds -ftz=true
+    *NVRTC_WARNINGS,
+)
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
@@ -124,7 +126,7 @@ class CudaProgram:
                 self.module.compile()
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
-            raise explain(unit, str(error)) from None
+            raise (explain(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")) from None
         self.shared_bytes = int(cupy.ndarray((), np.int32, self.module.get_global("block_bytes")).get())
         self.threads = self.layout.team * self.layout.envs_per_block
         if STATIC_BYTES < self.shared_bytes <= executor.shared_bytes:

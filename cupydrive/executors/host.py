@@ -2,26 +2,23 @@
 
 import ctypes
 import hashlib
-import importlib.util
 import os
 import platform
 import shlex
-import shutil
-import subprocess
-import sys
 import tempfile
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from platformdirs import user_cache_dir
 
+from cupydrive.diagnostics import GNU_WARNINGS
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
-from cupydrive.source import Layout, assemble, explain
+from cupydrive.executors.cache import cache_folder, find_library, keep_library
+from cupydrive.executors.compiler import compile_unit, compiler
+from cupydrive.source import Layout, assemble
 
 FLAGS = (
     "-std=c++17",
@@ -32,7 +29,7 @@ FLAGS = (
     "-fno-trapping-math",
     "-fno-exceptions",
     "-fno-rtti",
-    "-w",
+    *GNU_WARNINGS,
 )
 NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
@@ -196,59 +193,33 @@ def build(unit, flags):
     """Return the loaded library of ``unit``, from the cache or from the compiler."""
     command, identity = compiler()
     flags = (*FLAGS, *flags)
-    key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    key = "\0".join([unit.text, *command, identity, *flags, cpu_identity()]).encode()
+    digest = hashlib.sha256(key).hexdigest()
     if digest not in _loaded:
-        folder = cache_folder()
-        with alone(folder, digest):
-            path = folder / f"{unit.name}-{digest}.so"
-            if not path.is_file():
-                _compile(unit, command, flags, path)
-            _loaded[digest] = ctypes.CDLL(str(path))
+        with alone(cache_folder(), digest):
+            path = find_library(unit.name, key) or _compile(unit, command, flags, key)
+            try:
+                _loaded[digest] = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise DeviceError(
+                    f"the library that {shlex.join(command)!r} made of {unit.name} cannot be loaded: {error}"
+                ) from None
     return _loaded[digest]
 
 
-def _compile(unit, command, flags, path):
-    """Write the library to ``path``: under a name of this process first, then renamed, so that readers see all of it."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
-        text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
-        text.write_text(unit.text)
-        native = () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
-        full = [*command, *native, *flags, "-o", str(library), str(text), "-lm"]
-        done = subprocess.run(full, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise explain(unit, done.stderr + done.stdout)
-        os.replace(library, path)
-
-
-def _native_flag(command):
-    return ("-mcpu=native",) if "ziglang" in command and platform.machine() == "aarch64" else ("-march=native",)
-
-
-@lru_cache(maxsize=1)
-def compiler():
-    """Return the C++ compiler as a command and what it says its version is.
-
-    Raises:
-        DeviceError: If there is none.
-    """
-    candidates = [shlex.split(os.environ["CXX"])] if os.environ.get("CXX") else []
-    candidates += [[name] for name in ("c++", "g++", "clang++")]
-    for command in candidates:
-        if shutil.which(command[0]):
-            return tuple(command), _version(command)
-    if importlib.util.find_spec("ziglang"):
-        command = [sys.executable, "-m", "ziglang", "c++", "-nostdlib++"]
-        return tuple(command), _version([sys.executable, "-m", "ziglang", "version"], ())
-    raise DeviceError(
-        "device = 'cpu' needs a C++ compiler and found none ($CXX, c++, g++, clang++, ziglang). "
-        "Fix: pip install 'cupydrive[cpu]', or install g++ or clang"
-    )
-
-
-def _version(command, option=("--version",)):
-    done = subprocess.run([*command, *option], capture_output=True, text=True)
-    return (done.stdout or done.stderr).strip()
+def _compile(unit, command, flags, key):
+    """Return the path of a new library: made in a folder of its own first, then renamed, so that readers see all of it."""
+    try:
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="build-") as folder:
+            text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
+            text.write_text(unit.text)
+            compile_unit(unit, command, flags, text, library)
+            return keep_library(unit.name, key, library)
+    except OSError as error:  # a full disk
+        raise DeviceError(
+            f"the cache folder {cache_folder()} cannot be written: {error.strerror}. Make room, or set CUPYDRIVE_CACHE to "
+            "another folder"
+        ) from None
 
 
 @lru_cache(maxsize=1)
@@ -267,21 +238,3 @@ def processor_name():
     """Return the CPU's model."""
     named = [line for line in cpu_identity().splitlines() if line.startswith("model name")]
     return named[0].split(":", 1)[1].strip() if named else platform.machine()
-
-
-@lru_cache(maxsize=1)
-def cache_folder():
-    """Return the folder of compiled kernels: $CUPYDRIVE_CACHE, else the user's cache, else (not writable) a temporary one."""
-    wanted = Path(os.environ.get("CUPYDRIVE_CACHE") or user_cache_dir("cupydrive"))
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=wanted):
-            return wanted
-    except OSError as error:
-        temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
-        warnings.warn(
-            f"the cache folder {wanted} cannot be written ({error.strerror}); this process keeps its kernels in {temporary}. "
-            "Set CUPYDRIVE_CACHE to a folder that can be written",
-            stacklevel=2,
-        )
-        return temporary

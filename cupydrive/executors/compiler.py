@@ -1,0 +1,103 @@
+"""The machine's C++ compiler: which one it is, and one run of it."""
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+
+from cupydrive.diagnostics import explain
+from cupydrive.errors import DeviceError
+
+NAMES = ("c++", "g++", "clang++")
+FIX = "unset CXX, or set it to the command of a C++ compiler, such as CXX=g++"
+ENGLISH = {"LC_ALL": "C"}  # whose messages `explain` knows
+VERSION_SECONDS = 60
+
+
+def compiler():
+    """Return the C++ compiler as a command and what it says its version is: $CXX, or the first that is found.
+
+    Raises:
+        DeviceError: If there is none, or $CXX names none.
+    """
+    return _compiler(os.environ.get("CXX", ""), os.environ.get("PATH"))
+
+
+@lru_cache(maxsize=8)
+def _compiler(named, path):
+    """Return the command and the version of what $CXX names; an empty $CXX is as none."""
+    if named:
+        command = _words(named)
+        if not shutil.which(command[0], path=path):
+            raise DeviceError(f"CXX = {named!r}, and there is no program {command[0]!r} on the PATH; {FIX}")
+        return command, _version(command)
+    for name in NAMES:
+        if shutil.which(name, path=path):
+            return (name,), _version((name,))
+    if importlib.util.find_spec("ziglang"):
+        zig = (sys.executable, "-m", "ziglang")
+        return (*zig, "c++", "-nostdlib++"), _version(zig, "version")
+    raise DeviceError(
+        "device = 'cpu' needs a C++ compiler and found none ($CXX, c++, g++, clang++, ziglang). "
+        "Fix: pip install ziglang, or install g++ or clang"
+    )
+
+
+def _words(named):
+    """Return the words of $CXX."""
+    try:
+        words = tuple(shlex.split(named))
+    except ValueError as error:
+        raise DeviceError(f"CXX = {named!r} cannot be read: {str(error).lower()}; {FIX}") from None
+    if not words or not words[0]:
+        raise DeviceError(f"CXX = {named!r} names no program; {FIX}")
+    return words
+
+
+def _version(command, option="--version"):
+    done = _run([*command, option], VERSION_SECONDS)
+    return (done.stdout or done.stderr).strip()
+
+
+def _run(command, seconds=None):
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **ENGLISH},
+            timeout=seconds,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"no answer in {seconds} s"
+        raise DeviceError(f"the C++ compiler {shlex.join(command[:1])!r} cannot be run: {reason}; {FIX}") from None
+
+
+def compile_unit(unit, command, flags, text, library):
+    """Compile the file ``text``, which holds ``unit.text``, to the shared library ``library``.
+
+    Raises:
+        CompileError: If the kernel has mistakes.
+        DeviceError: If the compiler fails for another reason, or is none.
+    """
+    native = () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
+    done = _run([*command, *native, *flags, "-o", str(library), str(text), "-lm"])
+    log = done.stderr + done.stdout
+    if (found := explain(unit, log)) is not None:
+        raise found
+    if done.returncode != 0 or not library.is_file():
+        said = log.strip()[-2000:] or "it said nothing"
+        raise DeviceError(
+            f"{shlex.join(command)!r} ended with exit code {done.returncode} and made no library, with no error in a kernel: "
+            f"{said}\nIs it a C++ compiler for this machine? {FIX[0].upper()}{FIX[1:]}"
+        )
+
+
+def _native_flag(command):
+    return ("-mcpu=native",) if "ziglang" in command and platform.machine() == "aarch64" else ("-march=native",)

@@ -1,0 +1,194 @@
+"""A kernel that does not compile gets one message: where, what, and what to do; the same mistakes on CPU and GPU."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+from test_nvrtc import compiled
+
+from cupydrive import envs
+from cupydrive.diagnostics import FUNCTIONS, MATH, NO_RETURN, UNINITIALISED, UNUSED, explain
+from cupydrive.errors import CompileError, DeviceError
+from cupydrive.executors.host import HostExecutor
+from cupydrive.source import KERNELS, Layout, assemble
+
+MOVE, SPEED = "s.x += s.v;", "s.v = s.v * env.params.drag"
+
+
+def broken(old, new):
+    """Return the point environment with one change to its kernel."""
+    assert old in point.KERNEL
+    return replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL.replace(old, new))
+
+
+def message(spec, where, monkeypatch):
+    """Return what a user reads when ``spec`` is compiled by g++ (or the machine's own), zig's clang, or NVRTC."""
+    if where == "zig":
+        pytest.importorskip("ziglang")
+        monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++ -nostdlib++")
+    with pytest.raises(CompileError) as caught:
+        if where == "nvrtc":
+            unit = assemble(spec, spec.make_params(), Layout(1, 32))
+            code, log = compiled(unit, 90)
+            assert code != 0, "it compiles"
+            raise explain(unit, log)
+        HostExecutor().load(spec, spec.make_params())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("  return false;\n", "", "}", NO_RETURN),
+        ("  return false;\n", "  if (s.x > 1.0f) return true;\n", "}", NO_RETURN),
+        (MOVE, f"{MOVE} s.x == 3;", f"{MOVE} s.x == 3;", UNUSED),
+        (MOVE, f"{MOVE} s.x + s.v;", f"{MOVE} s.x + s.v;", UNUSED),
+        (MOVE, "float y; s.x += y;", "float y; s.x += y;", UNINITIALISED),
+        (MOVE, "s.x += wobble;", "s.x += wobble;", "wobble"),
+        (MOVE, "s.x += math::sine(s.v);", "s.x += math::sine(s.v);", "did you mean math::sin?"),
+        ("float x, v;", "float x;", "", "struct State has no member 'v', which Python declares"),
+    ],
+)
+def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, words, monkeypatch):
+    said = message(broken(old, new), where, monkeypatch)
+    assert words in said, said
+    assert f"\n    {line}" * bool(line) in said
+    assert len(said.splitlines()) <= 4 and "-Werror" not in said and "drive/" not in said, said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (MOVE, "s.x += sinf(s.v);", "write math::sin, which gives the same bits"),
+        (MOVE, "s.x += fabs(s.v);", "write math::abs"),
+        (MOVE, "s.x += fmaxf(s.v, 0.0f);", "write math::max"),
+        (MOVE, "s.x += tanf(s.v);", "math:: has no tan; it has: abs, "),
+        (MOVE, 'printf("%f", s.x);', "write env.print("),
+        (MOVE, "s.x += 2.0 * s.v;", "write 2.0f; where a double is meant"),
+        (MOVE, "s.x += 1e-3 * s.v;", "write 1e-3f;"),
+        (MOVE, "s.x += .5*s.v;", "write .5f;"),
+        (
+            "DEVICE void observe(",
+            "DEVICE void look(",
+            "there is no function `observe`; define `DEVICE void observe(Env& env)",
+        ),
+        (
+            "DEVICE bool step(",
+            "DEVICE void step(",
+            "`step` returns void\n    DEVICE void step(Env& env) {\n  write `DEVICE bool",
+        ),
+    ],
+)
+def test_what_compilers_would_judge_differently_is_read_from_the_text(old, new, words):
+    spec = broken(old, new)
+    with pytest.raises(CompileError) as caught:
+        assemble(spec, spec.make_params(), Layout())
+    assert words in str(caught.value)
+    if old == MOVE:
+        number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if new in line)
+        assert f"<kernel of point>:{number}: " in str(caught.value) and f"\n    {new}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "s.x += 2.0f * s.v; // sinf(x) is 2.0 here",
+        "s.x += 0x1e5 * s.v; /* printf(3.5) */",
+        "s.x += (float)((double)s.v * 2.5);",
+        "s.x += math::sin(s.v) + math::max(1e-3f, 1.f);",
+        "float best; bool found = false; for (int k = 0; k < env.elapsed; ++k) if (k % 7 == 3) { best = s.x; found = true; }"
+        "if (found) s.x = best;",
+        "struct Wave { float v; DEVICE float sin(float x) const { return x * v; } } wave{1.0f}; s.x += wave.sin(s.v);",
+    ],
+)
+def test_right_kernels_are_left_alone(right):
+    HostExecutor().load(broken(MOVE, right), envs._load(point.PYTHON)[0].make_params())
+
+
+def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
+    kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[8]; };\nstruct State {")
+    kernel = kernel.replace(MOVE, "if (s.x > 0.0f) env.shared.w[3] = 1.0f; s.x += env.shared.w[3];")
+    spec = replace(envs._load(point.PYTHON)[0], kernel=kernel)
+    HostExecutor().load(spec, spec.make_params())
+
+
+def test_the_mathematics_that_advice_names_exists():
+    text = (KERNELS / "drive" / "math.cuh").read_text()
+    assert [name for name in MATH if f" {name}(" not in text] == []
+    assert set(FUNCTIONS) == {"reset", "step", "observe"}
+
+
+def test_one_mistake_is_one_error_and_several_are_counted(monkeypatch):
+    said = message(broken(MOVE, "s.x += wobble; s.v += wobble; env.state.x = wobble;"), "cpu", monkeypatch)
+    assert said.count("<kernel of point>:") == 1
+    said = message(broken(MOVE, "s.x += a1; s.x += a2; s.x += a3; s.x += a4; s.x += a5;"), "cpu", monkeypatch)
+    assert said.count("<kernel of point>:") == 3 and said.endswith("(2 more)")
+    said = message(broken("  return false;\n}", "  return false;\n"), "cpu", monkeypatch)
+    assert "there are 6 opening and 5 closing braces" in said
+
+
+# ---- the compiler itself ---------------------------------------------------------------------------------------------
+
+
+def script(folder, text):
+    path = folder / "tool"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (" ", "names no program"),
+        ('""', "names no program"),
+        ('"g++', "cannot be read: no closing quotation"),
+        ("no-such-compiler -O3", "there is no program 'no-such-compiler' on the PATH"),
+        ("/", "there is no program '/' on the PATH"),
+        ("true", "ended with exit code 0 and made no library"),
+        ("ls", "and made no library, with no error in a kernel"),
+        ("exit 3", "ended with exit code 3"),
+        ("echo no space left on device; exit 1", "no space left on device"),
+        ('while [ "$1" != -o ]; do shift; done; echo junk > "$2"', "cannot be loaded"),
+    ],
+)
+def test_a_useless_compiler_is_named_with_the_fix(named, words, monkeypatch, tmp_path):
+    made = named.startswith(("exit", "echo", "while"))
+    monkeypatch.setenv("CXX", script(tmp_path, 'case "$1" in --version) exit 0;; esac\n' + named) if made else named)
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    spec = broken(MOVE, f"{MOVE} s.x += 0.125f;")
+    with pytest.raises(DeviceError) as caught:
+        HostExecutor().load(spec, spec.make_params())
+    assert words in str(caught.value)
+    assert "cannot be loaded" in words or "set it to the command of a C++ compiler, such as CXX=g++" in str(
+        caught.value
+    ).replace("Unset", "unset")
+
+
+def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
+    path = tmp_path / "tool"
+    path.write_bytes(b"\x7fELFjunk")
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    with pytest.raises(DeviceError, match=r"cannot be run: Exec format error; unset CXX"):
+        HostExecutor().load(envs.get("cartpole"), envs.get("cartpole").make_params())
+
+
+@pytest.mark.parametrize(
+    "command", [["train", "cartpole"], ["check", "cartpole"], ["render", "cartpole", "--out", "x.gif"]]
+)
+@pytest.mark.parametrize("named", [" ", '"g++', "no-such-compiler"])
+def test_commands_end_with_one_line_and_exit_code_2(command, named, monkeypatch, tmp_path, capsys):
+    from cupydrive.__main__ import main
+
+    monkeypatch.setenv("CXX", named)
+    monkeypatch.chdir(tmp_path)
+    out = [str(tmp_path / "x.gif") if word == "x.gif" else word for word in command]
+    assert main([*out, "--device", "cpu"]) == 2
+    assert f"CXX = {named!r}" in capsys.readouterr().err.strip().splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,154 @@
+"""What lies in the cache folder is loaded only if it is whole, and only from a folder that its user alone can write."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+
+from cupydrive import envs
+from cupydrive.errors import DeviceError
+from cupydrive.executors import cache, host
+from cupydrive.executors.cache import cache_folder, find_library
+from cupydrive.executors.host import HostExecutor
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(host, "_loaded", {})
+    return tmp_path / "cache"
+
+
+def load(monkeypatch):
+    """Load the point environment as a new process does; return its first observation of a fixed seed, as bytes."""
+    from cupydrive.batch import Batch
+
+    monkeypatch.setattr(host, "_loaded", {})
+    spec = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL)
+    return Batch(spec, 3, executor=HostExecutor()).reset(5).obs["point"].tobytes()
+
+
+DAMAGES = {
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "empty": lambda whole: b"",
+    "one bit": lambda whole: whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],
+    "longer": lambda whole: whole + b"\0",
+    "another file": lambda whole: b"junk" * 9000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
+    want = load(monkeypatch)
+    (path,) = folder.glob("*.so")
+    kept = path.read_bytes()
+    assert load(monkeypatch) == want and path.read_bytes() == kept  # from the cache
+    path.unlink()  # this process has the library mapped: what is written under its name must be another file
+    path.write_bytes(DAMAGES[damage](kept))
+    assert load(monkeypatch) == want
+    (again,) = folder.glob("*.so")
+    assert again.read_bytes() != DAMAGES[damage](kept)
+
+
+def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
+    program = "import cupydrive as cd; env = cd.make('cartpole', 2, device='cpu'); env.reset(seed=0); print('done')"
+    environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+
+    def run():
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+    assert run().returncode == 0
+    (path,) = (tmp_path / "cache").glob("cartpole-*.so")
+    os.truncate(path, 3000)
+    done = run()
+    assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
+
+
+def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
+    want = load(monkeypatch)
+    (path,) = folder.glob("*.so")
+    key = b"another key"
+    other = folder / f"point-{cache.hashlib.sha256(key).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
+    os.rename(path, other)
+    assert find_library("point", key) is None
+    assert load(monkeypatch) == want
+
+
+def test_a_link_is_not_followed(folder, monkeypatch, tmp_path):
+    want = load(monkeypatch)
+    (path,) = folder.glob("*.so")
+    os.rename(path, tmp_path / "elsewhere.so")
+    path.symlink_to(tmp_path / "elsewhere.so")
+    assert load(monkeypatch) == want
+    assert not path.is_symlink()
+
+
+def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
+    before = os.umask(0)
+    try:
+        assert cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777, 0o775])
+def test_a_folder_that_others_can_write_is_refused_with_the_fix(folder, mode, monkeypatch):
+    folder.mkdir()
+    folder.chmod(mode)
+    monkeypatch.setattr(cache, "_own_group", lambda gid: False)
+    with pytest.raises(DeviceError) as caught:
+        load(monkeypatch)
+    words = str(caught.value)
+    assert f"{folder} can be written by other users (mode {mode & 0o7777:03o})" in words
+    assert f"chmod -R go-w {folder}" in words and "CUPYDRIVE_CACHE" in words
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    cache._cache_folder.cache_clear()
+    load(monkeypatch)
+
+
+def test_the_group_of_one_user_alone_may_write(folder, monkeypatch):
+    folder.mkdir()
+    folder.chmod(0o775)
+    monkeypatch.setattr(cache, "_own_group", lambda gid: True)
+    assert cache_folder() == folder
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_folder_is_refused_with_the_fix(folder, monkeypatch):
+    folder.mkdir()
+    os.chown(folder, 12345, -1)
+    with pytest.raises(DeviceError, match=r"belongs to user 12345 and this process runs as root.*chown -R root"):
+        load(monkeypatch)
+
+
+def test_another_users_library_in_ones_own_folder_is_compiled_anew(folder, monkeypatch):
+    want = load(monkeypatch)
+    (path,) = folder.glob("*.so")
+    inode = path.stat().st_ino
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 12345, -1)
+    assert load(monkeypatch) == want
+    assert path.stat().st_uid == os.geteuid() or path.stat().st_ino != inode
+
+
+def test_blank_and_dangling_folders(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", "  ")
+    with pytest.raises(DeviceError, match="CUPYDRIVE_CACHE = '  ' names no folder; unset it"):
+        cache_folder()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "link"))
+    with pytest.warns(UserWarning, match=r"link cannot be written \(it is a link to nothing\)"):
+        assert cache_folder().is_dir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUPYDRIVE_CACHE", "here")
+    assert cache_folder() == tmp_path / "here"  # absolute: a later change of the folder moves nothing
