@@ -4,7 +4,9 @@ Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing,
 """
 
 import os
+import shlex
 import sys
+import warnings
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from cupydrive.commands import (
     run_train,
     write_json_file,
 )
-from cupydrive.errors import CupydriveError, ParameterError
+from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, UnregisteredEnvironmentError
 from cupydrive.spec import float_params
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
@@ -226,8 +228,6 @@ def run_bench(
         json_file: Write the result to this file.
         chart: Draw it into this file (png, svg or pdf).
     """
-    import shlex
-
     from cupydrive.bench import bench
     from cupydrive.bench import chart as draw
     from cupydrive.bench.sweep import sweep as combinations
@@ -289,10 +289,25 @@ def _say(text):
     print(f"cupydrive: {text}", file=sys.stderr, flush=True)
 
 
+def _show_warning(otherwise, message, category, *where, **more):
+    """Print a warning of ours as one line, without the place in the code; others as Python does."""
+    if issubclass(category, CupydriveWarning):
+        _say(f"warning: {message}")
+    else:
+        otherwise(message, category, *where, **more)
+
+
 def main(args=None):
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
     try:
-        return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", CupydriveWarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
+    except UnregisteredEnvironmentError as error:
+        words = sys.argv[1:] if args is None else args
+        _say(f"{error.says} --env: {shlex.join(['cupydrive', *words, '--env', error.file])}")
+        return 2
     except CupydriveError as error:
         _say(error)
         return 2

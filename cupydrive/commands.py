@@ -14,6 +14,7 @@ from cupydrive.errors import CupydriveError
 Device = Literal["auto", "cpu", "cuda"]
 JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+EnvFile = Annotated[str | None, tyro.conf.arg(metavar="FILE.py")]
 Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
 
 
@@ -26,6 +27,7 @@ def run_train(
     device: Device = "auto",
     out: Folder = None,
     resume: bool = False,
+    env: EnvFile = None,
     heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
     param: Pairs = (),
     set: Pairs = (),
@@ -43,6 +45,7 @@ def run_train(
         device: "auto": CUDA where a GPU is usable, else the CPU.
         out: Folder for configuration, metrics and checkpoints.
         resume: Go on with the run in --out.
+        env: With --resume: the file that defines the run's environment, if it is one of your own.
         heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
         param: Parameters of the environment, such as grid_length=20.
         set: Settings of the algorithm, such as learning_rate=1e-3.
@@ -64,8 +67,10 @@ def run_train(
             raise CupydriveError(
                 "--resume takes everything from the run; leave out name, algorithm, num-envs, heuristic, param and set"
             )
-        run = train(Run.load(out, where), **common)
+        run = train(Run.load(out, where, env=env), **common)
     else:
+        if env is not None:
+            raise CupydriveError(f"--env goes with --resume; a new run takes the file itself: cupydrive train {env}")
         if name is None:
             raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
         settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
@@ -87,6 +92,7 @@ def run_evaluate(
     seed: int = 10_000,
     sample: bool = False,
     device: Device = "auto",
+    env: EnvFile = None,
     param: Pairs = (),
     json_file: JsonFile = None,
 ) -> int:
@@ -98,6 +104,7 @@ def run_evaluate(
         seed: Of the starts; equal seeds give equal starts.
         sample: Draw actions from the policy instead of taking the likeliest.
         device: "auto": CUDA where a GPU is usable, else the CPU.
+        env: The file that defines the run's environment, if it is one of your own.
         param: Parameters, if an environment is evaluated.
         json_file: Write means and half intervals to this file.
     """
@@ -107,7 +114,7 @@ def run_evaluate(
 
     check_writable(json_file)
     where, _ = choose(device)
-    what = Run.load(run, where) if Path(run).is_dir() else run
+    what = Run.load(run, where, env=env) if is_folder(run) else named(run, env)
     found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **parsed(param))
     print(found)
     if json_file is not None:
@@ -125,6 +132,7 @@ def run_render(
     device: Device = "auto",
     size: tuple[int, int] | None = None,
     fps: int | None = None,
+    env: EnvFile = None,
     param: Pairs = (),
 ) -> int:
     """Play episodes and write them as a video.
@@ -139,6 +147,7 @@ def run_render(
         device: "auto": CUDA where a GPU is usable, else the CPU.
         size: Width and height in pixels, even.
         fps: Frames per second; one frame is one step.
+        env: The file that defines the environment of a run or recording, if it is one of your own.
         param: Parameters, if an environment is played.
     """
     from cupydrive.executors import choose
@@ -149,10 +158,10 @@ def run_render(
     check_path(out)
     options = {"size": size, "fps": fps, **parsed(param)}
     if what.endswith(".npz"):
-        video = render(Recording.load(what), out, players, **options)
+        video = render(Recording.load(what, env=env), out, players, **options)
     else:
         where, _ = choose(device)
-        played = Run.load(what, where) if Path(what).is_dir() else what
+        played = Run.load(what, where, env=env) if is_folder(what) else named(what, env)
         options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
         video = render(played, out, players, **options)
     print(f"wrote {out}: {video}")
@@ -183,6 +192,23 @@ def run_gallery(
     path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
     print(f"wrote {path}")
     return 0
+
+
+def is_folder(text):
+    """Return whether a run folder is meant: a folder, or a path that a folder could have, for a clear error of it."""
+    try:
+        return Path(text).is_dir()
+    except ValueError:  # a NUL character
+        return False
+
+
+def named(what, env):
+    """Return the environment called ``what``; ``env`` is the file that defines it, or None."""
+    if env is not None and envs.get(env).name != what:
+        raise CupydriveError(
+            f"--env {env} defines {envs.get(env).name!r}; {what!r} is neither that nor a folder or recording"
+        )
+    return what
 
 
 def parsed(pairs):

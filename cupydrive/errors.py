@@ -7,6 +7,10 @@ class CupydriveError(Exception):
     """A mistake of the caller, or of an environment's author; the message names value, limit and fix."""
 
 
+class CupydriveWarning(UserWarning):
+    """Something is not as expected, and the program goes on: an old file, a changed kernel, an older checkpoint."""
+
+
 class ParameterError(CupydriveError, ValueError):
     """An environment parameter is unknown, mistyped or out of range."""
 
@@ -20,6 +24,20 @@ class UnknownEnvironmentError(CupydriveError, KeyError):
 
     def __str__(self):
         return self.args[0]
+
+
+class UnregisteredEnvironmentError(UnknownEnvironmentError):
+    """A file belongs to an environment of a user's own, which only the user can load: nothing in a file may execute.
+
+    Args:
+        says: What is missing.
+        call: The call that works, in Python.
+        file: The Python file that the environment came from, to be passed as ``--env`` on the command line.
+    """
+
+    def __init__(self, says, call, file):
+        super().__init__(f"{says}: {call}")
+        self.says, self.file = says, file
 
 
 class SpecError(CupydriveError, ValueError):

@@ -129,6 +129,7 @@ class Recorder:
 
     def __init__(self, rollout):
         self.rollout, batch = rollout, rollout.batch
+        self.origin = envs.origin(batch.spec)
         self.dtypes = {g.name: action_dtype(g) for g in batch.groups}
         each = batch.params.max_episode_steps * sum(
             g.count * g.heads * self.dtypes[g.name].itemsize for g in batch.groups
@@ -151,7 +152,7 @@ class Recorder:
         over = np.arange(most)[:, None] >= length
         for array in action.values():
             array[over] = 0
-        return Recording(batch.spec, batch.params, seed, players, length, action)
+        return Recording(batch.spec, batch.params, seed, players, length, action, origin=self.origin)
 
 
 def first_episodes(rollout, recorder):

@@ -1,11 +1,14 @@
 """Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import torch
 
+from cupydrive import envs
 from cupydrive.algorithms import ALGORITHMS
-from cupydrive.errors import TrainingError
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.files import as_path, file_errors
 from cupydrive.players import Heuristic, Random
 from cupydrive.runfolder import read_checkpoint, read_config
 
@@ -18,16 +21,23 @@ class Frozen:
         path: The run folder.
         policy: Name of its policy; None: the one that plays the same group there.
         greedy: The likeliest action instead of a random one.
+        env: The run's environment, if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+            It is registered, so that the name is known from then on.
     """
 
     path: str
     policy: str | None = None
     greedy: bool = False
+    env: object = field(default=None, repr=False)
 
     brief = "frozen"  # what frames call it
 
     def __post_init__(self):
-        object.__setattr__(self, "path", str(self.path))
+        with file_errors(ParameterError, f"Frozen.path = {self.path!r}"):
+            object.__setattr__(self, "path", str(as_path(self.path)))
+        if self.env is not None:
+            config = read_config(self.path)
+            envs.of_data(self.path, "", config["env"], config.get("origin"), self.env)
 
     def player(self, spec, group):
         """Return the player of one group.
@@ -35,9 +45,14 @@ class Frozen:
         Raises:
             TrainingError: If there is no such run, or it belongs to another environment.
         """
+        return self._player(spec, group, (Path(self.path).resolve(),))
+
+    def _player(self, spec, group, seen):
+        """Return the player; ``seen`` are the folders that led here, since a run's policy may be frozen itself."""
         config = read_config(self.path)
         if config["env"] != spec.name:
             raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
+        envs.compare_origin(self.path, spec, config.get("origin"))
         names = [
             n for n in config["policies"] if n == self.policy or (self.policy is None and group.name in n.split("+"))
         ]
@@ -45,6 +60,11 @@ class Frozen:
             known = ", ".join(config["policies"])
             raise TrainingError(f"{self.path} has no policy {self.policy or group.name!r}; it has: {known}")
         settings = rebuild(names[0], config["policies"][names[0]], None)
+        if isinstance(settings, Frozen):
+            where = Path(settings.path).resolve()
+            if where in seen:
+                raise TrainingError(f"{self.path}: its policy {names[0]!r} is frozen from a run that is frozen from it")
+            return settings._player(spec, group, (*seen, where))
         if not hasattr(settings, "learner"):
             return settings.player(spec, group)
         saved, start = read_checkpoint(self.path, spec.name)["tensors"], f"{names[0]}/"
@@ -90,6 +110,8 @@ FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen}
 def describe(settings):
     """Return a policy's settings as JSON can hold them."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    if isinstance(settings, Frozen):
+        del values["env"]  # what a file says is never loaded
     if callable(values.get("policy")):
         values["policy"] = "custom"
     kind = getattr(settings, "name", type(settings).__name__.lower())
@@ -97,19 +119,38 @@ def describe(settings):
 
 
 def rebuild(name, about, given):
-    """Return settings from ``describe``'s dictionary."""
+    """Return settings from ``describe``'s dictionary.
+
+    Args:
+        name: Of the policy.
+        about: The dictionary, of the kinds that ``formats.CONFIG`` allows.
+        given: Settings by policy name that stand instead.
+
+    Raises:
+        TrainingError: If the kind or a setting is unknown, or the policy is a module of the user's own.
+        ParameterError: If a value is wrong.
+    """
     if given and name in given:
         return given[name]
     about = dict(about)
-    kind = about.pop("kind")
-    if about.get("policy") == "custom":
-        raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
+    kind = about.pop("kind", None)
     makers = {**ALGORITHMS, **FIXED}
     if kind not in makers:
         raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
+    if kind in ALGORITHMS and about.get("policy") == "custom":
+        raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
+    known = [f.name for f in fields(makers[kind])]
+    if unknown := [key for key in about if key not in known or (kind == "frozen" and key == "env")]:
+        raise TrainingError(
+            f"policy {name!r}: {kind} has no setting {unknown[0]!r}; the run may be from a newer version"
+        )
+    if kind in ALGORITHMS and about.get("policy") is not None:
+        raise TrainingError(f"policy {name!r}: policy is {about['policy']!r}; it must be null or 'custom'")
     tuples = {
         k: tuple(map(tuple, v)) if v and isinstance(v[0], list) else tuple(v)
         for k, v in about.items()
         if isinstance(v, list)
     }
+    if kind == "frozen" and not (isinstance(about.get("path"), str) and isinstance(about.get("policy"), str | None)):
+        raise TrainingError(f"policy {name!r} is frozen, but its path or policy is no text")
     return makers[kind](**about | tuples)

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from cupydrive.errors import TrainingError
-from cupydrive.files import write_atomically
+from cupydrive.files import file_errors, write_atomically
 from cupydrive.interop import capture as capture_graph
 from cupydrive.progress import follow
 from cupydrive.runfolder import checkpoints
@@ -109,15 +109,29 @@ class Loop:
 
     @contextmanager
     def _metrics_file(self):
-        """Open the run's metrics for appending; rows after the current step are dropped first."""
+        """Hold the folder's lock and open the run's metrics for appending; rows after the current step are dropped first."""
         if self.out is None:
             yield
             return
-        self.out.mkdir(parents=True, exist_ok=True)
-        path = self.out / "metrics.jsonl"
-        write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
-        with open(path, "a", buffering=1) as self.file, event_writer(self.out, self.run.step) as self.events:
-            yield
+        with self._writing():
+            self.out.mkdir(parents=True, exist_ok=True)
+        with self.run.lock.hold(self.out):
+            self.run.check_newest(self.out)
+            with self._writing():
+                path = self.out / "metrics.jsonl"
+                write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
+                self.file = open(path, "a", buffering=1)  # noqa: SIM115  closed below, where errors have their words
+                self.events = event_writer(self.out, self.run.step)
+            try:
+                yield
+            finally:
+                with self._writing():
+                    self.file.close()
+                    self.events.close()
+
+    def _writing(self):
+        """Return a context in which errors of the disk become ``TrainingError``."""
+        return file_errors(TrainingError, f"the run cannot be written to {self.out} (earlier checkpoints are kept)")
 
     def _send(self):
         """Queue the copy of all sums to the host and set them to 0."""
@@ -164,9 +178,10 @@ class Loop:
             )
         run.metrics.append(row)
         if self.file is not None:
-            self.file.write(json.dumps(row) + "\n")
-            for name, value in row.items():
-                self.events.add_scalar(name, value, interval.step)
+            with self._writing():
+                self.file.write(json.dumps(row) + "\n")
+                for name, value in row.items():
+                    self.events.add_scalar(name, value, interval.step)
         self.progress.update(interval.step - self.first_step, row)
         if self.callback is not None:
             self.callback(interval.step, row)
@@ -211,14 +226,14 @@ def event_writer(folder, step):
     return SummaryWriter(folder, purge_step=step + 1 if step else None)
 
 
-class NoEvents(nullcontext):
+class NoEvents:
     """Stands where TensorBoard is not installed."""
-
-    def __enter__(self):
-        return self
 
     def add_scalar(self, name, value, step):
         """Write nothing."""
+
+    def close(self):
+        """Close nothing."""
 
 
 @contextmanager

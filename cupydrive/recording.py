@@ -5,21 +5,21 @@ from them, bit for bit, on any device. The policy is not needed: its outputs cha
 device, so that asking it again could give another episode.
 """
 
-import io
 import json
 import zlib
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
 from cupydrive import envs
+from cupydrive.archive import Archive, check_seal, packed, warn_unsealed
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, RenderError
 from cupydrive.executors import executor
-from cupydrive.files import write_atomically
+from cupydrive.files import file_errors, open_file, write_atomically
+from cupydrive.formats import RECORDING, FormatError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Recording:
         action: By group: (T, N, C, H), 0 after an episode's end; T is the longest length.
         first_env: Global id of the first environment.
         checksum: Of the last states, if they were computed already; another one later is an error.
+        origin: Which files an environment of the user's own came from when the episodes were played, and their SHA-256.
     """
 
     spec: object
@@ -64,6 +65,7 @@ class Recording:
     action: dict[str, np.ndarray]
     first_env: int = 0
     checksum: int | None = field(default=None)
+    origin: dict | None = None
 
     @property
     def num_envs(self):
@@ -124,46 +126,60 @@ class Recording:
         about = {
             "format": FORMAT,
             "env": self.spec.name,
+            "origin": self.origin,
             "params": asdict(self.params),
             "seed": self.seed,
             "players": self.players,
             "first_env": self.first_env,
             "checksum": zlib.crc32(last.tobytes()),
         }
-        content = io.BytesIO()
         arrays = {f"action.{name}": array for name, array in self.action.items()}
         text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        np.savez_compressed(content, about=text, length=self.length, **arrays)
-        try:
-            write_atomically(Path(path), content.getvalue())
-        except OSError as error:
-            raise RenderError(f"the recording cannot be written to {path}: {error.strerror}") from None
+        content = packed({"about": text, "length": self.length, **arrays})
+        with file_errors(RenderError, f"the recording cannot be written to {path}"):
+            write_atomically(path, content)
 
     @classmethod
-    def load(cls, path):
-        """Return the recording of a file; no code in it can run.
+    def load(cls, path, env=None):
+        """Return the recording of a file; nothing in it can run.
+
+        Args:
+            path: A .npz that ``save`` wrote.
+            env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+
+        Warns:
+            CupydriveWarning: If the environment's files have changed since, or the file is from before recordings carried
+                a SHA-256.
 
         Raises:
-            RenderError: If it is none, or from a newer version.
+            UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
+            RenderError: If it is none, is damaged, from a newer version, or does not fit the environment.
         """
+        with file_errors(RenderError, f"{path} cannot be read"):
+            file = open_file(path)
+        with file:
+            try:
+                archive = Archive(file, executor("cpu").free_bytes())
+                about = archive.about(RECORDING, FORMAT)
+                check_seal(archive.sealed, about["format"])
+                arrays = {name: archive.array(name) for name in (n.removesuffix(".npy") for n in archive.names)}
+            except FormatError as error:
+                raise RenderError(f"{path} is no recording, or damaged: {error}. Record the episodes again") from None
+        call = f"cupydrive.Recording.load({str(path)!r}, env={{}})"
+        spec = envs.of_data(str(path), call, about["env"], about.get("origin"), env)
+        del arrays["about"]
         try:
-            with np.load(path, allow_pickle=False) as file:
-                about = json.loads(file["about"].tobytes())
-                length = file["length"]
-                action = {key.removeprefix("action."): file[key] for key in file.files if key.startswith("action.")}
-                version = about["format"]
-        except OSError as error:
-            raise RenderError(f"{path} cannot be read: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError, zlib.error) as error:
-            raise RenderError(f"{path} is no recording, or damaged: {error}") from None
-        if version > FORMAT:
+            params = spec.make_params(**about["params"])
+            action = checked_arrays(spec, params, arrays)
+            length = arrays["length"]
+        except (FormatError, ParameterError) as error:
             raise RenderError(
-                f"{path} has format {version}, this cupydrive reads up to {FORMAT}; install the newer one"
-            )
-        spec = envs.get(about["env"])
-        params = spec.make_params(**about["params"])
-        keys = ("seed", "players", "first_env", "checksum")
-        return cls(spec, params, length=length, action=action, **{key: about[key] for key in keys})
+                f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
+            ) from None
+        if not archive.sealed:
+            warn_unsealed(path)
+        keys = ("seed", "players", "first_env", "checksum", "origin")
+        return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})
 
     def __repr__(self):
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
@@ -179,3 +195,33 @@ def action_dtype(group):
     if group.continuous:
         return np.dtype(np.float32)
     return np.min_scalar_type(max(group.sizes) - 1)
+
+
+def checked_arrays(spec, params, arrays):
+    """Return the actions of a recording's file by group.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        arrays: The arrays of the file: ``length`` and ``action.GROUP``.
+
+    Raises:
+        FormatError: If a name, type, shape or value is wrong.
+    """
+    groups = {f"action.{g.name}": g for g in spec.groups(params)}
+    if set(arrays) != {"length", *groups}:
+        raise FormatError(f"it holds {', '.join(sorted(arrays))}; it must hold length, {', '.join(groups)}")
+    length = arrays["length"]
+    if length.dtype != np.int32 or length.ndim != 1 or not len(length):
+        raise FormatError(f"length is {length.dtype} {length.shape}; it must be int32 (N,)")
+    if length.min() < 1 or length.max() > params.max_episode_steps:
+        raise FormatError(
+            f"episodes of {length.min()} to {length.max()} steps; they must have 1 to {params.max_episode_steps}"
+        )
+    for name, g in groups.items():
+        array, shape = arrays[name], (int(length.max()), len(length), g.count, g.heads)
+        if array.dtype != action_dtype(g) or array.shape != shape:
+            raise FormatError(f"{name} is {array.dtype} {array.shape}; it must be {action_dtype(g)} {shape}")
+        if not g.continuous and (array >= np.array(g.sizes)).any():
+            raise FormatError(f"{name} holds a choice of {array.max()}; the heads have {g.sizes}")
+    return {g.name: arrays[name] for name, g in groups.items()}

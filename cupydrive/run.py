@@ -14,18 +14,20 @@ import numpy as np
 import torch
 
 from cupydrive import __version__, envs, inference
+from cupydrive.archive import seal
 from cupydrive.arguments import checked_int, shown
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import choose, executor
-from cupydrive.files import write_atomically
+from cupydrive.files import as_path, file_errors, write_atomically
 from cupydrive.frozen import describe, rebuild
 from cupydrive.players import Trained
 from cupydrive.rollout import EpisodeSums, Rollout
-from cupydrive.runfolder import FORMAT, checkpoints, read_checkpoint, read_config, read_metrics
+from cupydrive.runfolder import FORMAT, FolderLock, checkpoints, read_checkpoint, read_config, read_metrics
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
+COUNTERS = ("iteration", "written", "filled")  # tensors of a run that count, and that kernels compute places from
 
 
 class Run:
@@ -54,6 +56,9 @@ class Run:
         groups = {g.name: g for g in spec.groups(params)}
         self._check_policies(groups)
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
+        self.origin = envs.origin(spec)  # of the files as they are compiled now
+        self.lock = FolderLock()
+        self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.batch = Batch(spec, self.num_envs, params, executor(device))
         self.batch.reset(seed)
         self.learners, players = {}, {}
@@ -225,27 +230,46 @@ class Run:
         return kept | {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
 
     def restore(self, kept):
-        """Write what ``snapshot`` returned back, in place."""
-        own = self.tensors()
-        expected = set(own) | {name for name in kept if name.startswith("env/")}
+        """Write what ``snapshot`` returned back, in place.
+
+        Raises:
+            TrainingError: If a name, shape, type or range does not fit this run; nothing has changed then.
+        """
+        own, arrays = self.tensors(), self.batch.get_state()
+        arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
+        expected = {*own, *(f"env/{name}" for name in arrays)}
         if set(kept) != expected:
             raise TrainingError(
                 f"the checkpoint does not fit this run: it differs in {sorted(set(kept) ^ expected)[:6]}"
             )
-        state = self.batch.get_state()
-        for name, array in {**state, **{f"returns.{n}": a for n, a in state["returns"].items()}}.items():
-            if name != "returns":
-                saved = kept[f"env/{name}"].numpy()
-                if saved.nbytes != array.nbytes:
-                    raise TrainingError(f"the checkpoint's {name} has {saved.nbytes} bytes, this run's {array.nbytes}")
-                array[...] = saved.view(array.dtype).reshape(array.shape)
-        self.batch.set_state(state)
+        for name, array in arrays.items():
+            saved = kept[f"env/{name}"]
+            if saved.dtype != torch.uint8 or saved.shape != (array.nbytes,):
+                raise TrainingError(
+                    f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's has {array.nbytes} bytes"
+                )
+        for name, tensor in own.items():
+            saved = kept[name]
+            if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
+                raise TrainingError(
+                    f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's is {tensor.dtype} "
+                    f"{tuple(tensor.shape)}; the environment or the settings have changed since"
+                )
+            if name.rpartition("/")[2] in COUNTERS and not 0 <= int(saved.min()) <= int(saved.max()) < 2**62:
+                raise TrainingError(f"the checkpoint's {name} is {saved.tolist()}; it must count from 0")
+        new = {
+            name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
+            for name, array in arrays.items()
+        }
+        elapsed, limit = new["clock"]["elapsed"], self.params.max_episode_steps
+        if elapsed.min() < 0 or elapsed.max() >= limit:
+            raise TrainingError(
+                f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+            )
+        returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
+        self.batch.set_state({**new, "returns": returns})
         with torch.no_grad():
             for name, tensor in own.items():
-                if tensor.shape != kept[name].shape:
-                    raise TrainingError(
-                        f"the checkpoint's {name} is {tuple(kept[name].shape)}, this run's {tuple(tensor.shape)}"
-                    )
                 tensor.copy_(kept[name])
 
     # ---- files ----
@@ -256,6 +280,7 @@ class Run:
             "format": FORMAT,
             "cupydrive": __version__,
             "env": self.spec.name,
+            "origin": self.origin,
             "params": asdict(self.params),
             "num_envs": self.num_envs,
             "seed": self.seed,
@@ -267,47 +292,76 @@ class Run:
         """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
 
         Raises:
-            TrainingError: If the folder belongs to another run or cannot be written; files that were there stay.
+            TrainingError: If another run writes into the folder, has written into it since this one was loaded, or it cannot
+                be written; files that were there stay.
+            ParameterError: If ``keep`` is less than 1; nothing is written then.
         """
-        folder = Path(folder)
-        try:
+        keep = checked_int("save", "keep", keep)
+        words = f"the run cannot be written to {folder} (earlier checkpoints are kept)"
+        with file_errors(TrainingError, words):
+            folder = as_path(folder)
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "config.json", json.dumps(self.config(), indent=1).encode() + b"\n")
+        with self.lock.hold(folder), file_errors(TrainingError, words):
+            self.check_newest(folder)
             content = io.BytesIO()
             torch.save(
                 {"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": self.snapshot()}, content
             )
+            seal(content)
+            for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
+                if path.parent == (folder / "checkpoints").resolve() and path.exists():
+                    path.replace(path.with_suffix(".damaged"))
+            write_atomically(folder / "config.json", json.dumps(self.config(), indent=1).encode() + b"\n")
             write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
-        except OSError as error:
-            raise TrainingError(
-                f"the run cannot be written to {folder}: {error.strerror}. Earlier checkpoints are kept"
-            ) from None
-        for old in checkpoints(folder)[:-keep]:
-            old.unlink(missing_ok=True)
+            for old in checkpoints(folder)[:-keep]:
+                old.unlink(missing_ok=True)
         self.folder = folder
 
+    def check_newest(self, folder):
+        """Raise ``TrainingError`` if ``folder`` holds a checkpoint from after this run's present moment."""
+        newer = [p for p in checkpoints(folder) if int(p.stem) > self.step and p.resolve() not in self.passed_over]
+        if newer:
+            raise TrainingError(
+                f"{folder} holds a checkpoint of env-step {int(newer[-1].stem):,}, and this run has done {self.step:,}: "
+                f"another run has written there. Go on with that one, cupydrive.load({str(folder)!r}), or pass another folder"
+            )
+
     @classmethod
-    def load(cls, folder, device="cpu", policies=None):
-        """Return the run of a folder at its last checkpoint.
+    def load(cls, folder, device="cpu", policies=None, env=None):
+        """Return the run of a folder at its last checkpoint that can be read; nothing in the folder can run.
 
         Args:
             folder: Run folder.
-            device: Where to go on.
+            device: Where to go on: ``"cuda"``, ``"cpu"`` or ``"auto"``.
             policies: Settings by policy name, needed where a policy is a module of one's own.
+            env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+                The folder says which file that was, but only you can have it loaded.
+
+        Warns:
+            CupydriveWarning: If the environment's files have changed since, a newer checkpoint is damaged, or the folder is
+                from before checkpoints carried a SHA-256.
 
         Raises:
+            UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
+            DeviceError: If ``device`` is unknown or cannot be used here.
             TrainingError: If there is no run, or it is damaged, from a newer version, or of another environment.
         """
         device, _ = choose(device)
         config = read_config(folder)
-        spec = envs.get(config["env"])
-        params = spec.make_params(**config["params"])
-        settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
-        run = cls(spec, params, settings, config["num_envs"], config["seed"], device)
-        run.total = config["total"]
+        call = f"cupydrive.load({str(folder)!r}, env={{}})"
+        spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
         saved = read_checkpoint(folder, spec.name)
-        run.restore(saved["tensors"])
-        run.step, run.folder = saved["step"], Path(folder)
+        try:
+            params = spec.make_params(**config["params"])
+            settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
+            run = cls(spec, params, settings, config["num_envs"], config["seed"], device)
+            run.restore(saved["tensors"])
+        except ParameterError as error:
+            raise TrainingError(
+                f"{Path(folder) / 'config.json'} does not fit {spec.name!r} as it is now: {error}"
+            ) from None
+        run.total, run.step, run.folder = config["total"], saved["step"], Path(folder)
+        run.passed_over = [path.resolve() for path in saved["passed_over"]]
         run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
         return run
 
@@ -332,6 +386,6 @@ def as_bytes(array):
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def load(folder, device="cpu", policies=None):
+def load(folder, device="cpu", policies=None, env=None):
     """Return the ``Run`` of a folder at its last checkpoint, to go on with; arguments and errors as of ``Run.load``."""
-    return Run.load(folder, device, policies)
+    return Run.load(folder, device, policies, env)

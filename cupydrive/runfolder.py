@@ -1,70 +1,201 @@
 """The files of a run folder: ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``.
 
 Files are written under a temporary name, synced and renamed, so that a kill at any moment leaves the last complete one.
-Checkpoints hold tensors, numbers and strings only and are read with ``weights_only=True``: loading runs no code.
+Checkpoints hold tensors, numbers and strings only, carry a SHA-256, and are read with ``weights_only=True``: loading runs no
+code. Whoever writes holds the folder's lock, so that there is one writer at a time.
 """
 
-import json
+import fcntl
+import os
+import pickle
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from cupydrive.errors import TrainingError
+from cupydrive.archive import ZIP_ERRORS, Archive, check_seal, warn_unsealed
+from cupydrive.arguments import shown
+from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.files import as_path, file_errors, open_file, read_file
+from cupydrive.formats import CHECKPOINT, CONFIG, METRICS, MOST_JSON, FormatError, read_json
 
-FORMAT = 1
+FORMAT = 2
+MOST_METRICS = 2**30  # bytes of metrics.jsonl
+# What torch.load has been seen to raise for files that are a sound zip archive but no checkpoint.
+TORCH_ERRORS = (
+    *ZIP_ERRORS,
+    pickle.UnpicklingError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    MemoryError,
+)
 
 
 def checkpoints(folder):
-    """Return the checkpoint files of a run folder, oldest first."""
-    return sorted((Path(folder) / "checkpoints").glob("[0-9]*.pt"))
+    """Return the checkpoint files of a run folder, oldest first.
+
+    Raises:
+        TrainingError: If ``folder`` is no path.
+    """
+    with file_errors(TrainingError, f"{folder!r} cannot be a run folder"):
+        found = (as_path(folder) / "checkpoints").glob("[0-9]*.pt")
+        return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
 
 def read_config(folder):
-    """Return the configuration of a run folder."""
-    path = Path(folder) / "config.json"
+    """Return the configuration of a run folder.
+
+    Raises:
+        TrainingError: If there is none, or it is not what ``formats.CONFIG`` says.
+    """
+    with file_errors(TrainingError, f"{folder!r} cannot be a run folder"):
+        path = as_path(folder) / "config.json"
+    with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
+        content = read_file(path, MOST_JSON)
     try:
-        config = json.loads(path.read_text())
-        version = config["format"]
-    except OSError as error:
-        raise TrainingError(f"{folder} is no run folder: {path} cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError):
-        raise TrainingError(f"{path} is damaged: it is no configuration of a run") from None
-    if version > FORMAT:
+        return read_json(content, CONFIG, FORMAT)
+    except FormatError as error:
         raise TrainingError(
-            f"{folder} has format {version}, written by cupydrive {config.get('cupydrive')}; this one reads up to {FORMAT}. "
-            "Install the newer version"
-        )
-    return config
+            f"{path} is damaged, or no configuration of a run: {error}. Put the file back as it was"
+        ) from None
 
 
 def read_checkpoint(folder, env):
-    """Return the content of the last checkpoint that can be read; tensors are on the CPU."""
+    """Return the content of the last checkpoint that can be read; tensors are on the CPU.
+
+    Warns if that is not the last one, and why, or if it is from before checkpoints carried a digest.
+
+    Returns:
+        A dictionary of ``env``, ``step``, ``tensors``, and ``passed_over``: the newer files that cannot be read.
+
+    Raises:
+        TrainingError: If there is none, or it belongs to another environment.
+    """
     files = checkpoints(folder)
     if not files:
         raise TrainingError(f"{folder} holds no checkpoint; train with out={str(folder)!r} to make one")
     problems = []
     for path in reversed(files):
         try:
-            saved = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # what torch raises for a damaged file has many types
-            problems.append(f"{path.name}: {type(error).__name__}: {str(error).splitlines()[0][:400]}")
+            saved, is_sealed = load_checkpoint(path)
+        except (OSError, FormatError) as error:
+            problems.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
             continue
-        if saved.get("env") != env:
-            raise TrainingError(f"{path} belongs to environment {saved.get('env')!r}, not {env!r}")
-        return saved
-    raise TrainingError(f"no checkpoint of {folder} can be read: {'; '.join(problems)}")
+        if saved["env"] != env:
+            raise TrainingError(f"{path} belongs to environment {saved['env']!r}, not {env!r}")
+        if problems:
+            warnings.warn(
+                f"{folder}: {path.name} is read instead of a newer checkpoint that is damaged ({'; '.join(problems)})",
+                CupydriveWarning,
+                stacklevel=4,
+            )
+        if not is_sealed:
+            warn_unsealed(path)
+        return {**saved, "passed_over": files[len(files) - len(problems) :]}
+    raise TrainingError(
+        f"no checkpoint of {folder} can be read: {'; '.join(problems)}. Train anew, into another folder"
+    )
+
+
+def load_checkpoint(path):
+    """Return the content of one checkpoint file, and whether it carries a digest.
+
+    Raises:
+        OSError: If it cannot be read.
+        FormatError: If it is no checkpoint, or damaged.
+    """
+    with open_file(path) as file:
+        # torch stores without compression, so that no entry can be larger than the file.
+        is_sealed = Archive(file, os.fstat(file.fileno()).st_size).sealed
+        file.seek(0)
+        try:
+            saved = torch.load(file, map_location="cpu", weights_only=True)
+        except TORCH_ERRORS as error:
+            words = str(error).splitlines() or [""]
+            raise FormatError(f"torch cannot read it ({type(error).__name__}: {words[0][:200]})") from None
+    if type(saved) is not dict or type(saved.get("tensors")) is not dict:
+        raise FormatError("it holds no tensors by name")
+    CHECKPOINT.check({name: value for name, value in saved.items() if name != "tensors"}, "")
+    if saved["format"] > FORMAT:
+        raise FormatError(f"it has format {shown(saved['format'])}, from a newer version; install that")
+    check_seal(is_sealed, saved["format"])
+    for name, tensor in saved["tensors"].items():
+        if type(name) is not str or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise FormatError(f"{shown(name)} is no tensor with a name")
+        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+            raise FormatError(f"{shown(name)} is no ordinary tensor")
+    return saved, is_sealed
 
 
 def read_metrics(folder):
-    """Return the rows of a run folder's metrics; a last line cut short by a kill is left out."""
-    rows = []
-    try:
-        lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
-    except OSError:
+    """Return the rows of a run folder's metrics, [] without any; a last line cut short by a kill is left out.
+
+    Raises:
+        TrainingError: If the file cannot be read, or a line is not what ``formats.METRICS`` says.
+    """
+    path, rows = Path(folder) / "metrics.jsonl", []
+    if not os.path.lexists(path):
         return rows
-    for line in lines:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
+    words = "Move the file away to go on without the learning curve so far"
+    with file_errors(TrainingError, f"{path} cannot be read ({words})"):
+        lines = read_file(path, MOST_METRICS).split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line:
             break
+        try:
+            row = read_json(line, METRICS, None)
+            step = row.get("charts/global_step")
+            if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
+                raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")
+        except FormatError as error:
+            if number == len(lines):
+                break
+            raise TrainingError(f"{path}, line {number} is damaged: {error}. {words}") from None
+        rows.append(row)
     return rows
+
+
+class FolderLock:
+    """Whether a run writes into its folder: one writer at a time, over all threads and processes.
+
+    The lock is the operating system's on the file ``.lock``, and is released when the process dies, however it does.
+    """
+
+    def __init__(self):
+        self._held = None
+
+    @contextmanager
+    def hold(self, folder):
+        """Hold the lock of ``folder`` for a while; a run that holds it already goes on.
+
+        Raises:
+            TrainingError: If another run writes into the folder, or it cannot be locked.
+        """
+        folder = Path(folder).resolve()
+        if self._held == folder:
+            yield
+            return
+        with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        before = self._held
+        try:
+            with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    writer = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+                    writer = writer if writer.isprintable() and writer else "unknown"
+                    raise TrainingError(
+                        f"{folder} is being written by another run (process {writer}); wait for it, stop it, or pass another "
+                        "folder"
+                    ) from None
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)  # for the message above
+            self._held = folder
+            yield
+        finally:
+            self._held = before
+            os.close(descriptor)

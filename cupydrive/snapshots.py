@@ -1,17 +1,19 @@
 """Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any device takes back."""
 
-import io
 import json
-import zlib
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
+from cupydrive import envs
+from cupydrive.archive import Archive, check_seal, packed, warn_unsealed
+from cupydrive.batch import CLOCK
 from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
-from cupydrive.files import write_atomically
+from cupydrive.executors import executor
+from cupydrive.files import file_errors, open_file, write_atomically
+from cupydrive.formats import SNAPSHOT, FormatError
 
-FORMAT = 1
+FORMAT = 2
 BY_GROUP = ("returns", "obs", "action_mask")
 
 
@@ -31,6 +33,7 @@ class Snapshot:
         returns: By group: (N, C) float32 rewards since the episodes began.
         obs: By group: (N, C, D) float32.
         action_mask: By group that has one: (N, C, choices) bool.
+        origin: Which files an environment of the user's own came from, and their SHA-256.
     """
 
     env: str
@@ -44,6 +47,7 @@ class Snapshot:
     returns: dict[str, np.ndarray]
     obs: dict[str, np.ndarray]
     action_mask: dict[str, np.ndarray]
+    origin: dict | None = None
 
     @classmethod
     def of(cls, batch):
@@ -60,13 +64,18 @@ class Snapshot:
             **kept,
             obs=obs,
             action_mask=mask,
+            origin=envs.origin(batch.spec),
         )
 
     def restore(self, batch):
         """Write this moment into ``batch``.
 
+        Warns:
+            CupydriveWarning: If the files of an environment of the user's own have changed since.
+
         Raises:
-            ParameterError: If ``batch`` is another environment, or differs in a parameter or size; nothing has changed then.
+            ParameterError: If ``batch`` is another environment, or differs in a parameter or size, or an environment's time
+                is up; nothing has changed then.
         """
         own = {"env": batch.spec.name, "num_envs": batch.num_envs, "first_env": batch.first_env, **asdict(batch.params)}
         kept = {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params}
@@ -75,13 +84,22 @@ class Snapshot:
                 raise ParameterError(
                     f"the snapshot has {name} = {kept.get(name)!r}, this environment {own.get(name)!r}; they must be equal"
                 )
-        wanted = Snapshot.of(batch)
-        for name, array in self.arrays().items():
-            fits = wanted.arrays().get(name)
-            if fits is None or fits.dtype != array.dtype or fits.shape != array.shape:
+        wanted, given = Snapshot.of(batch).arrays(), self.arrays()
+        if set(wanted) != set(given):
+            raise ParameterError(
+                f"the snapshot and this environment differ in {sorted(set(wanted) ^ set(given))}: {self.env} has changed since"
+            )
+        for name, array in given.items():
+            if wanted[name].dtype != array.dtype or wanted[name].shape != array.shape:
                 raise ParameterError(
                     f"the snapshot's {name} is {array.dtype} {array.shape}, which does not fit: {self.env} has changed since"
                 )
+        elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
+        if elapsed.min() < 0 or elapsed.max() >= limit:
+            raise ParameterError(
+                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+            )
+        envs.compare_origin("the snapshot", batch.spec, self.origin)
         state = {name: getattr(self, name) for name in ("state", "clock", "log", "returns")}
         batch.set_state({"seed": np.array([self.seed], np.uint64), **state})
         batch.set_observations(self.obs, self.action_mask)
@@ -93,44 +111,74 @@ class Snapshot:
 
     def save(self, path):
         """Write the snapshot as a NumPy archive (.npz)."""
-        about = {key: getattr(self, key) for key in ("env", "params", "num_envs", "first_env", "seed")}
+        about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
         text = np.frombuffer(json.dumps({"format": FORMAT, **about}).encode(), np.uint8)
-        content = io.BytesIO()
-        np.savez_compressed(content, about=text, **self.arrays())
-        try:
-            write_atomically(Path(path), content.getvalue())
-        except OSError as error:
-            raise SnapshotError(f"the snapshot cannot be written to {path}: {error.strerror}") from None
+        with file_errors(SnapshotError, f"the snapshot cannot be written to {path}"):
+            write_atomically(path, packed({"about": text, **self.arrays()}))
 
     @classmethod
     def load(cls, path):
-        """Return the snapshot of a file; no code in it can run.
+        """Return the snapshot of a file; nothing in it can run, and its environment is not looked up before ``restore``.
+
+        Warns:
+            CupydriveWarning: If the file is from before snapshots carried a SHA-256.
 
         Raises:
-            SnapshotError: If it is none, or from a newer version.
+            SnapshotError: If it is none, is damaged, or from a newer version.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                about = json.loads(file["about"].tobytes())
-                arrays = {name: file[name] for name in file.files if name != "about"}
-                version = about.pop("format")
-        except OSError as error:
-            raise SnapshotError(f"{path} cannot be read: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-            raise SnapshotError(f"{path} is no snapshot, or damaged: {error}") from None
-        if version > FORMAT:
-            raise SnapshotError(
-                f"{path} has format {version}, this cupydrive reads up to {FORMAT}; install the newer one"
-            )
-        groups = {name: {} for name in BY_GROUP}
-        for name in [name for name in arrays if "." in name]:
-            kind, group = name.split(".", 1)
-            groups[kind][group] = arrays.pop(name)
-        return cls(**about, **arrays, **groups)
+        with file_errors(SnapshotError, f"{path} cannot be read"):
+            file = open_file(path)
+        with file:
+            try:
+                archive = Archive(file, executor("cpu").free_bytes())
+                about = archive.about(SNAPSHOT, FORMAT)
+                check_seal(archive.sealed, about.pop("format"))
+                arrays = {name: archive.array(name) for name in (n.removesuffix(".npy") for n in archive.names)}
+                del arrays["about"]
+                found = checked_groups(arrays, about["num_envs"])
+            except FormatError as error:
+                raise SnapshotError(f"{path} is no snapshot, or damaged: {error}. Take the snapshot again") from None
+        if not archive.sealed:
+            warn_unsealed(path)
+        return cls(**about, **found)
 
     def __repr__(self):
         size = sum(array.nbytes for array in self.arrays().values())
         return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
+
+
+def checked_groups(arrays, num_envs):
+    """Return the arrays of a snapshot's file as arguments of ``Snapshot``.
+
+    Args:
+        arrays: By name, as ``Snapshot.arrays`` returns them.
+        num_envs: N.
+
+    Raises:
+        FormatError: If a name, type or shape cannot be that of any environment.
+    """
+    found = {name: {} for name in BY_GROUP}
+    for name, array in arrays.items():
+        kind, dot, group = name.partition(".")
+        known = {
+            "state": array.dtype.names is not None and array.ndim == 1,
+            "log": array.dtype.names is not None and array.ndim == 1,
+            "clock": array.dtype == CLOCK and array.ndim == 1,
+            "returns": array.dtype == np.float32 and array.ndim == 2,
+            "obs": array.dtype in (np.float32, np.uint16) and array.ndim == 3,
+            "action_mask": array.dtype == np.bool_ and array.ndim == 3,
+        }
+        if bool(dot) != (kind in BY_GROUP) or not known.get(kind) or len(array) != num_envs:
+            raise FormatError(
+                f"{name} is {array.dtype} {array.shape}, which is no array of a snapshot of {num_envs} environments"
+            )
+        if dot:
+            found[kind][group] = array
+        else:
+            found[kind] = array
+    if missing := [name for name in ("state", "clock", "log") if name not in found]:
+        raise FormatError(f"it has no entry {missing[0]!r}")
+    return found
 
 
 def checked_moment(env, elapsed=None, **fields):

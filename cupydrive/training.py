@@ -51,7 +51,7 @@ def train(
         capture: Replay iterations as a CUDA graph; None: on a GPU. False runs the same code with the same numbers.
         callback: ``callback(step, metrics)`` after each logged interval.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
-        keep: Checkpoints to keep.
+        keep: Checkpoints to keep, at least 1.
         **params: Parameters of the environment.
 
     Raises:
@@ -59,6 +59,7 @@ def train(
         TrainingError: If a loss, reward or observation is not finite, or a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
+    keep = checked_int("train", "keep", keep)
     with memory_errors():
         return _train(
             env, algorithm, policies, steps, num_envs, seed, device, out, progress, capture, callback,

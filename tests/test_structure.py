@@ -15,6 +15,8 @@ ORDER = [
     "errors",
     "arguments",
     "files",
+    "formats",
+    "archive",
     "random",
     "canvas",
     "spec",

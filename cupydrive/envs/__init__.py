@@ -3,19 +3,30 @@
 A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` beside it), two strings, or an ``EnvSpec``.
 """
 
+import hashlib
 import importlib
 import importlib.util
+import os
 import sys
+import warnings
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from cupydrive.errors import SpecError, UnknownEnvironmentError, did_you_mean
+from cupydrive.errors import (
+    CupydriveWarning,
+    ParameterError,
+    SpecError,
+    UnknownEnvironmentError,
+    UnregisteredEnvironmentError,
+    did_you_mean,
+)
 from cupydrive.spec import EnvSpec
 
 _registered = {}
 _files = {}  # what `register` was given, by name, for environments from files
+_pythons = {}  # (path or None, SHA-256) of the Python text that a registered environment came from, by name
 
 
 def names():
@@ -69,9 +80,9 @@ def register(spec, kernel=None):
     Raises:
         SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the package.
     """
-    given = (spec, kernel)
+    given, python = (spec, kernel), None
     if not isinstance(spec, EnvSpec):
-        spec, beside = _load(spec)
+        spec, beside, python = _load(spec)
         if kernel is None and spec.kernel is None and beside is not None:
             kernel = beside / f"{spec.name}.cu"
     if kernel is not None:
@@ -85,18 +96,21 @@ def register(spec, kernel=None):
         raise SpecError(f"{spec.name!r} is an environment of the package; give yours another name")
     _registered[spec.name] = spec
     _files.pop(spec.name, None)
+    _pythons.pop(spec.name, None)
+    if python is not None:
+        _pythons[spec.name] = python
     if not isinstance(given[0], EnvSpec) and "\n" not in str(given[0]):
         _files[spec.name] = given
     return spec
 
 
 def _load(source):
-    """Run a Python file or text; return its ``SPEC`` and the file's folder."""
+    """Run a Python file or text; return its ``SPEC``, the file's folder, and (path, SHA-256) of the text."""
     text = str(source)
     if "\n" in text:
         namespace = {"__name__": "<environment>"}
         exec(compile(text, "<environment>", "exec"), namespace)
-        spec, shown, folder = namespace.get("SPEC"), "the text", None
+        spec, shown, folder, python = namespace.get("SPEC"), "the text", None, (None, _digest(text.encode()))
     else:
         path = Path(source).resolve()
         if not path.is_file():
@@ -106,6 +120,101 @@ def _load(source):
         sys.modules[module.__name__] = module
         loader.loader.exec_module(module)
         spec, shown, folder = getattr(module, "SPEC", None), str(path), path.parent
+        python = (str(path), _digest(path.read_bytes()))
     if not isinstance(spec, EnvSpec):
         raise SpecError(f"{shown} defines no SPEC = EnvSpec(...)")
-    return spec, folder
+    return spec, folder, python
+
+
+def _digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+# ---- environments that data files name -------------------------------------------------------------------------------
+
+
+def known(name):
+    """Return the ``EnvSpec`` of the package, or registered already, that is called ``name``.
+
+    This is the look-up for names that come from data files: unlike ``get`` it takes neither a path nor text, so that
+    nothing that a file says is executed.
+
+    Raises:
+        UnknownEnvironmentError: If there is none.
+    """
+    if type(name) is not str or name not in names():
+        raise UnknownEnvironmentError(f"there is no environment {name!r} in the package, and none is registered")
+    return get(name)
+
+
+def origin(spec):
+    """Return which files an environment of a user's own came from, as information for data files; None for the package's.
+
+    Returns:
+        ``python`` and ``kernel``, absolute paths or None where it was text, and ``python_sha256`` and ``kernel_sha256``, of
+        what they hold now; None where that is not known, as for kernels written in Python.
+    """
+    if spec.kernel is None:
+        return None
+    path, digest = _pythons.get(spec.name, (None, None))
+    kernel, kernel_digest = None, None
+    if isinstance(spec.kernel, str):
+        kernel_digest = _digest(spec.kernel.encode())
+    elif isinstance(spec.kernel, os.PathLike):
+        kernel = str(Path(spec.kernel).resolve())
+        kernel_digest = _digest(Path(kernel).read_bytes()) if Path(kernel).is_file() else None
+    return {"python": path, "python_sha256": digest, "kernel": kernel, "kernel_sha256": kernel_digest}
+
+
+def of_data(what, call, name, made_from, given=None):
+    """Return the ``EnvSpec`` that a data file belongs to.
+
+    Args:
+        what: The file, for messages.
+        call: The call that reads it, for messages, in which ``{}`` stands for the environment.
+        name: The environment's name in the file.
+        made_from: Its ``origin`` in the file, or None.
+        given: What the user passed as ``env=``: name, path, text or ``EnvSpec``; None: nothing.
+
+    Raises:
+        UnregisteredEnvironmentError: If nothing was given and the name is not known here.
+        ParameterError: If another environment was given.
+    """
+    if given is not None:
+        spec = get(given)
+        if spec.name != name:
+            raise ParameterError(f"env= gives environment {spec.name!r}, but {what} belongs to {name!r}")
+    elif name in names():
+        spec = known(name)
+    else:
+        file = (made_from or {}).get("python")
+        if file is None:
+            says = (
+                f"{what} belongs to environment {name!r}, which is not registered here and came from no file. Register it "
+                "first (cupydrive.register, or run its %%cuda_env cell), or pass"
+            )
+        else:
+            file = os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else file
+            says = f"{what} belongs to environment {name!r}, which is not registered here. If you trust {file}, pass"
+        example = file or f"{name}.py"
+        raise UnregisteredEnvironmentError(says, call.format(repr(example)), example)
+    compare_origin(what, spec, made_from)
+    return spec
+
+
+def compare_origin(what, spec, made_from):
+    """Warn if ``spec`` has other files than those that ``what`` was made from, an ``origin``; None says nothing."""
+    if made_from is None:
+        return
+    now = origin(spec) or {"python_sha256": None, "kernel_sha256": None}
+    for part in ("python", "kernel"):
+        before, after = made_from[f"{part}_sha256"], now[f"{part}_sha256"]
+        # A spec that was registered as an object has no Python file to compare with.
+        if before is not None and before != after and (part == "kernel" or after is not None):
+            shown = made_from[part] or f"the text of its {part}"
+            warnings.warn(
+                f"{what} was made with another version of {shown}, so results may differ (SHA-256 {before[:12]}... then, "
+                f"{after[:12] + '...' if after else 'unknown'} now)",
+                CupydriveWarning,
+                stacklevel=4,
+            )
