@@ -104,9 +104,21 @@ def find_driver_cuda():
 
 
 def find_compiler(env):
-    """Return True if $CXX or a C++ compiler with a common name is on PATH."""
-    named = shlex.split(env.get("CXX", ""))[:1]
-    return any(shutil.which(name, path=env.get("PATH")) for name in (*named, *COMPILERS))
+    """Return True if $CXX, or without it a C++ compiler with a common name, is on PATH.
+
+    Raises:
+        SetupError: If $CXX is set and names no program: the package would refuse it too.
+    """
+    fix = "unset it, or set it to the command of a C++ compiler, such as CXX=g++"
+    if not env.get("CXX"):
+        return any(shutil.which(name, path=env.get("PATH")) for name in COMPILERS)
+    try:
+        words = shlex.split(env["CXX"])
+    except ValueError as error:
+        raise SetupError(f"CXX = {env['CXX']!r} cannot be read: {str(error).lower()}; {fix}") from None
+    if not words or not shutil.which(words[0], path=env.get("PATH")):
+        raise SetupError(f"CXX = {env['CXX']!r} names no program on the PATH; {fix}")
+    return True
 
 
 def check_python(version, missing):

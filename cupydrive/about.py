@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cupydrive import __version__
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, DeviceError
 from cupydrive.executors import choose, cuda_problem
 from cupydrive.executors.host import cache_folder, compiler, processor_name
 
@@ -165,6 +165,8 @@ def _cache():
             folder = cache_folder()
         except OSError as error:
             return None, 0, 0, f"no folder can be written: {error}"
+        except DeviceError as error:
+            return None, 0, 0, str(error)
     sizes = []
     for path in folder.glob("*.so"):
         try:

@@ -51,6 +51,8 @@ def load_ipython_extension(ipython):
         try:
             cuda_env(line, cell, ipython.user_ns)
         except CupydriveError as error:
-            raise type(error)(str(error)) from None
+            said = f"{type(error).__name__}: {error}"
+            error._render_traceback_ = lambda: [said]  # what IPython shows instead of the frames of this package
+            raise
 
     ipython.register_magic_function(cell_magic, "cell", "cuda_env")

@@ -6,6 +6,7 @@ from cupydrive import envs
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError
 from cupydrive.executors import choose, executor
+from cupydrive.progress import in_notebook
 from cupydrive.tuner import best_num_envs, tuned_layout
 from cupydrive.vector import VectorEnv
 
@@ -42,7 +43,8 @@ def make(
     name, reason = choose("cpu" if debug else device)
     if device == "auto" and not debug and reason not in _said:
         _said.add(reason)
-        print(f"cupydrive: {reason}", file=sys.stderr)
+        # A notebook shows the standard error in red, as if something had gone wrong.
+        print(f"cupydrive: {reason}", file=sys.stdout if in_notebook() else sys.stderr)
     where = executor(name) if name == "cuda" else executor(name, threads=threads, debug=debug)
     if num_envs == "auto":
         num_envs = best_num_envs(spec, device=name, **params)

@@ -17,9 +17,7 @@ from cupydrive.frames import TRAIL, check_drawable, picture
 try:
     import pettingzoo
 except ImportError as missing:
-    raise ImportError(
-        "cupydrive.pettingzoo needs PettingZoo: pip install 'cupydrive[pettingzoo]', or pip install pettingzoo"
-    ) from missing
+    raise ImportError("cupydrive.pettingzoo needs PettingZoo: pip install pettingzoo") from missing
 
 
 class ParallelEnv(pettingzoo.ParallelEnv):

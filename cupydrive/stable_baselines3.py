@@ -13,10 +13,7 @@ from cupydrive.gymnasium_input import InvalidReset
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
 except ImportError as missing:
-    raise ImportError(
-        "cupydrive.stable_baselines3 needs Stable-Baselines3: pip install 'cupydrive[stable-baselines3]', or "
-        "pip install stable-baselines3"
-    ) from missing
+    raise ImportError("cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3") from missing
 
 
 class VecEnv(BaseVecEnv):

@@ -6,9 +6,11 @@ chosen, results have the same bits. Letters: N environments.
 
 import hashlib
 import json
+import math
 import statistics
 import sys
 import time
+import warnings
 from dataclasses import asdict, dataclass, replace
 
 from cupydrive import envs
@@ -16,7 +18,7 @@ from cupydrive.arguments import checked_int
 from cupydrive.batch import Batch, row_bytes
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
-from cupydrive.executors.host import cache_folder
+from cupydrive.executors.cache import cache_folder
 from cupydrive.files import write_atomically
 from cupydrive.source import Layout, assemble
 
@@ -28,7 +30,8 @@ SECONDS = 0.01  # of one run, at least
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried
 ITERATIONS = 5  # of training that are timed
 NO_GAIN = 1.02  # a number of copies that trains less than this much faster, twice in a row, ends the search
-FORMAT = 2
+FORMAT = 3
+MOST_BYTES = 100_000  # of a file: a hundred times what is kept
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,9 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     tried = candidates(spec, made, num_envs, where)
     text = assemble(spec, made, tried[0]).text if spec.own_program is None else spec.name
     key = name_of("layout", where, text, num_envs.bit_length())
-    kept = recall(key) if remember else None
+    kept = recall(key, lambda content: kept_layouts(content, tried)) if remember else None
     if kept is not None:
-        launches = {int(steps): value for steps, value in kept["launches"].items()}
-        return Tuned(Layout(**kept["layout"]), kept["rates"], launches, cached=True)
+        return kept
     rates = {layout: rate(spec, made, num_envs, where, layout) for layout in tried}
     rates = {layout: value for layout, value in rates.items() if value is not None}
     best = max(rates, key=rates.get)
@@ -176,9 +178,9 @@ def best_num_envs(env, *, device="auto", remember=True, progress=None, **params)
     layout = where.layout(spec, made, SIZES[0])
     text = assemble(spec, made, layout).text if spec.own_program is None else spec.name
     key = name_of("num_envs", where, text, SIZES[-1])
-    kept = recall(key) if remember else None
+    kept = recall(key, kept_number) if remember else None
     if kept is not None:
-        return kept["num_envs"]
+        return kept
     say = progress or (lambda line: print(f"cupydrive: {line}", file=sys.stderr, flush=True))
     rates, without_gain = {}, 0
     for n in SIZES:
@@ -238,17 +240,88 @@ def name_of(kind, where, text, size):
     return f"{kind}-{digest}.json"
 
 
-def recall(name):
-    """Return what is kept under ``name``, or None."""
+def recall(name, read):
+    """Return what is kept under ``name``, as ``read`` makes it of the content, or None.
+
+    A file holds one JSON object: ``found``, what ``read`` knows, and ``sha256``, the digest of its text. One that is damaged
+    or has other values is as none, with one line that says so: everything in it can be measured again.
+    """
+    path = cache_folder() / name
     try:
-        return json.loads((cache_folder() / name).read_text())
-    except (OSError, ValueError):
+        with open(path, "rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        return ignored(path, error.strerror)
+    if len(text) > MOST_BYTES:
+        return ignored(path, f"it is larger than {MOST_BYTES} bytes")
+    try:
+        content = json.loads(text)
+        require(isinstance(content, dict) and set(content) == {"found", "sha256"}, "it must hold found and sha256")
+        require(
+            content["sha256"] == digest_of(content["found"]), "its SHA-256 does not fit: it is damaged or was edited"
+        )
+        return read(content["found"])
+    except RecursionError:
+        return ignored(path, "it is nested too deeply")
+    except ValueError as error:  # text that is no UTF-8, no JSON, or has other values than those that are kept
+        return ignored(path, str(error))
+
+
+def ignored(path, reason):
+    """Warn that a file is as none; return None."""
+    warnings.warn(f"{path} is ignored and measured anew: {reason}", stacklevel=5)
+
+
+def require(right, otherwise):
+    """Raise ``ValueError`` unless ``right``."""
+    if not right:
+        raise ValueError(otherwise)
+
+
+def digest_of(found):
+    """Return the SHA-256 of an object of JSON."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def kept_layouts(found, tried):
+    """Return the ``Tuned`` that ``found`` describes; its layout must be one that is tried here."""
+    require(
+        isinstance(found, dict) and set(found) == {"layout", "rates", "launches"},
+        "it must hold layout, rates, launches",
+    )
+    layout = next((layout for layout in tried if asdict(layout) == found["layout"]), None)
+    require(layout is not None, "its layout is none that is tried here")
+    rates, launches = kept_rates(found["rates"]), kept_rates(found["launches"])
+    require(set(launches) <= {str(steps) for steps in LAUNCHES}, f"the steps of its launches must be among {LAUNCHES}")
+    return Tuned(layout, rates, {int(steps): value for steps, value in launches.items()}, cached=True)
+
+
+def kept_number(found):
+    """Return the number of copies that ``found`` describes."""
+    require(isinstance(found, dict) and set(found) == {"num_envs", "rates"}, "it must hold num_envs and rates")
+    rates = kept_rates(found["rates"])
+    require(type(found["num_envs"]) is int, "num_envs must be an int")
+    require(
+        found["num_envs"] in SIZES and str(found["num_envs"]) in rates, f"num_envs must be among {SIZES} and its rates"
+    )
+    return found["num_envs"]
+
+
+def kept_rates(rates):
+    """Return ``rates`` if they are what rates are: at least one, by name, finite and above 0."""
+    require(isinstance(rates, dict) and rates, "it must have rates")
+    for name, value in rates.items():
+        fine = type(value) in (int, float) and 0 < value < math.inf
+        require(fine, f"the rate of {name!r} is {value!r}; it must be finite and above 0")
+    return rates
 
 
 def keep(name, found):
     """Keep ``found`` under ``name``."""
-    write_atomically(cache_folder() / name, json.dumps(found).encode())
+    found = json.loads(json.dumps(found))  # keys as they are read again
+    write_atomically(cache_folder() / name, json.dumps({"found": found, "sha256": digest_of(found)}).encode())
 
 
 def tuned_layout(spec, params, num_envs, device, obs_dtype):

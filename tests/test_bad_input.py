@@ -21,7 +21,7 @@ from cupydrive.errors import (
     SpecError,
     UnknownEnvironmentError,
 )
-from cupydrive.executors import compiler
+from cupydrive.executors import compiler, cupy_hint
 from cupydrive.making import make
 from cupydrive.source import kernel_text
 
@@ -199,6 +199,24 @@ def test_neither_gpu_nor_compiler(monkeypatch):
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DeviceError, match="pip install ziglang, or install"):
         make("cartpole", 1, device="cpu", x_limit=2.5)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "words"),
+    [
+        (None, "there is no NVIDIA driver"),
+        ((11, 8), "runs CUDA 11.8 and CuPy needs 12.0 or newer: update the driver"),
+        ((12, 2), 'pip install "cupy-cuda12x[ctk]>=14.1"'),
+        ((13, 1), 'pip install "cupy-cuda13x[ctk]>=14.1"'),
+    ],
+)
+def test_hints_install_what_can_be_installed(cuda, words):
+    assert words in cupy_hint(cuda)
+
+
+def test_no_message_names_the_package_as_if_it_were_on_an_index():
+    texts = {path: path.read_text() for path in (ROOT / "cupydrive").rglob("*.py")}
+    assert [str(path) for path, text in texts.items() if "cupydrive[" in text.replace("cupydrive[name]", "")] == []
 
 
 def test_a_cache_that_cannot_be_written_works_and_says_so_once():

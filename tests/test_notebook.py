@@ -60,6 +60,36 @@ def test_a_syntax_error_names_the_cells_line(shell):
     assert "cell_point" not in envs.names()  # what does not compile is not registered
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("s.x += s.v;", "s.x += sinf(s.v);", "write math::sin"),
+        ("  return false;\n", "", "must return a value on every path"),
+        ("void observe(Env& env)", "void look(Env& env)", "there is no function `observe`"),
+        ("float x, v;", "float x; int v;", "declares State.v as float at byte 4"),
+    ],
+)
+def test_a_cell_shows_its_message_alone(shell, capsys, old, new, words):
+    result = shell.run_cell("%%cuda_env cell_point\n" + point.KERNEL.replace(old, new))
+    assert isinstance(result.error_in_exec, CompileError)
+    shown = capsys.readouterr().out.strip()
+    assert shown == f"CompileError: {result.error_in_exec}" and "Traceback" not in shown and "magic.py" not in shown
+    assert shown.count(words) == 1 and len(shown.splitlines()) <= 4
+
+
+@pytest.mark.parametrize("notebook", [False, True])
+def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, monkeypatch):
+    from cupydrive import making
+
+    monkeypatch.setattr(making, "in_notebook", lambda: notebook)
+    monkeypatch.setattr(making, "_said", set())
+    cd.make("cartpole")
+    cd.make("cartpole")
+    shown = capsys.readouterr()
+    assert (shown.out if notebook else shown.err).count("cupydrive: device: ") == 1
+    assert (shown.err if notebook else shown.out) == ""
+
+
 def test_a_wrong_state_layout_names_the_field(shell):
     with pytest.raises(CompileError, match=r"declares State\.v as float at byte 4"):
         shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("float x, v;", "float x; int v;"))

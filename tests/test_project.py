@@ -102,6 +102,14 @@ def test_setup_plan(driver, compiler, index, torch, extras, uses_index):
     assert set(extras.split(",")) <= EXTRAS.keys()
 
 
+@pytest.mark.parametrize("named", [" ", '"g++', "no-such-compiler -O3", '""'])
+def test_setup_names_a_useless_cxx(named):
+    with pytest.raises(setup_venv.SetupError) as caught:
+        setup_venv.find_compiler({"CXX": named, "PATH": os.environ["PATH"]})
+    assert f"CXX = {named!r}" in str(caught.value) and "CXX=g++" in str(caught.value)
+    assert setup_venv.find_compiler({"CXX": "/bin/sh -x"}) and not setup_venv.find_compiler({"CXX": "", "PATH": ""})
+
+
 def test_setup_refuses_a_driver_older_than_cuda_12():
     with pytest.raises(setup_venv.SetupError, match=r"CUDA 11\.8.*12\.0 or newer.*update the driver"):
         setup_venv.plan({}, (11, 8), True)

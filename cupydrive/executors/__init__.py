@@ -8,9 +8,35 @@ pointer(array) -> int, synchronise(), free_bytes()
 max_team                                    the largest team of threads that a unit may be made for
 """
 
+import ctypes
+import sys
 from functools import lru_cache
 
 from cupydrive.errors import DeviceError
+
+
+def driver_cuda():
+    """Return the newest CUDA version (major, minor) that the NVIDIA driver runs, or None where there is no driver."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return None
+    version = ctypes.c_int()
+    if driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def cupy_hint(cuda):
+    """Return how to install CuPy beside a driver for the CUDA version ``cuda`` (major, minor), or why not to."""
+    if cuda is None:
+        return "there is no NVIDIA driver"
+    if cuda < (12, 0):
+        return (
+            f"the NVIDIA driver runs CUDA {cuda[0]}.{cuda[1]} and CuPy needs 12.0 or newer: update the driver to version 525 "
+            "or newer"
+        )
+    return f'CuPy is not installed: pip install "cupy-cuda{min(cuda[0], 13)}x[ctk]>=14.1"'
 
 
 @lru_cache(maxsize=1)
@@ -18,8 +44,8 @@ def cuda_problem():
     """Return why CUDA cannot be used here, or None if it can."""
     try:
         import cupy
-    except ImportError as error:
-        return f"CuPy is not installed ({error}); pip install cupydrive[cuda12] or [cuda13]"
+    except ModuleNotFoundError:
+        return cupy_hint(driver_cuda())
     except Exception as error:  # a broken installation must not hide the CPU
         return f"CuPy does not load: {error}"
     try:
