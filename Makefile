@@ -19,9 +19,13 @@ GPU_TESTS := gpu and not slow
 SLOW_TESTS := slow and not gpu
 SLOW_GPU_TESTS := gpu and slow
 
-# Processes of a group that does not use the GPU. Torch gets one thread in each: with more they wait for each other.
-JOBS ?= 2
-PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -n $(JOBS)
+# Processes of a group: one per core, eight at most. Torch gets one thread in each: with more they wait for each other.
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+JOBS ?= $(shell [ $(CORES) -lt 8 ] && echo $(CORES) || echo 8)
+# Tests of one GPU run in as many: what takes time there is compiling. Where there is none all are skipped, in one process.
+GPU_JOBS ?= $(if $(shell command -v nvidia-smi),$(JOBS),0)
+# worksteal: a process that is done takes tests from another one; tests of one xdist_group stay together with loadgroup alone.
+PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q --dist worksteal -n
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
@@ -46,6 +50,9 @@ case $$code in \
 esac; exit $$code
 endef
 
+LINT = $(call timed,lint,$(GROUP_SECONDS),sh -c "$(RUN) -m ruff check . && $(RUN) -m ruff format --check .")
+LINT_SKIPPED = @echo "[lint] skipped: $(RUN) has no ruff; pip install ruff there, or leave RUN out"
+
 demo: setup
 	$(RUN) -m cupydrive demo
 
@@ -56,30 +63,30 @@ test: setup
 test-all: setup
 	@$(MAKE) --no-print-directory --keep-going lint $(GROUPS) test-slow test-slow-gpu
 
+# Skipped only where somebody's own Python, given as RUN, has no ruff: not .venv's, which must have it.
 lint: setup
-	$(call timed,lint,$(GROUP_SECONDS),sh -c "$(RUN) -m ruff check . && $(RUN) -m ruff format --check .")
+	$(if $(and $(filter command,$(origin RUN)),$(shell $(RUN) -c "import ruff" 2>&1)),$(LINT_SKIPPED),$(LINT))
 
 test-core: setup
-	$(call timed,core,$(GROUP_SECONDS),$(PYTEST) -m "$(CORE_TESTS)")
+	$(call timed,core,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CORE_TESTS)")
 
 test-checker: setup
-	$(call timed,checker,$(GROUP_SECONDS),$(PYTEST) -m "$(CHECKER_TESTS)")
+	$(call timed,checker,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CHECKER_TESTS)")
 
 test-build: setup
-	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) -m "$(BUILD_TESTS)")
+	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(BUILD_TESTS)")
 
 test-notebook: setup
-	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) --dist loadfile -m "$(NOTEBOOK_TESTS)")
+	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) --dist loadgroup -m "$(NOTEBOOK_TESTS)")
 
-# One process: tests on one GPU would wait for each other. Without a GPU, all of them are skipped.
 test-gpu: setup
-	$(call timed,gpu,$(GROUP_SECONDS),$(RUN) -m pytest -q -m "$(GPU_TESTS)")
+	$(call timed,gpu,$(GROUP_SECONDS),$(PYTEST) $(GPU_JOBS) -m "$(GPU_TESTS)")
 
 test-slow: setup
-	$(call timed,slow,$(SLOW_SECONDS),$(PYTEST) -m "$(SLOW_TESTS)")
+	$(call timed,slow,$(SLOW_SECONDS),$(PYTEST) $(JOBS) -m "$(SLOW_TESTS)")
 
 test-slow-gpu: setup
-	$(call timed,slow-gpu,$(SLOW_SECONDS),$(RUN) -m pytest -q -m "$(SLOW_GPU_TESTS)")
+	$(call timed,slow-gpu,$(SLOW_SECONDS),env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -m "$(SLOW_GPU_TESTS)")
 
 bench: setup
 	$(RUN) -m cupydrive bench

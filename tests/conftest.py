@@ -8,6 +8,7 @@ Compiled kernels go where the package puts them: the user's cache folder, or $CU
 that folder on purpose, so that each kernel is compiled once, not once per worker.
 """
 
+import importlib
 import os
 import shutil
 import sys
@@ -17,6 +18,13 @@ from functools import lru_cache
 import pytest
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def optional(name):
+    """Return a module of a package that only some tests need; skip them where it is not installed, but fail under CI."""
+    if "CI" in os.environ:
+        return importlib.import_module(name)
+    return pytest.importorskip(name, reason=f"needs {name}, which the extra `dev` brings")
 
 
 @lru_cache(maxsize=1)
@@ -59,8 +67,7 @@ def forget_registered_environments():
 @pytest.fixture(scope="session")
 def browser():
     """A headless browser of this machine; CI must have one."""
-    from playwright.sync_api import sync_playwright
-
+    sync_playwright = optional("playwright.sync_api").sync_playwright
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         assert "CI" not in os.environ, "no browser; .ci/run installs Debian's package chromium"

@@ -10,6 +10,7 @@ import numpy as np
 import point
 import pytest
 import torch
+from conftest import optional
 from gymnasium import error
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
@@ -161,6 +162,7 @@ def test_metrics_come_with_the_episodes_end():
 
 @pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step.*:UserWarning")
 def test_vector_wrappers_run(tmp_path):
+    optional("moviepy")
     env = make_vec("cartpole", 4, device="cpu", render_mode="rgb_array", max_episode_steps=30)
     env = vector_wrappers.RecordEpisodeStatistics(env)
     env = vector_wrappers.RecordVideo(
@@ -197,6 +199,7 @@ def test_a_wrapper_for_autoreset_in_the_next_step_runs():
 
 
 def test_single_wrappers_run(tmp_path):
+    optional("moviepy")
     wrappers = gymnasium.wrappers
     env = gymnasium.make(OURS["pendulum"], render_mode="rgb_array")
     env = wrappers.RecordVideo(

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import optional
 
 import cupydrive
 import cupydrive.checker
@@ -256,6 +257,7 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
 
 
 def test_templates_pass_the_linter(tmp_path):
+    optional("ruff")
     new("my_env", tmp_path)
     # `cupydrive` is not first-party outside of this repository.
     for command in (["check", "--ignore", "I001"], ["format", "--check"]):

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from conftest import optional
 
 import cupydrive as cd
 from cupydrive.errors import RenderError
@@ -24,7 +25,10 @@ def links(text):
     return {name for name in found if not name.startswith(("#", "data:"))}
 
 
-# `make test-notebook` gives a file to one process, so that this is made once.
+# `make test-notebook` gives the tests of a group to one process, so that this is made once.
+MADE_ONCE = pytest.mark.xdist_group("gallery")
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
@@ -35,6 +39,7 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.notebook
+@MADE_ONCE
 def test_every_file_that_a_page_names_is_there(made):
     out = made / "out"
     names = links((out / "index.html").read_text())
@@ -47,6 +52,7 @@ def test_every_file_that_a_page_names_is_there(made):
 
 
 @pytest.mark.notebook
+@MADE_ONCE
 def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch):
     from cupydrive.__main__ import main
 
@@ -59,6 +65,7 @@ def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch)
 
 
 @pytest.mark.notebook
+@MADE_ONCE
 def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made):
     entry = read_entries(made / "out")["tag_grid"]
     clips = {clip["kind"]: clip for clip in entry["clips"]}
@@ -72,6 +79,7 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
 
 
 @pytest.mark.notebook
+@MADE_ONCE
 def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     before = {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
     monkeypatch.setattr("cupydrive.gallery.train", None)
@@ -204,10 +212,9 @@ def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_accessible_and_fits_its_window(opened, width, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
+    axe = optional("axe_playwright_python.sync_playwright").Axe()
     shown = opened(width, color_scheme=scheme)
-    violations = Axe().run(shown).response["violations"]
+    violations = axe.run(shown).response["violations"]
     assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert json.loads(shown.evaluate("JSON.stringify([...document.images].map(i => i.alt.length > 5))"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import optional
 
 sys.path.insert(0, str(Path(__file__).parent))
 import point
@@ -25,7 +26,7 @@ PYTHON = point.PYTHON.replace('"point", Params', '"cell_point", Params')
 @pytest.fixture
 def shell(monkeypatch):
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns of one that is not this Python's
-    from IPython.core.interactiveshell import InteractiveShell
+    InteractiveShell = optional("IPython.core.interactiveshell").InteractiveShell
 
     made = InteractiveShell.instance()
     made.run_line_magic("load_ext", "cupydrive")

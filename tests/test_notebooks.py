@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from conftest import optional
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -10,15 +11,12 @@ SECONDS = 120  # for one cell
 
 
 def read(path):
-    import nbformat
-
-    return nbformat.read(path, as_version=4)
+    return optional("nbformat").read(path, as_version=4)
 
 
 def kernels():
     """Return the notebook kernels that this process has started and that still run."""
-    import psutil
-
+    psutil = optional("psutil")
     found = psutil.Process().children(recursive=True)
     return [
         p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE and "ipykernel" in str(p.cmdline())
@@ -29,13 +27,14 @@ def kernels():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's parts, about each other
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
-    from nbclient import NotebookClient
+    client = optional("nbclient").NotebookClient
+    optional("ipykernel")
 
     monkeypatch.setenv("CUPYDRIVE_STEPS", "20000")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU executor, wherever this runs
     notebook = read(path)
-    NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error"]
     shown = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
@@ -58,7 +57,8 @@ run = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, steps=10**6, device
 @pytest.mark.notebook
 @pytest.mark.filterwarnings("ignore")
 def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
-    from jupyter_client.manager import start_new_kernel
+    start_new_kernel = optional("jupyter_client.manager").start_new_kernel
+    optional("ipykernel")
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("CUPYDRIVE_STEPS", "1")
@@ -89,15 +89,13 @@ def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_is_committed_without_outputs_and_reads_easily(path):
-    import nbformat
-
     notebook = read(path)
     assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
     for cell in notebook.cells:
         if cell.cell_type == "code":
             assert not cell.outputs and cell.execution_count is None
     assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 5
-    nbformat.validate(notebook)
+    optional("nbformat").validate(notebook)
 
 
 def test_all_notebooks_are_there():

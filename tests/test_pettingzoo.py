@@ -5,11 +5,13 @@ import numpy as np
 import point
 import pytest
 import torch
-from pettingzoo.test import parallel_api_test, parallel_seed_test
+from conftest import optional
 
 import cupydrive as cd
 from cupydrive.errors import ActionError, OrderError, ParameterError, RenderError
-from cupydrive.pettingzoo import ParallelEnv, parallel_env
+
+zoo_tests = optional("pettingzoo.test")
+from cupydrive.pettingzoo import ParallelEnv, parallel_env  # noqa: E402, which imports PettingZoo
 
 TAG = {"num_taggers": 3, "num_runners": 5, "num_other_agents_observed": 3, "max_episode_steps": 60, "grid_length": 5.0}
 CASES = {"cartpole": {}, "pendulum": {}, "tag_grid": {"max_episode_steps": 50}, "tag_continuous": TAG}
@@ -17,8 +19,8 @@ CASES = {"cartpole": {}, "pendulum": {}, "tag_grid": {"max_episode_steps": 50}, 
 
 @pytest.mark.parametrize("name", CASES)
 def test_pettingzoos_tests_pass(name, capsys):
-    parallel_api_test(ParallelEnv(name, **CASES[name]), 200)
-    parallel_seed_test(lambda: ParallelEnv(name, **CASES[name]), 50)
+    zoo_tests.parallel_api_test(ParallelEnv(name, **CASES[name]), 200)
+    zoo_tests.parallel_seed_test(lambda: ParallelEnv(name, **CASES[name]), 50)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

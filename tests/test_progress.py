@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+from conftest import optional
 from test_runs import QUIET, same, train, without_time
 
 import cupydrive as cd
@@ -85,6 +86,7 @@ class Handle:
 
 
 def test_a_notebook_shows_one_line_and_a_curve_without_widgets(monkeypatch):
+    optional("IPython")
     handle = Handle()
     monkeypatch.setattr("IPython.display.display", lambda shown, display_id: handle)
     monkeypatch.setattr("cupydrive.progress.DRAW_SECONDS", 0.0)
@@ -100,7 +102,7 @@ def test_a_notebook_shows_one_line_and_a_curve_without_widgets(monkeypatch):
 
 
 def test_tensorboard_gets_what_the_metrics_hold(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    EventAccumulator = optional("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
     run = train("ppo", 6, out=tmp_path)
     half = Run.load(tmp_path)

@@ -9,9 +9,11 @@ import sys
 import time
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from conftest import optional
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -239,8 +241,57 @@ def test_readme_names_only_targets_that_exist():
     assert PROJECT.get("readme") == "README.md", 'pyproject.toml lacks `readme = "README.md"`'
 
 
+NEEDED = {"pytest", "pytest-xdist", "hypothesis"}  # by all tests
+
+
+def test_tests_are_collected_without_the_packages_that_only_some_need(tmp_path):
+    optional_names = {Requirement(text).name for text in EXTRAS["dev"]} - NEEDED
+    found = packages_distributions()
+    modules = [module for module, names in found.items() if optional_names & set(names)]
+    (tmp_path / "without.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n")
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "without", "tests"]
+    paths = os.pathsep.join((str(tmp_path), str(ROOT)))
+    environment = {k: v for k, v in os.environ.items() if k != "CI"} | {"PYTHONPATH": paths}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "tests collected" in done.stdout
+
+
+def test_a_plugin_that_warns_under_xdist_stops_nothing(tmp_path):
+    """What pytest-benchmark up to 5.1 does beside pytest-xdist, as a plugin that is found by its entry point."""
+    (tmp_path / "loud.py").write_text("import warnings\ndef pytest_configure(config):\n    warnings.warn('loud')\n")
+    about = tmp_path / "loud-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[pytest11]\nbenchmark = loud\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "test_versions_agree", "tests/test_project.py"]
+    paths = os.pathsep.join((str(tmp_path), str(ROOT)))
+    for options, code in (((), 0), (("-o", "addopts="), 3)):  # 3: pytest's own failure, which the option prevents
+        environment = os.environ | {"PYTHONPATH": paths}
+        done = subprocess.run(
+            [*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+
+
+def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
+    fake = tmp_path / "python"
+    fake.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: no site-packages
+    fake.chmod(0o755)
+    done = subprocess.run(["make", "lint", "PYTHON=true", f"RUN={fake}"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"[lint] skipped: {fake} has no ruff; pip install ruff there, or leave RUN out\n",
+    )
+    makefile = tmp_path / "Makefile"
+    makefile.write_text(MAKEFILE.replace("RUN := .venv/bin/python", f"RUN := {fake}"))
+    done = subprocess.run(["make", "-f", makefile, "lint", "PYTHON=true"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode != 0 and "[lint] failed" in done.stdout
+
+
 @pytest.mark.build
 def test_wheel_works_outside_the_checkout(tmp_path):
+    optional("build"), optional("hatchling")
     dist, target, elsewhere = (tmp_path / name for name in ("dist", "target", "elsewhere"))
     elsewhere.mkdir()
     (tmp_path / "editable").mkdir()

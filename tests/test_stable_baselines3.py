@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from conftest import optional
 
 from cupydrive.errors import CupydriveError
-from cupydrive.stable_baselines3 import VecEnv
+
+optional("stable_baselines3")
+from cupydrive.stable_baselines3 import VecEnv  # noqa: E402, which imports Stable-Baselines3
 
 # Of SB3 and what it loads, about each other.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

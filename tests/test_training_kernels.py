@@ -1,8 +1,8 @@
 """Each kernel of kernels/train, row by row, against the same thing written in NumPy from its description.
 
-The random words come from cupydrive/random.py, which is pinned to published vectors: so a kernel that draws for another purpose,
-agent, environment, episode or step than it says gives other numbers here. Sizes are odd, ids do not begin at 0, rows are wider
-than what is read of them, and every environment is at a step of its own.
+The random words come from cupydrive/random.py, which is pinned to published vectors: so a kernel that draws for another
+purpose, agent, environment, episode or step than it says gives other numbers here. Sizes are odd, ids do not begin at 0, rows are
+wider than what is read of them, and every environment is at a step of its own.
 """
 
 import numpy as np
@@ -230,7 +230,7 @@ def test_a_shuffle_is_the_permutation_of_its_keys(size, device):
 
 
 def test_shuffles_of_other_epochs_iterations_and_seeds_have_nothing_in_common():
-    """Two independent permutations agree in about one place, whatever their length (Poisson of mean 1), and do not correlate."""
+    """Two independent permutations agree in about one place, however long (Poisson of mean 1), and do not correlate."""
     size, base = 4099, dict(draw=1, count=2)
     first = permuted(size, **base)[:size]
     others = [dict(base, draw=0), dict(base, draw=2), dict(base, count=3), dict(base, count=2 + (1 << 32))]

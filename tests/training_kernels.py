@@ -63,8 +63,9 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
     )
     given = {**given, "mask": mask, **outputs}
     tensors = {k: torch.from_numpy(np.array(a)).to(device) for k, a in given.items() if a is not None}
-    call = sample_call(*(["parameters", "mask", "action", "value", "value_row", "log_prob", "entropy"]
-                         if "raw" not in outputs else ["parameters", "raw", "action", "value", "value_row", "log_prob"]))  # fmt: skip
+    middle = ["raw", "action"] if "raw" in outputs else ["mask", "action"]
+    entropy = [] if "raw" in outputs else ["entropy"]
+    call = sample_call("parameters", *middle, "value", "value_row", "log_prob", *entropy)
     for name, number in {**defaults, **ints}.items():
         call[name] = number
     call["stride"], call["value_stride"] = parameters.shape[1], 0 if value is None else value.shape[1]
