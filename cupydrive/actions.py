@@ -6,6 +6,7 @@ Letters: N environments, C agents of a group, H action heads.
 import numpy as np
 import torch
 
+from cupydrive.arguments import shown
 from cupydrive.errors import ActionError, did_you_mean
 from cupydrive.interop import as_torch
 
@@ -36,11 +37,15 @@ class ActionReader:
         if self.single:
             action = {self.groups[0].name: action}
         elif not isinstance(action, dict):
-            raise ActionError(f"{self.spec.name} has several groups; pass a dict with {', '.join(self.dtypes)}")
+            raise ActionError(
+                f"the action is a {type(action).__name__}, but {self.spec.name} has several groups; pass a dict with "
+                f"{', '.join(self.dtypes)}"
+            )
         for name in action:
             if name not in self.dtypes:
                 raise ActionError(
-                    f"there is no group {name!r}.{did_you_mean(name, self.dtypes)} Groups: {', '.join(self.dtypes)}"
+                    f"the action names a group {shown(name)} that there is not.{did_you_mean(name, self.dtypes)} Groups: "
+                    f"{', '.join(self.dtypes)}"
                 )
         tensors = []
         for g in self.groups:
@@ -54,12 +59,14 @@ class ActionReader:
 
     def _checked(self, g, action, validate):
         shape, dtype = self.shapes[g.name], self.dtypes[g.name]
-        if isinstance(action, np.ndarray) and self.device == "cpu":
-            action = torch.from_numpy(action)
+        if isinstance(action, np.ndarray) and self.device == "cpu" and action.dtype.kind in "iufb":
+            action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
         if not isinstance(action, torch.Tensor):
             raise ActionError(
                 f"the action of {g.name!r} is a {type(action).__name__}; pass a torch tensor on {self.device}"
             )
+        if action.layout != torch.strided:
+            raise ActionError(f"the action of {g.name!r} is {action.layout}; pass it as to_dense()")
         if tuple(action.shape) != shape:
             raise ActionError(f"the action of {g.name!r} has shape {tuple(action.shape)}; it must be {shape}")
         if action.device.type != self.device:

@@ -4,6 +4,7 @@ Public functions call these where an argument enters, before anything is changed
 the argument, its value and what it must be. NumPy's scalars count as the Python numbers they stand for.
 """
 
+import contextlib
 import math
 import os
 import reprlib
@@ -17,6 +18,8 @@ from cupydrive.errors import ParameterError, did_you_mean
 INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38  # the largest float32
 MOST_PATH, MOST_NAME = 4096, 255  # bytes of a path and of one name in it, on Linux and macOS
+MOST_LETTERS = 100  # of a name
+MOST_SIDE, MOST_PIXELS = 16_384, 8192 * 4320  # of a picture: H.264's widest, and 8K film's
 MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}  # for what nothing near is spelled alike
 
 
@@ -172,3 +175,51 @@ def checked_instance(where, name, value, kind, words, error=ParameterError):
     if not isinstance(value, kind):
         raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be {words}")
     return value
+
+
+def checked_name(where, name, value, error=ParameterError):
+    """Return ``value`` if it can name something in Python and in C++ alike."""
+    if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > MOST_LETTERS:
+        raise error(
+            f"{where}: {name} = {shown(value)}; it must be an identifier of ASCII letters, digits and _, such as 'my_name'"
+        )
+    return str(value)
+
+
+def checked_array(where, name, value, error=ParameterError):
+    """Return ``value``, an array, a number, or numbers in lists and tuples, as a NumPy array of bools, ints or floats."""
+    array = np.array(None)
+    if isinstance(value, np.ndarray | np.number | np.bool_ | int | float | list | tuple):
+        # Lists may be ragged, too deep, or hold what is no number.
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be an array of numbers")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def checked_numbers(where, name, value, shape, low=-math.inf, high=math.inf, error=ParameterError):
+    """Return ``value``, a number or an array of ``shape``, as float64; its entries lie in [low, high] and are not NaN."""
+    numbers = checked_array(where, name, value, error)
+    if numbers.dtype.kind == "b" or numbers.shape not in ((), shape):
+        raise error(f"{where}: {name} = {shown(value)}; it must be a number, or numbers of shape {shape}")
+    numbers = numbers.astype(np.float64)
+    if not ((numbers >= low) & (numbers <= high)).all():
+        raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, '')}")
+    return numbers
+
+
+def checked_size(where, name, value, error=ParameterError):
+    """Return ``value`` as (width, height) of a picture in pixels: even, since codecs halve the colour's resolution."""
+    if not isinstance(value, tuple | list | np.ndarray) or not np.iterable(value) or len(value) != 2:
+        raise error(f"{where}: {name} = {shown(value)}; it must be (width, height) in pixels, such as (960, 640)")
+    width, height = (checked_int(where, name, side, 2, MOST_SIDE, error) for side in value)
+    if width % 2 or height % 2:
+        near = max(2, width // 2 * 2), max(2, height // 2 * 2)
+        raise error(f"{where}: {name} = {shown(value)}; both must be even, such as {near}")
+    if width * height > MOST_PIXELS:
+        raise error(
+            f"{where}: {name} = {shown(value)} is {width * height:,} pixels; a picture has at most {MOST_PIXELS:,}, such "
+            "as 8192 x 4320"
+        )
+    return width, height

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import source
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_choice, checked_instance, checked_int
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
 
@@ -97,19 +97,20 @@ class Batch:
         obs_dtype: ``"float32"``, or ``"bfloat16"``, which arrays hold as uint16.
 
     Raises:
-        ParameterError: If ``num_envs`` is not a positive int.
+        ParameterError: If an argument is wrong.
         MemoryLimitError: If the buffers would not fit.
     """
 
     def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None, obs_dtype="float32"):
-        if obs_dtype not in OBS_DTYPES:
-            raise ParameterError(f"obs_dtype = {obs_dtype!r}; it must be one of {', '.join(map(repr, OBS_DTYPES))}")
+        checked_choice(spec.name, "obs_dtype", obs_dtype, OBS_DTYPES)
         self.obs_dtype = np.dtype(OBS_DTYPES[obs_dtype])
         half = obs_dtype == "bfloat16"
         if half and spec.own_program is not None:
             raise ParameterError(f"{spec.name}: kernels written in Python observe in float32; leave obs_dtype out")
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
-        self.first_env = first_env
+        self.first_env = checked_int(spec.name, "first_env", first_env, 0, 2**31 - self.num_envs)  # ids are int32
+        if layout is not None:
+            checked_instance(spec.name, "layout", layout, source.Layout, "a cupydrive.source.Layout, 'tuned' or None")
         self.spec, self.params = spec, params if params is not None else spec.make_params()
         self.executor = make_executor(executor) if isinstance(executor, str) else executor
         self.groups = spec.groups(self.params)
@@ -131,7 +132,7 @@ class Batch:
         self.current_mask = self.step_buffers[0].action_mask
         self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)  # CartPole: 1
         self._rollouts = {}
-        self._template = self._describe(first_env)
+        self._template = self._describe(self.first_env)
         self._calls = [self._call(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_bool, checked_choice, checked_int
 from cupydrive.batch import CLOCK, Batch
 from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch, launch_step, programs, put
 from cupydrive.errors import DeviceError
-from cupydrive.executors import cuda_problem, executor
+from cupydrive.executors import DEVICES, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.progress import counted
@@ -50,6 +50,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     spec = envs.get(env)
     agent_steps = checked_int(spec.name, "agent_steps", agent_steps)
     seed = checked_int(spec.name, "seed", seed, 0, 2**63 - 1)
+    fail_fast, progress = checked_bool("check", "fail_fast", fail_fast), checked_bool("check", "progress", progress)
     executors, skipped = usable(device, spec)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
     report.events = dict.fromkeys((*spec.events, "time limit reached", "autoreset"), 0)
@@ -100,8 +101,7 @@ def case_programs(spec, params, executors, agent_steps):
 
 def usable(device, spec):
     """Return executors by name, and what cannot be done here and why."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise DeviceError(f"device = {device!r}; it must be 'auto', 'cpu' or 'cuda'")
+    checked_choice("check", "device", device, DEVICES, DeviceError)
     found, skipped = {}, []
     if device != "cuda":
         try:

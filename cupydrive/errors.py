@@ -82,5 +82,7 @@ class MemoryLimitError(CupydriveError, MemoryError):
 
 def did_you_mean(name, known):
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
-    near = get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    if not isinstance(name, str) or len(name) > 100:  # of a long text the search takes for ever
+        return ""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""

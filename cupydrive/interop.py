@@ -3,10 +3,24 @@
 import numpy as np
 import torch
 
+from cupydrive.arguments import checked_array
+
 
 def as_torch(array):
     """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied."""
     return torch.from_dlpack(array)
+
+
+def as_numpy(where, name, value):
+    """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
+
+    Raises:
+        ParameterError: If it is none; ``where`` and ``name`` are for the message.
+    """
+    if isinstance(value, torch.Tensor) and value.device.type != "meta" and value.layout == torch.strided:
+        tensor = value.detach().cpu()
+        value = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+    return checked_array(where, name, value)
 
 
 def member(records, dtype, name):

@@ -3,6 +3,7 @@
 import sys
 
 from cupydrive import envs
+from cupydrive.arguments import checked_bool, checked_int
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError
 from cupydrive.executors import choose, executor
@@ -10,6 +11,7 @@ from cupydrive.progress import in_notebook
 from cupydrive.tuner import best_num_envs, tuned_layout
 from cupydrive.vector import VectorEnv
 
+MOST_THREADS = 1024  # of the CPU
 _said = set()
 
 
@@ -37,7 +39,10 @@ def make(
         UnknownEnvironmentError, ParameterError, DeviceError, CompileError, MemoryLimitError: See their texts.
     """
     spec = envs.get(env)
+    spec.require_known(params, make)
     made = spec.make_params(**params)
+    validate, debug = checked_bool("make", "validate", validate), checked_bool("make", "debug", debug)
+    threads = None if threads is None else checked_int("make", "threads", threads, 1, MOST_THREADS)
     if debug and device == "cuda":
         raise ParameterError("debug=True builds for the CPU; pass device='cpu' or leave device out")
     name, reason = choose("cpu" if debug else device)
@@ -46,8 +51,8 @@ def make(
         # A notebook shows the standard error in red, as if something had gone wrong.
         print(f"cupydrive: {reason}", file=sys.stdout if in_notebook() else sys.stderr)
     where = executor(name) if name == "cuda" else executor(name, threads=threads, debug=debug)
-    if num_envs == "auto":
+    if isinstance(num_envs, str) and num_envs == "auto":
         num_envs = best_num_envs(spec, device=name, **params)
-    if layout == "tuned":
+    if isinstance(layout, str) and layout == "tuned":
         layout = tuned_layout(spec, made, num_envs, name, obs_dtype)
     return VectorEnv(Batch(spec, num_envs, made, where, first_env, layout, obs_dtype), validate=validate)

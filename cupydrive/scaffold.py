@@ -8,6 +8,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from cupydrive import envs
+from cupydrive.arguments import MOST_LETTERS, checked_path, checked_str, shown
 from cupydrive.errors import CupydriveError
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -24,9 +25,9 @@ def new(name, folder="."):
         CupydriveError: If the name cannot be used, the folder does not exist or cannot be written, or a file of this
             name exists; nothing is overwritten.
     """
-    name, folder = str(name), Path(folder)
+    name, folder = checked_str("new", "name", name), checked_path("new", "folder", folder)
     _check_name(name)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise CupydriveError(f"there is no folder {folder}; make it first: mkdir -p {folder}")
     paths = [folder / f"{name}.py", folder / f"{name}.cu"]
     for path in paths:
@@ -47,11 +48,13 @@ def new(name, folder="."):
 
 
 def _check_name(name):
+    if len(name) > MOST_LETTERS:
+        raise CupydriveError(f"environment name {shown(name)} is too long; it has at most {MOST_LETTERS} letters")
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         near = re.sub(r"[^0-9a-z]+", "_", name.removesuffix(".py").removesuffix(".cu").lower()).strip("_") or "env"
         if not near.isidentifier() or keyword.iskeyword(near):
             near = f"my_{near}"
-        raise CupydriveError(f"environment name {name!r} must be a Python identifier, such as {near!r}")
+        raise CupydriveError(f"environment name {shown(name)} must be a Python identifier, such as {shown(near)}")
     if name in {module.name for module in iter_modules(envs.__path__)}:
         raise CupydriveError(f"{name!r} is an environment of the package; choose another name, such as 'my_{name}'")
 

@@ -12,6 +12,7 @@ from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
 from cupydrive.executors import executor
 from cupydrive.files import file_errors, open_file, write_atomically
 from cupydrive.formats import SNAPSHOT, FormatError
+from cupydrive.interop import as_numpy
 
 FORMAT = 2
 BY_GROUP = ("returns", "obs", "action_mask")
@@ -202,7 +203,7 @@ def checked_states(env, values):
             raise ParameterError(
                 f"{env.spec.name} has no state {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
             )
-        f, given = known[name], np.asarray(value)
+        f, given = known[name], as_numpy(env.spec.name, f"state {name!r}", value)
         shape, dtype = (env.num_envs, *f.shape), np.dtype(f.dtype)
         if given.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
             raise ParameterError(f"state {name!r} is {given.dtype}; it must be {dtype.name}")
@@ -220,7 +221,7 @@ def checked_states(env, values):
 
 def checked_elapsed(env, elapsed):
     """Return (N,) ints from 0 to ``max_episode_steps`` - 1, or raise ``ParameterError``."""
-    given, last = np.asarray(elapsed), env.params.max_episode_steps - 1
+    given, last = as_numpy(env.spec.name, "elapsed", elapsed), env.params.max_episode_steps - 1
     if given.dtype.kind not in "iu" or given.shape not in ((), (env.num_envs,)):
         raise ParameterError(f"elapsed is {given.dtype} {given.shape}; it must be ints ({env.num_envs},)")
     if given.min() < 0 or given.max() > last:

@@ -3,6 +3,7 @@
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 
@@ -12,14 +13,16 @@ from gymnasium import spaces
 from cupydrive.arguments import (
     FLOAT32,
     INT32,
+    checked_array,
     checked_bool,
     checked_choice,
     checked_float,
     checked_int,
+    shown,
 )
+from cupydrive.descriptions import MAX_AGENTS, check_field, check_group, check_spec, checked_param
 from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, did_you_mean
 
-MAX_AGENTS = 65_536  # 16 bits of the random counter
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
 
@@ -39,7 +42,7 @@ def param(default, help, *, unit="", low=-np.inf, high=np.inf, vary=None, choice
         choices: Strings allowed, for a string.
     """
     about = {"help": help, "unit": unit, "low": low, "high": high, "vary": vary, "choices": choices}
-    return field(default=default, metadata=about)
+    return field(default=checked_param(default, about), metadata=about)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ class Field:
     shape: tuple[int, ...] = ()
     scale: float = 1.0
     unit: str = ""
+
+    def __post_init__(self):
+        check_field(self)
 
 
 @dataclass(frozen=True)
@@ -90,20 +96,7 @@ class Group:
     obs_high: float | np.ndarray = np.inf
 
     def __post_init__(self):
-        space = self.action_space
-        if isinstance(space, spaces.Box):
-            if space.dtype != np.float32 or len(space.shape) != 1 or not space.is_bounded():
-                raise SpecError(
-                    f"group {self.name!r}: a Box action space must be float32, of one dimension and bounded; got {space}"
-                )
-        elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or np.any(getattr(space, "start", 0) != 0):
-            raise SpecError(
-                f"group {self.name!r}: action_space must be Discrete, MultiDiscrete (from 0) or Box; got {space}"
-            )
-        elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
-            raise SpecError(f"group {self.name!r}: MultiDiscrete must have one dimension; got {space}")
-        if self.mask and self.continuous:
-            raise SpecError(f"group {self.name!r}: a Box has no choices to mask; leave mask out")
+        check_group(self)
 
     @property
     def continuous(self):
@@ -168,11 +161,23 @@ def nearest_decision(*distances, axis=None):
     A distance of exactly 0 comes from equal inputs and exact arithmetic (a tie, a clipped value): all decide it alike, so
     it counts as far. Broadcasts; with ``axis``, the smallest along it.
     """
-    far = [np.where(np.asarray(d) == 0, np.inf, d) for d in distances]
+    if not distances:
+        raise ParameterError("nearest_decision: distances = (); pass one at least")
+    arrays = [checked_array("nearest_decision", "distances", d) for d in distances]
+    try:
+        np.broadcast_shapes(*(d.shape for d in arrays))
+    except ValueError:
+        raise ParameterError(
+            f"nearest_decision: distances of shapes {[d.shape for d in arrays]} do not fit together"
+        ) from None
+    far = [np.where(d == 0, np.inf, d) for d in arrays]
     smallest = far[0]
     for d in far[1:]:
         smallest = np.minimum(smallest, d)
-    return smallest if axis is None else smallest.min(axis=axis, initial=np.inf)
+    if axis is None:
+        return smallest
+    axis = checked_int("nearest_decision", "axis", axis, -smallest.ndim, smallest.ndim - 1)
+    return smallest.min(axis=axis, initial=np.inf)
 
 
 @dataclass
@@ -248,21 +253,9 @@ class EnvSpec:
     title: str = ""
 
     def __post_init__(self):
+        check_spec(self)
         if not self.title:
             object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
-        if not self.name.isidentifier():
-            raise SpecError(f"environment name {self.name!r} must be a Python identifier, such as 'my_env'")
-        if self.horizon not in ("task", "limit"):
-            raise SpecError(f"{self.name}: horizon is {self.horizon!r}; it must be 'task' or 'limit'")
-        names = [f.name for f in fields(self.params)]
-        if "max_episode_steps" not in names:
-            raise SpecError(f"{self.name}: Params needs max_episode_steps: int = param(..., low=1)")
-        for f in fields(self.params):
-            if "help" not in f.metadata:
-                raise SpecError(f"{self.name}: Params.{f.name} must be made by param(default, help, ...)")
-        for metric, kind in self.metrics.items():
-            if kind not in ("int", "float"):
-                raise SpecError(f"{self.name}: metric {metric!r} is {kind!r}; it must be 'int' or 'float'")
 
     @property
     def own_program(self):
@@ -274,18 +267,32 @@ class EnvSpec:
         """Where the kernels run."""
         return getattr(self.kernel, "devices", ("cpu", "cuda"))
 
+    def require_known(self, given, call=None):
+        """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter.
+
+        Args:
+            given: Parameters by name.
+            call: The function whose ``**params`` they are; one of its own arguments may have been meant.
+        """
+        known = [f.name for f in fields(self.params)]
+        meant = [*known, *(inspect.signature(call).parameters if call else ())]
+        for name in given:
+            if name not in known:
+                raise UnknownParameterError(
+                    f"{self.name} has no parameter {shown(name)}.{did_you_mean(name, meant)} It has: {', '.join(known)}"
+                )
+
     def make_params(self, **given):
         """Return ``self.params`` with ``given`` values checked: name, type and range."""
         about = {f.name: f for f in fields(self.params)}
+        self.require_known(given)
         values = {}
         for name, value in given.items():
-            if name not in about:
-                raise UnknownParameterError(
-                    f"{self.name} has no parameter {name!r}.{did_you_mean(name, about)} It has: {', '.join(about)}"
-                )
             values[name] = checked(self.name, about[name], value)
         params = self.params(**values)
         self.check(params)
+        for name, value in self.constants(params).items():
+            checked_int(self.name, f"constants: {name}", value, -INT32, INT32, SpecError)
         groups = self.groups(params)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(

@@ -10,16 +10,17 @@ from contextlib import nullcontext
 from dataclasses import asdict, fields
 from functools import cached_property
 
+import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from cupydrive import envs
 from cupydrive.actions import ActionReader
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_bool, checked_instance, checked_int
 from cupydrive.batch import CLOCK, Batch
 from cupydrive.errors import OrderError, ParameterError
-from cupydrive.interop import as_torch, member, torch_stream
+from cupydrive.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.snapshots import Snapshot, checked_moment
 from cupydrive.trajectory import Trajectory
 
@@ -162,11 +163,13 @@ class VectorEnv:
         return self._shown()
 
     def _checked_mask(self, mask):
-        mask = torch.as_tensor(mask)
-        if mask.dtype != torch.bool or mask.shape != (self.num_envs,):
+        if not isinstance(mask, torch.Tensor) or mask.device.type != self.device:
+            array = as_numpy(self.spec.name, "mask", mask)
+            mask = torch.from_numpy(array.copy()) if array.dtype == np.bool_ else torch.empty(array.shape)
+        if mask.dtype != torch.bool or mask.shape != (self.num_envs,) or mask.layout != torch.strided:
             raise ParameterError(f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool ({self.num_envs},)")
         if self.device == "cpu":
-            return mask.cpu().numpy()
+            return mask.numpy()
         return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
 
     def step(self, action, *, autoreset=True):
@@ -184,6 +187,7 @@ class VectorEnv:
             OrderError: Before the first reset, or after ``close``.
         """
         self._check_ready("step()")
+        autoreset = autoreset if autoreset is True else checked_bool(self.spec.name, "autoreset", autoreset)
         tensors = self._read(action, self.validate)
         self._held = tensors  # the launch reads them after this call has returned
         with self._stream():
@@ -197,6 +201,7 @@ class VectorEnv:
         """
         self._check_ready("rollout()")
         steps = checked_int(self.spec.name, "steps", steps)
+        final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
         with self._stream():
             buffers = self.batch.rollout(steps, final_obs)
         if self._rollouts.get("of") is not buffers:
@@ -232,6 +237,7 @@ class VectorEnv:
             ParameterError: If it does not fit; nothing has changed then.
         """
         self._check_open("restore()")
+        checked_instance(self.spec.name, "snapshot", snapshot, Snapshot, "a Snapshot, as env.snapshot() returns it")
         with self._stream():
             snapshot.restore(self.batch)
         self.seed, self._ready = snapshot.seed, True

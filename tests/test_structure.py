@@ -19,6 +19,7 @@ ORDER = [
     "archive",
     "random",
     "canvas",
+    "descriptions",
     "spec",
     "envs",
     "diagnostics",

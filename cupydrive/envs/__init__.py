@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
+from cupydrive.arguments import checked_path, checked_str, shown
 from cupydrive.errors import (
     CupydriveWarning,
     ParameterError,
@@ -42,14 +43,15 @@ def get(name):
     """
     if isinstance(name, EnvSpec):
         return name
-    if str(name).endswith(".py"):
-        return register(name)
+    if isinstance(name, os.PathLike) or (isinstance(name, str) and name.endswith(".py")):
+        return register(checked_path("cupydrive", "env", name))
+    checked_str("cupydrive", "env", name)
     if name in _registered:
         return _registered[name]
     if name not in names():
         known = names()
         raise UnknownEnvironmentError(
-            f"there is no environment {name!r}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+            f"there is no environment {shown(name)}.{did_you_mean(name, known)} There are: {', '.join(known)}"
         )
     return import_module(f"{__name__}.{name}").SPEC
 
@@ -82,14 +84,16 @@ def register(spec, kernel=None):
     """
     given, python = (spec, kernel), None
     if not isinstance(spec, EnvSpec):
+        if not (isinstance(spec, str) and "\n" in spec):
+            spec = checked_path("register", "spec", spec, SpecError)
         spec, beside, python = _load(spec)
         if kernel is None and spec.kernel is None and beside is not None:
             kernel = beside / f"{spec.name}.cu"
     if kernel is not None:
         is_text = isinstance(kernel, str) and "\n" in kernel
-        spec = replace(spec, kernel=kernel if is_text else Path(kernel))
+        spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel, SpecError))
     if spec.kernel is None:
-        raise SpecError(f"{spec.name}: pass kernel=, the kernel's path or text")
+        raise SpecError(f"{spec.name}: pass kernel=, the kernel's path or text{_kernel_beside(spec)}")
     if isinstance(spec.kernel, Path) and not spec.kernel.is_file():
         raise SpecError(f"{spec.name}: there is no kernel file {spec.kernel}; write it, or pass kernel=")
     if spec.name in {module.name for module in iter_modules(__path__)}:
@@ -104,25 +108,34 @@ def register(spec, kernel=None):
     return spec
 
 
+def _kernel_beside(spec):
+    """Return where the kernel of a ``SPEC`` probably lies, in words: beside the Python file that defines its reference."""
+    file = getattr(sys.modules.get(spec.step.__module__), "__file__", None)
+    for folder in (Path(file).parent if file else Path(), Path()):
+        if (folder / f"{spec.name}.cu").is_file():
+            return f"; did you mean kernel={str(folder / spec.name) + '.cu'!r}?"
+    return f", such as kernel={spec.name + '.cu'!r}"
+
+
 def _load(source):
     """Run a Python file or text; return its ``SPEC``, the file's folder, and (path, SHA-256) of the text."""
     text = str(source)
     if "\n" in text:
         namespace = {"__name__": "<environment>"}
         exec(compile(text, "<environment>", "exec"), namespace)
-        spec, shown, folder, python = namespace.get("SPEC"), "the text", None, (None, _digest(text.encode()))
+        spec, whose, folder, python = namespace.get("SPEC"), "spec: the text", None, (None, _digest(text.encode()))
     else:
         path = Path(source).resolve()
         if not path.is_file():
-            raise SpecError(f"there is no file {path}")
+            raise SpecError(f"there is no file {path} that could define an environment (env, or spec of register)")
         loader = importlib.util.spec_from_file_location(f"cupydrive_user_{path.stem}", path)
         module = importlib.util.module_from_spec(loader)
         sys.modules[module.__name__] = module
         loader.loader.exec_module(module)
-        spec, shown, folder = getattr(module, "SPEC", None), str(path), path.parent
+        spec, whose, folder = getattr(module, "SPEC", None), str(path), path.parent
         python = (str(path), _digest(path.read_bytes()))
     if not isinstance(spec, EnvSpec):
-        raise SpecError(f"{shown} defines no SPEC = EnvSpec(...)")
+        raise SpecError(f"{whose} defines no SPEC = EnvSpec(...)")
     return spec, folder, python
 
 

@@ -12,7 +12,10 @@ import ctypes
 import sys
 from functools import lru_cache
 
+from cupydrive.arguments import checked_choice
 from cupydrive.errors import DeviceError
+
+DEVICES = ("auto", "cuda", "cpu")
 
 
 def driver_cuda():
@@ -63,8 +66,7 @@ def choose(device="auto"):
     Raises:
         DeviceError: If ``device`` is unknown or cannot be used here.
     """
-    if device not in ("auto", "cuda", "cpu"):
-        raise DeviceError(f"device = {device!r}; it must be 'auto', 'cuda' or 'cpu'")
+    checked_choice("cupydrive", "device", device, DEVICES, DeviceError)
     if device == "cpu":
         return "cpu", "device: cpu, as asked for"
     problem = cuda_problem()
