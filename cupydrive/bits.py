@@ -11,6 +11,8 @@ from cupydrive.source import Layout
 
 FREE_STEPS = 1000  # of the comparison between CPU and GPU
 PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU chooses a layout by their number
+# Rows of these hold something where an episode ended.
+EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_log")
 
 
 def put(batch, **arrays):
@@ -57,7 +59,7 @@ def flatten(out, batch):
     arrays = {}
     for name, value in {**out, **batch.get_state()}.items():
         for key, array in value.items() if isinstance(value, dict) else [("", value)]:
-            if name in ("final_obs", "episode_return", "episode_length", "episode_log"):
+            if name in EPISODE_ENDS:
                 array = np.where(
                     over.reshape(over.shape + (1,) * (array.ndim - over.ndim)),
                     array,
@@ -74,35 +76,66 @@ def compare_bits(report, part, got, want):
         report.identical(part, name, array, want[name])
 
 
-def compare_paths(report, spec, params, device, name, rng, n=PATH_ENVS, steps=24):
-    """Compare T steps in one launch with T launches of one step, given the same actions."""
+def compare_paths(report, spec, params, device, name, rng, n=PATH_ENVS):
+    """Compare T steps in one launch with T launches of one step, given the same actions, and both with sums in NumPy.
+
+    All that is returned is compared. The second launch begins in the middle of four steps, whose actions are drawn together.
+    """
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
     seed = int(rng.integers(0, 2**63))
     fused, single = Batch(spec, n, params, device), Batch(spec, n, params, device)
     fused.reset(seed)
     single.reset(seed)
-    rolled = fetch(fused, fused.rollout(steps))
     part = f"{name}: fused rollout against single steps, bit for bit"
-    over = rolled["terminated"] | rolled["truncated"]
-    for t in range(steps):
-        got = launch_step(single, {g.name: rolled["action"][g.name][t] for g in single.groups})
-        for g in single.groups:
-            report.identical(part, f"obs.{g.name}", got["obs"][g.name], rolled["obs"][g.name][t + 1])
-            report.identical(part, f"reward.{g.name}", got["reward"][g.name], rolled["reward"][g.name][t])
-            if g.mask:
-                report.identical(
-                    part, f"mask.{g.name}", got["action_mask"][g.name], rolled["action_mask"][g.name][t + 1]
-                )
-            for field in ("final_obs", "episode_return"):
-                report.identical(
-                    part, f"{field}.{g.name}", got[field][g.name][over[t]], rolled[field][g.name][t][over[t]]
-                )
-        for field in ("terminated", "truncated"):
-            report.identical(part, field, got[field], rolled[field][t])
-        report.identical(part, "episode_length", got["episode_length"][over[t]], rolled["episode_length"][t][over[t]])
-    state, want = single.get_state(), fused.get_state()
-    for member in spec.state(params):
-        report.identical(part, f"state.{member.name}", state["state"][member.name], want["state"][member.name])
+    for steps in (22, 7):
+        before = fused.get_state()
+        rolled = fetch(fused, fused.rollout(steps))
+        obs, masks = single.get_observations()
+        for t in range(steps):
+            compare_row(report, part, dict(obs=obs, action_mask=masks), rolled, t)
+            got = launch_step(single, {g.name: rolled["action"][g.name][t] for g in single.groups})
+            compare_row(report, part, {k: v for k, v in got.items() if k not in ("obs", "action_mask")}, rolled, t)
+            obs, masks = got["obs"], got["action_mask"]
+        compare_row(report, part, dict(obs=obs, action_mask=masks), rolled, steps)
+        kept, want = single.get_state(), fused.get_state()
+        compare_row(report, part, kept, want)
+        follow_episodes(report, f"{name}: episodes of a rollout against sums in NumPy", rolled, before, want)
+
+
+def compare_row(report, part, got, rolled, t=None):
+    """Compare what one step has written, or a batch's state, with row ``t`` of a rollout or all of ``rolled``, bit for bit."""
+    for name, value in got.items():
+        for key, array in value.items() if isinstance(value, dict) else [("", value)]:
+            want = rolled[name][key] if key else rolled[name]
+            want = want if t is None else want[t]
+            if name in EPISODE_ENDS:
+                over = rolled["terminated"][t] | rolled["truncated"][t]
+                array, want = array[over], want[over]
+            for member in array.dtype.names or ("",):
+                shown = ".".join(filter(None, (name, key, member)))
+                report.identical(part, shown, array[member] if member else array, want[member] if member else want)
+
+
+def follow_episodes(report, part, rolled, before, after):
+    """Follow clocks and returns through a rollout, from its rewards and flags alone, and compare the records of episodes."""
+    clock = {name: before["clock"][name].copy() for name in before["clock"].dtype.names}
+    returns = {name: array.copy() for name, array in before["returns"].items()}
+    for t, (terminated, truncated) in enumerate(zip(rolled["terminated"], rolled["truncated"], strict=True)):
+        over = terminated | truncated
+        clock["elapsed"] += 1
+        clock["time"] += 1
+        report.compare(part, "episode_length", rolled["episode_length"][t], clock["elapsed"], where=over)
+        for name, total in returns.items():
+            total += rolled["reward"][name][t]
+            report.compare(part, f"episode_return.{name}", rolled["episode_return"][name][t], total, where=over)
+            total[over] = 0
+        clock["elapsed"][over] = 0
+        clock["episode"] += over
+        report.compare(part, "one flag at most", terminated & truncated, np.zeros_like(over))
+    for name, values in clock.items():
+        report.compare(part, name, after["clock"][name], values)
+    for name, total in returns.items():
+        report.compare(part, f"returns.{name}", after["returns"][name], total)
 
 
 def compare_teams(report, spec, params, executors, rng):

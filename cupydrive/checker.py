@@ -13,21 +13,22 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.arguments import checked_bool, checked_choice, checked_int
 from cupydrive.batch import CLOCK, Batch
-from cupydrive.bits import compare_devices, compare_paths, compare_teams, fetch, launch_step, programs, put
+from cupydrive.bits import compare_devices, compare_paths, compare_teams, launch_step, programs
 from cupydrive.errors import DeviceError
 from cupydrive.executors import DEVICES, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.progress import counted
-from cupydrive.random import DYNAMICS, Random, random_actions
+from cupydrive.random import DYNAMICS, Random
 from cupydrive.report import Report
-from cupydrive.source import sample_action
+from cupydrive.resets import RESET_ENVS, RESETS, compare_masks, compare_obs, compare_resets, reset_scale
 from cupydrive.spec import float_params
 
 REFERENCE = "{device} against the NumPy reference, one step"
+STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
+LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
+SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
 STATISTICS = "{device}: autoreset, time limit, statistics"
-RESETS = "{device}: resets and random streams"
-RESET_ENVS = 67
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
@@ -126,8 +127,11 @@ def usable(device, spec):
 
 
 def draw_params(spec, params, rng):
-    """Return ``params`` with every float drawn anew and exact in float32, and a short time limit."""
-    values = {"max_episode_steps": int(rng.integers(3, 40))}
+    """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly short, some long."""
+    limit = int(rng.integers(3, SHORT_LIMIT))
+    if rng.random() < LONG_LIMITS:
+        limit = int(rng.integers(SHORT_LIMIT, LONGEST_LIMIT))
+    values = {"max_episode_steps": limit}
     for f in float_params(spec.params):
         low, high = f.metadata["vary"] or sorted((0.5 * f.default, 1.5 * f.default))
         value = np.clip(rng.uniform(low, high), f.metadata["low"], f.metadata["high"])
@@ -159,39 +163,49 @@ def for_reference(groups, actions):
 
 def reference_rows(agents, agent_steps):
     """Return how many environments one call of the reference has."""
-    return max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * agents))))
+    return max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * STEPS * agents))))
 
 
 def compare_with_reference(report, spec, params, device, name, rng, agent_steps):
-    """Compare single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done."""
+    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done."""
     agents = sum(g.count for g in spec.groups(params))
     rows = reference_rows(agents, agent_steps)
     done = 0
     while done < agent_steps:
         drawn = draw_params(spec, params, rng)
         batch = Batch(spec, rows, drawn, device, first_env=int(rng.integers(0, 1000)))
-        compare_one_step(report, spec, drawn, batch, name, rng)
-        done += rows * agents
+        before = draw_before(spec, drawn, batch, rng)
+        for _ in range(STEPS):
+            before = compare_one_step(report, spec, drawn, batch, name, rng, before)
+        done += STEPS * rows * agents
     report.agent_steps += done
 
 
-def compare_one_step(report, spec, params, batch, name, rng):
-    """Compare all that one launch of env_step writes with the reference, from states drawn wide."""
-    n, groups = batch.num_envs, batch.groups
-    seed = int(rng.integers(0, 2**63))
+def draw_before(spec, params, batch, rng):
+    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does."""
+    n = batch.num_envs
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
-    clock["elapsed"] = np.where(
-        rng.random(n) < 0.2, params.max_episode_steps - 1, rng.integers(0, params.max_episode_steps, n)
-    )
+    near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
+    clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
     states = spec.sample(params, rng, n).astype(batch.state_dtype)
     log = np.zeros(n, batch.log_dtype)
     for metric in spec.metrics:
         log[metric] = rng.integers(0, 9, n)
-    put(batch, seed=np.array([seed], np.uint64), state=states, clock=clock, log=log)
-    returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in groups}
-    for g in groups:
-        batch.executor.put(batch.returns[g.name], returns[g.name])
+    returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in batch.groups}
+    seed = np.array([rng.integers(0, 2**63)], np.uint64)
+    before = dict(seed=seed, state=states, clock=clock, log=log, returns=returns)
+    batch.set_state(before)
+    return before
+
+
+def compare_one_step(report, spec, params, batch, name, rng, before):
+    """Compare all that one launch of env_step writes with the reference; return the batch's state after it.
+
+    ``before`` is the batch's state, so that by induction several steps are compared, each by the tolerance of one.
+    """
+    n, groups, seed = batch.num_envs, batch.groups, int(before["seed"][0])
+    states, clock, log, returns = (before[key] for key in ("state", "clock", "log", "returns"))
     actions = draw_actions(groups, rng, n)
     got = launch_step(batch, actions)
     kept = batch.get_state()
@@ -268,26 +282,10 @@ def compare_one_step(report, spec, params, batch, name, rng):
     compare_obs(report, RESETS.format(device=name), "obs", groups, got["obs"], fresh_seen, over, zero)
     compare_masks(report, RESETS.format(device=name), groups, got["action_mask"], fresh_seen, over, zero)
     report.count({"time limit reached": last, "autoreset": over})
+    return kept
 
 
-def compare_masks(report, part, groups, got, seen, where, step):
-    """Compare the action masks of groups that have them with a reference's ``Observed``, exactly."""
-    for g in groups:
-        if g.mask:
-            report.compare(part, f"mask.{g.name}", got[g.name], seen.mask[g.name], where=where, step=step)
-
-
-def compare_obs(report, part, name, groups, got, seen, where, step, factor=1.0):
-    """Compare observations by group with a reference's ``Observed``."""
-    for g in groups:
-        margin = seen.margin.get(g.name)
-        report.compare(
-            part, f"{name}.{g.name}", got[g.name], seen.obs[g.name],
-            scale=g.obs_scale, margin=margin, where=where, step=step, factor=factor,
-        )  # fmt: skip
-
-
-# ---- (c) autoreset, time limit, statistics ---------------------------------------------------------------------------
+# ---- (b) autoreset, time limit, statistics ---------------------------------------------------------------------------
 
 
 def compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups):
@@ -312,60 +310,3 @@ def compare_statistics(report, spec, params, name, got, kept, want, clock, log, 
         )
         report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(over, 0, total), **near)
         report.compare(part, f"episode metric.{metric}", got["episode_log"][metric], total, where=over, **near)
-
-
-# ---- (b) resets and random streams -----------------------------------------------------------------------------------
-
-
-def reset_scale(spec, f):
-    """Return None, which compares exactly, or the scale of a float that a kernel written in Python has rounded."""
-    return None if spec.own_program is None or np.dtype(f.dtype).kind != "f" else f.scale
-
-
-def compare_resets(report, spec, params, device, name, rng, n=RESET_ENVS):
-    """Compare reset of all, reset by mask, and the actions of a rollout with the reference, exactly."""
-    part = RESETS.format(device=name)
-    first, seed = int(rng.integers(0, 2**20)), int(rng.integers(0, 2**63))
-    batch = Batch(spec, n, params, device, first_env=first)
-    ids, zero = first + np.arange(n), np.zeros(n, np.int64)
-    episode = np.zeros(n, np.int64)
-    masks = (None, rng.random(n) < 0.5, rng.random(n) < 0.5, np.zeros(n, bool))
-    for number, mask in enumerate(masks):
-        before = batch.get_state()
-        batch.reset(seed if number == 0 else None, None if mask is None else device.xp.asarray(mask))
-        device.synchronise()
-        kept, chosen = batch.get_state(), np.ones(n, bool) if mask is None else mask
-        fresh = spec.reset(params, Random(seed, ids, episode))
-        seen = spec.observe(params, fresh, zero)
-        for f in spec.state(params):
-            if f.name not in seen.state:
-                report.compare(
-                    part,
-                    f"state.{f.name}",
-                    kept["state"][f.name],
-                    fresh[f.name],
-                    scale=reset_scale(spec, f),
-                    where=chosen,
-                )
-            report.identical(
-                part,
-                f"unmasked state.{f.name}",
-                kept["state"][f.name][~chosen],
-                before["state"][f.name][~chosen],
-            )
-        obs = {g.name: device.get(batch.step_buffers[batch.now].obs[g.name]) for g in batch.groups}
-        compare_obs(report, part, "obs", batch.groups, obs, seen, chosen, zero)
-        masks = {name: device.get(a) for name, a in batch.step_buffers[batch.now].action_mask.items()}
-        compare_masks(report, part, batch.groups, masks, seen, chosen, zero)
-        episode = episode + chosen
-        report.compare(part, "episode", kept["clock"]["episode"], episode)
-    steps, first_agent = 9, 0
-    rolled = fetch(batch, batch.rollout(steps))
-    for g in batch.groups:
-        for t in range(steps):
-            mask = rolled["action_mask"][g.name][t] if g.mask else None
-            drawn = random_actions(
-                seed, ids, t, g.count, lambda w, h, g=g, m=mask: sample_action(g, w, h, m), g.heads, first_agent
-            )
-            report.compare(part, f"action.{g.name}", rolled["action"][g.name][t], drawn)
-        first_agent += g.count

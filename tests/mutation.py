@@ -1,11 +1,13 @@
 """Alters kernels, one token or statement at a time, and asks `check` whether it notices.
 
-    python tests/mutation.py [ENV ...]      all mutants: killed n of m, and the survivors
+    python tests/mutation.py [ENV ...]                              environments: killed n of m, and the survivors
+    python tests/mutation.py --shared [FILE ...] --workers 16       shared kernels (shared_mutation.py), e.g. drive/drive.cuh
 
 The rules know C++ tokens and nothing of any environment. Each mutant runs in a process of its own with a time limit: an
 endless loop or a crash counts as killed.
 """
 
+import argparse
 import random
 import re
 import subprocess
@@ -127,14 +129,14 @@ def run(selection, workers=2):
         return list(pool.map(verdict, selection))
 
 
-def main(names):
+def main(names, workers):
     """Run all chosen mutants of the environments named and print the result."""
     from cupydrive import envs
     from cupydrive.source import kernel_text
 
     for name in names or envs.names():
         selection = chosen(name, kernel_text(envs.get(name))[1])
-        verdicts = run(selection)
+        verdicts = run(selection, workers)
         killed = sum(v != "survived" for v in verdicts)
         print(f"{name}: killed {killed} of {len(selection)}", flush=True)
         for mutant, result in zip(selection, verdicts, strict=True):
@@ -143,4 +145,16 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="environments or, with --shared, files; by default all")
+    parser.add_argument("--shared", action="store_true", help="alter kernels/drive and kernels/train")
+    parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--number", type=int, default=40, help="mutants of each shared file, at most")
+    parser.add_argument("--seed", type=int, default=0, help="which ones, if there are more")
+    given = parser.parse_args()
+    if given.shared:
+        import shared_mutation
+
+        shared_mutation.main(given.names, given.workers, given.number, given.seed)
+    else:
+        main(given.names, given.workers)

@@ -33,6 +33,7 @@ ORDER = [
     "progress",
     "report",
     "bits",
+    "resets",
     "checker",
     "schedule",
     "normalize",

@@ -5,6 +5,7 @@ import torch
 
 from cupydrive.batch import CLOCK
 from cupydrive.executors import executor
+from cupydrive.executors.host import HostExecutor
 from cupydrive.interop import make_call
 from cupydrive.policy import sample_call
 from cupydrive.source import assemble_training, box_bounds, head_sizes
@@ -22,8 +23,14 @@ def clocks(rng, n):
 
 
 def build(name, constants=(), spaces="", device="cpu"):
-    """Return the program of ``kernels/train/NAME.cu``."""
-    return executor(device).build(assemble_training(name, constants, spaces))
+    """Return the program of ``kernels/train/NAME.cu``; device "debug": the CPU, with arrays whose bounds are checked."""
+    where = HostExecutor(debug=True) if device == "debug" else executor(device)
+    return where.build(assemble_training(name, constants, spaces))
+
+
+def on_device(array, device):
+    """Return a copy of ``array`` as a tensor there."""
+    return torch.from_numpy(np.array(array)).to("cpu" if device == "debug" else device)
 
 
 def launch(program, kernel, count, ints, arrays, device="cpu", longs=None):
@@ -34,7 +41,7 @@ def launch(program, kernel, count, ints, arrays, device="cpu", longs=None):
         arrays: Its pointers by name, in order: NumPy arrays, or None.
         longs: int64 members, after the int32 ones.
     """
-    tensors = {k: None if a is None else torch.from_numpy(np.array(a)).to(device) for k, a in arrays.items()}
+    tensors = {k: None if a is None else on_device(a, device) for k, a in arrays.items()}
     program.launch(kernel, make_call(ints, tensors, longs), count, count)
     return {k: None if t is None else t.cpu().numpy() for k, t in tensors.items()}
 
@@ -62,10 +69,11 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
         seed=np.array([SEED], np.uint64).view(np.int64), clock=bytes_of(clock), parameters=parameters, value=value
     )
     given = {**given, "mask": mask, **outputs}
-    tensors = {k: torch.from_numpy(np.array(a)).to(device) for k, a in given.items() if a is not None}
-    middle = ["raw", "action"] if "raw" in outputs else ["mask", "action"]
-    entropy = [] if "raw" in outputs else ["entropy"]
-    call = sample_call("parameters", *middle, "value", "value_row", "log_prob", *entropy)
+    tensors = {k: on_device(a, device) for k, a in given.items() if a is not None}
+    pointers = ["parameters", "mask", "action", "value", "value_row", "log_prob", "entropy"]
+    if "raw" in outputs:
+        pointers = ["parameters", "raw", "action", "value", "value_row", "log_prob"]
+    call = sample_call(*pointers)
     for name, number in {**defaults, **ints}.items():
         call[name] = number
     call["stride"], call["value_stride"] = parameters.shape[1], 0 if value is None else value.shape[1]
@@ -86,8 +94,8 @@ def gaussian(box, squashed, device="cpu"):
     return build("gaussian", (("HEADS", len(box.low)), ("SQUASHED", squashed)), box_bounds(box), device)
 
 
-def words_with_extremes(purpose, first=0, device=None):
-    """Return (env, episode, step, agent) whose four random words of draw 0 begin with 0, and with 2**32 - 1.
+def words_with_extremes(purpose, first=0):
+    """Return (env, episode, step, agent) whose random words of draw 0 have 0 at place ``first``, and 2**32 - 1, by the word.
 
     Philox is a permutation of its counters for each key. Its inverse finds the counter of given words; of those counters one in
     65,536 has this purpose and draw 0.

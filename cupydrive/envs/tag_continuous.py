@@ -387,6 +387,7 @@ SPEC = EnvSpec(
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
         {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
+        {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),
     heuristic=heuristic,
     **dict(draw=draw, render_size=(760, 820), render_fps=12),

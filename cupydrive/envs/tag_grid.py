@@ -252,6 +252,7 @@ SPEC = EnvSpec(
         {"num_taggers": 40, "grid_length": 30},
         {"num_taggers": 9, "grid_length": 6, "num_other_agents_observed": 5},
         {"num_taggers": 2, "grid_length": 5, "start": "fixed"},
+        {"num_taggers": 40, "grid_length": 20_000},  # squared distances and ids need more than 32 bits
     ),
     heuristic=heuristic,
     draw=draw,

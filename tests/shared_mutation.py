@@ -1,0 +1,330 @@
+"""Alters the shared kernels (kernels/drive, kernels/train), one token or statement at a time, and runs tests on each.
+
+`python tests/mutation.py --shared` runs it. A mutant is judged by the tests that JUDGES names for its file, on the CPU. All are
+processes forked from one that has imported what tests need, with a copy of the kernels, a time limit and compiled kernels of
+their own. Lines that only a GPU compiles are left out: no CPU can judge them.
+"""
+
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutation import SWAPS
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "kernels"
+SECONDS = 300  # for the judges of one file that is not altered; of a mutant: SLOWER times what that took, and START
+SLOWER, START = 5, 15
+IMPORTED = [
+    "pytest",
+    "hypothesis",
+    "torch",
+    "cupydrive",
+    "cupydrive.checker",
+    "cupydrive.policy",
+    "cupydrive.algorithms",
+]
+
+TRAIN = "tests/test_training_kernels.py"
+BATCH = [
+    "tests/test_shared_kernels.py",
+    "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-rows_near]",
+    "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-state_near]",
+    "tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]",
+    "tests/test_lanes.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
+]
+NEAREST = [
+    *(
+        f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[{size}-cpu]"
+        for size in ("9-3", "33-10", "257-5", "8-7")
+    ),
+    *(f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[{size}-team]" for size in ("33-10", "257-5", "8-7")),
+    *(
+        f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[{size}-cpu]"
+        for size in ("400-32", "1005-10", "3-2")
+    ),
+]
+JUDGES = {
+    "train/advantages.cu": ["tests/test_advantages.py"],
+    "train/categorical.cu": [TRAIN],
+    "train/gaussian.cu": [TRAIN],
+    "train/draws.cu": [TRAIN],
+    "train/finite.cu": [TRAIN],
+    "train/shuffle.cu": [TRAIN],
+    "train/gather.cu": ["tests/test_gather.py"],
+    "drive/random.cuh": ["tests/test_random.py", TRAIN, "tests/test_shared_kernels.py"],
+    "drive/halves.cuh": ["tests/test_halves.py::test_numbers_round_to_the_nearest_and_ties_to_even", *BATCH[:1]],
+    "drive/math.cuh": ["tests/test_math.py"],
+    "drive/nearest.cuh": NEAREST,
+    "drive/neighbours.cuh": NEAREST,
+    "drive/rows.cuh": NEAREST,
+    "drive/platform.cuh": [*BATCH, *NEAREST[:2]],
+    "drive/env.cuh": BATCH,
+    "drive/drive.cuh": BATCH,
+    "drive/groups.cuh": BATCH,
+    "drive/lanes.cuh": BATCH,
+    "drive/launch.cuh": BATCH,
+    "drive/faults.cuh": ["tests/test_bad_input.py"],
+}
+GPU_ONLY = {"__CUDACC__", "STAGED", "SIDE_OBS", "BESIDE"}  # false wherever a CPU compiles
+PURPOSES = {
+    "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE", "SHUFFLE": "POLICY",
+}  # fmt: skip
+OFF_BY_ONE = {"++": "--", "t + 1": "t", "row + ": "row - ", " = 0;": " = 1;"}
+
+
+@dataclass(frozen=True)
+class SharedMutant:
+    """One altered line of a shared file; ``after`` is None where nothing is altered."""
+
+    file: str
+    line: int
+    kind: str
+    before: str
+    after: str | None
+
+    def __str__(self):
+        return f"{self.file}:{self.line} [{self.kind}] {self.before.strip()}  ->  {(self.after or '').strip() or '(dropped)'}"
+
+    @property
+    def key(self):
+        """What a list of survivors names it by: line numbers change, text stays."""
+        return self.file, self.before.strip(), (self.after or "").strip()
+
+
+def compiled_on_a_cpu(lines):
+    """Return the numbers of lines that are left when GPU_ONLY names are 0; other conditions count as true both ways."""
+    kept, stack = [], []  # of each open #if: whether this branch is compiled, and whether the next one may be
+    for i, line in enumerate(lines):
+        directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
+        if not directive:
+            if all(here for here, _ in stack):
+                kept.append(i)
+            continue
+        word, condition = directive[1], directive[2].split("//")[0].strip()
+        names = set(re.findall(r"\w+", condition))
+        if word in ("if", "ifdef", "ifndef"):
+            negated = word == "ifndef" or condition.startswith("!")
+            known = bool(names & GPU_ONLY) and "||" not in condition
+            stack.append((not known or negated, not known or not negated))
+        elif word == "endif":
+            stack.pop()
+        else:
+            stack[-1] = (stack[-1][1], True)
+    return kept
+
+
+def code_lines(text):
+    """Return the numbers of lines with statements that a CPU compiles, definitions of one line among them."""
+    lines = text.splitlines()
+    skipped = re.compile(r"^\s*(//|#|template\b[^{]*$|struct\b|typedef\b|static_assert\b|\}|$|\w+\\?$)")
+    one_liner = re.compile(r"^\s*(template\b.*)?(static )?(DEVICE|constexpr)\b")
+    found = []
+    for i in compiled_on_a_cpu(lines):
+        line = lines[i]
+        if skipped.match(line) or (one_liner.match(line) and "{ " not in line.partition("//")[0] and "=" not in line):
+            continue
+        if (
+            not re.match(r"^\s*(const )?[\w:<>]+ ?[*&]*( const)? [\w, *]+(\[\w+\])?;", line)
+            or "=" in line
+            or "return" in line
+        ):
+            found.append(i)
+    return found
+
+
+def mutants(file, text):
+    """Return every mutant of one shared file that the rules make."""
+    lines, found = text.splitlines(), []
+    for i in code_lines(text):
+        code, slashes, comment = lines[i].partition("//")
+        end = re.search(r"\s*\\$", code)
+        ending = end[0] if end else ""
+        code, tail = code[: len(code) - len(ending)], ending + slashes + comment
+        body = (
+            code.find("{ ") if re.match(r"^\s*(template\b.*)?(static )?(DEVICE|template|constexpr)\b.*\{ ", code) else 0
+        )
+        head, code = code[:body], code[body:]
+
+        def add(kind, after, i=i, head=head, tail=tail):
+            if head + after + tail != lines[i]:
+                found.append(SharedMutant(file, i + 1, kind, lines[i], head + after + tail))
+
+        def swap(pattern, new, kind, code=code, add=add):
+            for match in re.finditer(pattern, code):
+                add(kind, code[: match.start()] + match.expand(new) + code[match.end() :])
+
+        for call in ("env.team.sync();", "team.sync();", "rendezvous.wait(member.rank);", "shuffle();"):
+            if call in code:
+                add("dropped sync", code.replace(call, ";", 1))
+                break
+        if re.match(r"^\s*[\w.\[\]():>\-*&<, +%/]+?(\(.*\))?\s*([+\-|&^]?=[^=].*)?;\s*$", code) and not re.match(
+            r"^\s*(return|const\w*|float|int|bool|auto|u8|u32|u64|i64|size_type|else|for|if|UNROLL|typedef|using|static)\b",
+            code,
+        ):
+            add("dropped statement", re.match(r"^\s*", code)[0])
+        if re.match(r"^\s*if \(.*\) .*;\s*$", code) and "constexpr" not in code:
+            add(
+                "dropped condition",
+                re.sub(r"if \(.*?\) (?=\w[\w.\[\]]*( [+\-|]?= |\()|return|continue|break)", "", code, count=1),
+            )
+        for old, new in {**SWAPS, **OFF_BY_ONE}.items():
+            swap(r"\b" * old[0].isalpha() + re.escape(old), new, "swap" + old.strip().join("  "))
+        for old, new in PURPOSES.items():
+            swap(rf"\b{old}\b", new, "purpose")
+        for match in re.finditer(r"(?<![\w.])(0x[0-9a-fA-F]+u?|\d+\.\d+f|\d+u?)(?![\w.])", code):
+            value = match[1]
+            new = f"({value} * 1.5f + 0.25f)" if value.endswith("f") and "x" not in value else f"({value} + 1)"
+            add("constant", code[: match.start()] + new + code[match.end() :])
+        simple = r"[\w.\->\[\]&*:]+"
+        swap(rf"(\w\()({simple}), ({simple})(?=[,)])", r"\1\3, \2", "swapped arguments")
+        swap(rf"(?<=, )({simple}), ({simple})(?=\))", r"\2, \1", "swapped arguments")
+    return list(dict.fromkeys(found))
+
+
+def chosen(file, number, seed=0):
+    """Return ``number`` mutants of one file, at most all, spread over kinds and lines; dropped syncs first."""
+    every = mutants(file, (KERNELS / file).read_text())
+    random.Random(seed).shuffle(every)
+    seen = {}
+    for m in every:  # the k-th of its kind and line: lines take turns
+        seen.setdefault(m.kind, []).append(m)
+    rank = {m: k for group in seen.values() for k, m in enumerate(group)}
+    return sorted(every, key=lambda m: (m.kind != "dropped sync", rank[m]))[:number]
+
+
+class Redirect:
+    """A plugin of pytest: tests that read a header themselves read the mutant's."""
+
+    def __init__(self, kernels):
+        self.kernels = kernels
+
+    def pytest_collection_modifyitems(self, items):
+        """Change the module's constant before fixtures use it."""
+        for item in items:
+            if hasattr(item.module, "HEADER"):
+                item.module.HEADER = self.kernels / "drive" / "math.cuh"
+
+
+def judge(mutant, kernels):
+    """Run the judges of ``mutant`` on the kernels of a folder, in this process; its exit code is pytest's."""
+    import pytest
+
+    from cupydrive import source
+
+    os.chdir(ROOT)
+    kernels = Path(kernels)
+    source.KERNELS = kernels
+    if mutant.after is not None:
+        path = kernels / mutant.file
+        lines = path.read_text().splitlines()
+        assert lines[mutant.line - 1] == mutant.before
+        lines[mutant.line - 1] = mutant.after
+        path.write_text("\n".join(lines) + "\n")
+    with open(kernels / "output", "w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    options = [
+        "-x",
+        "-q",
+        "--assert=plain",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-m",
+        "not gpu and not slow",
+    ]
+    code = pytest.main([*options, *JUDGES[mutant.file]], plugins=[Redirect(kernels)])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
+def verdict(mutant, context, scratch, seconds=SECONDS):
+    """Return "survived", "failed", "refused" (by the compiler) or "stopped" (time limit, crash), and the judges' last lines."""
+    kernels = Path(tempfile.mkdtemp(dir=scratch))
+    shutil.copytree(KERNELS, kernels, dirs_exist_ok=True)
+    process = context.Process(target=judge, args=(mutant, str(kernels)))
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    code, output = process.exitcode, kernels / "output"
+    said = output.read_text(errors="replace")[-1500:] if output.exists() else ""
+    shutil.rmtree(kernels)
+    if code == 0:
+        return "survived", said
+    if code in (1, 2):
+        return ("refused" if "CompileError" in said else "failed"), said
+    return "stopped", said
+
+
+@contextmanager
+def courtroom():
+    """Yield what ``verdict`` needs: a context whose processes have imported everything, and a folder for this time only."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        before = os.environ.get("CUPYDRIVE_CACHE")
+        os.environ["CUPYDRIVE_CACHE"] = str(Path(scratch, "cache"))
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(IMPORTED)
+        try:
+            yield context, scratch
+        finally:
+            os.environ.pop("CUPYDRIVE_CACHE")
+            if before is not None:
+                os.environ["CUPYDRIVE_CACHE"] = before
+
+
+def run(selection, workers=2, progress=None):
+    """Return the verdict of each mutant; files whose judges fail without any change raise RuntimeError first."""
+    with courtroom() as (context, scratch), ThreadPoolExecutor(workers) as pool:
+        files = sorted({m.file for m in selection})
+        unaltered = [SharedMutant(file, 0, "none", "", None) for file in files]
+
+        def timed(mutant):
+            began = time.monotonic()
+            result, said = verdict(mutant, context, scratch)
+            if result != "survived":
+                raise RuntimeError(f"the judges of {mutant.file} do not pass as it is:\n{said}")
+            return START + SLOWER * (time.monotonic() - began)
+
+        limits = dict(zip(files, pool.map(timed, unaltered), strict=True))
+        started = time.monotonic()
+
+        def judged(mutant):
+            result, _ = verdict(mutant, context, scratch, limits[mutant.file])
+            if progress:
+                progress(mutant, result, time.monotonic() - started)
+            return result
+
+        return list(pool.map(judged, selection))
+
+
+def main(files, workers, number, seed):
+    """Run ``number`` mutants of each file named, by default of all; print each survivor when it is found, then the counts."""
+    from survivors import EQUIVALENT
+
+    selection = [m for file in files or JUDGES for m in chosen(file, number, seed)]
+
+    def progress(mutant, result, seconds):
+        if result == "survived":
+            print(f"[{seconds:5.0f} s] survived{' (listed)' * (mutant.key in EQUIVALENT)} {mutant}", flush=True)
+
+    verdicts = run(selection, workers, progress)
+    for file in files or JUDGES:
+        of_file = [(m, v) for m, v in zip(selection, verdicts, strict=True) if m.file == file]
+        counts = {name: sum(v == name for _, v in of_file) for name in ("failed", "stopped", "refused", "survived")}
+        listed = sum(v == "survived" and m.key in EQUIVALENT for m, v in of_file)
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        print(f"{file}: {len(of_file)} mutants: {shown}, of which listed as equivalent {listed}", flush=True)
