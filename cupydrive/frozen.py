@@ -135,7 +135,7 @@ def rebuild(name, about, given):
     about = dict(about)
     kind = about.pop("kind", None)
     makers = {**ALGORITHMS, **FIXED}
-    if kind not in makers:
+    if type(kind) is not str or kind not in makers:
         raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
     if kind in ALGORITHMS and about.get("policy") == "custom":
         raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")

@@ -1,8 +1,10 @@
 """The pages of a gallery, from what ``gallery.json`` says: ``index.html``, and ``README.md`` for code hosts."""
 
 import html
+import re
 from pathlib import Path
 from string import Template
+from urllib.parse import quote
 
 from cupydrive.files import write_atomically
 from cupydrive.frames import players_in_words
@@ -25,7 +27,7 @@ def write_pages(out, entries):
 
 def page(entries):
     """Return ``index.html``."""
-    links = "\n".join(f'<a href="#{name}">{name}</a>' for name in entries)
+    links = "\n".join(f'<a href="#{name}">{name}</a>' for name in map(html.escape, entries))
     sections = "\n".join(section(name, entry) for name, entry in entries.items())
     episodes = " or ".join(sorted({f"{c['episodes_of_means']:,}" for e in entries.values() for c in e["clips"]}))
     return Template(TEMPLATE.read_text()).substitute(links=links, sections=sections, episodes=episodes)
@@ -34,13 +36,14 @@ def page(entries):
 def section(name, entry):
     """Return the part of one environment."""
     clips = "\n".join(figure(name, clip) for clip in entry["clips"])
+    name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     training, changed = entry["training"], parameters(entry)
     return f"""<section aria-labelledby="{name}">
 <h2 id="{name}">{name}</h2>
 <p>{html.escape(entry["summary"])}{html.escape(changed)}</p>
 <div class="clips">
 {clips}
-<figure class="wide"><img src="{entry["curve"]}" alt="Learning curve of {name}" loading="lazy">
+<figure class="wide"><img src="{curve}" alt="Learning curve of {name}" loading="lazy">
 <figcaption><h3>Learning curve</h3><p>{html.escape(made(entry))}</p>
 <code>{html.escape(training["command"])}</code></figcaption></figure>
 </div>
@@ -69,11 +72,12 @@ def made(entry):
 
 def figure(name, clip):
     """Return one clip with what it shows and the command that draws it."""
-    width, height = clip["size"]
+    width, height = (int(pixels) for pixels in clip["size"])
     title = KINDS[clip["kind"]]
+    video, still = (html.escape(quote(clip[key])) for key in ("video", "poster"))
     label = html.escape(f"{name}: {title.lower()}")
-    means = "".join(f"<dt>{html.escape(key)}</dt><dd>{value}</dd>" for key, value in results(clip).items())
-    return f"""<figure><div class="stage"><video src="{clip["video"]}" poster="{clip["poster"]}"
+    means = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(clip).items())
+    return f"""<figure><div class="stage"><video src="{video}" poster="{still}"
 width="{width}" height="{height}" loop muted playsinline preload="metadata" aria-label="{label}"></video>
 <button type="button" aria-label="Play {label}">&#9654;</button></div>
 <figcaption><h3>{title}</h3><p>{html.escape(shown(clip))}</p><dl>{means}</dl>
@@ -102,16 +106,33 @@ def readme(entries):
         " of it anew, and the command below a clip draws that clip again.",
     ]
     for name, entry in entries.items():
-        clips = entry["clips"]
-        lines += ["", f"## {name}", "", entry["summary"] + parameters(entry), ""]
+        clips, called = entry["clips"], markdown(name)
+        commands = [
+            " ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])
+        ]
+        lines += ["", f"## {called}", "", markdown(entry["summary"] + parameters(entry)), ""]
         lines += ["| " + " | ".join(KINDS[c["kind"]] for c in clips) + " |", "|" + "---|" * len(clips)]
-        lines += ["| " + " | ".join(f"![{name}, {KINDS[c['kind']].lower()}]({c['preview']})" for c in clips) + " |"]
+        lines += [
+            "| " + " | ".join(f"![{called}, {KINDS[c['kind']].lower()}]({quote(c['preview'])})" for c in clips) + " |"
+        ]
         for clip in clips:
             means = ", ".join(f"{key} {value}" for key, value in results(clip).items())
-            lines += [
-                "",
-                f"{KINDS[clip['kind']]}: {shown(clip)}. Means of {clip['episodes_of_means']:,} episodes: {means}.",
-            ]
-        lines += ["", "```", *(c["command"] for c in clips), entry["training"]["command"], "```"]
-        lines += ["", f"![Learning curve of {name}]({entry['curve']})", "", made(entry)]
+            words = f"{shown(clip)}. Means of {clip['episodes_of_means']:,} episodes: {means}."
+            lines += ["", f"{KINDS[clip['kind']]}: {markdown(words)}"]
+        lines += ["", *fenced(commands)]
+        lines += ["", f"![Learning curve of {called}]({quote(entry['curve'])})", "", markdown(made(entry))]
     return "\n".join(lines) + "\n"
+
+
+def markdown(text):
+    """Return text as Markdown that shows just this text: no mark-up, HTML, link, table cell or new line begins in it."""
+    text = re.sub(r"[\\`*\[\]<>|&~$]", r"\\\g<0>", " ".join(text.split()))
+    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within words, as in mountain_car, it marks nothing
+    return re.sub(r"^(\d*)([-+=#.)])", r"\1\\\2", text)  # lists and headings begin a line
+
+
+def fenced(lines):
+    """Return lines of code between fences longer than any run of backticks in them."""
+    longest = max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence, *lines, fence]

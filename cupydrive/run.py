@@ -16,7 +16,7 @@ import torch
 from cupydrive import __version__, envs, inference
 from cupydrive.archive import seal
 from cupydrive.arguments import checked_int, shown
-from cupydrive.batch import Batch
+from cupydrive.batch import CLOCK, Batch
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import choose, executor
@@ -351,6 +351,11 @@ class Run:
         call = f"cupydrive.load({str(folder)!r}, env={{}})"
         spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
         saved = read_checkpoint(folder, spec.name)
+        clock = saved["tensors"].get("env/clock")
+        if clock is None or clock.numel() != config["num_envs"] * CLOCK.itemsize:  # before memory is taken for them
+            raise TrainingError(
+                f"the checkpoint of {folder} is not of the {config['num_envs']} environments of its config.json"
+            )
         try:
             params = spec.make_params(**config["params"])
             settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}

@@ -108,6 +108,36 @@ def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results()
     assert {name for name in cd.names() if cd.envs.get(name).draw is not None} <= set(entries)
 
 
+FENCE = re.compile(r"^(`{3,})\n.*?\n\1$", re.M | re.S)
+MARKS = (
+    "| a `b` *c* _d_ __e__ [f](javascript:g) <script>h</script> ![i](j) &amp; ~~k~~ $l$ \\| \n\n# m\n- n\n\n```\no | p"
+)
+
+
+def test_summaries_and_names_are_text_in_page_and_readme():
+    """Whatever an environment calls itself, its mark-up is shown, not followed."""
+    name, entry = next(iter(read_entries(HERE).items()))
+    plain = {name: entry}
+    odd = {**entry, "summary": MARKS, "changed": {MARKS: MARKS}, "device": MARKS, "date": MARKS}
+    odd["clips"] = [
+        {**clip, "players": {MARKS: MARKS}, "means": {MARKS: [0, 0]}, "command": MARKS} for clip in entry["clips"]
+    ]
+    odd["training"] = {**entry["training"], "command": MARKS}
+    for marked in ({name: odd}, {MARKS: odd}):
+        html = page(marked)
+        assert "<script>h" not in html.replace(page(plain), "") and "&lt;script&gt;h" in html
+        text = readme(marked)
+        outside = FENCE.sub("", text)
+        bare = re.sub(r"\\.|`index.html`|`make gallery`", "", outside)  # what a backslash precedes is text
+        assert not re.search(r"[`*<>&~$]|(?<![^\W_])_|_(?![^\W_])", bare)
+        assert links(bare) == links(readme(plain))
+        # A line or a table's cell more or less would be one that the text began.
+        assert [line.count("|") for line in bare.splitlines()] == [
+            line.count("|") for line in readme(plain).replace(FENCE.search(readme(plain))[0], "").splitlines()
+        ]
+        assert sum(line.startswith(("#", "-", "+")) for line in outside.splitlines()) == 2
+
+
 @pytest.mark.parametrize("name", sorted(p.name for p in HERE.glob("*.npz")))
 def test_a_committed_recording_gives_the_same_bits_here(name):
     """They were made on a GPU; the last states are compared by their checksum."""
