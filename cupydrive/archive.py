@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from cupydrive.errors import CupydriveWarning
-from cupydrive.formats import FormatError, read_json
+from cupydrive.formats import MOST_JSON, FormatError, read_json
 
 DIGEST = "sha256"
 MOST_ENTRIES = 100_000
@@ -177,15 +177,15 @@ class Archive:
 
     def about(self, kind, newest):
         """Return the entry ``about`` of a .npz, its JSON, checked; see ``read_json``."""
-        return read_json(self.array("about").tobytes(), kind, newest)
+        return read_json(self.array("about", MOST_JSON).tobytes(), kind, newest)
 
-    def array(self, name):
-        """Return the array ``NAME.npy`` of a .npz.
+    def array(self, name, most=None):
+        """Return the array ``NAME.npy`` of a .npz, of at most ``most`` bytes with its header.
 
         Raises:
             FormatError: If it is none: objects, another byte order, Fortran's order, or a size other than its header says.
         """
-        return read_array(self.read(f"{name}.npy"), name)
+        return read_array(self.read(f"{name}.npy", most), name)
 
 
 def read_array(content, name):

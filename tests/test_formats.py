@@ -1,0 +1,180 @@
+"""Data files are data: damage is seen, sizes are checked before memory is taken, old files load, nothing executes."""
+
+import io
+import json
+import random
+import shutil
+import struct
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import damage
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.__main__ import main
+from cupydrive.archive import packed
+from cupydrive.errors import (
+    CupydriveError,
+    CupydriveWarning,
+    RenderError,
+    SnapshotError,
+    TrainingError,
+    UnknownEnvironmentError,
+)
+from cupydrive.executors.host import HostExecutor
+
+OLD = Path(__file__).parent / "data" / "format1"  # written by the version before files carried a digest
+FORMATS = ("recording", "snapshot", "checkpoint", "config", "metrics")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return damage.write_files(tmp_path_factory.mktemp("files"))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_damage_is_seen_or_changes_nothing(name, files):
+    """``python tests/damage.py`` damages more of them."""
+    seen, broken = damage.damage(*files[name], 40, random.Random(name))
+    assert broken == [] and seen["refused"] > 10
+
+
+@pytest.mark.parametrize("name", ["recording", "snapshot", "checkpoint"])
+def test_every_flipped_bit_of_an_array_is_seen(name, files):
+    path, look, load, _ = files[name]
+    seen, broken = damage.damage(path, look, load, (damage.flip_bit,), 40, random.Random(name))
+    assert broken == [] and set(seen) <= {"refused", "equal"}  # equal: in a date or a name that nothing reads
+
+
+# ---- old files -------------------------------------------------------------------------------------------------------
+
+
+def test_an_old_recording_loads_with_one_line_and_gives_its_bits():
+    with pytest.warns(CupydriveWarning, match=r"episodes.npz is of an older format without a SHA-256") as said:
+        recording = cd.Recording.load(OLD / "episodes.npz")
+    assert len(said) == 1 and recording.checksum is not None
+    *_, last = recording.moments()  # which compares the last states with the file's checksum
+    assert last.over.all()
+
+
+def test_an_old_snapshot_loads_with_one_line_and_goes_on():
+    with pytest.warns(CupydriveWarning, match="moment.npz is of an older format") as said:
+        moment = cd.Snapshot.load(OLD / "moment.npz")
+    assert len(said) == 1
+    with np.load(OLD / "moment.npz") as kept:
+        for name, array in moment.arrays().items():
+            assert array.tobytes() == kept[name].tobytes()
+    env, same = (cd.make("tag_grid", 2, device="cpu", grid_length=5, num_taggers=2) for _ in range(2))
+    env.restore(moment)
+    same.reset(seed=1)
+    same.rollout(4)
+    one, other = env.rollout(6), same.rollout(6)
+    assert all(torch.equal(one.obs[name], other.obs[name]) for name in one.obs)
+
+
+def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
+    shutil.copytree(OLD / "run", tmp_path / "run")
+    with pytest.warns(CupydriveWarning, match=r"\.pt is of an older format") as said:
+        run = cd.load(tmp_path / "run")
+    assert len(said) == 1 and run.step == 16
+    saved = torch.load(next((OLD / "run" / "checkpoints").glob("*.pt")), weights_only=True)["tensors"]
+    now = run.snapshot()
+    assert saved.keys() == now.keys() and all(torch.equal(saved[name], now[name]) for name in saved)
+    cd.train(run, steps=8, out=tmp_path / "run", progress=False, keep=1)
+    assert cd.load(tmp_path / "run").step == 24  # and no warning: its checkpoint has a digest now
+
+
+# ---- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def declaring(content, size):
+    """Return a zip file whose directory says that the first entry has ``size`` bytes unpacked."""
+    at = content.index(b"PK\x01\x02")
+    return content[: at + 24] + struct.pack("<I", size) + content[at + 28 :]
+
+
+def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, files):
+    good = files["snapshot"][0].read_bytes()
+    zeros = packed({"about": np.zeros(2**24, np.uint8)})  # 16 MiB of JSON, packed a thousand times smaller
+    head = b"\x93NUMPY\x01\x00" + struct.pack("<H", 118)
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }".ljust(117) + b"\n"
+    lying = io.BytesIO()
+    with zipfile.ZipFile(lying, "w") as archive:
+        archive.writestr("about.npy", head + header)
+    path = tmp_path / "bomb.npz"
+    for content, words in (
+        (declaring(good, 2**32 - 2), "declares 4,294,967,294 bytes, more than it can hold"),
+        (zeros, "has 16,777,344 bytes; at most 1,048,576 make sense"),
+        (lying.getvalue(), "about is no array|declares"),
+    ):
+        path.write_bytes(content)
+        for load, error in ((cd.Snapshot.load, SnapshotError), (cd.Recording.load, RenderError)):
+            tracemalloc.start()
+            with pytest.raises(error, match=words):
+                load(path)
+            assert tracemalloc.get_traced_memory()[1] < 2**23  # pieces of a MiB, of which the digest is made
+            tracemalloc.stop()
+
+
+def test_an_archive_must_fit_into_memory(monkeypatch, files):
+    monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 1000)
+    for name, error in (("snapshot", SnapshotError), ("recording", RenderError)):
+        with pytest.raises(error, match=r"declares [\d,]+ bytes unpacked; at most 1,000 can be read here"):
+            files[name][2](files[name][0])
+
+
+# ---- nothing executes ------------------------------------------------------------------------------------------------
+
+TEXT = "from pathlib import Path\nPath('planted').write_text('code ran')\nSPEC = None\n"
+
+
+def with_env(path, env):
+    """Change the environment's name in a recording, its digest included."""
+    with np.load(path) as kept:
+        arrays = {name: kept[name] for name in kept.files if name != "sha256"}
+    about = json.loads(arrays["about"].tobytes()) | {"env": env}
+    path.write_bytes(packed(arrays | {"about": np.frombuffer(json.dumps(about).encode(), np.uint8)}))
+
+
+@pytest.mark.parametrize("env", ["evil.py", "./evil.py", TEXT, "evil", "cartpole\n", ["cartpole"], None])
+def test_names_in_files_are_looked_up_and_never_loaded(env, tmp_path, files, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text(TEXT)
+    shutil.copy(files["recording"][0], "x.npz")
+    shutil.copytree(files["config"][0].parent, "run")
+    with_env(Path("x.npz"), env)
+    config = json.loads(Path("run/config.json").read_text())
+    Path("run/config.json").write_text(json.dumps(config | {"env": env}))
+    for load, path in ((cd.Recording.load, "x.npz"), (cd.Run.load, "run"), (cd.load, "run")):
+        with pytest.raises(CupydriveError):
+            load(path)
+    for command in (["render", "x.npz"], ["render", "run"]):
+        assert main([*command, "--out", "x.gif", "--device", "cpu"]) == 2
+    assert main(["evaluate", "run", "--device", "cpu"]) == main(["train", "--resume", "--out", "run"]) == 2
+    assert not Path("planted").exists() and capsys.readouterr().err.count("cupydrive: ") == 4
+
+
+def test_known_takes_names_alone(tmp_path):
+    assert envs.known("cartpole") is envs.get("cartpole")
+    (tmp_path / "evil.py").write_text(TEXT)
+    for name in (str(tmp_path / "evil.py"), TEXT, envs.get("cartpole"), ["cartpole"], None):
+        with pytest.raises(UnknownEnvironmentError):
+            envs.known(name)
+
+
+def test_a_run_whose_frozen_policy_is_itself_is_refused(files, tmp_path):
+    shutil.copytree(files["config"][0].parent, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    policies = {"cart": {"kind": "frozen", "path": str(tmp_path / "run"), "policy": None, "greedy": False}}
+    path.write_text(json.dumps(config | {"policies": policies}))
+    with pytest.raises(TrainingError, match="frozen from a run that is frozen from it"):
+        cd.evaluate("cartpole", {"cart": cd.Frozen(tmp_path / "run")}, episodes=2, device="cpu")
