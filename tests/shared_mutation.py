@@ -62,7 +62,7 @@ JUDGES = {
     "train/shuffle.cu": [TRAIN],
     "train/gather.cu": ["tests/test_gather.py"],
     "drive/random.cuh": ["tests/test_random.py", TRAIN, "tests/test_shared_kernels.py"],
-    "drive/halves.cuh": ["tests/test_halves.py::test_numbers_round_to_the_nearest_and_ties_to_even", *BATCH[:1]],
+    "drive/halves.cuh": ["tests/test_halves.py", "tests/test_shared_kernels.py"],
     "drive/math.cuh": ["tests/test_math.py"],
     "drive/nearest.cuh": NEAREST,
     "drive/neighbours.cuh": NEAREST,

@@ -6,9 +6,11 @@ import torch
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.bits import fetch, flatten
+from cupydrive.batch import Batch
+from cupydrive.bits import fetch, flatten, put
 from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
+from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.source import Layout
 
@@ -65,23 +67,43 @@ def test_tensors_are_bfloat16_and_steps_equal_rollouts(device):
     assert torch.equal(env.restore(moment)[0], obs)
 
 
-def test_numbers_round_to_the_nearest_and_ties_to_even():
-    """Through an environment whose observation is its state: ties, the largest number, zeros."""
-    words = np.array(
-        [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F7FFFFF, 0x80000000, 0xBF808000, 0x00800000], np.uint32
+def observed(words, device, layout=None):
+    """Return the bits that numbers of these bits have as an observation in bfloat16, in an environment that shows its state."""
+    spec = envs.get("cartpole")
+    batch = Batch(spec, len(words), spec.make_params(), executor(device), layout=layout, obs_dtype="bfloat16")
+    batch.reset(0)
+    states = np.zeros(len(words), batch.state_dtype)
+    states["x"] = words.view(np.float32)
+    put(batch, state=states)
+    batch.observe()
+    return batch.executor.get(batch.current_obs[batch.groups[0].name])[:, 0, 0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_numbers_round_to_the_nearest_and_ties_to_even(device):
+    """As torch does: all upper halves but NaN's, denormals and zeros among them, with lower halves about a tie and none."""
+    upper = np.arange(1 << 16, dtype=np.uint32)
+    upper = upper[(upper & 0x7F80) != 0x7F80]
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    words = (upper[:, None] << 16 | lower).ravel()
+    np.testing.assert_array_equal(observed(words, device), rounded(words.view(np.float32)))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_infinities_stay_and_every_nan_is_the_same_one(device):
+    """A NaN whose bits are all in the lower half must not become infinite, nor one of all ones a zero."""
+    infinite = np.array([0x7F800000, 0xFF800000], np.uint32)
+    np.testing.assert_array_equal(observed(infinite, device), [0x7F80, 0xFF80])
+    none = np.array(
+        [0x7F800001, 0x7F807FFF, 0x7F808000, 0x7FC00000, 0x7FFFFFFF, 0xFF800001, 0xFFC00000, 0xFFFFFFFF], np.uint32
     )
-    given = words.view(np.float32)
-    env = cd.make("cartpole", len(words), device="cpu", obs_dtype="bfloat16")
-    env.reset(seed=0)
-    obs, _ = env.set_state(x=given)
-    assert np.array_equal(obs[:, 0].view(torch.uint16).numpy(), rounded(given))
+    assert torch.from_numpy(none.view(np.float32)).bfloat16().isnan().all()
+    np.testing.assert_array_equal(observed(none, device), np.full(len(none), 0x7FC0))
 
 
 @pytest.mark.build
 @pytest.mark.parametrize("options", [{"debug": True}, {"team_threads": 4}], ids=["bounds", "team"])
 def test_other_builds_agree(options):
-    from cupydrive.batch import Batch
-
     found = []
     for where in (HostExecutor(threads=1), HostExecutor(**options)):
         spec = envs.get("tag_grid")

@@ -93,6 +93,19 @@ def test_choices_are_the_inverse_of_the_cumulative_distribution(masked, device):
     np.testing.assert_array_equal(got["value_row"].ravel(), value[:, 0])
 
 
+def test_logits_that_are_not_numbers_leave_the_last_choice_that_has_a_weight():
+    clock, action = clocks(np.random.default_rng(0), N), np.full((N, AGENTS, 1), -1, np.int32)
+    for logits, last in (
+        ([0, np.nan, 5, 1], 3),
+        ([5, np.nan, 1, 0], 3),
+        ([9, 0, np.nan, -np.inf], 1),
+        ([np.nan] * 4, 0),
+    ):
+        parameters = np.tile(np.float32(logits), (N * AGENTS, 1))
+        got = sample(categorical((4,)), (N, AGENTS), parameters, clock, dict(action=action))
+        assert (got["action"] == last).all()
+
+
 def test_what_is_not_asked_for_is_not_written():
     """Neither log-probability nor entropy nor a value: null pointers, which a kernel must not follow."""
     clock = clocks(np.random.default_rng(0), N)
