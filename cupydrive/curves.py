@@ -27,15 +27,12 @@ class Curves(Figure):
 
 
 def pooled(rows, key):
-    """Return at most ``POINTS`` points (env-steps, value): means of neighbouring rows, over episodes where there are some."""
+    """Return at most ``POINTS`` points (env-steps, value): means of neighbouring rows."""
     each = -(-len(rows) // POINTS) or 1
     points = []
     for first in range(0, len(rows), each):
         part = rows[first : first + each]
-        of_episodes = "episodic" in key or key.startswith("env/")
-        weights = [row.get("charts/episodes", 1) if of_episodes else 1 for row in part]
-        mean = sum(weight * row[key] for weight, row in zip(weights, part, strict=True)) / sum(weights)
-        points.append((part[-1]["charts/global_step"], mean))
+        points.append((part[-1]["charts/global_step"], sum(row[key] for row in part) / len(part)))
     return points
 
 
@@ -43,7 +40,8 @@ def curves(rows, keys=None, levels=None, title=None):
     """Return a figure with one panel per metric over env-steps.
 
     Args:
-        rows: Metrics, as ``Run.metrics`` holds them.
+        rows: Metrics, as ``Run.metrics`` holds them. Those of episodes are means over environments of each one's latest
+            episode, and begin when each has ended one.
         keys: Names of metrics; None: the episodic return of every group.
         levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         title: Above all panels.

@@ -137,7 +137,7 @@ class Loop:
         """Queue the copy of all sums to the host and set them to 0."""
         run = self.run
         with torch.no_grad():
-            parts = [run.sums.sums]
+            parts = [run.episodes.take()]
             for learner in run.learners.values():
                 parts += [learner.metric_sums.double(), learner.bad.double()[None]]
             numbers = torch.cat(parts)
@@ -151,7 +151,6 @@ class Loop:
                 ready.record()
             else:
                 copies = [numbers, found.clone()]
-            run.sums.sums.zero_()
             for learner in run.learners.values():
                 learner.metric_sums.zero_()
         rates = {name: learner.scheduled.now("learning_rate") for name, learner in run.learners.items()}
@@ -187,25 +186,32 @@ class Loop:
             self.callback(interval.step, row)
 
     def _row(self, interval, numbers):
-        """Return the metrics of an interval, with CleanRL's names, and the policies whose loss was not finite."""
+        """Return the metrics of an interval, with CleanRL's names, and the policies whose loss was not finite.
+
+        ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes is the mean over
+        environments of each one's latest episode; it is left out until each has ended one, since the first are the short ones.
+        """
         run, bad = self.run, []
-        sums = dict(zip(run.sums.names, numbers, strict=False))
-        numbers = numbers[len(run.sums.names) :]
+        (episodes, shortest, *means), numbers = (
+            numbers[: 2 + len(run.episodes.names)],
+            numbers[2 + len(run.episodes.names) :],
+        )
         seconds = max(interval.seconds - self.started, 1e-9)
         row = {
             "charts/global_step": interval.step,
             "charts/SPS": (interval.step - self.first_step) / seconds,
-            "charts/episodes": int(sums["episodes"]),
+            "charts/episodes": int(episodes),
         }
         single = len(run.spec.groups(run.params)) == 1
-        if episodes := sums["episodes"]:
-            row["charts/episodic_length"] = sums["length"] / episodes
-            for name, value in sums.items():
-                if name.startswith("return."):
+        if shortest > 0:  # each environment has ended an episode
+            for name, mean in zip(run.episodes.names, means, strict=True):
+                if name == "length":
+                    row["charts/episodic_length"] = mean
+                elif name.startswith("return."):
                     group = "" if single else "/" + name.removeprefix("return.")
-                    row[f"charts/episodic_return{group}"] = value / episodes
-                elif name not in ("episodes", "length"):
-                    row[f"env/{name}"] = value / episodes
+                    row[f"charts/episodic_return{group}"] = mean
+                else:
+                    row[f"env/{name}"] = mean
         for name, learner in run.learners.items():
             under = "" if len(run.learners) == 1 else f"{name}/"
             count = len(learner.metric_sums)

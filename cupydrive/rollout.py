@@ -111,24 +111,48 @@ class Rollout:
         return f"the {kind} of {name!r} in environment {e}, agent {agent}{entry}, after step {step} of this environment"
 
 
-class EpisodeSums:
-    """Sums over the episodes that ended in a rollout, kept on the device: counts, lengths, returns, metrics.
+class LatestEpisodes:
+    """Each environment's latest episode, kept on the device: its length, returns and metrics.
+
+    A mean over the episodes that end within some interval counts short episodes too often as long as environments run in step:
+    at first none but short ones end, then all the long ones at once. A mean over environments counts each of them once.
 
     Args:
         rollout: The ``Rollout``.
+
+    Attributes:
+        names: Of the numbers kept, ``"length"`` first.
+        values: (len(names), N) float32; a length of 0 where no episode has ended since the run began.
+        count: () float64, episodes that have ended since ``take``.
     """
 
     def __init__(self, rollout):
-        self.rollout = rollout
-        groups = rollout.batch.groups
-        self.names = ["episodes", "length", *(f"return.{g.name}" for g in groups), *rollout.batch.spec.metrics]
-        self.sums = torch.zeros(len(self.names), device=rollout.device, dtype=torch.float64)
+        self.rollout, batch = rollout, rollout.batch
+        self.names = ["length", *(f"return.{g.name}" for g in batch.groups), *batch.spec.metrics]
+        self.values = torch.zeros((len(self.names), batch.num_envs), device=rollout.device)
+        self.count = torch.zeros((), device=rollout.device, dtype=torch.float64)
+        self._order = torch.arange(1, rollout.steps + 1, device=rollout.device)[:, None]
 
     def add(self):
-        """Add the rollout's episodes; a return is the mean over the agents of its group."""
+        """Take in the rollout's episodes; a return is the mean over the agents of its group."""
         r = self.rollout
         over = r.terminated | r.truncated
-        values = [over, r.episode_length.where(over, 0)]
-        values += [r.episode_return[g.name].mean(-1).where(over, 0.0) for g in r.batch.groups]
-        values += [r.metrics[name].where(over, 0) for name in r.batch.spec.metrics]
-        self.sums += torch.stack([v.sum(dtype=torch.float64) for v in values])
+        self.count += over.sum()
+        last = (over * self._order).amax(0)  # the row after that of the last end, 0 where there is none
+        some, row = last > 0, (last - 1).clamp(min=0)[None]
+        found = [r.episode_length.gather(0, row)[0]]
+        for returns in r.episode_return.values():
+            found.append(returns.gather(0, row[..., None].expand(-1, -1, returns.shape[2]))[0].mean(-1))
+        found += [r.metrics[name].gather(0, row)[0] for name in r.batch.spec.metrics]
+        for kept, new in zip(self.values, found, strict=True):
+            kept.copy_(torch.where(some, new.float(), kept))
+
+    def take(self):
+        """Return (2 + len(names),) float64 and begin to count anew: episodes, the smallest length of all, the means."""
+        taken = torch.cat([torch.stack([self.count, self.values[0].amin()]), self.values.mean(1, dtype=torch.float64)])
+        self.count.zero_()
+        return taken
+
+    def tensors(self):
+        """Return what a checkpoint holds, by name."""
+        return {"episodes": self.count, "latest_episodes": self.values}

@@ -23,7 +23,7 @@ from cupydrive.executors import choose, executor
 from cupydrive.files import as_path, file_errors, write_atomically
 from cupydrive.frozen import describe, rebuild
 from cupydrive.players import Trained
-from cupydrive.rollout import EpisodeSums, Rollout
+from cupydrive.rollout import LatestEpisodes, Rollout
 from cupydrive.runfolder import FORMAT, FolderLock, checkpoints, read_checkpoint, read_config, read_metrics
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
@@ -77,7 +77,7 @@ class Run:
             self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
         for learner in self.learners.values():
             learner.prepare(self.rollout)
-        self.sums = EpisodeSums(self.rollout)
+        self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 
     def _check_policies(self, groups):
@@ -187,7 +187,7 @@ class Run:
         for learner in self.learners.values():
             learner.update(self.rollout)
         with torch.no_grad():
-            self.sums.add()
+            self.episodes.add()
 
     def evaluate(self, episodes=1000, **options):
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
@@ -214,7 +214,7 @@ class Run:
 
     def tensors(self):
         """Return every torch tensor that the future depends on, by name; the tensors themselves, not copies."""
-        kept = {"episode_sums": self.sums.sums, "iteration": self.rollout.iteration}
+        kept = {**self.episodes.tensors(), "iteration": self.rollout.iteration}
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
         kept |= {f"action_mask.{name}": mask[-1] for name, mask in self.rollout.action_mask.items()}
         for name, learner in self.learners.items():
@@ -237,6 +237,9 @@ class Run:
         """
         own, arrays = self.tensors(), self.batch.get_state()
         arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
+        if "episode_sums" in kept:  # a checkpoint from before each environment's latest episode was kept
+            kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
+            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
         expected = {*own, *(f"env/{name}" for name in arrays)}
         if set(kept) != expected:
             raise TrainingError(

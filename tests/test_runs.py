@@ -255,7 +255,7 @@ def test_ddpgs_buffer_must_hold_an_iteration():
 
 
 def test_policies_by_group_and_shared_policies():
-    common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, **QUIET)
+    common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, max_episode_steps=8, **QUIET)
     run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}, **common)
     assert list(run.policies) == ["tagger"] and "losses/value_loss" in run.metrics[-1]
     run = cd.train("tag_grid", policies={"tagger+runner": cd.PPO(num_steps=8)}, **common)

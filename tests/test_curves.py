@@ -1,0 +1,61 @@
+"""Learning curves: a point counts each environment once, with its latest episode, from when each has ended one."""
+
+import numpy as np
+import torch
+
+import cupydrive as cd
+from cupydrive.run import Run
+from cupydrive.training import make_run
+
+SMALL = {"num_steps": 8, "hidden": (8,)}
+
+
+def expected(run, kept):
+    """Take in the run's last rollout, step by step; return the means over environments, or None as long as one has none."""
+    r = run.rollout
+    over = (r.terminated | r.truncated).numpy()
+    for t, e in zip(*np.nonzero(over), strict=True):
+        tags = {name: float(returns[t, e].mean()) for name, returns in r.episode_return.items()}
+        kept[int(e)] = {"length": int(r.episode_length[t, e]), **tags}
+    if len(kept) < run.num_envs:
+        return None
+    return {key: np.mean([episode[key] for episode in kept.values()]) for key in next(iter(kept.values()))}
+
+
+def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode():
+    run = make_run("tag_grid", cd.A2C(**SMALL), num_envs=12, device="cpu", grid_length=5, max_episode_steps=21)
+    kept, waited, ended = {}, 0, 0
+    for _ in range(12):
+        run.iterate()
+        ended += int((run.rollout.terminated | run.rollout.truncated).sum())
+        wanted = expected(run, kept)
+        episodes, shortest, length, tagger, runner = run.episodes.take().tolist()[:5]
+        assert episodes == ended
+        ended = 0
+        assert (shortest == 0) == (wanted is None)
+        if wanted is None:
+            waited += 1
+        else:
+            np.testing.assert_allclose(
+                [length, tagger, runner], [wanted[k] for k in ("length", "tagger", "runner")], rtol=1e-6
+            )
+    assert waited >= 2, "every environment ended an episode at once"
+
+
+def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after_a_resume(tmp_path):
+    options = dict(num_envs=12, steps=12 * 8 * 2, device="cpu", progress=False, grid_length=5, max_episode_steps=21)
+    run = cd.train("tag_grid", cd.A2C(**SMALL), out=tmp_path, **options)
+    assert not any("episodic" in key for row in run.metrics for key in row)
+    assert run.plot().axes[0].lines[0].get_xdata().size == 0
+    loaded = Run.load(tmp_path)
+    cd.train(loaded, steps=12 * 8, progress=False)
+    assert {"charts/episodic_return/tagger", "charts/episodic_length"} <= loaded.metrics[-1].keys()
+
+
+def test_a_checkpoint_from_before_latest_episodes_were_kept_loads():
+    run = make_run("cartpole", cd.PPO(**SMALL), num_envs=8, device="cpu")
+    run.iterate()
+    kept = run.snapshot()
+    del kept["episodes"], kept["latest_episodes"]
+    run.restore({**kept, "episode_sums": torch.zeros(3, dtype=torch.float64)})
+    assert not run.episodes.values.any()
