@@ -317,6 +317,9 @@ def main(args=None):
     except BrokenPipeError:  # the reader has gone, as in `cupydrive envs | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a full disk, a file that cannot be opened: no mistake of this program
+        _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        return 2
 
 
 if __name__ == "__main__":

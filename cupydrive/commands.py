@@ -236,6 +236,7 @@ def check_writable(path):
 
 def write_json_file(path, content):
     """Write ``content`` as JSON, atomically."""
-    from cupydrive.files import write_atomically
+    from cupydrive.files import file_errors, write_atomically
 
-    write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")
+    with file_errors(CupydriveError, f"{path} cannot be written"):
+        write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")

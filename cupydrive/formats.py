@@ -1,7 +1,8 @@
 """What the JSON of data files may hold: names, types and ranges, each described once, and read as if hostile.
 
 ``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``; ``RECORDING`` and ``SNAPSHOT`` are
-the part ``about`` of their archives, ``CHECKPOINT`` the numbers of a checkpoint. Arrays are described in ``archive.py``.
+the part ``about`` of their archives, ``CHECKPOINT`` the numbers of a checkpoint; ``GALLERY`` is ``gallery.json``. What arrays
+may be is described in ``archive.py``, and by whoever knows the environment that they belong to.
 """
 
 import json
@@ -201,6 +202,42 @@ SNAPSHOT = Record(
     {"format": Int(1), "env": NAME, "params": PARAMS, "num_envs": ENVS, "first_env": FIRST_ENV, "seed": SEED}, ORIGIN
 )
 
+WORDS = Text(10_000, lines=True)
+CLIP = Record(
+    {
+        "kind": Exactly(("random", "heuristic", "trained", "mosaic")),
+        **dict.fromkeys(("video", "poster", "preview", "recording"), Text()),
+        "size": Sequence(Int(1, 2**16), 2, 2),
+        "players": Table(WORDS),
+        "seed": SEED,
+        "first_env": FIRST_ENV,
+        "episodes": ENVS,
+        "steps": Sequence(Int(), 1),
+        "means": Table(Sequence(Number(any_float=True), 2, 2)),
+        "episodes_of_means": ENVS,
+        "command": WORDS,
+    },
+    {},
+)
+TRAINING = Record({"command": WORDS, "policies": Table(WORDS), "env_steps": Int(), "num_envs": ENVS, "seed": SEED}, {})
+GALLERY = Table(
+    Record(
+        {
+            "summary": WORDS,
+            "params": PARAMS,
+            "changed": PARAMS,
+            "clips": Sequence(CLIP),
+            "curve": Text(),
+            "training": TRAINING,
+            "device": WORDS,
+            "versions": Table(Text()),
+            "date": Text(),
+        },
+        {},
+    ),
+    NAME,
+)
+
 
 def read_json(content, kind, newest, words=""):
     """Return what a JSON text holds, checked.
@@ -216,7 +253,7 @@ def read_json(content, kind, newest, words=""):
     """
     if len(content) > MOST_JSON:
         raise FormatError(f"it has {len(content):,} bytes of JSON; at most {MOST_JSON:,} make sense")
-    any_float = kind is METRICS  # a metric may be NaN: Python writes and reads it so
+    any_float = kind in (METRICS, GALLERY)  # a mean may be NaN: Python writes and reads it so
     try:
         value = json.loads(
             bytes(content).decode(), object_pairs_hook=unique, parse_constant=None if any_float else refuse

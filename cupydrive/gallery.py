@@ -18,7 +18,8 @@ from cupydrive.arguments import checked_int
 from cupydrive.errors import RenderError
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import choose, executor
-from cupydrive.files import write_atomically
+from cupydrive.files import file_errors, read_file, write_atomically
+from cupydrive.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.gallery_page import write_pages
 from cupydrive.players import Heuristic, Random
 from cupydrive.run import Run
@@ -58,17 +59,16 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
         if spec.draw is None:
             raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")
     out, device = Path(out), choose(device)[0]
-    try:
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RenderError(f"the gallery cannot be written to {out}: {error.strerror}") from None
     for spec in specs:
         entry = make_entry(
             spec, out, Path(runs) / spec.name, device, checked_int("gallery", "seed", seed, 0), steps, progress
         )
         entries = dict(sorted({**read_entries(out), spec.name: entry}.items()))
-        write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
-        write_pages(out, read_entries(out))  # after each one: an interrupt keeps those that are done
+        with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+            write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
+            write_pages(out, read_entries(out))  # after each one: an interrupt keeps those that are done
     return out / "index.html"
 
 
@@ -77,9 +77,11 @@ def read_entries(out):
     path = Path(out) / "gallery.json"
     if not path.exists():
         return {}
+    with file_errors(RenderError, f"{path} cannot be read"):
+        content = read_file(path, MOST_JSON)
     try:
-        return json.loads(path.read_text())
-    except ValueError as error:
+        return read_json(content, GALLERY, None)
+    except FormatError as error:
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 
 
@@ -112,7 +114,8 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
         progress(f"{spec.name}: {clips[-1]['video']}")
     levels = {kind: level(played[kind], groups) for kind in others}
     curve = f"{spec.name}-curve.svg"
-    run.plot(*curve_keys(run, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        run.plot(*curve_keys(run, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
     versions = info().versions
     return {
         "summary": spec.summary,
@@ -167,7 +170,8 @@ def draw_clip(found, recording, kind, out):
     name = f"{recording.spec.name}-{kind}"
     video = Video(recording, progress=True)
     video.save(out / f"{name}.mp4")
-    write_atomically(out / f"{name}.webp", poster(video))
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        write_atomically(out / f"{name}.webp", poster(video))
     preview(recording).save(out / f"{name}.gif")
     recording.save(out / f"{name}.npz")
     return {

@@ -3,11 +3,11 @@
 import html
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from cupydrive.files import write_atomically
+from cupydrive.errors import CupydriveError
+from cupydrive.files import file_errors, write_atomically
 
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
 MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
@@ -233,4 +233,5 @@ class Report:
 
 def write_json(path, reports):
     """Write ``reports`` to ``path`` as JSON, atomically."""
-    write_atomically(Path(path), json.dumps([r.to_dict() for r in reports], indent=1).encode())
+    with file_errors(CupydriveError, f"the reports cannot be written to {path}"):
+        write_atomically(path, json.dumps([r.to_dict() for r in reports], indent=1).encode())

@@ -94,9 +94,16 @@ def test_wrong_input_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RenderError, match="cannot be written"):
         gallery(["cartpole"], tmp_path / "file")
-    (tmp_path / "gallery.json").write_text("{")
-    with pytest.raises(RenderError, match="damaged"):
-        read_entries(tmp_path)
+    entries = (HERE / "gallery.json").read_text()
+    for damaged in (
+        "{",
+        "[]",
+        entries.replace('"steps"', '"stops"'),
+        entries.replace('"kind": "random"', '"kind": "odd"'),
+    ):
+        (tmp_path / "gallery.json").write_text(damaged)
+        with pytest.raises(RenderError, match="damaged"):
+            read_entries(tmp_path)
 
 
 def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results():
