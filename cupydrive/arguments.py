@@ -8,6 +8,7 @@ import contextlib
 import math
 import os
 import reprlib
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -117,11 +118,13 @@ def checked_choice(where, name, value, choices, error=ParameterError):
 
 
 def checked_str(where, name, value, error=ParameterError):
-    """Return ``value`` as a str that any file or terminal can hold: without half of a surrogate pair."""
+    """Return ``value`` as a str that any file or terminal can hold: no half of a surrogate pair, no zero character."""
     if not isinstance(value, str):
         raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a str")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise error(f"{where}: {name} = {shown(value)} holds half of a surrogate pair, which is no text")
+    if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value):
+        raise error(
+            f"{where}: {name} = {shown(value)} holds half of a surrogate pair or a zero character, which are no text"
+        )
     return str(value)
 
 
@@ -145,6 +148,22 @@ def checked_path(where, name, value, error=ParameterError):
             f"{MOST_NAME}"
         )
     return Path(text)
+
+
+def checked_target(name, path, error=ParameterError):
+    """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of work, not after them."""
+    folder = path.absolute().parent
+    if not os.path.isdir(folder):
+        raise error(f"{name} = {shown(str(path))} cannot be written: there is no folder {shown(str(folder))}")
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise error(f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link to nothing")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return path
+    except OSError as reason:
+        raise error(
+            f"{name} = {shown(str(path))} cannot be written: {reason.strerror}; name a file in a folder that can be written"
+        ) from None
 
 
 def checked_callable(where, name, value, error=ParameterError):

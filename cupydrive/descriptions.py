@@ -140,7 +140,9 @@ def check_spec(spec):
     checked_int(where, "render_fps", spec.render_fps, 1, 240, SpecError)
     checked_mapping(where, "training", spec.training, SpecError)
     checked_mapping(where, "showcase", spec.showcase, SpecError)
-    if not isinstance(spec.kernel, str | os.PathLike | None) and not hasattr(spec.kernel, "program"):
+    if isinstance(spec.kernel, str):
+        checked_str(where, "kernel", spec.kernel, SpecError)
+    elif not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):
         raise SpecError(f"{where}: kernel = {shown(spec.kernel)}; it must be a text, a path or PythonKernels(...)")
     checked_str(where, "summary", spec.summary, SpecError)
     if checked_str(where, "title", spec.title, SpecError):

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from cupydrive import envs
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_mapping, shown
 from cupydrive.batch import Batch
-from cupydrive.errors import ParameterError
-from cupydrive.executors import choose, executor
+from cupydrive.errors import DeviceError, MemoryLimitError, ParameterError, did_you_mean
+from cupydrive.executors import DEVICES, choose, executor
 from cupydrive.players import Heuristic
 from cupydrive.recording import Recording, action_dtype
 from cupydrive.rollout import Rollout
@@ -43,9 +43,14 @@ class Evaluation:
 
     def mean(self, name):
         """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric."""
+        self.require_number(name)
         values = {**self.returns, "length": self.length, **self.metrics}[name].double()
         spread = values.std().item() if len(values) > 1 else math.nan
         return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
+
+    def require_number(self, name):
+        """Raise ``ParameterError`` if there is no number called ``name``."""
+        checked_choice(self.env, "name", name, (*self.returns, "length", *self.metrics))
 
     def summary(self):
         """Return (mean, half of its 95 % confidence interval) by name: returns by group, length, metrics."""
@@ -71,8 +76,12 @@ def difference(one, other, name):
         name: A group, ``"length"`` or a metric.
 
     Raises:
-        ParameterError: If the two do not have the same starts.
+        ParameterError: If the two do not have the same starts, or no number of that name.
     """
+    checked_instance("difference", "one", one, Evaluation, "an Evaluation, as evaluate() returns it")
+    checked_instance("difference", "other", other, Evaluation, "an Evaluation, as evaluate() returns it")
+    for found in (one, other):
+        found.require_number(name)
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
             "the two evaluations have different starts; evaluate both with one seed and number of episodes"
@@ -96,28 +105,42 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     """
     episodes = checked_int("evaluate", "episodes", episodes)
     seed = checked_int("evaluate", "seed", seed, 0, 2**64 - 1)
+    greedy = checked_bool("evaluate", "greedy", greedy)
+    given = {} if players is None else checked_mapping("evaluate", "players", players)
+    checked_choice("evaluate", "device", device, DEVICES, DeviceError)
     run = env if hasattr(env, "learners") else None
     if run is None:
         spec = envs.get(env)
+        spec.require_known(params, evaluate)
         made, where = spec.make_params(**params), choose(device)[0]
     else:
         if params:
-            raise ParameterError("a run brings its own parameters; leave them out")
+            raise ParameterError(f"evaluate: a run brings its own parameters; leave out {', '.join(params)}")
         spec, made, where = run.spec, run.params, run.device
-    batch = Batch(spec, episodes, made, executor(where))
-    batch.reset(seed)
-    given, names, brief, playing = players or {}, {}, {}, {}
-    for g in batch.groups:
+    groups = [g.name for g in spec.groups(made)]
+    for name, player in given.items():
+        if name not in groups:
+            raise ParameterError(
+                f"players: {spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
+            )
+        if isinstance(player, type) or not hasattr(player, "player"):
+            raise ParameterError(
+                f"players[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
+            )
+    names, brief, playing = {}, {}, {}
+    for g in spec.groups(made):
         settings = given.get(g.name)
         if settings is None and run is not None:
             settings = run.frozen(g.name, greedy)
-        settings = settings or Heuristic()
+        settings = Heuristic() if settings is None else settings
         playing[g.name], names[g.name] = settings.player(spec, g), str(settings)
         brief[g.name] = getattr(settings, "brief", names[g.name])
-    for name in given:
-        if name not in names:
-            raise ParameterError(f"{spec.name} has no group {name!r}; it has: {', '.join(names)}")
-    rollout = Rollout(batch, playing, min(CHUNK, made.max_episode_steps), final_obs=False)
+    try:
+        batch = Batch(spec, episodes, made, executor(where))
+        batch.reset(seed)
+        rollout = Rollout(batch, playing, min(CHUNK, made.max_episode_steps), final_obs=False)
+    except MemoryLimitError as error:
+        raise MemoryLimitError(f"evaluate: episodes = {episodes:,} do not fit into memory: {error}") from None
     recorder = Recorder(rollout)
     found = first_episodes(rollout, recorder)
     recording = recorder.recording(seed, brief, found["length"])

@@ -14,7 +14,7 @@ import warnings
 from dataclasses import asdict, dataclass, replace
 
 from cupydrive import envs
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_bool, checked_int
 from cupydrive.batch import Batch, row_bytes
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
@@ -108,9 +108,15 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     Raises:
         MemoryLimitError: If N copies do not fit.
     """
-    spec = envs.get(env)
+    spec, remember = envs.get(env), checked_bool("tune", "remember", remember)
+    spec.require_known(params, tune)
     made, where = spec.make_params(**params), executor(choose(device)[0])
     num_envs = checked_int(spec.name, "num_envs", num_envs)
+    each = row_bytes(spec, made, final_obs=False)
+    if num_envs * each > where.free_bytes():
+        raise MemoryLimitError(
+            f"tune: num_envs = {num_envs:,} needs {num_envs * each:,} bytes for one step, more than are free"
+        )
     tried = candidates(spec, made, num_envs, where)
     text = assemble(spec, made, tried[0]).text if spec.own_program is None else spec.name
     key = name_of("layout", where, text, num_envs.bit_length())

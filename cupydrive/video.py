@@ -12,10 +12,21 @@ from pathlib import Path
 from PIL import Image
 
 from cupydrive import envs
-from cupydrive.arguments import checked_int
-from cupydrive.canvas import Canvas
-from cupydrive.errors import ParameterError, RenderError, did_you_mean
+from cupydrive.arguments import (
+    checked_bool,
+    checked_choice,
+    checked_float,
+    checked_instance,
+    checked_int,
+    checked_path,
+    checked_size,
+    checked_str,
+    checked_target,
+    shown,
+)
+from cupydrive.errors import MemoryLimitError, ParameterError, RenderError
 from cupydrive.evaluation import Evaluation, evaluate
+from cupydrive.executors.host import HostExecutor
 from cupydrive.files import write_atomically
 from cupydrive.frames import MOST, check_drawable, frames, players_in_words
 from cupydrive.players import Heuristic, Random
@@ -23,6 +34,8 @@ from cupydrive.progress import counted
 from cupydrive.recording import Recording
 
 SUFFIXES = (".mp4", ".gif", ".webp")
+# The canvas at twice the size and its copies take 30 bytes a pixel; H.264 looks 40 to 60 frames of 1.5 bytes a pixel ahead.
+PIXEL_BYTES = 120
 PLAYERS = {"random": Random, "heuristic": Heuristic}
 
 
@@ -66,16 +79,19 @@ def render(
         RenderError: If the environment draws nothing, or the file cannot be written; before anything is played.
     """
     if path is not None:
-        check_path(path)
+        path = check_path(path)
+    look = checked_look(size, fps, hold, title, progress)
     if isinstance(what, Evaluation):
         what = what.recording
     if isinstance(what, Recording):
         if players is not None or params:
-            raise ParameterError("render: a recording brings its own players and parameters; leave them out")
+            given = [*(["players"] if players is not None else []), *params]
+            raise ParameterError(f"render: a recording brings its own; leave out {', '.join(given)}")
         recording = what
     else:
-        recording = play(what, players, checked_int("render", "episodes", episodes), seed, greedy, device, params)
-    video = Video(recording, size, fps, hold, title, progress)
+        episodes = checked_int("render", "episodes", episodes, 1, MOST)
+        recording = play(what, players, episodes, seed, greedy, device, params)
+    video = Video(recording, *look)
     if path is not None:
         video.save(path)
     return video
@@ -86,24 +102,36 @@ def play(what, players, episodes, seed, greedy, device, params):
     is_run = hasattr(what, "learners")
     if hasattr(what, "batch") and not is_run:  # a VectorEnv
         what, device, params = what.spec, what.device, {**asdict(what.params), **params}
+    if not is_run and not isinstance(what, str | os.PathLike | envs.EnvSpec):
+        raise ParameterError(
+            f"render: what = {shown(what)} is a {type(what).__name__}; it must be an environment, a Run, a Recording or an "
+            "Evaluation"
+        )
     spec = what.spec if is_run else envs.get(what)
     check_drawable(spec)
+    if not is_run:
+        spec.require_known(params, render)
     groups = [g.name for g in spec.groups(what.params if is_run else spec.make_params(**params))]
     if players is None and not is_run:
         players = "heuristic" if spec.heuristic else "random"
     if isinstance(players, str):
-        if players not in PLAYERS:
-            raise ParameterError(
-                f"players = {players!r}.{did_you_mean(players, PLAYERS)} It must be {' or '.join(map(repr, PLAYERS))}, or "
-                "settings by group"
-            )
+        checked_choice("render", "players", players, PLAYERS)
         players = {name: PLAYERS[players]() for name in groups}
-    if episodes > MOST:
-        raise ParameterError(f"render: episodes = {episodes}; it must be from 1 to {MOST}")
     recording = evaluate(what, players, episodes=episodes, seed=seed, greedy=greedy, device=device, **params).recording
     if recording is None or recording.num_envs < episodes:
-        raise ParameterError(f"render: {episodes} episodes of {spec.name} are too long to keep; pass fewer")
+        raise ParameterError(
+            f"render: {episodes} episodes of {spec.name} are too long to keep; lower episodes or max_episode_steps"
+        )
     return recording
+
+
+def checked_look(size, fps, hold, title, progress):
+    """Return how a video looks, arguments as of ``render``, None where the environment's own value is taken."""
+    size = None if size is None else checked_size("render", "size", size)
+    fps = None if fps is None else checked_int("render", "fps", fps, 1, 240)
+    hold = checked_float("render", "hold", hold, 0, 60, unit="seconds")
+    title = None if title is None else checked_str("render", "title", title)
+    return size, fps, hold, title, checked_bool("render", "progress", progress)
 
 
 class Video:
@@ -121,22 +149,17 @@ class Video:
     """
 
     def __init__(self, recording, size=None, fps=None, hold=1.0, title=None, progress=True, every=1, seconds=None):
-        self.recording, self.title, self.progress = recording, title, progress
-        try:
-            self.width, self.height = size or recording.spec.render_size
-        except (TypeError, ValueError):
-            raise ParameterError(
-                f"size = {size!r}; it must be (width, height) in pixels, such as {recording.spec.render_size}"
-            ) from None
-        Canvas(self.width, self.height)
+        checked_instance("Video", "recording", recording, Recording, "a Recording, such as evaluate(...).recording")
+        size, fps, hold, self.title, self.progress = checked_look(size, fps, hold, title, progress)
         check_drawable(recording.spec)
-        self.fps = checked_int("render", "fps", recording.spec.render_fps if fps is None else fps, 1, 240)
-        if not 0 <= hold <= 60:
-            raise ParameterError(f"render: hold = {hold!r}; it must be from 0 to 60 seconds")
+        self.recording, self.fps = recording, recording.spec.render_fps if fps is None else fps
+        self.width, self.height = recording.spec.render_size if size is None else size
+        require_memory(self.width, self.height)
         self.held = round(hold * self.fps)
         self.every = checked_int("render", "every", every)
         self.drawn = -(-recording.steps // self.every) + 1
         if seconds is not None:
+            seconds = checked_float("render", "seconds", seconds, 0, 86_400)
             self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
         self._mp4 = None
 
@@ -147,9 +170,9 @@ class Video:
     def frames(self):
         """Yield all frames, (height, width, 3) uint8, the held ones too."""
         drawn = frames(self.recording, self.width, self.height, title=self.title, every=self.every)
-        for shown in islice(drawn, self.drawn):
-            yield shown
-        yield from repeat(shown, self.held)
+        for picture in islice(drawn, self.drawn):
+            yield picture
+        yield from repeat(picture, self.held)
 
     def _drawn(self):
         return counted(self.frames(), f"draw {self.recording.spec.name}", len(self), self.progress)
@@ -174,6 +197,7 @@ class Video:
         Raises:
             RenderError: If PyAV has no such codec.
         """
+        checked_str("Video.mp4", "codec", codec)
         if self._mp4 is None:
             import imageio.v3 as iio
 
@@ -184,7 +208,7 @@ class Video:
                         out.init_video_stream(codec, fps=self.fps, pixel_format="yuv420p")
                     except ValueError:  # what PyAV raises for a codec that it was built without
                         raise RenderError(
-                            f"PyAV has no codec {codec!r}; install av from PyPI, or save as .gif or .webp"
+                            f"PyAV has no codec {shown(codec)}; install av from PyPI, or save as .gif or .webp"
                         ) from None
                     for frame in self._drawn():
                         out.write_frame(frame)
@@ -221,6 +245,16 @@ class Video:
         )
 
 
+def require_memory(width, height):
+    """Raise ``MemoryLimitError`` if pictures of this size would not fit into what is free."""
+    needed, free = width * height * PIXEL_BYTES, HostExecutor().free_bytes()
+    if needed > free:
+        raise MemoryLimitError(
+            f"render: size = ({width}, {height}) needs {needed:,} bytes to draw and encode, and {free:,} are free; the largest "
+            f"picture that fits has {free // PIXEL_BYTES:,} pixels"
+        )
+
+
 def one_palette(images):
     """Yield images with the colours of the first one."""
     palette = None
@@ -231,12 +265,9 @@ def one_palette(images):
 
 def check_path(path):
     """Return ``path`` as a ``Path``; raise ``RenderError`` now rather than after the drawing if it cannot be written."""
-    path = Path(path)
+    path = checked_path("render", "path", path, RenderError)
     if path.suffix not in SUFFIXES:
-        raise RenderError(f"{path} ends in {path.suffix!r}; it must end in {', '.join(SUFFIXES)}")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise RenderError(f"{path} cannot be written: there is no folder {folder}")
-    if path.is_dir() or not os.access(folder, os.W_OK):
-        raise RenderError(f"{path} cannot be written; name a file in a folder that can be written")
-    return path
+        raise RenderError(
+            f"path = {shown(str(path))} ends in {shown(path.suffix)}; it must end in {', '.join(SUFFIXES)}"
+        )
+    return checked_target("path", path, RenderError)

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from cupydrive.arguments import checked_int
-from cupydrive.errors import ParameterError
+from cupydrive.frames import MOST
 from cupydrive.video import render
 
 MOST_STEPS = 500
@@ -120,7 +120,7 @@ def view(what, players=None, *, episodes=4, steps=100, env=0, **options):
         ParameterError: If ``steps`` or ``env`` is out of range.
     """
     steps = checked_int("view", "steps", steps, 1, MOST_STEPS)
+    checked_int("view", "env", env, 0, MOST - 1)
     video = render(what, None, players, episodes=episodes, hold=0.0, progress=False, **options)
-    if not 0 <= env < video.recording.num_envs:
-        raise ParameterError(f"view: env = {env}; it must be from 0 to {video.recording.num_envs - 1}")
+    checked_int("view", "env", env, 0, video.recording.num_envs - 1)
     return Viewer(video, steps, env)

@@ -188,7 +188,7 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
     assert all(picture.startswith("data:image/webp;base64,") for picture in data["pictures"])
     assert data["words"][3].startswith("environment 0, step 3\n") and "\nx " in data["words"][3]
     assert 'max="10"' in shown and "http" not in shown.replace("http-equiv", "")
-    with pytest.raises(ParameterError, match="env = 4; it must be from 0 to 3"):
+    with pytest.raises(ParameterError, match="env = 4 is out of range; it must be from 0 to 3"):
         env.view(env=4)
     with pytest.raises(ParameterError, match="steps = 0"):
         env.view(steps=0)
