@@ -274,7 +274,7 @@ def own(tmp_path, monkeypatch):
 def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
     for load, path in ((cd.load, "run"), (cd.Run.load, "run"), (cd.Recording.load, "episodes.npz")):
         with pytest.raises(
-            UnregisteredEnvironmentError, match="'point', which is not registered here. If you trust point.py"
+            UnregisteredEnvironmentError, match=r"'point', which is not registered here\. If you trust point\.py"
         ):
             load(path)
     with pytest.raises(UnregisteredEnvironmentError) as raised:
