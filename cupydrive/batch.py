@@ -11,6 +11,7 @@ from cupydrive import source
 from cupydrive.arguments import checked_choice, checked_instance, checked_int
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
+from cupydrive.executors.trial import try_out
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
@@ -117,7 +118,7 @@ class Batch:
         self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
         self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
         self.layout = replace(layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half)
-        self.program = self.executor.load(spec, self.params, self.layout)
+        self.program = self._load(spec, self.params)
         allocate, n = self.executor.allocate, self.num_envs
         self.seed = allocate((1,), np.uint64)
         self.state = allocate((n,), self.state_dtype)
@@ -136,6 +137,13 @@ class Batch:
         self._calls = [self._call(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
 
+    def _load(self, spec, params):
+        """Return the program of ``spec``; a kernel that is not the package's own runs in another process first."""
+        program = self.executor.load(spec, params, self.layout)
+        if self.executor.tries and spec.kernel is not None and spec.own_program is None:
+            try_out(Batch, spec, params, self.executor, self.layout)
+        return program
+
     def exchange(self, spec, params):
         """Run the kernels of ``spec`` on these buffers from now on; return False, and change nothing, if they do not fit."""
 
@@ -145,7 +153,7 @@ class Batch:
             ]
             return spec.state_dtype(params), spec.log_dtype(), source.batch_dtype(spec, params), groups
 
-        program = self.executor.load(spec, params, self.layout)
+        program = self._load(spec, params)
         if layout(spec, params) != layout(self.spec, self.params):
             return False
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)

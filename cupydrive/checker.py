@@ -18,6 +18,7 @@ from cupydrive.errors import DeviceError
 from cupydrive.executors import DEVICES, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.trial import try_out
 from cupydrive.progress import counted
 from cupydrive.random import DYNAMICS, Random
 from cupydrive.report import Report
@@ -76,6 +77,7 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
         params = spec.make_params(**case)
+        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]))
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
@@ -98,6 +100,15 @@ def case_programs(spec, params, executors, agent_steps):
     agents = sum(g.count for g in spec.groups(params))
     rows = reference_rows(agents, case_steps(spec, agent_steps))
     return programs(spec, params, executors, (rows, RESET_ENVS))
+
+
+def try_wide_states(spec, params, device, rng):
+    """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
+    if device.tries and spec.kernel is not None and spec.own_program is None and spec.sample is not None:
+        drawn = draw_params(spec, params, rng)
+        agents = sum(g.count for g in spec.groups(drawn))
+        states = spec.sample(drawn, rng, max(16, 256 // agents)).astype(spec.state_dtype(drawn))
+        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
 
 
 def usable(device, spec):

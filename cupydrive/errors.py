@@ -69,7 +69,7 @@ class ActionError(CupydriveError, ValueError):
 
 
 class KernelFault(CupydriveError, IndexError):
-    """A debug build caught a wild index in a kernel."""
+    """A kernel has a wild index, crashes, or does not end; found by a debug build or by a process of its own."""
 
 
 class OrderError(CupydriveError, RuntimeError):

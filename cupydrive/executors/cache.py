@@ -106,7 +106,7 @@ def find_library(name, key):
     """
     begin = _begin(name, key)
     with os.scandir(cache_folder()) as entries:
-        found = [Path(entry.path) for entry in entries if entry.name.startswith(begin)]
+        found = [Path(entry.path) for entry in entries if entry.name.startswith(begin) and entry.name.endswith(".so")]
     for path in found:
         try:
             own = not hasattr(os, "geteuid") or path.stat().st_uid == os.geteuid()

@@ -87,7 +87,8 @@ def compile_unit(unit, command, flags, text, library):
         DeviceError: If the compiler fails for another reason, or is none.
     """
     native = () if platform.machine() not in ("x86_64", "AMD64", "aarch64") else _native_flag(command)
-    done = _run([*command, *native, *flags, "-o", str(library), str(text), "-lm"])
+    strict = _strict_bounds(command) if "-fsanitize=bounds" in flags else ()
+    done = _run([*command, *native, *flags, *strict, "-o", str(library), str(text), "-lm"])
     log = done.stderr + done.stdout
     if (found := explain(unit, log)) is not None:
         raise found
@@ -101,3 +102,9 @@ def compile_unit(unit, command, flags, text, library):
 
 def _native_flag(command):
     return ("-mcpu=native",) if "ziglang" in command and platform.machine() == "aarch64" else ("-march=native",)
+
+
+def _strict_bounds(command):
+    """Return the flag by which an array that is the last member of its struct is checked, too: by default it may be longer."""
+    is_clang = "clang" in _version(command).lower() or "ziglang" in command
+    return ("-fstrict-flex-arrays=3",) if is_clang else ("-fsanitize=bounds-strict",)

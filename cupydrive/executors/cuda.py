@@ -32,6 +32,7 @@ class CudaExecutor:
     name = "cuda"
     xp = cupy
     max_team = 1024
+    tries = False
 
     def __init__(self):
         self.device = cupy.cuda.Device()

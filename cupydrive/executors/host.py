@@ -18,6 +18,7 @@ from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
+from cupydrive.executors.trial_process import last_fault
 from cupydrive.source import Layout, assemble
 
 FLAGS = (
@@ -66,6 +67,9 @@ class HostExecutor:
             *threading_flags,
             *flags,
         )
+        self.tries = not (
+            debug or count or team_threads
+        )  # whether a user's new kernel is tried in another process first
         if count or team_threads:
             self.threads = 1
 
@@ -156,28 +160,8 @@ class HostProgram:
         return ctypes.c_uint64.in_dll(self.library, "operations").value
 
     def _raise_fault(self):
-        self.library.last_fault.restype = ctypes.POINTER(Fault)
-        fault = self.library.last_fault().contents
-        if not fault.line:
-            return
-        line, fault.line = fault.line, 0
-        limit = f"outside [0, {fault.limit})" if fault.limit >= 0 else "outside the array"
-        raise KernelFault(
-            f"{fault.file.decode()}:{line}: {fault.what.decode()} index {fault.index} is {limit}, in environment {fault.env}"
-        )
-
-
-class Fault(ctypes.Structure):
-    """``struct Fault`` of ``kernels/drive/faults.cuh``."""
-
-    _fields_ = (
-        ("line", ctypes.c_int),
-        ("env", ctypes.c_int),
-        ("index", ctypes.c_int64),
-        ("limit", ctypes.c_int64),
-        ("what", ctypes.c_char * 64),
-        ("file", ctypes.c_char * 256),
-    )
+        if (fault := last_fault(self.library)) is not None:
+            raise KernelFault(str(fault))
 
 
 @lru_cache(maxsize=8)

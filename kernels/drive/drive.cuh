@@ -94,6 +94,7 @@ constexpr bool AHEAD = false;
 #define ONCE(type, name)                                                              \
   __attribute__((noinline)) inline type name##_apart(Env& env) { return name(env); }  \
   DEVICE type name##_once(Env& env) {                                                 \
+    ENTER(name);                                                                      \
     if constexpr (HAS_SHARED) return name##_apart(env);                               \
     else return name(env);                                                            \
   }

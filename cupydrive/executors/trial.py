@@ -1,0 +1,213 @@
+"""Tries a new kernel in a process of its own, so that one that crashes or never ends takes no notebook with it.
+
+Nothing of Python's world has to be taken along: launches are written down instead of run (``Trial`` stands for an executor),
+as the bytes of their arguments and which of them point into which array. The other process (``trial_process.py``) loads the
+same library, makes the arrays, and runs the launches; it needs Python's standard library alone and starts in some hundredths
+of a second. No fork: the threads of torch and CUDA would be missing there.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive.errors import KernelFault
+from cupydrive.executors.host import HostExecutor
+
+PROCESS = Path(__file__).with_name("trial_process.py")
+CPU_SECONDS = 10  # that one launch may compute: at most eight steps
+WALL_SECONDS = 600  # a machine that is very busy
+MEANING = {
+    "SIGSEGV": "it reads or writes memory that is not its own, or calls itself without end",
+    "SIGBUS": "it reads or writes memory that is not there",
+    "SIGFPE": "it divides an integer by 0",
+    "SIGILL": "it reaches a place that the compiler took for unreachable",
+    "SIGABRT": "it was ended by a check of the compiler or of the system",
+    "SIGPROF": f"it does not end: a loop ran for {CPU_SECONDS} s",
+}
+FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
+ADVICE = (
+    "It ran in a process of its own, so nothing else is lost. Look for an index that can leave its array, a division of "
+    "integers, a recursion, and a loop that may not end"
+)
+
+
+class Trial:
+    """An executor that writes down what a ``Batch`` launches; ``run`` does it in another process.
+
+    Args:
+        host: The ``HostExecutor`` that builds the kernels.
+    """
+
+    name = "cpu"
+    xp = np
+    tries = False
+
+    def __init__(self, host):
+        self.host, self.max_team, self.debug = host, host.max_team, host.debug
+        self.arrays, self.acts, self.library = [], [], None
+        self.said = ""  # what the other process wrote to its standard error: of a sanitizer, say
+
+    def layout(self, spec, params, num_envs=1):
+        """Return the layout of ``host``."""
+        return self.host.layout(spec, params, num_envs)
+
+    def load(self, spec, params, layout=None):
+        """Return the program of ``host``, whose launches will be written down."""
+        self.library = self.host.load(spec, params, layout).library._name
+        return self
+
+    def allocate(self, shape, dtype):
+        """Return an array that the other process will have, too."""
+        self.arrays.append(self.host.allocate(shape, dtype))
+        return self.arrays[-1]
+
+    def pointer(self, array):
+        """Return the address of ``array``."""
+        return self.host.pointer(array)
+
+    def put(self, array, values):
+        """Write ``values`` into ``array`` there and here."""
+        array[...] = values
+        number, _ = self._place(array.ctypes.data)
+        self.acts.append({"put": number, "bytes": array.tobytes().hex()})
+
+    def synchronise(self):
+        """Return at once: nothing runs."""
+
+    def free_bytes(self):
+        """Return the bytes of memory that are free."""
+        return self.host.free_bytes()
+
+    def launch(self, kernel, call, count, work):
+        """Write down a launch."""
+        pointers = []
+        for offset in _pointers(call.dtype):
+            address = int.from_bytes(call.tobytes()[offset : offset + 8], sys.byteorder)
+            if address:
+                pointers.append((offset, *self._place(address)))
+        self.acts.append({"kernel": kernel, "count": count, "call": call.tobytes().hex(), "pointers": pointers})
+
+    def _place(self, address):
+        """Return the number of the array in which ``address`` lies, and where in it."""
+        for number, array in enumerate(self.arrays):
+            begin = array.ctypes.data
+            if begin <= address < begin + max(1, array.nbytes):
+                return number, address - begin
+        raise ValueError(f"no array of this trial has the address {address:#x}")
+
+    def run(self):
+        """Run what was written down in another process; return what went wrong in words, an empty string if nothing did."""
+        plan = {
+            "library": self.library,
+            "seconds": CPU_SECONDS,
+            "arrays": [array.nbytes for array in self.arrays],
+            "acts": self.acts,
+        }
+        command = [sys.executable, "-I", "-S", str(PROCESS)]
+        try:
+            done = subprocess.run(
+                command, input=json.dumps(plan), capture_output=True, text=True, errors="replace", timeout=WALL_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            return f"{MEANING['SIGPROF'].split(':')[0]}: it ran for {WALL_SECONDS} s"
+        except OSError as error:
+            return self._untried(error.strerror)
+        said = done.stdout.splitlines()
+        if done.returncode == 0 and said[-1:] == ["done"]:
+            return ""
+        if "ready" not in said:
+            return self._untried(f"exit code {done.returncode}, {done.stderr.strip()[-500:]}")
+        self.said = f"\nThe process said: {done.stderr.strip()[-2000:]}" if done.stderr.strip() else ""
+        return _in_words(done.returncode, said)
+
+    def _untried(self, reason):
+        warnings.warn(
+            f"the kernel in {self.library} could not be tried in a process of its own by {sys.executable!r} ({reason}); it "
+            "runs in this one untried",
+            stacklevel=2,
+        )
+        return ""
+
+
+def _in_words(code, said):
+    """Return how the other process ended, from its exit code and what it said."""
+    faults = [line.removeprefix("fault ") for line in said if line.startswith("fault ")]
+    if faults:
+        return faults[0]
+    launched = [line.removeprefix("launch ") for line in said if line.startswith("launch ")]
+    inside = [line.removeprefix("inside ").split() for line in said if line.startswith("inside ")]
+    where = FUNCTIONS.get(launched[-1], f"`{launched[-1]}`") if launched else "an unknown place"
+    if inside and len(inside[-1]) == 2:
+        where = f"`{inside[-1][0]}`, in environment {inside[-1][1]}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+    return f"{name} in {where}" + (f": {MEANING[name]}" if name in MEANING else "")
+
+
+def _pointers(dtype, begin=0):
+    """Yield the offsets of all 8-byte words of a ``struct Batch``: they are its pointers."""
+    for name in dtype.names:
+        kind, offset = dtype.fields[name][:2]
+        if kind.names:
+            yield from _pointers(kind, begin + offset)
+        elif kind == np.uint64:
+            yield begin + offset
+
+
+def try_out(make_batch, spec, params, host, layout, states=None):
+    """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a process of its own.
+
+    A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried again.
+
+    Args:
+        make_batch: ``Batch``, which asks for this.
+        spec: The ``EnvSpec``.
+        params: Its parameters.
+        host: The ``HostExecutor`` that the kernel is built by.
+        layout: The ``Layout`` that it is built for.
+        states: States to step from; they are tried each time. By default those that ``reset`` makes.
+    """
+    mark = Path(host.load(spec, params, layout).library._name).with_suffix(".tried")
+    if states is None and mark.exists():
+        return
+
+    def run(executor):
+        trial = Trial(executor)
+        play(make_batch, spec, params, trial, layout, states)
+        return trial.run(), trial.said
+
+    wrong, said = run(host)
+    if not wrong:
+        if states is None:
+            mark.touch()
+        return
+    exact, _ = run(
+        HostExecutor(threads=1, debug=True)
+    )  # which finds the line of a wild index, or at least the function
+    if exact and not exact.startswith("SIG"):
+        raise KernelFault(f"{exact}\nUnnoticed, it ends the process with {wrong}{said}")
+    raise KernelFault(f"the kernel of {spec.name!r} ends its process with {exact or wrong}\n{ADVICE}{said}")
+
+
+def play(make_batch, spec, params, executor, layout, states):
+    """Launch a little of everything: resets, steps with extreme actions, and random ones through several ends of episodes."""
+    # A limit of three steps: episodes end and begin again, too.
+    short = replace(params, max_episode_steps=min(params.max_episode_steps, 3))
+    obs_dtype = "bfloat16" if layout.half_obs else "float32"
+    number = 2 if states is None else len(states)
+    batch = make_batch(spec, number, short, executor, layout=layout, obs_dtype=obs_dtype)
+    actions = {g.name: executor.allocate((number, g.count, g.heads), g.action_dtype) for g in batch.groups}
+    batch.reset(0)
+    if states is not None:
+        executor.put(batch.state, states)
+        batch.observe()
+    for integer, real in ((-(2**31), -np.inf), (2**31 - 1, np.inf), (0, np.nan), (1, 1e30)):
+        for g in batch.groups:
+            executor.put(actions[g.name], real if g.continuous else integer)
+        batch.step([executor.pointer(actions[g.name]) for g in batch.groups])
+    batch.rollout(4)

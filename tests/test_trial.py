@@ -1,0 +1,134 @@
+"""A kernel that crashes or never ends takes nothing with it: it runs in a process of its own first, whose end is an error."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.batch import Batch
+from cupydrive.errors import KernelFault
+from cupydrive.executors import trial
+from cupydrive.executors.host import HostExecutor
+
+ROOT = Path(__file__).resolve().parent.parent
+MOVE = "s.x += s.v;"
+MISTAKES = {
+    "null pointer": (
+        "float* p = nullptr; p[3] = s.v; s.x += s.v;",
+        "SIGSEGV in `step`, in environment 0: it reads or writes",
+    ),
+    "division": ("s.x += (float)(env.elapsed / (env.elapsed - 2));", "SIGFPE in `step`, in environment 0: it divides"),
+    "no end": ("while (s.v < 1.0e30f) s.x += 1.0f;", "SIGPROF in `step`, in environment 0: it does not end"),
+    "wild index": (
+        "env.shared.w[env.elapsed << 24] = s.v; s.x += env.shared.w[env.elapsed];",
+        "array element index 16777216 is outside the array, in environment 0\nUnnoticed, it ends the process with SIGSEGV",
+    ),
+}
+
+
+def wrong(text, **changes):
+    """Return the point environment whose step does ``text``; the kernel stands in a string, as in a notebook."""
+    kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[4]; };\nstruct State {")
+    assert MOVE in kernel
+    return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(MOVE, text), **changes)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("use", [cd.make, cd.check], ids=["make", "check"])
+def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
+    monkeypatch.setattr(trial, "CPU_SECONDS", 1)
+    text, words = MISTAKES[mistake]
+    with pytest.raises(KernelFault) as caught:
+        use(wrong(text), device="cpu")
+    assert words in str(caught.value), str(caught.value)
+    if mistake == "wild index":
+        spec = wrong(text)
+        number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if text in line)
+        assert str(caught.value).startswith(f"<kernel of point>:{number}: ")
+    else:
+        assert "Look for an index that can leave its array" in str(caught.value)
+
+
+def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
+    spec = wrong("s.x += s.v + (float)(env.elapsed / math::to_int(3.0f - s.x));")
+    cd.make(spec, 2, device="cpu").reset(seed=0)  # no start lies between 2 and 3
+    with pytest.raises(KernelFault, match="SIGFPE in `step`"):
+        cd.check(spec, device="cpu", progress=False)
+
+
+def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    tried = []
+    run = trial.Trial.run
+    monkeypatch.setattr(trial.Trial, "run", lambda self: tried.append(self.library) or run(self))
+    spec = wrong(f"{MOVE} s.x += 0.001f;")
+    for number in (1, 2, 3):
+        Batch(spec, number, executor=HostExecutor())
+    assert len(tried) == 1
+    Batch(envs.get("cartpole"), 2, executor=HostExecutor())
+    Batch(spec, 2, executor=HostExecutor(debug=True))
+    assert len(tried) == 1
+    Batch(wrong(f"{MOVE} s.x += 0.002f;"), 1, executor=HostExecutor())
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize("name", ["tag_grid", "tag_continuous", "pendulum"])
+def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
+    """The launches that are written down, run here on the arrays that they point to, give what a Batch gives."""
+    spec, host = envs.get(name), HostExecutor(threads=1)
+    params = spec.make_params()
+    layout = host.layout(spec, params)
+    written = trial.Trial(host)
+    trial.play(Batch, spec, params, written, layout, None)
+    assert written.run() == ""
+    program = host.load(spec, params, layout)
+    for array in written.arrays:
+        array[...] = np.zeros((), array.dtype)
+    for act in written.acts:
+        if "put" in act:
+            array = written.arrays[act["put"]]
+            array[...] = np.frombuffer(bytes.fromhex(act["bytes"]), array.dtype).reshape(array.shape)
+            continue
+        call = np.frombuffer(bytearray.fromhex(act["call"]), np.uint8)
+        program.launch(act["kernel"], call, act["count"], 0)
+    here = Recorder(host)
+    trial.play(Batch, spec, params, here, layout, None)
+    assert len(here.arrays) == len(written.arrays)
+    for one, other in zip(here.arrays, written.arrays, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+class Recorder(HostExecutor):
+    """A HostExecutor that knows its arrays."""
+
+    def __init__(self, host):
+        super().__init__(threads=1)
+        self.arrays = []
+
+    def allocate(self, shape, dtype):
+        self.arrays.append(super().allocate(shape, dtype))
+        return self.arrays[-1]
+
+
+def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(trial.sys, "executable", "/bin/false")
+    with pytest.warns(UserWarning, match="could not be tried in a process of its own by '/bin/false'"):
+        cd.make(wrong(f"{MOVE} s.x += 0.003f;"), 1, device="cpu").reset(seed=0)
+
+
+def test_the_command_ends_with_exit_code_2_and_not_with_a_signal(tmp_path):
+    python, kernel = tmp_path / "crash.py", tmp_path / "crash.cu"
+    python.write_text(point.PYTHON.replace('"point", Params', '"crash", Params'))
+    kernel.write_text(point.KERNEL.replace(MOVE, "float* p = nullptr; p[3] = s.v; s.x += s.v;"))
+    command = [sys.executable, "-m", "cupydrive", "check", str(python), "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and "SIGSEGV in `step`" in done.stderr and "Traceback" not in done.stderr
