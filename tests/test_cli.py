@@ -340,13 +340,30 @@ def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
 # ---- demo, bench -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.checker
-def test_demo_checks_trains_draws_and_measures(tmp_path):
+@pytest.mark.slow
+def test_make_demo_passes_as_it_is(tmp_path):
     done = run("-m", "cupydrive", "demo", "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed: ") == len(envs.names()) and done.stdout.count(", learned") == 2
-    table = done.stdout.split("env-steps/s")[1]
+    check_demo(done.stdout)
+
+
+@pytest.mark.checker
+def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
+    """With short checks, measurements and videos; it trains for as long as ever."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cupydrive.demo.AGENT_STEPS", 1000)
+    monkeypatch.setattr("cupydrive.demo.AGENTS", {"cpu": 200})
+    monkeypatch.setattr("cupydrive.demo.VIDEO_EPISODES", 1)
+    monkeypatch.setattr("cupydrive.bench.timing.RUN_SECONDS", {"cpu": 0.0})
+    assert main(["demo", "--device", "cpu"]) == 0
+    check_demo(capsys.readouterr().out)
+
+
+def check_demo(printed):
+    """Check what the demonstration printed, and the videos that it names."""
+    assert printed.count("passed: ") == len(envs.names()) and printed.count(", learned") == 2
+    table = printed.split("env-steps/s")[1]
     assert all(name in table for name in envs.names())
-    paths = [line.strip() for line in done.stdout.splitlines() if line.endswith(".mp4")]
+    paths = [line.strip() for line in printed.splitlines() if line.endswith(".mp4")]
     assert [Path(p).name for p in paths] == ["cartpole.mp4", "tag_grid.mp4"]
     assert all(Path(p).stat().st_size > 10_000 for p in paths)

@@ -33,8 +33,10 @@ MADE_ONCE = pytest.mark.xdist_group("gallery")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
     options = {"runs": folder / "runs", "device": "cpu", "steps": 20_000, "progress": lambda line: None}
-    gallery(["cartpole"], folder / "out", **options)
-    gallery(["tag_grid"], folder / "out", **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cupydrive.gallery.MOSAIC", 4)  # of 16, which take most of the time
+        gallery(["cartpole"], folder / "out", **options)
+        gallery(["tag_grid"], folder / "out", **options)
     return folder
 
 
@@ -83,8 +85,14 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
 def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     before = {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
     monkeypatch.setattr("cupydrive.gallery.train", None)
+
+    def stop(*_):
+        raise KeyboardInterrupt  # what would come after the training
+
+    monkeypatch.setattr("cupydrive.gallery.draw_clip", stop)
     options = {"device": "cpu", "steps": 20_000, "progress": lambda line: None}
-    gallery(["cartpole"], made / "again", runs=made / "runs", **options)
+    with pytest.raises(KeyboardInterrupt):
+        gallery(["cartpole"], made / "again", runs=made / "runs", **options)
     assert before == {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
 
 

@@ -1,6 +1,5 @@
 """It learns: the shortest lessons, on the CPU. Five seeds of every lesson: tests/learning.py."""
 
-import statistics
 import sys
 from pathlib import Path
 
@@ -17,8 +16,12 @@ pytestmark = pytest.mark.checker  # seconds each
 
 def test_cartpole_is_solved_by_what_it_suggests():
     """By two of three seeds: matrix products round differently on every kind of CPU, and so one run is another there."""
-    means = [cd.train("cartpole", seed=seed, **QUIET).evaluate(1000).mean("cart")[0] for seed in (1, 2, 3)]
-    assert statistics.median(means) >= 475
+    solved = []
+    for seed in (1, 2, 3):
+        solved.append(cd.train("cartpole", seed=seed, **QUIET).evaluate(1000).mean("cart")[0] >= 475)
+        if max(map(solved.count, solved)) == 2:  # the third would not change it
+            break
+    assert solved.count(True) == 2, solved
 
 
 def test_taggers_learn_to_catch_a_runner_that_flees():

@@ -31,7 +31,7 @@ from cupydrive.executors import host
 from cupydrive.source import kernel_text
 name, old, new, whole, *flags = sys.argv[1:]
 build = host.build
-host.build = lambda unit, given: build(unit, tuple("-O1" if flag == "-O3" else flag for flag in given))  # compiles sooner
+host.build = lambda unit, given: build(unit, tuple("-O0" if flag in ("-O1", "-O3") else flag for flag in given))  # soonest
 host.FLAGS = (*host.FLAGS, "-g", *flags)
 host.SMALL_LAUNCH = 0  # threads always
 spec = envs.get(name)
