@@ -11,12 +11,17 @@ SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in cupydrive/bench/peers.py
 
 
-def arguments(about, case):
-    """Return what the command line says; leave if the case that this program times is not asked for."""
+def arguments(about, case, backends=()):
+    """Return what the command line says; leave if the case that this program times is not asked for.
+
+    A program of several ``backends`` times all of them, or those that ``--backends`` names.
+    """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--cases", nargs="+", default=["rollout", "stepping", "training"])
+    if backends:
+        parser.add_argument("--backends", nargs="+", choices=backends, default=backends)
     given = parser.parse_args()
     if case not in given.cases:
         sys.exit()
