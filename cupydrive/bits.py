@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive.batch import Batch
+from cupydrive.causes import BOUNDS, DEVICES, EPISODES, GPU_TEAMS, PATHS, SYNCS, TEAMS, THREADS
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.source import Layout
@@ -70,10 +71,44 @@ def flatten(out, batch):
     return arrays
 
 
-def compare_bits(report, part, got, want):
-    """Compare two trajectories bit for bit."""
+def draw_states(spec, params, device, rng, n):
+    """Return n states to start from: those of ``spec.sample``, or what some random steps of the kernel have reached."""
+    if spec.sample is not None:
+        return spec.sample(params, rng, n).astype(spec.state_dtype(params))
+    batch = Batch(spec, n, params, device, first_env=int(rng.integers(0, 2**20)))
+    batch.reset(int(rng.integers(0, 2**63)))
+    for _ in range(int(rng.integers(0, 2 * min(params.max_episode_steps, 20)))):
+        batch.rollout(1, final_obs=False)
+    batch.executor.synchronise()
+    return batch.get_state()["state"]
+
+
+def axes_of(name, shape, agents):
+    """Return what the axes of an array that ``flatten`` has named count."""
+    of_now = name.split(".")[0] in ("seed", "state", "clock", "log", "returns")  # and not of each step
+    lead = ("environment",) if of_now else ("step", "environment")
+    if not name.startswith("state."):
+        return (*lead, "agent", "entry")
+    inner = shape[1:]  # members of State may have any shape
+    return (*lead, "agent" if inner[:1] == (agents,) else "index", *["index"] * len(inner))
+
+
+def compare_bits(report, part, got, want, agents, sides):
+    """Compare two trajectories bit for bit; ``sides`` says what each of them is."""
     for name, array in got.items():
-        report.identical(part, name, array, want[name])
+        report.identical(part, name, array, want[name], axes=axes_of(name, array.shape, agents), sides=sides)
+
+
+def compare_first_step(report, part, got, want, agents, sides):
+    """Compare two trajectories of one step bit for bit; what follows from an end that only one of them saw is left out."""
+    ends = [of["terminated"][-1] | of["truncated"][-1] for of in (got, want)]
+    alike = ends[0] == ends[1]
+    for name, array in got.items():
+        axes, other = axes_of(name, array.shape, agents), want[name]
+        if axes[0] == "step":
+            axes, array, other = axes[1:], array[-1], other[-1]
+        where = None if name.startswith(("seed", "terminated", "truncated", "reward", "action")) else alike
+        report.identical(part, name, array, other, axes=axes, sides=sides, where=where)
 
 
 def compare_paths(report, spec, params, device, name, rng, n=PATH_ENVS):
@@ -86,7 +121,7 @@ def compare_paths(report, spec, params, device, name, rng, n=PATH_ENVS):
     fused, single = Batch(spec, n, params, device), Batch(spec, n, params, device)
     fused.reset(seed)
     single.reset(seed)
-    part = f"{name}: fused rollout against single steps, bit for bit"
+    part = f"{name}: {PATHS}"
     for steps in (22, 7):
         before = fused.get_state()
         rolled = fetch(fused, fused.rollout(steps))
@@ -99,21 +134,27 @@ def compare_paths(report, spec, params, device, name, rng, n=PATH_ENVS):
         compare_row(report, part, dict(obs=obs, action_mask=masks), rolled, steps)
         kept, want = single.get_state(), fused.get_state()
         compare_row(report, part, kept, want)
-        follow_episodes(report, f"{name}: episodes of a rollout against sums in NumPy", rolled, before, want)
+        follow_episodes(report, f"{name}: {EPISODES}", rolled, before, want)
 
 
 def compare_row(report, part, got, rolled, t=None):
     """Compare what one step has written, or a batch's state, with row ``t`` of a rollout or all of ``rolled``, bit for bit."""
+    agents = sum(array.shape[1] for array in rolled["returns" if t is None else "reward"].values())  # (N, C), (T, N, C)
     for name, value in got.items():
         for key, array in value.items() if isinstance(value, dict) else [("", value)]:
             want = rolled[name][key] if key else rolled[name]
             want = want if t is None else want[t]
+            over = None
             if name in EPISODE_ENDS:
                 over = rolled["terminated"][t] | rolled["truncated"][t]
-                array, want = array[over], want[over]
             for member in array.dtype.names or ("",):
                 shown = ".".join(filter(None, (name, key, member)))
-                report.identical(part, shown, array[member] if member else array, want[member] if member else want)
+                ours, theirs = (array[member], want[member]) if member else (array, want)
+                axes = axes_of(shown, ours.shape, agents)
+                axes = axes[1:] if axes[0] == "step" else axes
+                report.identical(
+                    part, shown, ours, theirs, where=over, step=t, axes=axes, sides=("single steps", "one launch")
+                )
 
 
 def follow_episodes(report, part, rolled, before, after):
@@ -146,17 +187,26 @@ def compare_teams(report, spec, params, executors, rng):
         n, steps = max(3, 3000 // agents), 1 + 60_000 // max(3000, agents)
         one = trajectory(spec, params, HostExecutor(threads=1), seed, n, steps)
         three = trajectory(spec, params, HostExecutor(threads=3), seed, n, steps)
-        compare_bits(report, "cpu: 1 thread against 3, bit for bit", three, one)
+        compare_bits(report, f"cpu: {THREADS}", three, one, agents, ("3 threads", "1 thread"))
         n, steps = max(4, min(40, 300 // agents)), 6
         short = replace(params, max_episode_steps=4)
-        states = spec.sample(short, rng, n).astype(spec.state_dtype(short))
-        one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
-        teamed = trajectory(spec, short, team_of_threads(agents), seed, n, steps, states=states)
-        compare_bits(report, "cpu: a team of threads against one, bit for bit", teamed, one)
-        part = "cpu: a bounds-checked build against the fast one, bit for bit"
+        states = draw_states(spec, short, HostExecutor(threads=1), rng, n)
+        part, team = f"cpu: {TEAMS}", team_of_threads(agents)
+        sides = (f"a team of {team.team_threads}", "a team of one")
         try:
+            # One step first: what differs after it is the cause of what differs after several.
+            for length, compare in ((1, compare_first_step), (steps, compare_bits)):
+                one = trajectory(spec, short, HostExecutor(threads=1), seed, n, length, states=states)
+                if not report.failed(part):
+                    teamed = trajectory(spec, short, team, seed, n, length, states=states)
+                    compare(report, part, teamed, one, agents, sides)
+        except KernelFault as fault:
+            report.tally(f"cpu: {SYNCS}", "syncs").failure = str(fault)
+        part = f"cpu: {BOUNDS}"
+        try:
+            one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
             guarded = trajectory(spec, short, HostExecutor(debug=True), seed, n, steps, states=states)
-            compare_bits(report, part, guarded, one)
+            compare_bits(report, part, guarded, one, agents, ("bounds-checked", "fast"))
         except KernelFault as fault:
             report.tally(part, "bounds").failure = str(fault)
     if "cuda" in executors:
@@ -165,7 +215,7 @@ def compare_teams(report, spec, params, executors, rng):
         want = trajectory(spec, params, device, seed, n, steps)
         for layout in team_layouts(spec, params):
             got = trajectory(spec, params, device, seed, n, steps, layout)
-            compare_bits(report, "cuda: team sizes 1, 4, 32, 128 against the default, bit for bit", got, want)
+            compare_bits(report, f"cuda: {GPU_TEAMS}", got, want, agents, (f"a team of {layout.team}", "the default"))
 
 
 def team_of_threads(agents):
@@ -191,9 +241,10 @@ def compare_devices(report, spec, params, executors):
     batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
     for batch in batches:
         batch.reset(7)
+    part = f"{DEVICES}, {FREE_STEPS} free steps, bit for bit"
     for _ in range(FREE_STEPS // 50):
         cpu, cuda = (flatten(fetch(b, b.rollout(50)), b) for b in batches)
-        compare_bits(report, f"cpu against cuda, {FREE_STEPS} free steps, bit for bit", cuda, cpu)
+        compare_bits(report, part, cuda, cpu, agents, ("cuda", "cpu"))
 
 
 def programs(spec, params, executors, sizes):

@@ -13,7 +13,8 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.arguments import checked_bool, checked_choice, checked_int
 from cupydrive.batch import CLOCK, Batch
-from cupydrive.bits import compare_devices, compare_paths, compare_teams, launch_step, programs
+from cupydrive.bits import axes_of, compare_devices, compare_paths, compare_teams, draw_states, launch_step, programs
+from cupydrive.causes import REFERENCE, STATISTICS
 from cupydrive.errors import DeviceError
 from cupydrive.executors import DEVICES, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
@@ -22,14 +23,12 @@ from cupydrive.executors.trial import try_out
 from cupydrive.progress import counted
 from cupydrive.random import DYNAMICS, Random
 from cupydrive.report import Report
-from cupydrive.resets import RESET_ENVS, RESETS, compare_masks, compare_obs, compare_resets, reset_scale
+from cupydrive.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
 from cupydrive.spec import float_params
 
-REFERENCE = "{device} against the NumPy reference, one step"
 STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
-STATISTICS = "{device}: autoreset, time limit, statistics"
 CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
@@ -55,7 +54,10 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     fail_fast, progress = checked_bool("check", "fail_fast", fail_fast), checked_bool("check", "progress", progress)
     executors, skipped = usable(device, spec)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
-    report.events = dict.fromkeys((*spec.events, "time limit reached", "autoreset"), 0)
+    report.events = dict.fromkeys((*(spec.events if spec.step else ()), "time limit reached", "autoreset"), 0)
+    report.skipped += not_compared(spec)
+    if spec.step is None:
+        report.compared_with = "without a reference"
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
@@ -109,6 +111,17 @@ def try_wide_states(spec, params, device, rng):
         agents = sum(g.count for g in spec.groups(drawn))
         states = spec.sample(drawn, rng, max(16, 256 // agents)).astype(spec.state_dtype(drawn))
         try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
+
+
+def not_compared(spec):
+    """Return what a check of ``spec`` leaves out because a function of its reference is None."""
+    left_out = {
+        "reset": "the states that resets give: the environment has no reference `reset`",
+        "step": "states, rewards, ends and metrics of a step, and declared events: the environment has no reference `step`",
+        "observe": "observations and masks: the environment has no reference `observe`",
+        "sample": "states that random play does not reach: the environment has no `sample`",
+    }
+    return [text for name, text in left_out.items() if getattr(spec, name) is None]
 
 
 def usable(device, spec):
@@ -199,7 +212,7 @@ def draw_before(spec, params, batch, rng):
     clock["episode"] = rng.integers(1, 50, n)
     near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
     clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
-    states = spec.sample(params, rng, n).astype(batch.state_dtype)
+    states = draw_states(spec, params, batch.executor, rng, n)
     log = np.zeros(n, batch.log_dtype)
     for metric in spec.metrics:
         log[metric] = rng.integers(0, 9, n)
@@ -223,13 +236,30 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
 
     elapsed = clock["elapsed"] + 1
     ids = batch.first_env + np.arange(n)
-    stream = Random(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
-    want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+    last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
+    after, want, seen = kept["state"], None, None
+    if spec.observe is not None:
+        seen = spec.observe(params, after, elapsed)
+        part = f"{name} {REFERENCE}"
+        compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
+        compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
+    if spec.step is not None:
+        stream = Random(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
+        want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+        compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
+    compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
+    if spec.reset is not None:
+        fresh = spec.reset(params, Random(seed, ids, clock["episode"]))
+        compare_fresh(report, spec, params, name, groups, after, got["obs"], got["action_mask"], fresh, over)
+    report.count({"time limit reached": last, "autoreset": over})
+    return kept
+
+
+def compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed):
+    """Compare what a step gave and left with ``want``, the reference's ``Outcome``, and last observations with it."""
     report.count(want.events)
-    last = elapsed >= params.max_episode_steps
-    over = got["terminated"] | got["truncated"]
-    going = ~over
-    part = REFERENCE.format(device=name)
+    last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
+    part, agents = f"{name} {REFERENCE}", sum(g.count for g in groups)
     near = dict(step=elapsed)
 
     ends = want.terminated | (last if spec.horizon == "task" else False)
@@ -253,47 +283,28 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
             report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], **near)
             report.compare(part, f"left.{g.name}", got["left"][g.name], want.left[g.name], margin=margin, **near)
 
-    after = kept["state"]
-    seen = spec.observe(params, after, elapsed)
+    observed = {} if seen is None else seen.state
     for f in spec.state(params):
-        observed = f.name in seen.state
-        expected = seen.state[f.name] if observed else want.state[f.name]
-        margin = (seen if observed else want).margin.get(f.name)
-        scale = f.scale if np.dtype(f.dtype).kind == "f" else None
+        if f.name not in observed and f.name not in want.state:
+            continue  # what the missing reference `observe` would compute
+        of = seen if f.name in observed else want
+        field, scale = f"state.{f.name}", f.scale if np.dtype(f.dtype).kind == "f" else None
+        axes = axes_of(field, after[f.name].shape, agents)
         report.compare(
-            part, f"state.{f.name}", after[f.name], expected, scale=scale, margin=margin, where=going, **near
-        )
-    compare_obs(report, part, "obs", groups, got["obs"], seen, going, elapsed)
-    compare_masks(report, part, groups, got["action_mask"], seen, going, elapsed)
-
+            part, field, after[f.name], of.state[f.name],
+            scale=scale, margin=of.margin.get(f.name), where=~over, axes=axes, **near,
+        )  # fmt: skip
+    if seen is None:
+        return
     # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
-    final = np.zeros(n, batch.state_dtype)
+    final = np.zeros(len(after), spec.state_dtype(params))
     for f in spec.state(params):
         final[f.name] = want.state.get(f.name, after[f.name])
-    certain = np.ones(n, bool)
+    certain = np.ones(len(after), bool)
     for margin in want.margin.values():
-        certain &= np.asarray(margin).reshape(n, -1).min(axis=1) >= 1e-5
+        certain &= np.asarray(margin).reshape(len(after), -1).min(axis=1) >= 1e-5
     last_seen = spec.observe(params, final, elapsed)
     compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over & certain, elapsed, factor=5.0)
-
-    compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
-    fresh = spec.reset(params, Random(seed, ids, clock["episode"]))
-    zero = np.zeros(n, np.int64)
-    fresh_seen = spec.observe(params, fresh, zero)
-    for f in spec.state(params):
-        if f.name not in fresh_seen.state:
-            report.compare(
-                RESETS.format(device=name),
-                f"state.{f.name}",
-                after[f.name],
-                fresh[f.name],
-                scale=reset_scale(spec, f),
-                where=over,
-            )
-    compare_obs(report, RESETS.format(device=name), "obs", groups, got["obs"], fresh_seen, over, zero)
-    compare_masks(report, RESETS.format(device=name), groups, got["action_mask"], fresh_seen, over, zero)
-    report.count({"time limit reached": last, "autoreset": over})
-    return kept
 
 
 # ---- (b) autoreset, time limit, statistics ---------------------------------------------------------------------------
@@ -301,7 +312,7 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
 
 def compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups):
     """Compare clocks, returns, lengths and metrics after one step, exactly."""
-    part = STATISTICS.format(device=name)
+    part = f"{name}: {STATISTICS}"
     over = got["terminated"] | got["truncated"]
     report.compare(part, "episode", kept["clock"]["episode"], clock["episode"] + over)
     report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(over, 0, clock["elapsed"] + 1))
@@ -313,7 +324,7 @@ def compare_statistics(report, spec, params, name, got, kept, want, clock, log, 
             part, f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total)
         )
         report.compare(part, f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
-    for metric, kind in spec.metrics.items():
+    for metric, kind in spec.metrics.items() if want is not None else ():
         total = log[metric] + want.metrics[metric]
         near = dict(
             scale=max(1.0, np.abs(total).max()) if kind == "float" else None,

@@ -6,11 +6,14 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from cupydrive.errors import CupydriveError
+from cupydrive.causes import meaning, rank
+from cupydrive.errors import CupydriveError, SpecError
 from cupydrive.files import file_errors, write_atomically
 
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
 MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
+AXES = ("environment", "agent", "entry", "entry")  # of an array, unless said otherwise
+SHOWN = 8  # failures that a printed report lists
 
 
 @dataclass
@@ -24,7 +27,9 @@ class Tally:
         rows: Rows compared (an environment, or an agent of one).
         worst: Largest error, in units of the field's scale; 0 for exact comparisons that agreed.
         excused: Rows that differ where a decision lay within the tolerance.
-        failure: The first mismatch in words, or an empty string.
+        failure: Place and values of the first mismatch in words, or an empty string.
+        share: Of the rows of the comparison with the first mismatch, those that differ.
+        of_agents: Whether there is a value for each agent.
     """
 
     part: str
@@ -34,6 +39,8 @@ class Tally:
     worst: float = 0.0
     excused: int = 0
     failure: str = ""
+    share: float = 0.0
+    of_agents: bool = False
 
     @property
     def too_many_excused(self):
@@ -53,6 +60,7 @@ class Report:
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    compared_with: str = "against the reference"
 
     def tally(self, part, name):
         """Return the tally of ``name`` in ``part``, made on first use."""
@@ -67,7 +75,10 @@ class Report:
         """Return "1 case", "2 cases", ..."""
         return f"{len(self.cases)} case{'s' * (len(self.cases) != 1)}"
 
-    def compare(self, part, name, got, want, *, scale=None, margin=None, factor=1.0, where=None, step=None):
+    def compare(
+        self, part, name, got, want, *,
+        scale=None, margin=None, factor=1.0, where=None, step=None, axes=AXES, sides=("kernel", "reference"),
+    ):  # fmt: skip
         """Compare two arrays (N, ...) and record the outcome.
 
         Args:
@@ -79,27 +90,54 @@ class Report:
             margin: How near the decisions behind a row were, shape a leading part of ``got``'s; None: none.
             factor: On the tolerance, where roundings add up.
             where: (N,) bool, rows that count.
-            step: (N,) elapsed steps, for the message.
+            step: (N,) elapsed steps, or one for all, for the message.
+            axes: What the axes count, for the message.
+            sides: What ``got`` and ``want`` are, for the message.
+
+        Raises:
+            SpecError: If the shapes differ.
         """
         got, want = np.asarray(got), np.asarray(want)
-        if got.shape != want.shape:
-            raise ValueError(f"{name}: the kernel gives shape {got.shape}, the reference {want.shape}")
+        self._same_shape(name, got, want, axes, sides)
         ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
         got, want = got[ids], want[ids]
-        tally = self.tally(part, name)
-        if got.size == 0:
-            return
         if scale is None:
             equal = got == want
             error = np.where(equal, 0.0, np.inf)
         else:
             error = np.abs(got.astype(np.float64) - want) / scale
             equal = error <= TOLERANCE * factor  # False for NaN
-        axes = 1 if margin is None else np.ndim(margin)
-        by_row = equal.reshape(*got.shape[:axes], -1).all(axis=-1)
-        near = np.zeros(by_row.shape, bool)
-        if margin is not None:
-            near = margin[ids] < TOLERANCE * factor
+        near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
+        self._record(part, name, got, want, equal, error, near, ids, step, axes, sides)
+
+    def identical(self, part, name, got, want, *, where=None, step=None, axes=AXES, sides=("kernel", "reference")):
+        """Compare bit for bit; NaN equals NaN. Arguments are those of ``compare``."""
+        got, want = np.ascontiguousarray(got), np.ascontiguousarray(want)
+        self._same_shape(name, got, want, axes, sides)
+        ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
+        if where is not None:
+            got, want = got[ids], want[ids]
+        equal = got == want
+        if got.dtype == np.float32:
+            equal = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+        near = np.zeros(len(got), bool)
+        self._record(part, name, got, want, equal, np.where(equal, 0.0, np.inf), near, ids, step, axes, sides)
+
+    def _same_shape(self, name, got, want, axes, sides):
+        """Raise ``SpecError`` if two arrays cannot be compared."""
+        if got.shape != want.shape:
+            counts = ", ".join(axes[: max(got.ndim, want.ndim)])
+            raise SpecError(
+                f"{self.env}: {name}: {sides[0]} gives shape {got.shape}, {sides[1]} {want.shape}; the axes are {counts}"
+            )
+
+    def _record(self, part, name, got, want, equal, error, near, ids, step, axes, sides):
+        """Count a comparison; keep place and values of its first mismatch in words."""
+        tally = self.tally(part, name)
+        tally.of_agents |= "agent" in axes[: got.ndim]
+        if got.size == 0:
+            return
+        by_row = equal.reshape(*near.shape, -1).all(axis=-1)
         wrong = ~by_row & ~near
         tally.compared += got.size
         tally.rows += by_row.size
@@ -110,38 +148,24 @@ class Report:
             tally.worst = max(tally.worst, float(counted.max()))
         if wrong.any() and not tally.failure:
             row = tuple(np.argwhere(wrong)[0])
-            inner = np.argwhere(~equal[row])[0] if equal[row].ndim else ()
-            at = (*row, *inner)
-            names = ["environment", "agent", "entry", "entry"]
-            place = [f"{n} {i}" for n, i in zip(names, (ids[at[0]], *at[1:]), strict=False)]
+            at = (*row, *(np.argwhere(~equal[row])[0] if equal[row].ndim else ()))
+            first = int(ids[at[0]])
+            place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
             if step is not None:
-                place.append(f"step {int(step[ids[at[0]]])}")
-            tally.failure = (
-                f"{name}: {', '.join(place)}: {got[at]} instead of {want[at]} ({wrong.sum()} rows of {wrong.size})"
-            )
-
-    def identical(self, part, name, got, want):
-        """Compare bit for bit; NaN equals NaN."""
-        got, want = np.ascontiguousarray(got), np.ascontiguousarray(want)
-        if got.dtype == np.float32:
-            both_nan = np.isnan(got) & np.isnan(want)
-            bits = (
-                np.where(both_nan, np.uint32(0), got.view(np.uint32)),
-                np.where(both_nan, np.uint32(0), want.view(np.uint32)),
-            )
-            tally_before = self.tally(part, name).failure
-            self.compare(part, name, *bits)
-            tally = self.tally(part, name)
-            if tally.failure and not tally_before:
-                at = tuple(np.argwhere(bits[0] != bits[1])[0])
-                tally.failure = f"{name}: at {tuple(map(int, at))}: {got[at]} instead of {want[at]}"
-        else:
-            self.compare(part, name, got, want)
+                place.append(f"step {int(step[first] if np.ndim(step) else step)}")
+            values = [f"{side} {value}" for side, value in zip(sides, shown(got[at], want[at]), strict=True)]
+            counted = f"{wrong.sum():,} of {wrong.size:,} rows"
+            tally.failure = f"{', '.join(place)}: {', '.join(values)} ({counted})"
+            tally.share = float(wrong.mean())
 
     @property
     def mismatched(self):
         """Whether a comparison has failed so far."""
         return any(t.failure for t in self.tallies.values())
+
+    def failed(self, part):
+        """Whether a comparison of ``part`` has failed so far."""
+        return any(t.failure for t in self.tallies.values() if t.part == part)
 
     def stop(self):
         """Note that the rest is left out: an event that was not seen so far says nothing."""
@@ -149,8 +173,14 @@ class Report:
         self.skipped.append("what comes after the first failure")
 
     def failures(self):
-        """Return what went wrong, in words."""
-        found = [f"{t.part}: {t.failure}" for t in self.tallies.values() if t.failure]
+        """Return what went wrong, in words: the cause first, then what may follow from it."""
+        # Of several fields that one comparison found, the one that differs most often, or by most, is the root.
+        failed = sorted(
+            (t for t in self.tallies.values() if t.failure), key=lambda t: (*rank(t.part, t.name), -t.share, -t.worst)
+        )
+        found = [f"{f'{t.name}: ' * bool(t.rows)}{t.failure}; {t.part}" for t in failed]
+        if failed:
+            found[0] = f"{meaning(failed[0].part, failed[0].name, failed[0].of_agents)}; {found[0]}"
         for t in self.tallies.values():
             if t.too_many_excused:
                 found.append(
@@ -168,51 +198,59 @@ class Report:
         return self.passed
 
     def parts(self):
-        """Return one row per part: (part, fields, numbers compared, worst error or None if exact, excused rows)."""
+        """Return one row per part: (part, fields, numbers compared, worst error, excused rows, whether it failed)."""
         rows = {}
         for t in self.tallies.values():
-            row = rows.setdefault(t.part, [0, 0, 0.0, 0])
-            row[0], row[1], row[2], row[3] = (
-                row[0] + 1,
-                row[1] + t.compared,
-                max(row[2], t.worst),
-                row[3] + t.excused,
-            )
+            row = rows.setdefault(t.part, [0, 0, 0.0, 0, False])
+            row[0] += 1
+            row[1] += t.compared
+            row[2] = max(row[2], t.worst)
+            row[3] += t.excused
+            row[4] |= bool(t.failure) or t.too_many_excused
         return [(part, *row) for part, row in rows.items()]
 
-    def __str__(self):
-        verdict = "PASS" if self.passed else "FAIL"
-        lines = [
-            f"{verdict}  {self.env}: {self.number_of_cases()} on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps "
-            f"against the reference (seed {self.seed})",
-            f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}",
-        ]
-        for part, number, compared, worst, excused in self.parts():
-            lines.append(f"  {part:<58}{number:>7}{compared:>13,}{worst:>13.1e}{excused:>9,}")
+    def _head(self):
+        """Return what stands above the table: verdict, what it was given for, and what was done."""
+        failures = self.failures()
+        done = f"{self.number_of_cases()} on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps"
+        done += f" {self.compared_with} (seed {self.seed})"
+        return ("FAIL", f"{self.env}: {failures[0]}", done) if failures else ("PASS", f"{self.env}: {done}", "")
+
+    def _notes(self):
+        """Return what stands below the table: events, what was not done, and the other failures."""
         shown = ", ".join(f"{name} {times:,}" for name, times in self.events.items())
-        lines.append(f"  events: {shown or 'none declared'}")
-        lines += [f"  not done: {text}" for text in self.skipped]
-        lines += [f"  FAILED {text}" for text in self.failures()]
-        return "\n".join(lines)
+        others = self.failures()[1:]
+        lines = [f"events: {shown or 'none declared'}", *(f"not done: {text}" for text in self.skipped)]
+        lines += [f"also: {text}" for text in others[:SHOWN]]
+        if len(others) > SHOWN:
+            lines.append(f"also: {len(others) - SHOWN} more, which report.failures() lists")
+        return lines
+
+    def __str__(self):
+        verdict, first, done = self._head()
+        lines = [f"{verdict}  {first}", *([f"  {done}"] if done else [])]
+        lines.append(f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}")
+        for part, number, compared, worst, excused, failed in self.parts():
+            mark = "  FAILED" if failed else ""
+            lines.append(f"  {part:<58}{number:>7}{compared:>13,}{worst:>13.1e}{excused:>9,}{mark}")
+        return "\n".join([*lines, *(f"  {line}" for line in self._notes())])
 
     __repr__ = __str__
 
     def _repr_html_(self):
-        color = "#2a7d2a" if self.passed else "#b00020"
-        verdict = "PASS" if self.passed else "FAIL"
+        verdict, first, done = self._head()
         rows = "".join(
-            f"<tr><td style='text-align:left'>{html.escape(part)}</td><td>{number}</td><td>{compared:,}</td>"
-            f"<td>{worst:.1e}</td><td>{excused:,}</td></tr>"
-            for part, number, compared, worst, excused in self.parts()
+            f"<tr{' style=color:#b00020' if failed else ''}><td style='text-align:left'>{html.escape(part)}</td>"
+            f"<td>{number}</td><td>{compared:,}</td><td>{worst:.1e}</td><td>{excused:,}</td>"
+            f"<td>{'FAILED' if failed else ''}</td></tr>"
+            for part, number, compared, worst, excused, failed in self.parts()
         )
-        notes = [*self.failures(), *(f"not done: {text}" for text in self.skipped)]
-        notes = "".join(f"<li>{html.escape(text)}</li>" for text in notes)
-        events = ", ".join(f"{html.escape(name)} {times:,}" for name, times in self.events.items())
+        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self._notes())
         return (
-            f"<b style='color:{color}'>{verdict}</b> {html.escape(self.env)}: {self.number_of_cases()} on "
-            f"{html.escape(', '.join(self.devices))}, {self.agent_steps:,} agent-steps against the reference"
+            f"<b style='color:{'#2a7d2a' if verdict == 'PASS' else '#b00020'}'>{verdict}</b> {html.escape(first)}"
+            f"{f'<br>{html.escape(done)}' if done else ''}"
             f"<table><tr><th style='text-align:left'>what was compared</th><th>fields</th><th>numbers</th>"
-            f"<th>worst error</th><th>excused</th></tr>{rows}</table><p>events: {events}</p><ul>{notes}</ul>"
+            f"<th>worst error</th><th>excused</th><th></th></tr>{rows}</table><ul>{notes}</ul>"
         )
 
     def to_dict(self):
@@ -229,6 +267,15 @@ class Report:
             "skipped": self.skipped,
             "failures": self.failures(),
         }
+
+
+def shown(*values):
+    """Return numbers in words, with as many digits as tell them apart."""
+    for digits in (6, 9, 17):
+        words = [f"{v:.{digits}g}" if isinstance(v, np.floating) else str(v) for v in values]
+        if len(set(words)) == len(words):
+            break
+    return words
 
 
 def write_json(path, reports):

@@ -203,11 +203,13 @@ class EnvSpec:
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
         horizon: ``"task"`` if the time limit ends the task (terminated), ``"limit"`` if it cuts it (truncated).
-        reset: ``reset(params, random)`` returns (N,) states; exact, float32.
+        reset: ``reset(params, random)`` returns (N,) states; exact, float32. This and the next three are the reference
+            in NumPy; a check says what it could not compare for want of one that is None.
         step: ``step(params, state, action, elapsed, random)`` returns an ``Outcome``: (N,) states, actions by group
             (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
         observe: ``observe(params, state, elapsed)`` returns an ``Observed``.
-        sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches.
+        sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches; None: the check takes what
+            random play reaches.
         constants: ``constants(params)`` returns further compile-time ints.
         check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
         metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.
@@ -233,10 +235,10 @@ class EnvSpec:
     state: Callable
     groups: Callable
     horizon: str
-    reset: Callable
-    step: Callable
-    observe: Callable
-    sample: Callable
+    reset: Callable | None = None
+    step: Callable | None = None
+    observe: Callable | None = None
+    sample: Callable | None = None
     constants: Callable = lambda params: {}
     check: Callable = lambda params: None
     metrics: dict[str, str] = field(default_factory=dict)

@@ -1,13 +1,19 @@
 """Laws of the checker: it passes what is right, and fails what is wrong in any of the ways below."""
 
+import html
 import json
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cupydrive import envs
+from cupydrive.bits import compare_bits
+from cupydrive.causes import PATHS, RESETS, STATISTICS, TEAMS
 from cupydrive.checker import check
-from cupydrive.report import write_json
+from cupydrive.report import Report, write_json
+from cupydrive.scaffold import new
 from cupydrive.source import kernel_text
 
 pytestmark = pytest.mark.checker
@@ -54,7 +60,7 @@ def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
     spec = replace(envs.get(name), kernel=text.replace(right, wrong), cases=cases[:1] if "sync" in right else cases)
     report = check(spec, agent_steps=STEPS, device="cpu", fail_fast=True, progress=False)
     assert not report.passed
-    assert "instead of" in " ".join(report.failures())
+    assert re.search(r"environment \d+.*: .+ [-\w.]+, .+ [-\w.]+ \([\d,]+ of [\d,]+ rows\)", report.failures()[0])
 
 
 @pytest.mark.parametrize("fail_fast", [False, True])
@@ -72,3 +78,128 @@ def test_an_event_that_never_happens_fails():
     spec = replace(envs.get("cartpole"), events=(*envs.get("cartpole").events, "flies"))
     report = check(spec, agent_steps=1000, device="cpu", progress=False)
     assert report.failures() == ["event never seen: flies"]
+
+
+# What beginners do to the environment of `cupydrive new`: a text to replace, and how the report begins then.
+EACH = "  int arrived = 0;\n  for (int i : env.team.each(NUM_AGENTS)) {"
+MISTAKES = {
+    "no leader guard": (
+        ("if (env.team.leader()) s.ticks += 1;", "s.ticks += 1;"),
+        r"every member of a team runs .*`if \(env\.team\.leader\(\)\)`.*; state\.ticks: environment \d+: a team of 4 \d+, ",
+    ),
+    "a sync that not all reach": (
+        ("  return env.team.sum", "  if (env.team.leader()) env.team.sync();\n  return env.team.sum"),
+        r"not every member of the team reaches every env\.team\.sync\(\); env_rollout: the members of a team of 4 call",
+    ),
+    "a field that reset forgets": (
+        ("s.vx[i] = s.vy[i] = 0.0f;", "s.vx[i] = 0.0f;"),
+        r"reset gives another state than the reference; state\.vy: environment 0, agent 0: kernel [-\d.e+]+, reference 0 \(",
+    ),
+    "an entry of the observation too far": (
+        ("row[4] = s.goal_x - s.x[i];\n    row[5]", "row[3] = s.goal_x - s.x[i];\n    row[4]"),
+        r"observe gives something else .* for the same state; obs\.point: environment \d+, agent \d, entry 3, step ",
+    ),
+}
+MISTAKES_TOO = {
+    "a loop over all by everybody": (
+        (EACH, EACH.replace("int i : env.team.each(NUM_AGENTS)", "int i = 0; i < NUM_AGENTS; ++i")),
+        r"every member of a team runs .*env\.team\.each\(n\).*; state\.\w+: environment \d+, agent \d+: a team of 4 \S+, ",
+    ),
+    "ends before all are there": (
+        ("return env.team.sum(arrived) ==", "return arrived =="),
+        r"every member of a team runs .*env\.team\.sum, all or any.*; terminated: environment \d+: a team of 4 False, ",
+    ),
+    "a wrong sign": (
+        ("- p.drag * s.vx[i]", "+ p.drag * s.vx[i]"),
+        r"step gives another state than the reference; state\.vx: environment \d+, agent \d, step \d+: kernel \S+, reference ",
+    ),
+    "the reward of the first alone": (
+        ("env.point.reward(i) =", "if (i == 0) env.point.reward(i) ="),
+        r"step gives other rewards than the reference; reward\.point: environment \d+, agent [12], step \d+: kernel 0, ",
+    ),
+    "an end by elapsed": (
+        (
+            "return env.team.sum(arrived) == NUM_AGENTS",
+            "return env.elapsed > 10 || env.team.sum(arrived) == NUM_AGENTS",
+        ),
+        r"step ends the episode .*; terminated: environment \d+, step \d+: kernel True, reference False \(",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def written_env(tmp_path_factory):
+    """Return the ``EnvSpec`` of ``cupydrive new`` with a counter in its state, and its kernel's text."""
+    python, kernel = new("mine", tmp_path_factory.mktemp("mine"))
+    python.write_text(
+        python.read_text()
+        .replace('Field("goal_y", scale=1.0, unit="m"),', 'Field("goal_y", scale=1.0, unit="m"), Field("ticks", "i4"),')
+        .replace('"goal_y": states["goal_y"],', '"goal_y": states["goal_y"], "ticks": states["ticks"] + 1,')
+    )
+    text = kernel.read_text().replace("goal_x, goal_y; }", "goal_x, goal_y; int ticks; }")
+    text = text.replace("    s.goal_x = 2.0f", "    s.ticks = 0;\n    s.goal_x = 2.0f")
+    text = text.replace("  int arrived = 0;", "  if (env.team.leader()) s.ticks += 1;\n  int arrived = 0;")
+    kernel.write_text(text)
+    return replace(envs.get(str(python)), cases=({},)), text
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, *(pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES_TOO)])
+def test_the_first_line_is_the_cause(written_env, mistake):
+    spec, text = written_env
+    (right, wrong), words = (MISTAKES | MISTAKES_TOO)[mistake]
+    assert text.count(right) == 1
+    report = check(replace(spec, kernel=text.replace(right, wrong)), agent_steps=600, device="cpu", progress=False)
+    first, table, page = str(report).splitlines()[0], str(report), report._repr_html_()
+    assert re.match(f"FAIL  mine: {words}", first), first
+    assert html.escape(report.failures()[0]) in page and page.index("FAIL") < page.index("<table>")
+    failed = {t.part for t in report.tallies.values() if t.failure}
+    marked = {line.strip().split("  ")[0] for line in table.splitlines() if line.endswith("  FAILED")}
+    assert marked == failed and page.count("<td>FAILED</td>") == len(failed)
+
+
+def test_axes_are_named_by_what_they_count():
+    report = Report("e", ["cpu"], [{}], 0)
+    zeros = np.zeros((5, 4, 3, 2), np.float32)
+    other = zeros.copy()
+    other[3, 2, 1, 0] = 1
+    for name, at, axes in (
+        ("obs.pole", "step 3, environment 2, agent 1, entry 0", 3),
+        ("state.x", "environment 3, agent 2, index 1, index 0", 4),
+        ("state.x", "environment 3, index 2, index 1, index 0", 9),
+        ("clock.elapsed", "environment 3, agent 2, entry 1", 3),
+    ):
+        compare_bits(report, at, {name: other}, {name: zeros}, axes, ("team of 8", "team of 1"))
+        assert report.tallies[at, name].failure == f"{at}: team of 8 1, team of 1 0 (1 of 5 rows)"
+    report.compare("where", "x", other, zeros, where=np.arange(5) > 1, step=np.arange(5) * 10)
+    assert report.tallies["where", "x"].failure.startswith(
+        "environment 3, agent 2, entry 1, entry 0, step 30: kernel 1, ref"
+    )
+
+
+@pytest.mark.parametrize(
+    "missing", [("reset", "step", "observe", "sample"), ("reset",), ("step",), ("observe",), ("sample",)]
+)
+def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
+    whole = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), events=())
+    spec = replace(whole, **dict.fromkeys(missing))
+    report = check(spec, agent_steps=2000, device="cpu", progress=False)
+    assert not report.mismatched and report.events["autoreset"] and report.events["time limit reached"], str(report)
+    said = [text for text in report.skipped if "the environment has no " in text]
+    assert len(said) == len(missing) and all(f"`{m}`" in text for m, text in zip(missing, said, strict=True))
+    assert all(f"not done: {text}" in str(report) for text in said)
+    parts = {t.part for t in report.tallies.values()}
+    assert {f"cpu: {STATISTICS}", f"cpu: {RESETS}", f"cpu: {PATHS}", f"cpu: {TEAMS}"} <= parts
+    # What is left out is what the function gives, and nothing else.
+    names = {t.name for t in check(whole, agent_steps=100, device="cpu", progress=False).tallies.values()}
+    left_out = names - {t.name for t in report.tallies.values()}
+    if len(missing) == 4:
+        assert left_out == {"metric.tags", "metric.wall_hits", "episode metric.tags", "episode metric.wall_hits"}
+
+
+def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
+    spec = replace(envs.get("tag_grid"), **dict.fromkeys(("reset", "step", "observe", "sample")))
+    text = kernel_text(spec)[1].replace("env.team.sync();  // everybody has moved", "")
+    spec = replace(spec, kernel=text, cases=({"num_taggers": 2, "grid_length": 2},))
+    report = check(spec, agent_steps=500, device="cpu", progress=False)
+    assert str(report).startswith("FAIL  tag_grid: every member of a team"), str(report)
+    assert "agent-steps without a reference" in str(report)

@@ -31,6 +31,7 @@ ORDER = [
     "actions",
     "curves",
     "progress",
+    "causes",
     "report",
     "bits",
     "resets",

@@ -1,0 +1,95 @@
+"""Which failed comparison of a check is the cause of the others, and what it means in words.
+
+A kernel that is wrong in one place differs in many: a wrong position makes wrong observations, rewards and returns. What
+has failed is put in the order in which values are made, and the first of it is the cause. A team of one is compared with
+the reference before teams are compared with it: what is wrong there has nothing to do with teams.
+"""
+
+# Parts of a check: what is compared with what. The device's name stands before them.
+BOUNDS = "a bounds-checked build against the fast one, bit for bit"
+SYNCS = "the same number of team.sync() for every member"
+THREADS = "1 thread against 3, bit for bit"
+TEAMS = "a team of threads against one, bit for bit"
+GPU_TEAMS = "team sizes 1, 4, 32, 128 against the default, bit for bit"
+RESETS = "resets and random streams"
+REFERENCE = "against the NumPy reference, one step"
+STATISTICS = "autoreset, time limit, statistics"
+PATHS = "fused rollout against single steps, bit for bit"
+EPISODES = "episodes of a rollout against sums in NumPy"
+DEVICES = "cpu against cuda"
+
+EVERY_MEMBER = "every member of a team runs step, reset and observe: "
+GUARD = EVERY_MEMBER + (
+    "what belongs to no agent is for one of them, `if (env.team.leader())`, and env.team.sync() stands before others read it"
+)
+SHARE = EVERY_MEMBER + (
+    "loops over agents are `for (int i : env.team.each(n))`, env.team.sync() stands before reading what another member wrote, "
+    "and what several add to takes env.team.add"
+)
+RETURN = EVERY_MEMBER + (
+    "an episode ends if any of them returns true; what all agents decide together takes env.team.sum, all or any first"
+)
+# What a difference means: the comparison, how names begin, words. Causes stand before what follows from them.
+FAULTS = (
+    (BOUNDS, ("bounds",), "the kernel reaches outside of an array"),
+    (SYNCS, ("",), "not every member of the team reaches every env.team.sync()"),
+)
+OF_REFERENCE = (
+    (RESETS, ("unmasked",), "a reset by mask changes environments that it leaves out"),
+    (RESETS, ("state.",), "reset gives another state than the reference"),
+    (REFERENCE, ("state.",), "step gives another state than the reference"),
+    (REFERENCE, ("left.", "active."), "step lets other agents leave than the reference"),
+    (REFERENCE, ("terminated",), "step ends the episode where the reference does not, or the other way round"),
+    (REFERENCE, ("reward.",), "step gives other rewards than the reference"),
+    (REFERENCE, ("truncated",), "the time limit ends other episodes than in the reference"),
+    (STATISTICS, ("metric.", "episode metric."), "step counts otherwise in env.log than the reference"),
+    (REFERENCE, ("obs.", "mask."), "observe gives something else than the reference for the same state"),
+    (RESETS, ("obs.", "mask."), "observe gives something else than the reference after a reset"),
+    (REFERENCE, ("final_obs.",), "observe gives something else than the reference in the last step of an episode"),
+    (EPISODES, ("",), "what is kept of an episode is not what its steps gave"),
+    (STATISTICS, ("",), "what is kept of an episode is not what its steps gave"),
+    (RESETS, ("",), "resets and random streams are not what they should be"),
+)
+OF_KERNEL = (
+    (THREADS, ("",), "a second run from the same seed gives other numbers: something is read before it was written"),
+    (BOUNDS, ("",), "a second run from the same seed gives other numbers: something is read before it was written"),
+    (TEAMS, ("state.", "log."), GUARD),
+    (TEAMS, ("terminated", "truncated"), RETURN),
+    (TEAMS, ("",), GUARD),
+    (GPU_TEAMS, ("",), GUARD),
+    (PATHS, ("",), "many steps in one launch give other numbers than launches of one: only State outlives a step"),
+)
+BETWEEN_DEVICES = (
+    (DEVICES, ("",), "CPU and GPU give other numbers: use the mathematics of math::, and sums in one order"),
+)
+# A GPU's teams are of several threads, so there teams may be why the reference's numbers are missed.
+CAUSES = FAULTS + OF_REFERENCE + OF_KERNEL
+CAUSES_ON_GPU = FAULTS + OF_KERNEL + OF_REFERENCE + BETWEEN_DEVICES
+# Of differences in one comparison, those that stand first here came first.
+DERIVED = ("state.", "log.", "left.", "active.", "terminated", "truncated", "reward.", "obs.", "")
+
+
+def _find(part, name):
+    """Return a key for sorting, and what a difference of ``name`` in ``part`` means, or None."""
+    on_gpu = part.startswith("cuda") or DEVICES in part
+    for place, (what, begins, words) in enumerate(CAUSES_ON_GPU if on_gpu else CAUSES):
+        if what in part and name.startswith(begins):
+            return (on_gpu, place), words
+    return (True, len(CAUSES_ON_GPU)), None
+
+
+def rank(part, name):
+    """Return a key that puts failures into the order in which one makes another."""
+    return *_find(part, name)[0], next(k for k, begin in enumerate(DERIVED) if name.startswith(begin))
+
+
+def meaning(part, name, of_agents=False):
+    """Return in words what it means that ``name`` differs in ``part``.
+
+    Args:
+        part: What was compared with what.
+        name: The field.
+        of_agents: Whether it has a value for each agent.
+    """
+    _, words = _find(part, name)
+    return f"{name} differs" if words is None else SHARE if words is GUARD and of_agents else words
