@@ -130,7 +130,7 @@ def test_a_missing_sync_is_found_without_a_gpu(comment):
     assert any("a team of threads" in failure for failure in report.failures())
 
 
-def test_uneven_syncs_are_an_error_and_not_a_hang():
+def test_uneven_syncs_are_a_failure_and_not_a_hang():
     wrong = KERNEL.replace("env.team.sync();  // all pushes are there", "if (env.team.rank != 1) env.team.sync();")
-    with pytest.raises(cd.CupydriveError, match=r"different numbers of team\.sync"):
-        check(cd.register(PYTHON, wrong), agent_steps=500, device="cpu", progress=False)
+    report = check(cd.register(PYTHON, wrong), agent_steps=500, device="cpu", progress=False)
+    assert "different numbers of team.sync" in report.failures()[0]
