@@ -30,7 +30,8 @@ from cupydrive.errors import SpecError
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
-FUNCTIONS = ("state", "groups", "reset", "step", "observe", "sample", "constants", "check")
+FUNCTIONS = ("state", "groups", "constants", "check")
+OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw")
 
 
 def checked_param(default, about):
@@ -124,7 +125,7 @@ def check_spec(spec):
     checked_choice(where, "horizon", spec.horizon, ("task", "limit"), SpecError)
     for name in FUNCTIONS:
         checked_callable(where, name, getattr(spec, name), SpecError)
-    for name in ("heuristic", "draw"):
+    for name in OPTIONAL_FUNCTIONS:
         if getattr(spec, name) is not None:
             checked_callable(where, name, getattr(spec, name), SpecError)
     for metric, kind in checked_mapping(where, "metrics", spec.metrics, SpecError).items():
