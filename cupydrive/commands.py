@@ -23,10 +23,11 @@ def run_train(
     algorithm: str | None = None,
     steps: float | None = None,
     num_envs: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     device: Device = "auto",
     out: Folder = None,
     resume: bool = False,
+    overwrite: bool = False,
     env: EnvFile = None,
     heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
     param: Pairs = (),
@@ -39,12 +40,13 @@ def run_train(
     Args:
         name: An environment, or the path of a .py file that defines one; not needed with --resume.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps in all, such as 2e6; with --resume: more of them, by default up to the run's total.
+        steps: Env-steps in all, such as 2e6; with --resume and no name: more of them, by default up to the run's total.
         num_envs: Environments at once.
-        seed: Of everything random.
+        seed: Of everything random, by default 0.
         device: "auto": CUDA where a GPU is usable, else the CPU.
         out: Folder for configuration, metrics and checkpoints.
-        resume: Go on with the run in --out.
+        resume: Go on with the run in --out; with a name, begin it where there is none, so that a script can run again.
+        overwrite: Replace the run in --out; other files there stay.
         env: With --resume: the file that defines the run's environment, if it is one of your own.
         heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
         param: Parameters of the environment, such as grid_length=20.
@@ -60,12 +62,13 @@ def run_train(
     common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
     where, reason = choose(device)
     print(reason, file=sys.stderr)
-    if resume:
-        if out is None:
-            raise CupydriveError("--resume needs --out, the folder of the run")
-        if name or algorithm or num_envs or heuristic or param or set:
+    if (resume or overwrite) and out is None:
+        raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
+    if resume and name is None:
+        if algorithm or num_envs or seed is not None or heuristic or param or set or overwrite:
             raise CupydriveError(
-                "--resume takes everything from the run; leave out name, algorithm, num-envs, heuristic, param and set"
+                "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, heuristic, param, "
+                "set and overwrite"
             )
         run = train(Run.load(out, where, env=env), **common)
     else:
@@ -79,7 +82,10 @@ def run_train(
         if unknown := [group for group in heuristic if group not in groups]:
             raise CupydriveError(f"--heuristic {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}")
         policies = {group: Heuristic() if group in heuristic else settings for group in groups}
-        run = train(name, policies=policies, num_envs=num_envs, seed=seed, device=where, **common, **params)
+        if resume and not (algorithm or heuristic or set):
+            policies = None  # those of the run
+        options = {"resume": resume, "overwrite": overwrite, **common, **params}
+        run = train(name, policies=policies, num_envs=num_envs, seed=seed, device=where, **options)
     print(run)
     if out is not None:
         print(f"wrote {out}")

@@ -67,8 +67,43 @@ class Evaluation:
     __repr__ = __str__
 
 
+class Difference(tuple):
+    """What ``difference`` found: ``mean, half = ...``, and a sentence when printed.
+
+    Attributes:
+        mean: Mean difference of the pairs.
+        half: Half of its 95 % confidence interval; NaN for a single pair.
+    """
+
+    def __new__(cls, mean, half, words, pairs):
+        """Return the pair (mean, half) with what the sentence needs: of what, between whom, and how many pairs."""
+        found = super().__new__(cls, (mean, half))
+        found.mean, found.half, found._words, found._pairs = mean, half, words, pairs
+        return found
+
+    def __float__(self):
+        return self.mean
+
+    @property
+    def verdict(self):
+        """``"greater"``, ``"less"``, or ``"no difference shown"`` if the interval holds 0 or nothing is known of it."""
+        if abs(self.mean) > self.half:
+            return "greater" if self.mean > 0 else "less"
+        return "no difference shown"
+
+    def __str__(self):
+        low, high = self.mean - self.half, self.mean + self.half
+        pairs = f"{self._pairs:,} episode{'s' * (self._pairs > 1)} paired by their start"
+        return (
+            f"{self._words}: {self.mean:+.4g} +- {self.half:.2g} (95 % interval {low:+.4g} to {high:+.4g}, {pairs}): "
+            f"{self.verdict}"
+        )
+
+    __repr__ = __str__
+
+
 def difference(one, other, name):
-    """Return (mean, half of its 95 % confidence interval) of ``one`` minus ``other``, episodes paired by their start.
+    """Return the ``Difference`` of ``one`` minus ``other``, episodes paired by their start: ``mean, half``, or a sentence.
 
     Args:
         one: ``Evaluation``.
@@ -86,8 +121,14 @@ def difference(one, other, name):
         raise ParameterError(
             "the two evaluations have different starts; evaluate both with one seed and number of episodes"
         )
-    a, b = ({**e.returns, "length": e.length, **e.metrics}[name].double() for e in (one, other))
-    return (a - b).mean().item(), 1.96 * (a - b).std().item() / math.sqrt(len(a))
+    known = {**one.returns, "length": one.length, **one.metrics}
+    a, b = known[name].double(), {**other.returns, "length": other.length, **other.metrics}[name].double()
+    spread = (a - b).std().item() if len(a) > 1 else math.nan
+    what = f"return of {name!r}" if name in one.returns else name
+    changed = [group for group in one.players if one.players[group] != other.players.get(group)]
+    first, second = (", ".join(e.players[group] for group in changed) for e in (one, other))
+    between = f"{first} minus {second}" if changed else "the first minus the second"
+    return Difference((a - b).mean().item(), 1.96 * spread / math.sqrt(len(a)), f"{what}, {between}", len(a))
 
 
 def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, device="auto", **params):

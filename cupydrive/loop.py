@@ -21,6 +21,7 @@ from cupydrive.files import file_errors, write_atomically
 from cupydrive.interop import capture as capture_graph
 from cupydrive.progress import follow
 from cupydrive.runfolder import checkpoints
+from cupydrive.torch_settings import memory_errors, precision, threads
 
 ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
@@ -59,8 +60,9 @@ class Loop:
         """Train until the goal, an interrupt, or a number that is not finite."""
         run, words = self.run, None
         try:
-            with precision(run), self._metrics_file():
-                iterate = self._prepare()
+            with precision(run), threads(run), self._metrics_file():
+                with memory_errors():
+                    iterate = self._prepare()
                 self.started = self.saved = time.perf_counter()
                 with noted_interrupts() as interrupted:
                     if self._iterate(iterate, interrupted):
@@ -78,7 +80,8 @@ class Loop:
         while run.step < self.goal:
             for learner in run.learners.values():
                 learner.scheduled.set(run.step)
-            iterate()
+            with memory_errors():
+                iterate()
             run.step += run.steps_per_iteration
             iterations += 1
             if iterations % self.every == 0 or run.step >= self.goal:
@@ -183,7 +186,19 @@ class Loop:
                     self.events.add_scalar(name, value, interval.step)
         self.progress.update(interval.step - self.first_step, row)
         if self.callback is not None:
-            self.callback(interval.step, row)
+            self._call_back(interval.step, row)
+
+    def _call_back(self, step, row):
+        """Call the user's function; if it raises, first log what has been trained and save the run."""
+        callback, self.callback = self.callback, None
+        try:
+            callback(step, row)
+            self.callback = callback
+        finally:
+            if self.callback is None:  # it has raised, and the exception goes on from here
+                self._receive(0)
+                if self.out is not None:
+                    self.run.save(self.out, self.keep)
 
     def _row(self, interval, numbers):
         """Return the metrics of an interval, with CleanRL's names, and the policies whose loss was not finite.
@@ -263,16 +278,3 @@ def noted_interrupts():
         yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def precision(run):
-    """Allow TF32 in matrix products while a run trains, if its settings ask for it."""
-    wanted = {getattr(settings, "precision", "float32") for settings in run.settings.values()}
-    before = torch.get_float32_matmul_precision()
-    if "tf32" in wanted:
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -213,7 +213,8 @@ def training_rate(spec, params, num_envs, device):
 
     from cupydrive.interop import capture
     from cupydrive.loop import precision
-    from cupydrive.training import make_run, memory_errors
+    from cupydrive.torch_settings import memory_errors
+    from cupydrive.training import make_run
 
     try:
         with memory_errors():

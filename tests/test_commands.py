@@ -86,7 +86,7 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(arguments, message, cap
         (["train", "cartpole", "--param", "gravity=heavy"], "gravity = 'heavy' is a str"),
         (["train", "cartpole", "--steps", "0"], "steps = 0 is out of range"),
         (["train", "--resume"], "--resume needs --out"),
-        (["train", "cartpole", "--resume", "--out", "x"], "takes everything from the run"),
+        (["train", "--resume", "--out", "x", "--seed", "1"], "takes everything from the run"),
         (["train", "--resume", "--out", "/no/such/run"], "no run folder"),
         (["evaluate", "/no/such/run"], "no environment '/no/such/run'"),
         (["evaluate", "tag_grid", "--episodes", "0"], "episodes = 0 is out of range"),

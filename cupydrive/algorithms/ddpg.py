@@ -193,6 +193,10 @@ class DDPGLearner:
         shape = (self.slots, self.agents)
         self.replay = {name: torch.zeros((*shape, *width), device=rollout.device) for name, width in widths.items()}
 
+    def rows_at_once(self, rollout):
+        """Return the rows of a minibatch."""
+        return self.config.batch_size
+
     def normalized(self, obs):
         """Return observations (B, D) as the networks see them."""
         return obs if self.obs_moments is None else self.obs_moments.normalized(obs)

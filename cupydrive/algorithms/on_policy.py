@@ -148,6 +148,10 @@ class OnPolicyLearner:
         """Return B."""
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
 
+    def rows_at_once(self, rollout):
+        """Return the rows of its largest forward pass in training."""
+        return self.rows(rollout)
+
     def normalized(self, obs):
         """Return observations (B, D) as the network sees them."""
         return obs if self.obs_moments is None else self.obs_moments.normalized(obs)

@@ -53,6 +53,10 @@ class PPOLearner(OnPolicyLearner):
         """Raise ``ParameterError`` if the rows do not divide into minibatches."""
         self.part = minibatch_size(self.rows(rollout), self.config.num_minibatches, "PPO")
 
+    def rows_at_once(self, rollout):
+        """Return the rows of a minibatch."""
+        return self.part
+
     def learn(self, rollout):
         """Make ``update_epochs`` passes over the rollout's rows."""
         config, rows = self.config, self.flat(rollout)

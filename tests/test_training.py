@@ -1,0 +1,234 @@
+"""train(): nothing given is ignored, a folder is used twice without loss, and a callback that fails loses nothing."""
+
+import pytest
+import torch
+
+import cupydrive as cd
+from cupydrive.__main__ import main
+from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
+from cupydrive.run import Run
+from cupydrive.runfolder import checkpoints
+from cupydrive.torch_settings import memory_errors, threads, threads_for
+
+SMALL = {"num_steps": 8, "hidden": (8,)}
+QUIET = {"device": "cpu", "progress": False}
+EACH = 8 * 8  # env-steps of one iteration
+
+
+def train(iterations=2, env="cartpole", settings=None, **options):
+    settings = settings or cd.PPO(**SMALL)
+    return cd.train(env, settings, **{"num_envs": 8, "steps": iterations * EACH, **QUIET, **options})
+
+
+def same(one, other):
+    one, other = one.snapshot(), other.snapshot()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---- the same lines twice --------------------------------------------------------------------------------------------
+
+
+def test_out_of_a_run_says_what_goes_on_and_all_of_it_works(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    first = train(out=tmp_path)
+    with pytest.raises(TrainingError) as error:
+        train(out=tmp_path)
+    words = str(error.value)
+    for part in (
+        "holds a run of 'cartpole' already, of 128 env-steps",
+        "resume=True",
+        "overwrite=True",
+        "cupydrive.load(",
+    ):
+        assert part in words
+    assert "--resume" in words and "--overwrite" in words
+    again = train(out=tmp_path, resume=True)
+    assert same(first, again) and again.metrics == first.metrics
+    more = train(3, out=tmp_path, resume=True)
+    assert more.step == 3 * EACH and cd.load(tmp_path).step == 3 * EACH
+    anew = train(1, out=tmp_path, overwrite=True, seed=7)
+    assert anew.step == EACH and [int(p.stem) for p in checkpoints(tmp_path)] == [0, EACH]
+    assert same(cd.load(tmp_path), anew) and (tmp_path / "notes.txt").read_text() == "mine"
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == len(anew.metrics)
+
+
+def test_resume_begins_a_run_where_there_is_none_and_gives_the_bits_of_a_whole_one(tmp_path):
+    whole = train(5)
+    part = train(2, out=tmp_path / "run", resume=True)
+    assert part.step == 2 * EACH
+    assert same(whole, train(5, out=tmp_path / "run", resume=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(num_envs=16), r"num_envs is 8 there, and 16 was asked for"),
+        (dict(seed=3), r"seed is 0 there, and 3"),
+        (dict(gravity=5.0), r"gravity is 9.8 there, and 5.0"),
+        (dict(settings=cd.PPO(**SMALL, gamma=0.5)), r"gamma of policy 'cart' is 0.99 there, and 0.5"),
+        (dict(settings=cd.A2C(**SMALL)), r"kind of policy 'cart' is 'ppo' there, and 'a2c'"),
+        (dict(env="acrobot"), r"the environment is 'cartpole' there, and 'acrobot'"),
+    ],
+)
+def test_resume_names_what_differs_and_changes_nothing(tmp_path, change, words):
+    run = train(out=tmp_path, gravity=9.8)
+    with pytest.raises(TrainingError, match=words):
+        train(4, out=tmp_path, resume=True, **change)
+    assert same(run, Run.load(tmp_path))
+    # What is not given is the run's.
+    assert cd.train("cartpole", out=tmp_path, steps=3 * EACH, resume=True, **QUIET).step == 3 * EACH
+
+
+def test_resume_of_ones_own_network_takes_it_from_the_call(tmp_path):
+    class Net(torch.nn.Module):
+        def __init__(self, obs_dim, size):
+            super().__init__()
+            self.all = torch.nn.Linear(obs_dim, size + 1)
+
+        def forward(self, obs):
+            out = self.all(obs)
+            return out[:, 1:], out[:, 0]
+
+    settings = cd.PPO(num_steps=8, policy=Net)
+    whole = train(4, settings=settings)
+    train(2, settings=settings, out=tmp_path)
+    assert same(whole, train(4, settings=settings, out=tmp_path, resume=True))
+
+
+def test_overwrite_takes_the_lock_and_loses_nothing_to_a_mistake(tmp_path):
+    run = train(out=tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*.pt")}
+    with pytest.raises(ParameterError, match="minibatches"):
+        train(out=tmp_path, overwrite=True, settings=cd.PPO(num_steps=8, num_minibatches=7))
+    with run.lock.hold(tmp_path), pytest.raises(TrainingError, match="is being written by another run"):
+        train(out=tmp_path, overwrite=True)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*.pt")} == before
+
+
+def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
+    line = ["train", "cartpole", "--num-envs", "8", "--set", "num_steps=8", "hidden=[8]", "--device", "cpu"]
+    line += ["--steps", "128", "--out", str(tmp_path / "run")]
+    assert main(line) == 0
+    assert main(line) == 2 and "--resume" in capsys.readouterr().err
+    assert main([*line, "--resume"]) == 0 and "128 env-steps" in capsys.readouterr().out
+    assert main([*line, "--resume", "--seed", "3"]) == 2 and "seed is 0 there" in capsys.readouterr().err
+    assert main([*line, "--overwrite", "--seed", "3"]) == 0 and Run.load(tmp_path / "run").seed == 3
+    assert main(["train", "cartpole", "--overwrite"]) == 2 and "--overwrite needs --out" in capsys.readouterr().err
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* leave num_envs out"),
+        (dict(seed=0), r"train\(run, seed=0\)"),
+        (dict(algorithm="ppo"), r"train\(run, algorithm='ppo'\)"),
+        (dict(policies={}), r"train\(run, policies=\{\}\)"),
+        (dict(resume=True), r"train: resume=True needs out=|train\(run, resume=True\)"),
+        (dict(gravity=9.8), r"train\(run, gravity=9.8\)"),
+        (dict(stepps=None), r"train\(run, stepps=None\)"),
+        (dict(device="cuda"), r"the run is on cpu; save it and load it there"),
+        (dict(steps=0), r"steps = 0 is out of range"),
+        (dict(), r"has done its 128 env-steps; pass steps="),
+    ],
+)
+def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
+    run = train()
+    with pytest.raises(ParameterError, match=words):
+        cd.train(run, progress=False, **options)
+    assert cd.train(run, steps=EACH, progress=False, device="cpu").step == 3 * EACH
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(callback=3), r"callback = 3 is a int; it must be a function"),
+        (dict(checkpoint_minutes=float("nan")), r"checkpoint_minutes = nan"),
+        (dict(out=3), r"out = 3 is a int; it must be a path"),
+        (dict(resume=True), r"resume=True needs out="),
+        (dict(resume=True, overwrite=True, out="x"), r"pass one of them"),
+        (dict(overwrite=1), r"overwrite = 1 is a int; it must be True or False"),
+        (dict(policies=3), r"policies = 3; it must be a dict|not both"),
+        (dict(stepps=3), r"no parameter 'stepps'"),
+    ],
+)
+def test_train_refuses_before_it_begins(options, words):
+    with pytest.raises((ParameterError, TrainingError), match=words):
+        train(**options)
+
+
+# ---- callbacks -------------------------------------------------------------------------------------------------------
+
+
+class Mistake(Exception):
+    """What a user's function raises."""
+
+
+@pytest.mark.parametrize("kind", [Mistake, MemoryError, KeyboardInterrupt])
+def test_a_callback_that_raises_loses_nothing(tmp_path, kind):
+    mistake = kind("a slip")
+    seen = []
+
+    def callback(step, row):
+        seen.append(step)
+        if len(seen) == 3:
+            raise mistake
+
+    with pytest.raises(kind) as error:
+        train(9, out=tmp_path, callback=callback)
+    assert error.value is mistake and len(seen) == 3
+    run = Run.load(tmp_path)
+    assert run.step == run.metrics[-1]["charts/global_step"] == 3 * EACH
+    assert same(train(9), cd.train(run, out=tmp_path, progress=False))
+
+
+# ---- threads and memory ----------------------------------------------------------------------------------------------
+
+
+def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back():
+    assert [threads_for(n, 8) for n in (10**6, 2**29, 2**30, 2**40)] == [1, 1, 2, 8]
+    assert threads_for(2**40, 1) == 1  # never raised
+    before, seen = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(3)
+        train(callback=lambda step, row: seen.append(torch.get_num_threads()))
+        assert set(seen) == {1} and torch.get_num_threads() == 3
+        with pytest.raises(Mistake):
+            train(callback=lambda step, row: (_ for _ in ()).throw(Mistake()))
+        assert torch.get_num_threads() == 3
+        run = train(settings=cd.PPO(num_steps=8))
+        run.learners["cart"].part = 2**20  # rows of a minibatch
+        with threads(run):
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_host_without_memory_is_a_memory_limit_error():
+    with pytest.raises(MemoryLimitError, match=r"DefaultCPUAllocator.*lower num_envs"), memory_errors():
+        torch.empty(2**60, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="size") as error, memory_errors():
+        torch.zeros(2) @ torch.zeros(3)
+    assert not isinstance(error.value, MemoryLimitError)
+
+
+# ---- difference ------------------------------------------------------------------------------------------------------
+
+
+def test_difference_is_two_numbers_and_a_sentence():
+    chance = cd.evaluate("tag_grid", {"tagger": cd.Random()}, episodes=50, device="cpu", grid_length=6)
+    heuristic = cd.evaluate("tag_grid", episodes=50, device="cpu", grid_length=6)
+    found = cd.difference(heuristic, chance, "length")
+    mean, half = found
+    assert float(found) == mean == found.mean == found[0] and half == found.half and mean < -half
+    assert found.verdict == "less" and str(found) == repr(found)
+    assert str(found).startswith("length, heuristic minus random: -") and str(found).endswith(
+        "50 episodes paired by their start): less"
+    )
+    assert cd.difference(heuristic, heuristic, "tagger").verdict == "no difference shown"
+    one = cd.evaluate("tag_grid", episodes=1, device="cpu", grid_length=6)
+    assert "1 episode paired" in str(cd.difference(one, one, "length"))
+    with pytest.raises(ParameterError, match=r"name = 'lenght'.*Did you mean 'length'"):
+        cd.difference(one, one, "lenght")
