@@ -175,8 +175,8 @@ def test_they_train(device):
     run = cd.train(
         cartpole_torch.SPEC, cd.PPO(num_steps=32), num_envs=64, steps=60_000, seed=1, device=device, progress=False
     )
-    first, last = run.metrics[0], run.metrics[-1]
-    assert last["charts/episodic_return"] > 2 * first["charts/episodic_return"]
+    returns = [row["charts/episodic_return"] for row in run.metrics if "charts/episodic_return" in row]
+    assert returns[-1] > 2 * returns[0]
 
 
 def planted(part, function):
