@@ -87,7 +87,8 @@ def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
     assert len(said) == 1 and run.step == 16
     saved = torch.load(next((OLD / "run" / "checkpoints").glob("*.pt")), weights_only=True)["tensors"]
     now = run.snapshot()
-    assert saved.keys() == now.keys() and all(torch.equal(saved[name], now[name]) for name in saved)
+    assert set(saved) - set(now) == {"episode_sums"}  # of the metrics, which are kept otherwise since
+    assert all(torch.equal(saved[name], now[name]) for name in saved if name in now)
     cd.train(run, steps=8, out=tmp_path / "run", progress=False, keep=1)
     assert cd.load(tmp_path / "run").step == 24  # and no warning: its checkpoint has a digest now
 

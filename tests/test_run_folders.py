@@ -294,22 +294,23 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
         cd.load("run", env="cartpole")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "evaluate run --episodes 2 --device cpu",
-        "train --resume --out run --steps 16 --device cpu",
-        "render run --out run.gif --size 120 100 --device cpu",
-        "render episodes.npz --out run.gif --size 120 100",
-    ],
+COMMANDS = (
+    "evaluate run --episodes 2 --device cpu",
+    "render run --out run.gif --size 120 100 --device cpu",
+    "render episodes.npz --out run.gif --size 120 100",
+    "train --resume --out run --steps 16 --device cpu",
 )
-def test_commands_print_the_one_that_works(own, command, capsys):
-    assert main(command.split()) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    works = line.rpartition(": ")[2]
-    assert works == f"cupydrive {command} --env point.py"
-    code = main(shlex.split(works)[1:])
-    assert code == 0 or "has no drawing" in capsys.readouterr().err  # `point` cannot draw itself
+
+
+def test_commands_print_the_one_that_works(own, capsys):
+    for command in COMMANDS:
+        envs._registered.clear()
+        assert main(command.split()) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        works = line.rpartition(": ")[2]
+        assert works == f"cupydrive {command} --env point.py"
+        code = main(shlex.split(works)[1:])
+        assert code == 0 or "has no drawing" in capsys.readouterr().err  # `point` cannot draw itself
 
 
 def test_changed_files_are_a_warning(own, capsys):
