@@ -69,10 +69,10 @@ class Loop:
                         words = f"interrupted after {run.step:,} env-steps; the result is kept"
                 self._receive(0)
                 run.seconds += time.perf_counter() - self.started
+                if self.out is not None:
+                    run.save(self.out, self.keep)  # before another run can take the folder's lock
         finally:
             self.progress.close(words)
-        if self.out is not None:
-            run.save(self.out, self.keep)
 
     def _iterate(self, iterate, interrupted):
         """Iterate until the goal; return whether an interrupt came first."""

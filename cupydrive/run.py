@@ -316,8 +316,9 @@ class Run:
                     path.replace(path.with_suffix(".damaged"))
             write_atomically(folder / "config.json", json.dumps(self.config(), indent=1).encode() + b"\n")
             write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
-            for old in checkpoints(folder)[:-keep]:
-                old.unlink(missing_ok=True)
+            # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
+            for path in (*checkpoints(folder)[:-keep], *(folder / "checkpoints").glob(".*.part")):
+                path.unlink(missing_ok=True)
         self.folder = folder
 
     def check_newest(self, folder):

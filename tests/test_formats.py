@@ -163,7 +163,8 @@ def test_names_in_files_are_looked_up_and_never_loaded(env, tmp_path, files, mon
     assert not Path("planted").exists() and capsys.readouterr().err.count("cupydrive: ") == 4
 
 
-def test_known_takes_names_alone(tmp_path):
+def test_known_takes_names_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert envs.known("cartpole") is envs.get("cartpole")
     (tmp_path / "evil.py").write_text(TEXT)
     for name in (str(tmp_path / "evil.py"), TEXT, envs.get("cartpole"), ["cartpole"], None):

@@ -101,14 +101,17 @@ def test_the_lock_is_released_when_a_process_dies(folder):
     assert process.stdout.readline() == b"locked\n"
     run = Run.load(folder)
     before = content(folder)
-    with pytest.raises(TrainingError, match=rf"being written by another run \(process {process.pid}\)"):
-        cd.train(run, steps=16, out=folder, progress=False)
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(TrainingError, match=rf"being written by another run \(process {process.pid}\)"):
+            cd.train(run, steps=16, out=folder, progress=False, **options)
     assert content(folder) == before
     process.kill()
     process.wait()
     process.stdout.close()
+    part = folder / "checkpoints" / f".000000000000048.pt.{process.pid}-1.part"
+    part.write_text("what a kill leaves")
     cd.train(run, steps=16, out=folder, progress=False)
-    assert Run.load(folder).step == 48
+    assert Run.load(folder).step == 48 and not part.exists()
 
 
 def test_a_run_that_another_has_overtaken_does_not_write_over_it(folder):
