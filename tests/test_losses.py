@@ -207,7 +207,7 @@ def test_ddpgs_targets_and_losses():
 
 
 def test_the_actors_loss_leaves_the_critics_gradients_alone():
-    one, rollout = ddpg(updates=1, learning_rate=1e-30)  # too small to move a weight
+    one, rollout = ddpg(updates=1, learning_rate=((0, 0.0), (1_000_000, 1e-3)))  # 0 at the first step
     before = [p.clone() for p in one.critic.parameters()]
     rollout.collect()
     one.update(rollout)
