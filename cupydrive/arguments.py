@@ -214,7 +214,8 @@ def checked_array(where, name, value, error=ParameterError):
             array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be an array of numbers")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    native = np.dtype(array.dtype.str[1:])  # of this machine's byte order, and by a name that torch knows
+    return array.astype(native, copy=False).view(native)
 
 
 def checked_numbers(where, name, value, shape, low=-math.inf, high=math.inf, error=ParameterError):

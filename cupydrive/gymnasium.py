@@ -16,10 +16,11 @@ from gymnasium.vector.utils import batch_space
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.errors import ParameterError
+from cupydrive.arguments import checked_bool, checked_choice
 from cupydrive.frames import TRAIL, picture
 from cupydrive.gymnasium_input import (
     RENDER_MODES,
+    InvalidAction,
     InvalidReset,
     ResetNeeded,
     at_limit,
@@ -28,10 +29,12 @@ from cupydrive.gymnasium_input import (
     checked_mask,
     checked_mode,
     checked_options,
+    checked_seed,
     metadata,
     one_agent,
     stepped,
 )
+from cupydrive.interop import as_numpy
 
 NAMESPACE = "cupydrive"
 
@@ -60,8 +63,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self, env, num_envs=1, *, arrays="numpy", copy=True, device="auto", render_mode=None, validate=True,
         autoreset_mode=AutoresetMode.SAME_STEP, **params,
     ):  # fmt: skip
-        if arrays not in ("numpy", "torch"):
-            raise ParameterError(f"arrays = {arrays!r}; it must be 'numpy' or 'torch'")
+        checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
+        copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
         self.mode = checked_mode(autoreset_mode)
         spec = one_agent(env, params, render_mode)
         # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
@@ -91,7 +94,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             InvalidReset: If the seed, an option or a state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
             TypeError: If the mask is no NumPy array of bool.
         """
-        options = checked_options(options, ("reset_mask", "state"))
+        options, seed = checked_options(options, ("reset_mask", "state")), checked_seed(seed)
         mask, state = options.get("reset_mask"), options.get("state")
         if mask is not None:
             mask = checked_mask(mask, self.num_envs)
@@ -218,7 +221,7 @@ class Env(gymnasium.Env):
         Raises:
             InvalidReset: If the seed, an option or the state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
         """
-        options = checked_options(options, ("state",))
+        options, seed = checked_options(options, ("state",)), checked_seed(seed)
         self._check_open()
         begin(self.env, seed, options.get("state"))
         super().reset(seed=seed)
@@ -240,7 +243,8 @@ class Env(gymnasium.Env):
         self._check_open()
         if self._over:
             raise ResetNeeded("step() after the end of the episode; call reset() first")
-        results = stepped(self.env, np.asarray(action)[None], True, autoreset=False)
+        action = as_numpy(self.env.spec.name, "the action", action, InvalidAction)
+        results = stepped(self.env, action[None], True, autoreset=False)
         obs, reward, terminated, truncated, info = results
         ended = bool(terminated[0]), bool(at_limit(self.env, terminated, truncated, info)[0])
         self._over = any(ended)

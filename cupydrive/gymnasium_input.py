@@ -3,15 +3,16 @@
 Letters: N environments.
 """
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import error
 from gymnasium.vector import AutoresetMode
 
 from cupydrive import envs
+from cupydrive.arguments import checked_choice, checked_int, shown
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.frames import check_drawable
+from cupydrive.interop import as_numpy
 from cupydrive.snapshots import checked_moment
 
 RENDER_MODES = ("rgb_array",)
@@ -38,11 +39,19 @@ def one_agent(env, params, render_mode):
             f"{spec.name} has {agents} agents, Gymnasium's environments have one; use cupydrive.pettingzoo.ParallelEnv, or "
             "cupydrive.make for tensors of all agents"
         )
-    if render_mode is not None:
-        if render_mode not in RENDER_MODES:
-            raise ParameterError(f"render_mode = {render_mode!r}; it must be 'rgb_array' or None")
+    if checked_render_mode(render_mode) is not None:
         check_drawable(spec)
     return spec
+
+
+def checked_seed(seed):
+    """Return a seed as an int, or None; raise ``InvalidReset`` for what is neither."""
+    return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1, InvalidReset)
+
+
+def checked_render_mode(mode):
+    """Return ``"rgb_array"`` or None."""
+    return None if mode is None else checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
 
 
 def metadata(spec):
@@ -58,7 +67,9 @@ def checked_options(options, known):
         raise InvalidReset(f"options is a {type(options).__name__}; it must be a dict or None")
     for name in options:
         if name not in known:
-            raise InvalidReset(f"unknown option {name!r}.{did_you_mean(name, known)} There are: {', '.join(known)}")
+            raise InvalidReset(
+                f"options: unknown option {shown(name)}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+            )
     return options
 
 
@@ -77,10 +88,6 @@ def checked_mask(mask, num_envs):
 
 def begin(env, seed, state=None, mask=None):
     """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
-    try:
-        gymnasium.utils.seeding.np_random(seed)  # its own errors for seeds of the wrong kind
-    except error.Error as wrong:
-        raise InvalidReset(str(wrong)) from None
     if state is not None and not isinstance(state, dict):
         raise InvalidReset(f"options['state'] is a {type(state).__name__}; it must be a dict of fields")
     try:
@@ -99,7 +106,9 @@ def stepped(env, actions, validate, autoreset=True):
     """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction`` or ``ResetNeeded``."""
     group = env.groups[0]
     try:
-        tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(np.asarray(actions))
+        tensor = actions
+        if not isinstance(actions, torch.Tensor) or actions.device.type == "meta":
+            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions, ActionError))
         tensor = tensor.to(env.device)
         if group.continuous and tensor.dtype == torch.float64:
             tensor = tensor.float()  # what NumPy makes of Python's floats
@@ -128,7 +137,5 @@ def check_render_mode(mode):
 def checked_mode(mode):
     """Return Gymnasium's ``AutoresetMode`` of a member or its name, such as ``"same_step"``."""
     modes = {known.name.lower(): known for known in AutoresetMode}
-    name = mode.name.lower() if isinstance(mode, AutoresetMode) else str(mode)
-    if name not in modes:
-        raise ParameterError(f"autoreset_mode = {mode!r}; it must be one of {', '.join(modes)}")
-    return modes[name]
+    name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
+    return modes[checked_choice("cupydrive", "autoreset_mode", name, modes)]

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from cupydrive.arguments import checked_array
+from cupydrive.errors import ParameterError
 
 
 def as_torch(array):
@@ -11,16 +12,16 @@ def as_torch(array):
     return torch.from_dlpack(array)
 
 
-def as_numpy(where, name, value):
+def as_numpy(where, name, value, error=ParameterError):
     """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
 
     Raises:
-        ParameterError: If it is none; ``where`` and ``name`` are for the message.
+        ParameterError: If it is none, or ``error``; ``where`` and ``name`` are for the message.
     """
     if isinstance(value, torch.Tensor) and value.device.type != "meta" and value.layout == torch.strided:
         tensor = value.detach().cpu()
         value = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
-    return checked_array(where, name, value)
+    return checked_array(where, name, value, error)
 
 
 def member(records, dtype, name):

@@ -11,8 +11,10 @@ import torch
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.errors import ActionError, OrderError, ParameterError, RenderError, did_you_mean
+from cupydrive.arguments import checked_choice, checked_mapping, shown
+from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.frames import TRAIL, check_drawable, picture
+from cupydrive.interop import as_numpy
 
 try:
     import pettingzoo
@@ -39,9 +41,8 @@ class ParallelEnv(pettingzoo.ParallelEnv):
 
     def __init__(self, env, render_mode=None, *, device="cpu", **params):
         spec = envs.get(env)
-        if render_mode not in (None, "rgb_array"):
-            raise ParameterError(f"render_mode = {render_mode!r}; it must be 'rgb_array' or None")
         if render_mode is not None:
+            checked_choice("cupydrive", "render_mode", render_mode, ("rgb_array",))
             check_drawable(spec)
         self.env = cupydrive.make(spec, 1, device=device, validate=False, **params)
         self.render_mode, self.agents = render_mode, []
@@ -61,11 +62,11 @@ class ParallelEnv(pettingzoo.ParallelEnv):
 
     def observation_space(self, agent):
         """Return the agent's observation space, always the same object."""
-        return self.observation_spaces[agent]
+        return self.observation_spaces[checked_choice("cupydrive", "agent", agent, self.observation_spaces)]
 
     def action_space(self, agent):
         """Return the agent's action space, always the same object."""
-        return self.action_spaces[agent]
+        return self.action_spaces[checked_choice("cupydrive", "agent", agent, self.action_spaces)]
 
     def reset(self, seed=None, options=None):
         """Begin a new episode and return ``(observations, infos)`` by agent.
@@ -114,23 +115,21 @@ class ParallelEnv(pettingzoo.ParallelEnv):
 
     def _tensors(self, actions):
         """Return actions by agent as the tensors that the environment takes."""
+        actions = checked_mapping(self.env.spec.name, "actions", actions, ActionError)
         for agent in actions:
             if agent not in self.agents:
                 why = "has left the game" if agent in self._place else "is unknown"
                 raise ActionError(
-                    f"agent {agent!r} {why}.{did_you_mean(agent, self.agents)} In the game: {self.agents}"
+                    f"actions: agent {shown(agent)} {why}.{did_you_mean(agent, self.agents)} In the game: {self.agents}"
                 )
         read = {}
         for agent, (g, _) in self._of(self.agents):
             if agent not in actions:
                 raise ActionError(f"no action for agent {agent!r}; pass one for each of {self.agents}")
-            try:
-                value = np.asarray(actions[agent], np.float32) if g.continuous else actions[agent]
-                good = self.action_spaces[agent].contains(value)
-            except (TypeError, ValueError):
-                good = False
-            if not good:
-                raise ActionError(f"the action of {agent!r} is {actions[agent]!r}; its space is {g.action_space}")
+            value = as_numpy(self.env.spec.name, f"the action of {agent!r}", actions[agent], ActionError)
+            value = value.astype(np.float32) if g.continuous and value.dtype.kind != "b" else value
+            if not self.action_spaces[agent].contains(value):
+                raise ActionError(f"the action of {agent!r} is {shown(actions[agent])}; its space is {g.action_space}")
             read[agent] = value
         for agent, (g, i) in self._of(self.agents):
             self._actions[g.name][0, i] = read[agent]

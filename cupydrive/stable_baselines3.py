@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from cupydrive.gymnasium import VectorEnv
-from cupydrive.gymnasium_input import InvalidReset
+from cupydrive.gymnasium_input import InvalidReset, checked_seed
 
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
@@ -31,11 +31,11 @@ class VecEnv(BaseVecEnv):
     def __init__(self, env, num_envs=1, **options):
         self.env = VectorEnv(env, num_envs, **options)
         self._actions, self._start = None, time.perf_counter()
-        super().__init__(num_envs, self.env.single_observation_space, self.env.single_action_space)
+        super().__init__(self.env.num_envs, self.env.single_observation_space, self.env.single_action_space)
 
     def seed(self, seed=None):
         """Keep the seed for the next ``reset``; environments differ by their own random streams."""
-        self._seeds = [seed] * self.num_envs
+        self._seeds = [checked_seed(seed)] * self.num_envs
         return self._seeds
 
     def reset(self):

@@ -96,7 +96,7 @@ def test_frames_and_state():
         (lambda a: a.update(tagger_9=0), "'tagger_9' is unknown.*Did you mean"),
         (lambda a: a.update(tagger_1=5), r"'tagger_1' is 5; its space is Discrete\(5\)"),
         (lambda a: a.update(tagger_1=0.5), r"'tagger_1' is 0.5"),
-        (lambda a: a.update(tagger_1=None), "'tagger_1' is None"),
+        (lambda a: a.update(tagger_1=None), "'tagger_1' = None"),
     ],
 )
 def test_wrong_actions_change_nothing(change, message):
@@ -117,7 +117,7 @@ def test_other_mistakes():
         zoo.step({"point_0": [0.0]})
     zoo.reset(seed=0)
     for wrong in ([2.0], [np.nan], [0.0, 0.0], ["a"]):
-        with pytest.raises(ActionError, match="its space is Box"):
+        with pytest.raises(ActionError, match="must be an array of numbers"):
             zoo.step({"point_0": wrong})
     with pytest.raises(ParameterError, match="seed"):
         zoo.reset(seed="one")
