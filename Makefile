@@ -30,7 +30,7 @@ PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q --dist worksteal -n
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
 
-.PHONY: demo test test-all lint bench gallery notebook clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu
+.PHONY: demo test test-all lint bench gallery notebook clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
@@ -87,6 +87,11 @@ test-slow: setup
 
 test-slow-gpu: setup
 	$(call timed,slow-gpu,$(SLOW_SECONDS),env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -m "$(SLOW_GPU_TESTS)")
+
+# The adapters with the lowest versions that pyproject.toml allows, in a venv of their own. LOWEST_TORCH: another torch, such
+# as torch==2.13.0+cpu; the lowest is a CUDA build of gigabytes, unless TORCH_INDEX names an index of CPU builds.
+test-lowest:
+	$(PYTHON) tests/lowest.py $(if $(LOWEST_TORCH),--torch $(LOWEST_TORCH))
 
 bench: setup
 	$(RUN) -m cupydrive bench

@@ -59,6 +59,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         ParameterError: If the environment has several agents, or an argument is wrong.
     """
 
+    closed = True  # until it is made: Gymnasium up to 1.2 closes in ``__del__`` what an error in ``__init__`` has left
+
     def __init__(
         self, env, num_envs=1, *, arrays="numpy", copy=True, device="auto", render_mode=None, validate=True,
         autoreset_mode=AutoresetMode.SAME_STEP, **params,
@@ -70,6 +72,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
         looks = validate and not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, num_envs, device=device, validate=looks, **params)
+        self.closed = False
         num_envs = self.num_envs = self.env.num_envs
         self.render_mode = render_mode
         self._ended = torch.zeros(num_envs, dtype=torch.bool, device=self.env.device)

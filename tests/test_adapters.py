@@ -15,6 +15,7 @@ from gymnasium import error
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as vector_wrappers
+from packaging.version import Version
 from test_gymnasium import IDS
 
 import cupydrive as cd
@@ -22,6 +23,7 @@ from cupydrive import envs
 from cupydrive.errors import CupydriveError
 from cupydrive.gymnasium import Env, VectorEnv, make_vec, register
 
+OLD_GYMNASIUM = Version(gymnasium.__version__) < Version("1.4")
 OURS = {name: f"cupydrive/{envs.get(name).title}-v0" for name in IDS}
 # What Gymnasium also says of its own classes.
 SAYS = "ignore:.*(infinity|symmetric and normalized|out of date).*:UserWarning"
@@ -160,6 +162,7 @@ def test_metrics_come_with_the_episodes_end():
 # ---- wrappers --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(OLD_GYMNASIUM, reason="the wrappers of Gymnasium before 1.4 count a same-step episode one short")
 @pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step.*:UserWarning")
 def test_vector_wrappers_run(tmp_path):
     optional("moviepy")
@@ -281,17 +284,22 @@ def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
         assert np.array_equal(now, before), wrong
 
 
+def test_what_an_error_left_unmade_can_be_closed():
+    """Gymnasium up to 1.2 does so in `__del__`."""
+    VectorEnv.__new__(VectorEnv).close()
+
+
 def test_wrong_masks_are_the_errors_of_gymnasiums_vectors():
     ours, theirs = VectorEnv("cartpole", 3, device="cpu"), gymnasium.make_vec("CartPole-v1", 3, "sync")
     ours.reset(seed=0)
     theirs.reset(seed=0)
     for mask in ([True] * 3, np.ones(3), np.ones(2, bool), np.zeros(3, bool)):
         caught = []
-        for env in (ours, theirs):
+        for env in (ours,) if OLD_GYMNASIUM else (ours, theirs):  # which asserts, before 1.4
             with pytest.raises((TypeError, ValueError)) as raised:
                 env.reset(options={"reset_mask": mask})
             caught.append(raised.type)
-        assert issubclass(caught[0], caught[1])
+        assert issubclass(caught[0], caught[-1])
 
 
 WRONG_ACTIONS = {
