@@ -19,6 +19,24 @@ class FormatError(CupydriveError):
     """Content of a file is not what its format says; whoever reads the file turns this into an error that names the file."""
 
 
+class NewerFormatError(FormatError):
+    """The file is sound, as far as can be said, and from a newer version."""
+
+
+def explained(path, what, error, otherwise):
+    """Return what to say of a file that cannot be used.
+
+    Args:
+        path: The file.
+        what: What it should be, such as ``"recording"``.
+        error: The ``FormatError``.
+        otherwise: What to do if it is damaged.
+    """
+    if isinstance(error, NewerFormatError):
+        return f"{path} {error}"
+    return f"{path} is no {what}, or damaged: {error}. {otherwise}"
+
+
 # ---- kinds of values ---------------------------------------------------------------------------------------------------
 
 
@@ -261,11 +279,16 @@ def read_json(content, kind, newest, words=""):
     except (ValueError, RecursionError) as error:
         raise FormatError(f"it is no JSON ({str(error)[:60]})") from None
     if newest is not None and isinstance(value, dict) and type(value.get("format")) is int and value["format"] > newest:
-        raise FormatError(
-            f"it has format {shown(value['format'])}, from a newer version; this one reads up to {newest}. Install that one"
-        )
+        raise NewerFormatError(newer(value["format"], newest))
     kind.check(value, words)
     return value
+
+
+def newer(version, newest):
+    """Return what to say of a format that is newer than the newest one that this version reads."""
+    return (
+        f"has format {shown(version)}, from a newer version; this one reads up to {newest}. Install the newer version"
+    )
 
 
 def unique(pairs):

@@ -17,7 +17,7 @@ from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, RenderError
 from cupydrive.executors import executor
 from cupydrive.files import file_errors, open_file, write_atomically
-from cupydrive.formats import RECORDING, FormatError
+from cupydrive.formats import RECORDING, FormatError, explained
 
 FORMAT = 2
 
@@ -164,7 +164,7 @@ class Recording:
                 check_seal(archive.sealed, about["format"])
                 arrays = {name: archive.array(name) for name in (n.removesuffix(".npy") for n in archive.names)}
             except FormatError as error:
-                raise RenderError(f"{path} is no recording, or damaged: {error}. Record the episodes again") from None
+                raise RenderError(explained(path, "recording", error, "Record the episodes again")) from None
         call = f"cupydrive.Recording.load({str(path)!r}, env={{}})"
         spec = envs.of_data(str(path), call, about["env"], about.get("origin"), env)
         del arrays["about"]

@@ -24,10 +24,17 @@ from cupydrive.files import as_path, file_errors, write_atomically
 from cupydrive.frozen import describe, rebuild
 from cupydrive.players import Trained
 from cupydrive.rollout import LatestEpisodes, Rollout
-from cupydrive.runfolder import FORMAT, FolderLock, checkpoints, read_checkpoint, read_config, read_metrics
+from cupydrive.runfolder import (
+    FORMAT,
+    FolderLock,
+    checkpoints,
+    fitting_arrays,
+    read_checkpoint,
+    read_config,
+    read_metrics,
+)
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
-COUNTERS = ("iteration", "written", "filled")  # tensors of a run that count, and that kernels compute places from
 
 
 class Run:
@@ -240,35 +247,7 @@ class Run:
         if "episode_sums" in kept:  # a checkpoint from before each environment's latest episode was kept
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
             kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
-        expected = {*own, *(f"env/{name}" for name in arrays)}
-        if set(kept) != expected:
-            raise TrainingError(
-                f"the checkpoint does not fit this run: it differs in {sorted(set(kept) ^ expected)[:6]}"
-            )
-        for name, array in arrays.items():
-            saved = kept[f"env/{name}"]
-            if saved.dtype != torch.uint8 or saved.shape != (array.nbytes,):
-                raise TrainingError(
-                    f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's has {array.nbytes} bytes"
-                )
-        for name, tensor in own.items():
-            saved = kept[name]
-            if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
-                raise TrainingError(
-                    f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's is {tensor.dtype} "
-                    f"{tuple(tensor.shape)}; the environment or the settings have changed since"
-                )
-            if name.rpartition("/")[2] in COUNTERS and not 0 <= int(saved.min()) <= int(saved.max()) < 2**62:
-                raise TrainingError(f"the checkpoint's {name} is {saved.tolist()}; it must count from 0")
-        new = {
-            name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
-            for name, array in arrays.items()
-        }
-        elapsed, limit = new["clock"]["elapsed"], self.params.max_episode_steps
-        if elapsed.min() < 0 or elapsed.max() >= limit:
-            raise TrainingError(
-                f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
-            )
+        new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
         self.batch.set_state({**new, "returns": returns})
         with torch.no_grad():

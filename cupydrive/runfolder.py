@@ -18,10 +18,21 @@ from cupydrive.archive import ZIP_ERRORS, Archive, check_seal, warn_unsealed
 from cupydrive.arguments import shown
 from cupydrive.errors import CupydriveWarning, TrainingError
 from cupydrive.files import as_path, file_errors, open_file, read_file
-from cupydrive.formats import CHECKPOINT, CONFIG, METRICS, MOST_JSON, FormatError, read_json
+from cupydrive.formats import (
+    CHECKPOINT,
+    CONFIG,
+    METRICS,
+    MOST_JSON,
+    FormatError,
+    NewerFormatError,
+    explained,
+    newer,
+    read_json,
+)
 
 FORMAT = 2
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
+COUNTERS = ("iteration", "written", "filled")  # tensors of a run that count, and that kernels compute places from
 # What torch.load has been seen to raise for files that are a sound zip archive but no checkpoint.
 TORCH_ERRORS = (
     *ZIP_ERRORS,
@@ -58,9 +69,7 @@ def read_config(folder):
     try:
         return read_json(content, CONFIG, FORMAT)
     except FormatError as error:
-        raise TrainingError(
-            f"{path} is damaged, or no configuration of a run: {error}. Put the file back as it was"
-        ) from None
+        raise TrainingError(explained(path, "configuration of a run", error, "Put the file back as it was")) from None
 
 
 def read_checkpoint(folder, env):
@@ -120,7 +129,7 @@ def load_checkpoint(path):
         raise FormatError("it holds no tensors by name")
     CHECKPOINT.check({name: value for name, value in saved.items() if name != "tensors"}, "")
     if saved["format"] > FORMAT:
-        raise FormatError(f"it has format {shown(saved['format'])}, from a newer version; install that")
+        raise NewerFormatError(newer(saved["format"], FORMAT))
     check_seal(is_sealed, saved["format"])
     for name, tensor in saved["tensors"].items():
         if type(name) is not str or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -128,6 +137,51 @@ def load_checkpoint(path):
         if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
             raise FormatError(f"{shown(name)} is no ordinary tensor")
     return saved, is_sealed
+
+
+def fitting_arrays(kept, own, arrays, limit):
+    """Return the environments' arrays of a checkpoint, once all of it is known to fit a run; nothing is written.
+
+    Args:
+        kept: Tensors of the checkpoint by name; those of the environments are their bytes, ``env/NAME``.
+        own: The run's tensors by name.
+        arrays: The arrays of its environments by name.
+        limit: Steps of an episode at most.
+
+    Returns:
+        NumPy arrays of the shapes and types of ``arrays``.
+
+    Raises:
+        TrainingError: If a name, shape, type or range is another.
+    """
+    expected = {*own, *(f"env/{name}" for name in arrays)}
+    if set(kept) != expected:
+        raise TrainingError(f"the checkpoint does not fit this run: it differs in {sorted(set(kept) ^ expected)[:6]}")
+    for name, array in arrays.items():
+        saved = kept[f"env/{name}"]
+        if saved.dtype != torch.uint8 or saved.shape != (array.nbytes,):
+            raise TrainingError(
+                f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's has {array.nbytes} bytes"
+            )
+    for name, tensor in own.items():
+        saved = kept[name]
+        if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
+            raise TrainingError(
+                f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's is {tensor.dtype} "
+                f"{tuple(tensor.shape)}; the environment or the settings have changed since"
+            )
+        if name.rpartition("/")[2] in COUNTERS and not 0 <= int(saved.min()) <= int(saved.max()) < 2**62:
+            raise TrainingError(f"the checkpoint's {name} is {saved.tolist()}; it must count from 0")
+    new = {
+        name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
+        for name, array in arrays.items()
+    }
+    elapsed = new["clock"]["elapsed"]
+    if elapsed.min() < 0 or elapsed.max() >= limit:
+        raise TrainingError(
+            f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+        )
+    return new
 
 
 def read_metrics(folder):

@@ -11,7 +11,7 @@ from cupydrive.batch import CLOCK
 from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
 from cupydrive.executors import executor
 from cupydrive.files import file_errors, open_file, write_atomically
-from cupydrive.formats import SNAPSHOT, FormatError
+from cupydrive.formats import SNAPSHOT, FormatError, explained
 from cupydrive.interop import as_numpy
 
 FORMAT = 2
@@ -138,7 +138,7 @@ class Snapshot:
                 del arrays["about"]
                 found = checked_groups(arrays, about["num_envs"])
             except FormatError as error:
-                raise SnapshotError(f"{path} is no snapshot, or damaged: {error}. Take the snapshot again") from None
+                raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
         if not archive.sealed:
             warn_unsealed(path)
         return cls(**about, **found)

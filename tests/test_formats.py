@@ -54,6 +54,19 @@ def test_every_flipped_bit_of_an_array_is_seen(name, files):
     assert broken == [] and set(seen) <= {"refused", "equal"}  # equal: in a date or a name that nothing reads
 
 
+@pytest.mark.parametrize("name", ["recording", "snapshot", "checkpoint"])
+def test_a_digest_cannot_be_taken_out(name, files):
+    path, look, load, _ = files[name]
+    good = path.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(good)) as archive, zipfile.ZipFile(path, "w") as less:
+        for info in archive.infolist():
+            if not info.filename.endswith("sha256"):
+                less.writestr(info, archive.read(info))
+    with pytest.raises(CupydriveError, match="its SHA-256 is missing"):
+        look(path, load)
+    path.write_bytes(good)
+
+
 # ---- old files -------------------------------------------------------------------------------------------------------
 
 

@@ -139,7 +139,7 @@ def test_a_damaged_or_newer_file_is_an_error_and_runs_no_code(tmp_path):
     np.savez(path, about=about, length=np.ones(1, np.int32))
     with pytest.raises(RenderError, match="format 99"):
         Recording.load(path)
-    np.savez(path, about=about, length=np.array([print], object), allow_pickle=True)
+    np.savez(path, about=np.array([print], object), length=np.ones(1, np.int32), allow_pickle=True)
     with pytest.raises(RenderError, match="no recording"):
         Recording.load(path)
     with pytest.raises(RenderError, match="cannot be read"):

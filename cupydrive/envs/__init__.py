@@ -224,9 +224,9 @@ def compare_origin(what, spec, made_from):
         before, after = made_from[f"{part}_sha256"], now[f"{part}_sha256"]
         # A spec that was registered as an object has no Python file to compare with.
         if before is not None and before != after and (part == "kernel" or after is not None):
-            shown = made_from[part] or f"the text of its {part}"
+            file = made_from[part] or f"the text of its {part}"
             warnings.warn(
-                f"{what} was made with another version of {shown}, so results may differ (SHA-256 {before[:12]}... then, "
+                f"{what} was made with another version of {file}, so results may differ (SHA-256 {before[:12]}... then, "
                 f"{after[:12] + '...' if after else 'unknown'} now)",
                 CupydriveWarning,
                 stacklevel=4,
