@@ -1,0 +1,105 @@
+"""Every block of the README is run as it is printed, twice in one folder.
+
+The text of a block is never altered. The quick test runs it with less work behind the same calls: ``train`` takes 2,000
+steps, ``check`` compares 1,000 and ``render`` draws one episode, whatever the block asks for. The slow test runs the blocks as
+scripts and alters nothing at all.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_project import EXTRAS, _targets
+
+import cupydrive as cd
+from cupydrive.__main__ import COMMANDS, main
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+LINES = [[line.partition("#")[0].strip() for line in text.splitlines()] for language, text in BLOCKS if not language]
+COMMAND_LINE = max(LINES, key=len)  # one line for each command, with words about it
+SHELL = [shlex.split(line) for lines in LINES if lines is not COMMAND_LINE for line in lines]
+SECONDS = 540  # of one block as a script
+
+
+def test_there_are_blocks_of_python_and_of_commands_alone():
+    assert {language for language, _ in BLOCKS} == {"", "python"} and len(PYTHON) >= 3
+
+
+def less(function, **given):
+    """Return ``function`` with some arguments in place of what a caller passes or leaves out."""
+    return lambda *positional, **named: function(*positional, **(named | given))
+
+
+@pytest.mark.parametrize("text", PYTHON, ids=lambda text: text.split("\n")[3][:30])
+def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(cd, "train", less(cd.train, steps=2_000), raising=False)
+    monkeypatch.setattr(cd, "check", less(cd.check, agent_steps=1_000), raising=False)
+    monkeypatch.setattr(cd.Run, "render", less(cd.Run.render, episodes=1))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        exec(compile(text, "README.md", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", PYTHON, ids=lambda text: text.split("\n")[3][:30])
+def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
+    (tmp_path / "block.py").write_text(text)
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "block.py"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_commands_of_ours_run_twice_in_one_folder(tmp_path, monkeypatch, capsys):
+    """What a person has written is never overwritten: `new` says so the second time, and nothing is changed."""
+    monkeypatch.chdir(tmp_path)
+    lines = [words[1:] for words in SHELL if words[:1] == ["cupydrive"]]
+    assert [words[0] for words in lines] == ["new", "check"]
+    assert [main(words) for words in lines] == [0, 0]
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    capsys.readouterr()
+    assert [main(words) for words in lines] == [2, 0]
+    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in files} == files
+
+
+def test_the_command_line_is_all_there(capsys):
+    told = {line.split()[1]: line for line in COMMAND_LINE}
+    assert told.keys() == COMMANDS.keys()
+    for command, line in told.items():
+        with pytest.raises(SystemExit) as left:
+            main([command, "--help"])
+        assert left.value.code in (0, None)
+        words = capsys.readouterr().out
+        assert set(re.findall(r"--[a-z][a-z-]*", line)) <= set(re.findall(r"--[a-z][a-z-]*", words)), command
+
+
+def test_commands_of_others_name_what_exists():
+    for line in SHELL:
+        for words in " ".join(line).split(" && "):
+            program, *rest = words.split()
+            if program == "make":
+                assert set(rest) <= _targets()
+            elif program == "pip":
+                extras = re.findall(r"\[([\w,-]+)\]", words)
+                assert set(",".join(extras).split(",")) - {""} <= EXTRAS.keys()
+            elif program == "conda":
+                assert (ROOT / rest[-1]).exists() or rest[0] == "activate"
+            elif program == "jupyter":
+                assert (ROOT / rest[-1]).is_dir()
+            else:
+                assert program == "cupydrive", words
