@@ -12,6 +12,7 @@ from cupydrive.arguments import checked_choice, checked_instance, checked_int
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
 from cupydrive.executors.trial import try_out
+from cupydrive.printing import Printer
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
@@ -134,6 +135,8 @@ class Batch:
         self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)  # CartPole: 1
         self._rollouts = {}
         self._template = self._describe(self.first_env)
+        self.printer = None
+        self._attach_printer([self._template])
         self._calls = [self._call(b) for b in self.step_buffers]
         self._reset_calls = [call.copy() for call in self._calls]
 
@@ -158,9 +161,18 @@ class Batch:
             return False
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
         rollouts = [kept.call for kept in self._rollouts.values()]
-        for call in (self._template, *self._calls, *self._reset_calls, *rollouts):
+        calls = [self._template, *self._calls, *self._reset_calls, *rollouts]
+        for call in calls:
             set_params(call, spec, params)
+        self._attach_printer(calls)
         return True
+
+    def _attach_printer(self, calls):
+        """Give a kernel that prints the memory to print to."""
+        if getattr(self.program, "prints", False):
+            self.printer = self.printer or Printer(self.executor, self.spec.name)
+            for call in calls:
+                call["printed"] = self.executor.pointer(self.printer.memory)
 
     def _other_obs(self, first):
         """Return buffers that differ from ``first`` in observation and mask alone: the other half of the double buffer."""
@@ -223,6 +235,8 @@ class Batch:
 
     def _launch(self, kernel, call):
         self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]) * self._step_work)
+        if self.printer is not None:
+            self.printer.show()
 
     def reset(self, seed=None, mask=None):
         """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.

@@ -9,6 +9,7 @@ import re
 from difflib import get_close_matches
 
 from cupydrive.errors import CompileError
+from cupydrive.printing import CONVERSION
 
 # The same mistakes for g++, clang++ and zig, and for NVRTC by number: a missing return, a result that nobody uses, a variable
 # that has no value yet. They add diagnostics only: the machine code stays the same. The last is a warning to g++ and an error
@@ -128,10 +129,46 @@ def look_over(name, shown, text):
         if re.search(rf"{types}\s+{called}\s*\(|\busing\b[^;]*\b(?:{called}|math)\s*;", code):
             continue
         fail(match.start(), f"`{called}` is not the same function on CPU and GPU", math_advice(called))
+    for match in re.finditer(r"\benv\s*\.\s*print\s*\(", code):
+        form, count = printed_values(text, code, match.end() - 1)
+        if form is None:
+            fail(match.start(), "env.print needs its format as text in quotes", 'write env.print("x = %g", x)')
+        wanted = sum(m["type"] != "%" for m in CONVERSION.finditer(form))
+        if "%" in CONVERSION.sub("", form):
+            fail(
+                match.start(),
+                f'env.print cannot read the format "{form}"',
+                "it knows %d %i %u %x %o %c %e %f %g and %%",
+            )
+        if wanted != count:
+            fail(
+                match.start(),
+                f"env.print has {wanted} conversions and {count} values",
+                "give one value for each conversion",
+            )
     for match in _DOUBLE.finditer(code):
         if not re.search(r"\bdouble\b", code_lines[code.count("\n", 0, match.start())]):
             advice = f"write {match[0].rstrip('lL')}f; where a double is meant, name `double` in the same line"
             fail(match.start(), f"{match[0]} is a double, and arithmetic with it is done in double precision", advice)
+
+
+def prints(kernel):
+    """Return whether a kernel's text calls ``env.print``."""
+    return re.search(r"\.print\s*\(", code_only(kernel)) is not None
+
+
+def printed_values(text, code, begin):
+    """Return the format and the number of values of the ``env.print(`` that opens at ``begin``; None: the format is no text."""
+    depth, ends = 0, [begin]
+    for at in range(begin, len(code)):
+        depth += (code[at] in "([{") - (code[at] in ")]}")
+        if code[at] == "," and depth == 1:
+            ends.append(at)
+        if depth == 0:
+            ends.append(at)
+            break
+    parts = re.fullmatch(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)', text[begin + 1 : ends[1]]) if len(ends) > 1 else None
+    return (re.sub(r'"\s*"', "", parts[1].strip())[1:-1] if parts else None), len(ends) - 2
 
 
 def heading(name):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.diagnostics import look_over
+from cupydrive.diagnostics import look_over, prints
 from cupydrive.errors import SpecError
 from cupydrive.spec import constant_params
 
@@ -89,6 +89,11 @@ class Unit:
     layout: Layout
     kernels: tuple[str, ...]
 
+    @property
+    def prints(self):
+        """Whether the kernel prints."""
+        return "#define PRINTS 1\n" in self.text
+
 
 @lru_cache(maxsize=256)
 def assemble(spec, params, layout):
@@ -108,7 +113,7 @@ def assemble(spec, params, layout):
             raise SpecError(f"{shown}: the kernel must say `{fix}`")
     look_over(spec.name, shown, kernel)
     texts = {
-        "generated/sizes.cuh": _sizes(spec, params, layout, bool(re.search(r"\bstruct\s+Shared\b", kernel))),
+        "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
         "generated/spaces.cuh": "\n".join(map(_space, spec.groups(params))),
         "generated/agreement.cuh": _agreement(spec, params),
         "kernel": kernel,
@@ -186,9 +191,10 @@ def _paste(line, texts, files, kernel_name):
     return "\n".join(out)
 
 
-def _sizes(spec, params, layout, has_shared):
+def _sizes(spec, params, layout, kernel):
     """Return the constants of this environment: layout, sizes, groups, metrics."""
     groups = spec.groups(params)
+    has_shared = re.search(r"\bstruct\s+Shared\b", kernel) is not None
     lines = [
         f"#define TEAM {layout.team}",
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
@@ -197,6 +203,7 @@ def _sizes(spec, params, layout, has_shared):
         f"#define OBS_NEAR {int(layout.obs_near)}",
         f"#define OBS_HALF {int(layout.half_obs)}",
         f"#define HAS_SHARED {int(has_shared)}",
+        f"#define PRINTS {int(prints(kernel))}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
         f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
@@ -382,4 +389,5 @@ def batch_dtype(spec, params):
         )
     ]
     members += [(g.name, rows) for g in spec.groups(params)]
+    members += [("printed", "u8")]
     return np.dtype(members, align=True)

@@ -46,6 +46,23 @@ class VectorEnv:
         self._read = ActionReader(batch, self._single, self._squeeze)
         self._held = None
         self._rollouts = {}
+        self.print_env = 0
+
+    @property
+    def print_env(self):
+        """The environment, from 0, whose ``env.print(...)`` lines in the kernel are shown after each call; None: none.
+
+        On a GPU each call then waits for the device. Kernels that do not print cost nothing.
+        """
+        return self._print_env
+
+    @print_env.setter
+    def print_env(self, env):
+        if env is not None:
+            env = checked_int(self.spec.name, "print_env", env, 0, self.num_envs - 1)
+        self._print_env = env
+        if self.batch.printer is not None:
+            self.batch.printer.choose(env)
 
     # ---- views ----
 
@@ -292,6 +309,7 @@ class VectorEnv:
         params = spec.make_params(**{key: value for key, value in asdict(self.params).items() if key in known})
         if self.batch.exchange(spec, params):
             self.spec, self.params = spec, params
+            self.print_env = self._print_env
             return True
         old = self.batch
         self.close()

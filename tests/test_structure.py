@@ -22,6 +22,7 @@ ORDER = [
     "descriptions",
     "spec",
     "envs",
+    "printing",
     "diagnostics",
     "source",
     "executors",

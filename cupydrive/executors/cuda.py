@@ -106,6 +106,10 @@ class CudaExecutor:
         """Return when all launches are done."""
         self.device.synchronize()
 
+    def capturing(self):
+        """Return whether launches are written into a graph instead of run."""
+        return cupy.cuda.get_current_stream().is_capturing()
+
     def free_bytes(self):
         """Return the bytes of device memory that are free, CuPy's and torch's idle pools counted."""
         free = self.device.mem_info[0] + cupy.get_default_memory_pool().free_bytes()
@@ -120,7 +124,7 @@ class CudaProgram:
     """One compiled unit."""
 
     def __init__(self, executor, unit):
-        self.layout = unit.layout
+        self.layout, self.prints = unit.layout, unit.prints
         self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
         try:
             with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # CuPy alone would compile it in each process

@@ -115,6 +115,10 @@ class HostExecutor:
     def synchronise(self):
         """Return when all launches are done: at once."""
 
+    def capturing(self):
+        """Return whether launches are written into a graph instead of run: never here."""
+        return False
+
     def free_bytes(self):
         """Return the bytes of memory that are free."""
         try:
@@ -133,7 +137,7 @@ class HostProgram:
     """One compiled unit."""
 
     def __init__(self, executor, unit):
-        self.executor, self.library = executor, build(unit, executor.flags)
+        self.executor, self.library, self.prints = executor, build(unit, executor.flags), unit.prints
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
     def launch(self, kernel, call, count, work):

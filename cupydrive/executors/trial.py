@@ -59,7 +59,8 @@ class Trial:
 
     def load(self, spec, params, layout=None):
         """Return the program of ``host``, whose launches will be written down."""
-        self.library = self.host.load(spec, params, layout).library._name
+        program = self.host.load(spec, params, layout)
+        self.library, self.prints = program.library._name, program.prints
         return self
 
     def allocate(self, shape, dtype):
@@ -76,6 +77,14 @@ class Trial:
         array[...] = values
         number, _ = self._place(array.ctypes.data)
         self.acts.append({"put": number, "bytes": array.tobytes().hex()})
+
+    def get(self, array):
+        """Return a copy of ``array`` as it is here, where nothing has run."""
+        return np.array(array)
+
+    def capturing(self):
+        """Return False: no graph is made."""
+        return False
 
     def synchronise(self):
         """Return at once: nothing runs."""

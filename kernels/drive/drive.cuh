@@ -24,6 +24,7 @@ struct Batch {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) GroupRows<ACTION> NAME;
   GROUPS(MEMBER)
 #undef MEMBER
+  Printed* printed;          // null unless the kernel prints
 };
 
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
@@ -74,7 +75,7 @@ struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };
 // Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
 // of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
 #ifdef __CUDACC__
-constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 64;
+constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 64 && !PRINTS;
 #else
 constexpr bool AHEAD = false;
 #endif
@@ -166,7 +167,8 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 #define MAKE_ENV(clock) \
   Env env{team, near_state(work, batch, e), work.shared, batch.params, \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
-          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}
+          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
+  PRINT_FROM(env, batch, e)
 
 // Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
 DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {
@@ -363,7 +365,7 @@ KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) + COUNT * OBS * (int)sizeof(obs_t)
 constexpr int PIECE = GROUPS(MEMBER) < 2048 ? 4 : 0x7fffffff;
 #undef MEMBER
-#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT
+#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))
 KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<true>(call, team, *work, e, from, until))
 #else

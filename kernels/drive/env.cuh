@@ -13,6 +13,7 @@
 #include "drive/random.cuh"
 #include "drive/math.cuh"
 #include "drive/faults.cuh"
+#include "drive/print.cuh"
 
 #if !HAS_SHARED
 struct Shared {};
@@ -83,6 +84,15 @@ struct Env {
 #define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Group<NAME##_space, COUNT, OBS, HEADS, ACTION> NAME;
   GROUPS(MEMBER)
 #undef MEMBER
+
+#if PRINTS
+  Printed* printed = nullptr;  // null: this environment does not print
+  // As printf, for one environment of the batch, by the leader alone: env.print("x = %g", env.state.x). Python prints it after
+  // the launch, on CPU and GPU; VectorEnv.print_env chooses the environment. Values are floats and integers.
+  template <class... Values> DEVICE void print(const char* format, const Values... values) const {
+    if (printed != nullptr && team.leader()) printed->line(elapsed, format, values...);
+  }
+#endif
 
   DEVICE float time() const { return horizon.of((float)elapsed); }  // in [0, 1]
   // The stream that `start="fixed"` layouts come from: the same for every environment and episode.

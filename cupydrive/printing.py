@@ -1,0 +1,87 @@
+"""What kernels print: ``env.print(format, values...)`` of one environment, read after each launch and printed by Python.
+
+So it shows in a notebook, where neither the C library's output nor a GPU's goes. kernels/drive/print.cuh writes the lines.
+"""
+
+import re
+import struct
+
+import numpy as np
+
+HEADER = np.dtype([("env", "i4"), ("used", "i4"), ("lost", "i4")])  # of struct Printed
+BYTES = 65536  # of its text: PRINT_BYTES
+FORMATS = {"f": "f", "i": "q", "u": "Q"}  # how `struct` reads a value of each type
+# A conversion of printf; Python knows no length, such as ll, and no other conversions that make sense here.
+CONVERSION = re.compile(r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|z)?(?P<type>[diuoxXeEfFgGc%])")
+
+
+class Printer:
+    """The memory that one batch's kernels print to.
+
+    Args:
+        executor: Of the batch.
+        name: Of the environment.
+    """
+
+    def __init__(self, executor, name):
+        self.executor, self.name = executor, name
+        self.memory = executor.allocate((HEADER.itemsize + BYTES,), np.uint8)
+        self.choose(None)
+
+    def choose(self, env):
+        """Let environment ``env`` print, or none (None); lines that nobody has read are dropped."""
+        self.env = env
+        head = np.array([-1 if env is None else env, 0, 0], np.int32)
+        self.executor.put(self.memory[: HEADER.itemsize], head.view(np.uint8))
+
+    def show(self):
+        """Print the lines since the last call; on a GPU this waits for the launches before it.
+
+        While a CUDA graph is captured nothing can be read: its lines appear after the next launch outside of it.
+        """
+        if self.env is None or self.executor.capturing():
+            return
+        _, used, lost = self.executor.get(self.memory[: HEADER.itemsize]).view(np.int32)
+        if not used and not lost:
+            return
+        text = self.executor.get(self.memory[HEADER.itemsize : HEADER.itemsize + used]).tobytes()
+        for elapsed, line in lines(text):
+            print(f"{self.name}[{self.env}], step {elapsed}: {line}")
+        if lost:
+            print(
+                f"{self.name}[{self.env}]: {lost:,} more lines did not fit into {BYTES:,} bytes; print less, or in fewer steps"
+            )
+        self.choose(self.env)
+
+
+def lines(text):
+    """Yield pairs (elapsed, line) of the bytes that a kernel has written."""
+    at = 0
+    while at < len(text):
+        elapsed, count = struct.unpack_from("<iB", text, at)
+        end = text.index(b"\0", at + 5)
+        form = text[at + 5 : end].decode(errors="replace")
+        values = []
+        for number in range(count):
+            begin = end + 1 + 9 * number
+            values.append(struct.unpack_from(f"<{FORMATS[chr(text[begin])]}", text, begin + 1)[0])
+        at = end + 1 + 9 * count
+        yield elapsed, formatted(form, values)
+
+
+def formatted(form, values):
+    """Return ``form`` filled in as printf would; the numbers of conversions and values agree (diagnostics.py)."""
+    rest = iter(values)
+
+    def fill(match):
+        kind = {"u": "d", "i": "d"}.get(match["type"], match["type"])
+        if kind == "%":
+            return "%"
+        value = next(rest)
+        if kind not in "doxXc":
+            return f"%{match['flags']}{kind}" % value
+        if not np.isfinite(value):  # a float where the format wants an integer
+            return f"{value}"
+        return f"%{match['flags']}{kind}" % (int(value) & 255 if kind == "c" else int(value))
+
+    return CONVERSION.sub(fill, form).rstrip("\n")

@@ -1,0 +1,45 @@
+// print.cuh -- env.print(format, values...): lines from one environment of the batch, on CPU and GPU alike.
+//
+// Nothing is formatted here: a kernel writes down format and values, and Python makes text of them after the launch
+// (cupydrive/printing.py), so that a notebook shows it. Compiled in only where a kernel's text says `.print(`.
+#pragma once
+
+#if PRINTS
+constexpr int PRINT_BYTES = 65536;
+
+struct Printed {
+  int env;   // which environment of the batch prints, from 0; -1: none
+  int used;  // bytes of `text`
+  int lost;  // lines that did not fit
+  char text[PRINT_BYTES];
+
+  // One line: elapsed (4 bytes), number of values (1), format with its final 0, and for each value its type (1) and itself (8).
+  template <class... Values> DEVICE void line(const int elapsed, const char* format, const Values... values) {
+    int length = 0;
+    while (format[length] != 0) ++length;
+    if (used + 4 + 1 + length + 1 + 9 * (int)sizeof...(Values) > PRINT_BYTES) { lost += 1; return; }
+    write((u64)elapsed, 4);
+    write(sizeof...(Values), 1);
+    for (int i = 0; i <= length; ++i) write((u64)format[i], 1);
+    (write_value(values), ...);
+  }
+
+ private:
+  DEVICE void write(const u64 word, const int bytes) {
+    for (int i = 0; i < bytes; ++i) text[used + i] = (char)(word >> 8 * i);
+    used += bytes;
+  }
+  DEVICE void write_value(const char type, const u64 word) { write((u64)type, 1); write(word, 8); }
+  DEVICE void write_value(const float x) { write_value('f', math::bits(x)); }
+  DEVICE void write_value(const int x) { write_value('i', (u64)(i64)x); }
+  DEVICE void write_value(const u32 x) { write_value('u', (u64)x); }
+  DEVICE void write_value(const i64 x) { write_value('i', (u64)x); }
+  DEVICE void write_value(const u64 x) { write_value('u', x); }
+};
+
+// Which environment prints is known when the launch begins.
+#define PRINT_FROM(env, batch, e) if ((batch).printed != nullptr && (batch).printed->env == (e)) (env).printed = (batch).printed
+#else
+struct Printed;
+#define PRINT_FROM(env, batch, e) (void)0
+#endif

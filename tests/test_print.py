@@ -1,0 +1,160 @@
+"""env.print: a line for one environment each step, the same on CPU and GPU, through Python's own output."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+from test_nvrtc import compiled
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.batch import Batch
+from cupydrive.errors import CompileError, ParameterError
+from cupydrive.executors import executor
+from cupydrive.printing import BYTES, formatted, lines
+from cupydrive.source import KERNELS, Layout, assemble, kernel_text
+
+MOVE = "s.x += s.v;"
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def printing(text='env.print("x = %.9g after %d", s.x, env.elapsed);'):
+    return replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL.replace(MOVE, f"{MOVE} {text}"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_step_prints_one_line_for_one_environment(device, capsys):
+    env = cd.make(printing(), 40, device=device)
+    env.reset(seed=3)
+    assert capsys.readouterr().out == ""
+    for number, chosen in enumerate((0, 0, 7, 39), 1):
+        env.print_env = chosen
+        env.step(torch.full((40, 1), 0.5, device=env.device))
+        said = capsys.readouterr().out
+        x = float(env.state["x"][chosen])
+        assert re.fullmatch(rf"point\[{chosen}\], step {number}: x = (\S+) after {number}\n", said), said
+        assert float(said.split()[5]) == pytest.approx(x, rel=1e-7)
+    env.print_env = None
+    env.step(torch.zeros((40, 1), device=env.device))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, capsys):
+    env = cd.make(printing(), 300, device=device, max_episode_steps=7)
+    env.reset(seed=0)
+    env.rollout(20)
+    said = capsys.readouterr().out.splitlines()
+    assert [int(line.split(" after ")[1]) for line in said] == [*range(1, 8), *range(1, 8), *range(1, 7)]
+    env.rollout(5000)
+    *said, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"point\[0\]: [\d,]+ more lines did not fit into {BYTES:,} bytes.*", last)
+    assert len(said) + int(last.split()[1].replace(",", "")) == 5000
+    env.rollout(2)
+    assert len(capsys.readouterr().out.splitlines()) == 2  # the memory is free again
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_printing_changes_no_number(device):
+    plain = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL)
+    one, other = (Batch(spec, 100, executor=executor(device)) for spec in (plain, printing()))
+    for batch in (one, other):
+        batch.reset(0)
+    got, want = other.rollout(60), one.rollout(60)
+    for name in ("obs", "reward", "action"):
+        assert (getattr(got, name)["point"] == getattr(want, name)["point"]).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("team", [1, 4, 64])
+def test_cpu_and_gpu_print_the_same_lines_for_any_team(team, capsys):
+    text = kernel_text(envs.get("tag_grid"))[1].replace(
+        "DEVICE void observe(Env& env) {",
+        'DEVICE void observe(Env& env) {\n  env.print("%d %d", env.state.x[0], env.state.y[4]);',
+        1,
+    )
+    spec, said = replace(envs.get("tag_grid"), kernel=text), []
+    for device, layout in (("cpu", None), ("cuda", Layout(team, 64 // team if team < 64 else 1))):
+        batch = Batch(spec, 50, executor=executor(device), layout=layout)
+        batch.printer.choose(17)
+        batch.reset(1)
+        batch.rollout(30)
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and len(said[0].splitlines()) >= 31
+
+
+def test_reload_takes_prints_over(capsys, tmp_path):
+    python, kernel = tmp_path / "said.py", tmp_path / "said.cu"
+    python.write_text(point.PYTHON.replace('"point", Params', '"said", Params'))
+    kernel.write_text(point.KERNEL)
+    env = cd.make(python, 3, device="cpu")
+    env.print_env = 2
+    env.reset(seed=0)
+    env.rollout(3)
+    kernel.write_text(point.KERNEL.replace(MOVE, f'{MOVE} env.print("here");'))
+    assert env.reload() is True
+    env.step(torch.zeros(3, 1))
+    env.rollout(3)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"said[2], step {k}: here" for k in (4, 5, 6, 7)]
+
+
+@pytest.mark.parametrize("value", [-1, 4, 1.0, "0", True])
+def test_an_environment_that_does_not_exist_cannot_print(value):
+    env = cd.make(printing(), 4, device="cpu")
+    with pytest.raises(ParameterError, match="print_env"):
+        env.print_env = value
+    assert env.print_env == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('env.print("x = %g");', "env.print has 1 conversions and 0 values"),
+        ('env.print("x", s.x);', "env.print has 0 conversions and 1 values"),
+        ('env.print("%g, %g", math::max(s.x, 1.0f));', "2 conversions and 1 values"),
+        ("env.print(s.x);", "needs its format as text in quotes"),
+        ('env.print("%s", s.x);', 'cannot read the format "%s"'),
+        ('env.print("%*d", 3, 4);', 'cannot read the format "%*d"'),
+    ],
+)
+def test_a_format_is_checked_before_it_compiles(text, words):
+    spec = printing(text)
+    with pytest.raises(CompileError) as caught:
+        assemble(spec, spec.make_params(), Layout())
+    assert words in str(caught.value) and f"\n    {MOVE} {text}" in str(caught.value)
+
+
+def test_all_types_and_formats(capsys):
+    text = (
+        'env.print("%% %d %i %u %x|%5.2f|%-6g|%+.1e|%lld %llu %d" " joined, %c", -3, (i64)1 << 40, 4000000000u, 255, 1.5f, '
+        "2.0f, -0.25f, (i64)-1, ~(u64)0, s.x < 9.0f, 65);"
+    )
+    env = cd.make(printing(text), 1, device="cpu")
+    env.reset(seed=0)
+    env.step(torch.zeros(1, 1))
+    want = "% -3 1099511627776 4000000000 ff| 1.50|2     |-2.5e-01|-1 18446744073709551615 1 joined, A"
+    assert capsys.readouterr().out == f"point[0], step 1: {want}\n"
+    assert formatted("%d %g", [float("inf"), float("nan")]) == "inf nan"
+    assert list(lines(b"")) == []
+
+
+@pytest.mark.build
+@pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1)])
+def test_printing_kernels_compile_for_gpus(layout):
+    spec = printing('env.print("%g %d %u", s.x, env.elapsed, env.random.env);')
+    assert compiled(assemble(spec, spec.make_params(), layout), 90) == (0, "")
+
+
+def test_kernels_that_do_not_print_have_none_of_it():
+    for path in (KERNELS / "envs").glob("*.cu"):
+        spec = envs.get(path.stem)
+        unit = assemble(spec, spec.make_params(), Layout())
+        assert not unit.prints and "#define PRINTS 0" in unit.text
+    assert Batch(envs.get("cartpole"), 2).printer is None
