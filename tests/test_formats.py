@@ -20,7 +20,7 @@ import damage
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.__main__ import main
-from cupydrive.archive import packed
+from cupydrive.archive import packed, seal
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -65,6 +65,32 @@ def test_a_digest_cannot_be_taken_out(name, files):
     with pytest.raises(CupydriveError, match="its SHA-256 is missing"):
         look(path, load)
     path.write_bytes(good)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("state.npy", "entry 'state.npy' is there twice"),
+        ("../state.npy", "leads outside of the archive"),
+        ("/tmp/state.npy", "leads outside of the archive"),
+        ("a/", "or is a folder"),
+        ("odd.npy", "which is no array of a snapshot"),
+        ("odd.txt", "has no entry 'odd.txt.npy'"),
+    ],
+)
+def test_entries_that_no_writer_writes_are_refused(entry, words, files, tmp_path):
+    """Also where the digest is right."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(files["snapshot"][0]) as archive, zipfile.ZipFile(content, "w") as more:
+        for name in archive.namelist():
+            if name != "sha256":
+                more.writestr(name, archive.read(name))
+        more.writestr(entry, archive.read("state.npy"))
+    seal(content)
+    (tmp_path / "odd.npz").write_bytes(content.getvalue())
+    with pytest.raises(SnapshotError, match=words):
+        cd.Snapshot.load(tmp_path / "odd.npz")
 
 
 # ---- old files -------------------------------------------------------------------------------------------------------
