@@ -44,8 +44,9 @@ def write_atomically(path, content):
         OSError: If it cannot be written; what was there stays, and nothing is left beside it.
     """
     path = as_path(path)
-    # Two threads or processes that write the same file each have a temporary file of their own.
-    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    # Two threads or processes that write the same file each have a temporary file of their own. Its name is short, since that
+    # of the file may be as long as names can be.
+    part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
     try:
         with open(part, "wb") as file:
             file.write(content)

@@ -59,7 +59,10 @@ class Frozen:
         if not names:
             known = ", ".join(config["policies"])
             raise TrainingError(f"{self.path} has no policy {self.policy or group.name!r}; it has: {known}")
-        settings = rebuild(names[0], config["policies"][names[0]], None)
+        try:
+            settings = rebuild(names[0], config["policies"][names[0]], None)
+        except (ParameterError, TrainingError) as error:
+            raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, Frozen):
             where = Path(settings.path).resolve()
             if where in seen:

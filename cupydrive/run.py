@@ -348,6 +348,8 @@ class Run:
             raise TrainingError(
                 f"{Path(folder) / 'config.json'} does not fit {spec.name!r} as it is now: {error}"
             ) from None
+        except TrainingError as error:
+            raise TrainingError(f"{folder}: {error}") from None
         run.total, run.step, run.folder = config["total"], saved["step"], Path(folder)
         run.passed_over = [path.resolve() for path in saved["passed_over"]]
         run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]

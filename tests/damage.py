@@ -238,6 +238,7 @@ def damage(path, look, load, ways, times, rng):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 warnings.simplefilter("ignore", CupydriveWarning)
+                warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")  # of its own parts
                 outcome = "equal" if look(path, load) == want else "other"
         except CupydriveError as error:
             names_file = path.name in str(error) or path.suffix != ".npz"  # a run's errors may name its folder

@@ -93,6 +93,75 @@ def test_entries_that_no_writer_writes_are_refused(entry, words, files, tmp_path
         cd.Snapshot.load(tmp_path / "odd.npz")
 
 
+ORIGIN = {"python": "/\x1b[2J.py", "python_sha256": None, "kernel": None, "kernel_sha256": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"num_envs": -5}, "num_envs is -5; it must be an int from 1 to 2147483647"),
+        ({"num_envs": True}, "num_envs is True; it must be an int"),
+        ({"num_envs": 10**6}, "is not of the 1000000 environments of its config.json"),
+        ({"seed": 2**63}, "seed is 9223372036854775808; it must be an int from 0 to"),
+        ({"total": 0.5}, "total is 0.5; it must be a number of env-steps or null"),
+        ({"cupydrive": "\x1b[2J"}, "cupydrive is .*it must be printable text"),
+        ({"origin": ORIGIN}, "paths and SHA-256"),
+        ({"params": {"gravity": float("nan")}}, "NaN is no number here"),
+        ({"params": {"gravity": -1.0}}, "does not fit 'cartpole' as it is now: .*gravity = -1.0 is out of range"),
+        ({"policies": {}}, "policies is {}; it must be an object of 1 to"),
+        ({"policies": {"cart": {"kind": "ppo", "hiden": [4]}}}, "ppo has no setting 'hiden'"),
+        ({"policies": {"cart": {"kind": "pp0"}}}, "of an unknown kind 'pp0'"),
+        ({"policies": {"cart": {"kind": "ppo", "policy": "Net"}}}, "it must be null or 'custom'"),
+        ({"odd": 1}, "has an entry 'odd', which its format does not know"),
+        ({"format": 99}, "has format 99, from a newer version; this one reads up to 2. Install the newer version"),
+        ('{"format": 2, "format": 2}', "an entry is there twice"),
+        ("[" * 10**5, "it is no JSON"),
+        ('{"format": 2', "it is no JSON"),
+        ('{"format": 1' + "0" * 4400 + "}", "it is no JSON"),
+        (" " * 2**21, "has more than 1,048,576 bytes"),
+    ],
+)
+def test_what_is_wrong_with_a_configuration_is_named(changed, words, files, tmp_path):
+    shutil.copytree(files["config"][0].parent, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(changed if isinstance(changed, str) else json.dumps(config | changed))
+    with pytest.raises(TrainingError, match=words) as raised:
+        cd.load(tmp_path / "run")
+    assert str(tmp_path / "run") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("length", lambda a: a * 0, r"episodes of 0 to 0 steps; they must have 1 to 20"),
+        ("length", lambda a: a + 100, r"they must have 1 to 20"),
+        ("length", lambda a: a.astype(np.int64), r"length is int64 \(2,\); it must be int32"),
+        ("action.tagger", lambda a: a + 5, r"holds a choice of \d; the heads have \(5,\)"),
+        (
+            "action.tagger",
+            lambda a: a[:, :1],
+            r"action.tagger is uint8 \(20, 1, 2, 1\); it must be uint8 \(20, 2, 2, 1\)",
+        ),
+        (
+            "action.runner",
+            lambda a: None,
+            "it holds action.tagger, length; it must hold length, action.tagger, action.runner",
+        ),
+        ("odd", lambda a: np.zeros(1), "it must hold length"),
+    ],
+)
+def test_what_is_wrong_with_a_recordings_arrays_is_named(name, change, words, files, tmp_path):
+    with np.load(files["recording"][0]) as kept:
+        arrays = {key: kept[key] for key in kept.files if key != "sha256"}
+    arrays["length"][:] = 20  # whatever was played
+    arrays |= {key: np.resize(a, (20, *a.shape[1:])) for key, a in arrays.items() if key.startswith("action")}
+    arrays[name] = change(arrays.get(name))
+    (tmp_path / "odd.npz").write_bytes(packed({key: a for key, a in arrays.items() if a is not None}))
+    with pytest.raises(RenderError, match=words):
+        cd.Recording.load(tmp_path / "odd.npz")
+
+
 # ---- old files -------------------------------------------------------------------------------------------------------
 
 

@@ -108,7 +108,7 @@ def test_the_lock_is_released_when_a_process_dies(folder):
     process.kill()
     process.wait()
     process.stdout.close()
-    part = folder / "checkpoints" / f".000000000000048.pt.{process.pid}-1.part"
+    part = folder / "checkpoints" / f".{process.pid}-1.part"
     part.write_text("what a kill leaves")
     cd.train(run, steps=16, out=folder, progress=False)
     assert Run.load(folder).step == 48 and not part.exists()
@@ -230,6 +230,14 @@ def test_odd_paths_are_one_error_and_leave_nothing(tmp_path, trained):
                 save(path)
             assert "\n" not in str(raised.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_names_as_long_as_names_can_be_work(tmp_path):
+    env = cd.make("cartpole", 2, device="cpu")
+    env.reset(seed=0)
+    path = tmp_path / ("x" * 251 + ".npz")
+    env.snapshot().save(path)
+    assert cd.Snapshot.load(path).num_envs == 2 and list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("where", ["config.json", "checkpoints", "metrics.jsonl"])
