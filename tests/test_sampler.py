@@ -12,7 +12,7 @@ from cupydrive import envs
 from cupydrive.batch import CLOCK, Batch
 from cupydrive.policy import Categorical, Gaussian, Sampler
 
-DRAWS = 10_000_000
+DRAWS = 4_000_000
 BOX = spaces.Box(np.float32([-1, 0, -3]), np.float32([1, 4, 5]))
 
 
