@@ -46,6 +46,7 @@ _HOME = {
     "nearest_decision": "spec",
     "param": "spec",
     "CupydriveError": "errors",
+    "CupydriveWarning": "errors",
 }
 __all__ = ["__version__", *_HOME]
 

@@ -87,11 +87,12 @@ class FrozenPlayer:
             self.learner.make(group, rollout)
             for name, tensor in self.learner.tensors().items():
                 if name.startswith(("policy.", "obs_moments.")):
-                    saved = self.tensors[name]
-                    if saved.shape != tensor.shape:
+                    saved = self.tensors.get(name)
+                    if saved is None or saved.shape != tensor.shape or saved.dtype != tensor.dtype:
+                        found = "missing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
                         raise TrainingError(
-                            f"{self.settings.path}: its {name} is {tuple(saved.shape)}, here {tuple(tensor.shape)} is needed; "
-                            "the environment's parameters differ"
+                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} {tuple(tensor.shape)} is needed; "
+                            "the environment's parameters or the policy's settings differ"
                         )
                     with torch.no_grad():
                         tensor.copy_(saved)

@@ -288,3 +288,16 @@ def test_a_run_whose_frozen_policy_is_itself_is_refused(files, tmp_path):
     path.write_text(json.dumps(config | {"policies": policies}))
     with pytest.raises(TrainingError, match="frozen from a run that is frozen from it"):
         cd.evaluate("cartpole", {"cart": cd.Frozen(tmp_path / "run")}, episodes=2, device="cpu")
+
+
+@pytest.mark.parametrize("changed", [{"normalize_obs": True}, {"hidden": [5]}, {"hidden": []}, {"shared_layers": True}])
+def test_a_frozen_policy_whose_settings_are_not_its_checkpoints_is_refused(changed, files, tmp_path):
+    shutil.copytree(files["config"][0].parent, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    config["policies"]["cart"] |= changed
+    path.write_text(json.dumps(config))
+    for play in (lambda: cd.load(tmp_path / "run"), lambda: cd.evaluate("cartpole", frozen, episodes=2, device="cpu")):
+        frozen = {"cart": cd.Frozen(tmp_path / "run")}
+        with pytest.raises(TrainingError, match=str(tmp_path / "run")):
+            play()
