@@ -6,6 +6,7 @@ are counted, and too many of them are a failure. Everything that is exact (integ
 statistics) is compared exactly. Each environment names the events that a check must have seen.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from cupydrive import envs
 from cupydrive.arguments import checked_bool, checked_choice, checked_int
 from cupydrive.batch import CLOCK, Batch
 from cupydrive.bits import axes_of, compare_devices, compare_paths, compare_teams, draw_states, launch_step, programs
+from cupydrive.branches import TEAMS, BranchCounter, cannot_count, report_branches
 from cupydrive.causes import REFERENCE, STATISTICS
 from cupydrive.errors import DeviceError
 from cupydrive.executors import DEVICES, cuda_problem, executor
@@ -24,8 +26,10 @@ from cupydrive.progress import counted
 from cupydrive.random import DYNAMICS, Random
 from cupydrive.report import Report
 from cupydrive.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
+from cupydrive.source import kernel_text
 from cupydrive.spec import float_params
 
+BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
 STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
@@ -63,7 +67,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
     if alike and not fail_fast:  # which may end before it needs the programs of the second case
         load_ahead([w for c in alike for w in case_programs(spec, spec.make_params(**c), executors, agent_steps)])
-    number = len(spec.cases) * len(executors) + len(alike)
+    number = len(spec.cases) * len(executors) + len(alike) + ("cpu" in executors and bool(alike))
     done = compare_all(report, spec, executors, alike, agent_steps, seed)
     for _ in counted(done, f"check {spec.name}", number, progress):
         if fail_fast and report.mismatched:
@@ -90,6 +94,38 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
         yield
+    if alike and "cpu" in executors:
+        count_branches(report, spec, seed)
+        yield
+
+
+def count_branches(report, spec, seed):
+    """Take the steps and resets that are compared with the reference once more, fewer, in a build that counts branches."""
+    reason = cannot_count()
+    if reason:
+        report.skipped.append(f"branches that no case takes: {reason}")
+        return
+    counts = Counter()
+    for team in TEAMS:
+        with BranchCounter(team) as counter:
+            load_ahead([(counter, (spec, spec.make_params(**case))) for case in spec.cases])
+            for number, case in enumerate(spec.cases):
+                take_steps(spec, spec.make_params(**case), counter, np.random.default_rng([seed, number]))
+            counts.update(counter.counts(kernel_text(spec)[0]))
+    report_branches(report, spec, counts)
+
+
+def take_steps(spec, params, executor, rng):
+    """Take STEPS steps from states drawn wide, with DRAWS draws of parameters, and reset."""
+    agents = sum(g.count for g in spec.groups(params))
+    rows = max(2, BRANCH_STEPS // (DRAWS * STEPS * agents))
+    for _ in range(DRAWS):
+        drawn = draw_params(spec, params, rng)
+        batch = Batch(spec, rows, drawn, executor)
+        draw_before(spec, drawn, batch, rng)
+        for _ in range(STEPS):
+            launch_step(batch, draw_actions(batch.groups, rng, rows))
+    batch.reset(int(rng.integers(0, 2**63)))
 
 
 def case_steps(spec, agent_steps):

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,32 @@ def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
     assert ("what comes after the first failure" in report.skipped) == fail_fast
     assert ("event never seen: never happens" in report.failures()) != fail_fast
     assert any("bounds-checked" in t.part for t in report.tallies.values()) != fail_fast
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_a_branch_that_no_draw_takes_fails_unless_its_line_says_why(excluded):
+    """The altered kernel computes the same numbers: no comparison can see that a part of it has never run."""
+    text, step = kernel_text(envs.get("cartpole"))[1], "s.x += p.tau * s.x_dot;"
+    assert text.count(step) == 1
+    comment = "  // LCOV_EXCL_BR_LINE: there is no such planet" if excluded else ""
+    spec = replace(
+        envs.get("cartpole"), kernel=text.replace(step, f"if (p.gravity > 1e6f) s.x = 0.0f;{comment}\n    {step}")
+    )
+    report = check(spec, agent_steps=1000, device="cpu", progress=False)
+    assert not any("branches" in reason for reason in report.skipped)
+    assert report.passed == excluded
+    if not excluded:
+        (failure,) = report.failures()
+        assert "1 of 2 ways that its conditions can go were never taken: if (p.gravity > 1e6f) s.x = 0.0f;" in failure
+
+
+def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_path):
+    """With a compiler beside which there is no gcov."""
+    (tmp_path / "g++-none").symlink_to(shutil.which("g++"))
+    monkeypatch.setenv("CXX", str(tmp_path / "g++-none"))
+    report = check("cartpole", agent_steps=1000, device="cpu", progress=False)
+    assert report.passed
+    assert "branches that no case takes: there is no gcov-none, which comes with g++" in report.skipped
 
 
 def test_an_event_that_never_happens_fails():

@@ -36,6 +36,7 @@ ORDER = [
     "report",
     "bits",
     "resets",
+    "branches",
     "checker",
     "schedule",
     "normalize",

@@ -29,7 +29,13 @@ typedef uint32_t u32;
 typedef int64_t i64;
 typedef uint64_t u64;
 typedef size_t size_type;
+#ifdef COUNT_BRANCHES  // each function once, and gcov's counts written on demand (cupydrive/branches.py)
+#define DEVICE inline
+extern "C" void __gcov_dump();
+extern "C" void write_branches() { __gcov_dump(); }
+#else
 #define DEVICE inline __attribute__((always_inline))
+#endif
 #define UNROLL
 #define NO_UNROLL
 #define UNROLL_TIMES(n)
@@ -57,10 +63,14 @@ struct Each {
 // for each other at its end.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 constexpr int FEW_OWN = 8;  // of which registers hold what a member keeps (groups.cuh)
+#ifdef COUNT_BRANCHES  // a loop's end is a branch that goes both ways
+#define FOR_OWN(team, k, i, n) for (int k = 0, i = (team).rank; i < (n); ++k, i += TEAM)
+#else
 #define FOR_OWN(team, k, i, n)                                   \
   UNROLL_TIMES(own_count(n) <= FEW_OWN ? own_count(n) : 4)       \
   for (int k = 0; k < own_count(n); ++k)                         \
     if (const int i = (team).rank + k * TEAM; i < (n))
+#endif
 
 // of[i], where a team of one may keep `of` in registers, which have no index.
 constexpr int MOST_PICKED = 8;
