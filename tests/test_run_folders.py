@@ -270,16 +270,27 @@ def test_a_disk_that_fills_while_a_run_trains_is_one_error(folder, monkeypatch):
 # ---- an environment of one's own -------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with an environment in two files and a run of it, which is compiled once."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "point.py").write_text(PYTHON)
+    (folder / "point.cu").write_text(KERNEL)
+    run = cd.train(folder / "point.py", settings(), num_envs=4, steps=32, out=folder / "made", **QUIET)
+    run.evaluate(episodes=2).recording.save(folder / "episodes.npz")
+    return folder
+
+
 @pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A folder with an environment in two files, a run of it and a recording, and nothing registered."""
-    monkeypatch.chdir(tmp_path)
+def own(made, monkeypatch):
+    """The folder as it was made, to work in, and nothing registered."""
+    monkeypatch.chdir(made)
     Path("point.py").write_text(PYTHON)
     Path("point.cu").write_text(KERNEL)
-    run = cd.train("point.py", settings(), num_envs=4, steps=32, out="run", **QUIET)
-    run.evaluate(episodes=2).recording.save("episodes.npz")
+    shutil.rmtree("run", ignore_errors=True)
+    shutil.copytree("made", "run")
     envs._registered.clear()
-    return tmp_path
+    return made
 
 
 def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
