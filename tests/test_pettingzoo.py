@@ -117,7 +117,7 @@ def test_other_mistakes():
         zoo.step({"point_0": [0.0]})
     zoo.reset(seed=0)
     for wrong in ([2.0], [np.nan], [0.0, 0.0], ["a"]):
-        with pytest.raises(ActionError, match="its space is Box|must be an array of numbers"):
+        with pytest.raises(ActionError, match=r"its space is Box|must be an array of numbers"):
             zoo.step({"point_0": wrong})
     with pytest.raises(ParameterError, match="seed"):
         zoo.reset(seed="one")

@@ -210,6 +210,18 @@ def test_make_test_ends_within_15_minutes():
     assert int(seconds["GROUP_SECONDS"]) < int(seconds["TEST_SECONDS"]) <= 15 * 60 - 10  # 10 s to kill what hangs
 
 
+def test_gpu_tests_run_in_several_processes_where_there_is_a_driver(tmp_path):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\n")
+    smi.chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    command = ["make", "-n", "test-gpu", "PYTHON=true", "JOBS=5"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=30
+    )
+    assert " -n 5 " in done.stdout and "OMP_NUM_THREADS=1" in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize(("deadline", "words"), [
     (3, r"\[core\] failed: still running after its [123] s"), (-1, r"\[core\] failed: no time was left for it"),
 ])  # fmt: skip
