@@ -222,5 +222,7 @@ def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_i
         short(cd.PPO(num_steps=8, hidden=wide))
     with pytest.raises(MemoryLimitError, match=r"DDPG.hidden"):
         short(cd.DDPG(num_steps=8, hidden=wide), "pendulum")
+    with pytest.raises(MemoryLimitError, match=r"outputs of 16,777,216 rows.*lower hidden, or the rows"):
+        cd.train("cartpole", cd.A2C(num_steps=2**14, hidden=(65_536,)), device="cpu", progress=False, num_envs=2**10)
     with pytest.raises(MemoryLimitError, match=r"buffer_size = 2000000000 needs .* bytes"):
         short(cd.DDPG(num_steps=8, buffer_size=2_000_000_000), "pendulum")

@@ -188,7 +188,7 @@ def test_a_callback_that_raises_loses_nothing(tmp_path, kind):
 
 
 def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back():
-    assert [threads_for(n, 8) for n in (10**6, 2**29, 2**30, 2**40)] == [1, 1, 2, 8]
+    assert [threads_for(n, 8) for n in (10**6, 2**30, 2**31, 2**40)] == [1, 1, 2, 8]
     assert threads_for(2**40, 1) == 1  # never raised
     before, seen = torch.get_num_threads(), []
     try:

@@ -141,7 +141,7 @@ class DDPGLearner:
         shape = (group.obs_dim, group.heads, config.hidden, config.activation)
         inner, both = (group.obs_dim, *config.hidden), (group.obs_dim + group.heads, *config.hidden)
         networks = [(*inner, group.heads), (*both, 1)] * 2  # the targets need less: they have no gradients
-        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, *networks)
+        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, networks)
         self.policy, self.critic = Actor(*shape).to(device), Critic(*shape).to(device)
         self.target_policy, self.target_critic = Actor(*shape).to(device), Critic(*shape).to(device)
         self.target_policy.load_state_dict(self.policy.state_dict())

@@ -39,9 +39,7 @@ def make_network(config, group, size, rollout):
     """
     given = config.policy
     if given is None:
-        inner = (group.obs_dim, *config.hidden)
-        widths = [(*inner, size + 1)] if config.shared_layers else [(*inner, size), (*inner, 1)]
-        require_network_memory(f"{type(config).__name__}.hidden = {config.hidden}", rollout.batch, *widths)
+        require_default_memory(config, group, size, rollout.batch, rollout.batch.num_envs * group.count)
         network = ActorCritic(group.obs_dim, size, config.hidden, config.activation, config.shared_layers)
         return network.to(rollout.device)
     where = f"the policy of {group.name!r}, {named(given)},"
@@ -57,6 +55,13 @@ def make_network(config, group, size, rollout):
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout)
     return network
+
+
+def require_default_memory(config, group, size, batch, rows):
+    """Raise ``MemoryLimitError`` if the default network does not fit into memory with ``rows`` rows at once."""
+    inner = (group.obs_dim, *config.hidden)
+    widths = [(*inner, size + 1)] if config.shared_layers else [(*inner, size), (*inner, 1)]
+    require_network_memory(f"{type(config).__name__}.hidden = {config.hidden}", batch, rows, widths)
 
 
 def named(policy):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.algorithms.gather import RowGather
-from cupydrive.algorithms.networks import check_policy_setting, make_network
+from cupydrive.algorithms.networks import check_policy_setting, make_network, require_default_memory
 from cupydrive.algorithms.settings import Settings, chosen, counted, scheduled
 from cupydrive.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.errors import ParameterError
@@ -142,7 +142,14 @@ class OnPolicyLearner:
         )
 
     def prepare(self, rollout):
-        """Check, once all groups have begun, that the rollout's rows can be learnt from."""
+        """Check, once all groups have begun, that the rollout's rows can be learnt from.
+
+        Raises:
+            MemoryLimitError: If the default network does not fit into memory with the rows of one gradient step.
+        """
+        if self.config.policy is None:
+            rows = self.rows_at_once(rollout)
+            require_default_memory(self.config, self.groups[0], self.distribution.size, rollout.batch, rows)
 
     def rows(self, rollout):
         """Return B."""

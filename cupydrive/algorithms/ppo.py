@@ -52,6 +52,7 @@ class PPOLearner(OnPolicyLearner):
     def prepare(self, rollout):
         """Raise ``ParameterError`` if the rows do not divide into minibatches."""
         self.part = minibatch_size(self.rows(rollout), self.config.num_minibatches, "PPO")
+        super().prepare(rollout)
 
     def rows_at_once(self, rollout):
         """Return the rows of a minibatch."""

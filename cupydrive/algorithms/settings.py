@@ -170,19 +170,21 @@ def unknown_setting(kind, name):
     return f"{kind.__name__} has no setting {name!r}.{hint} It has: {', '.join(known)}"
 
 
-def require_network_memory(where, batch, *networks):
+def require_network_memory(where, batch, rows, networks):
     """Raise ``MemoryLimitError`` if perceptrons and what learning keeps for them do not fit into free memory.
 
     Args:
         where: The setting that decides, such as ``"PPO.hidden = (64, 64)"``.
         batch: ``Batch`` of the device.
-        *networks: Widths of each network from the input to the output.
+        rows: Of one forward pass with gradients, which keeps each layer's outputs before and after the activation.
+        networks: Widths of each network from the input to the output.
     """
     weights = sum((inner + 1) * outer for widths in networks for inner, outer in pairwise(widths))
-    needed = COPIES * 4 * weights
+    outputs = sum(sum(widths[1:]) for widths in networks)
+    needed = 4 * (COPIES * weights + 2 * rows * outputs)
     free = batch.executor.free_bytes()
     if needed > free:
         raise MemoryLimitError(
-            f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients and Adam's state; {free:,} are "
-            f"free on {batch.executor.name}; lower hidden"
+            f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients, Adam's state and the outputs of "
+            f"{rows:,} rows; {free:,} are free on {batch.executor.name}; lower hidden, or the rows of a minibatch"
         )
