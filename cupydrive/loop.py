@@ -191,14 +191,19 @@ class Loop:
     def _call_back(self, step, row):
         """Call the user's function; if it raises, first log what has been trained and save the run."""
         callback, self.callback = self.callback, None
+        kept = False
         try:
             callback(step, row)
-            self.callback = callback
+            kept = True
+        except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
+            kept = True
+            raise
         finally:
-            if self.callback is None:  # it has raised, and the exception goes on from here
+            if not kept:  # the exception goes on from here
                 self._receive(0)
                 if self.out is not None:
                     self.run.save(self.out, self.keep)
+        self.callback = callback
 
     def _row(self, interval, numbers):
         """Return the metrics of an interval, with CleanRL's names, and the policies whose loss was not finite.

@@ -7,6 +7,7 @@ from torch import nn
 import cupydrive as cd
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.run import Run
+from cupydrive.training import make_run
 
 QUIET = {"device": "cpu", "progress": False, "num_envs": 8}
 
@@ -46,7 +47,7 @@ def test_a_module_its_class_and_a_function_all_learn_the_same(kind):
         assert all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-def test_trying_a_policy_out_leaves_its_buffers_and_the_random_numbers_as_they_were():
+def test_trying_a_policy_out_leaves_its_buffers_as_they_were():
     class Noisy(Net):
         def __init__(self, obs_dim, size):
             super().__init__(obs_dim, size)
@@ -62,6 +63,20 @@ def test_trying_a_policy_out_leaves_its_buffers_and_the_random_numbers_as_they_w
     tried, first = calls[:2]
     assert tried[0] == first[0] == 0 and torch.equal(tried[1], first[1]) and calls[2][0] == 1
     assert len(made) == 1
+
+
+def test_trying_a_policy_out_draws_no_random_numbers_of_the_next_ones_weights():
+    class Drawing(Net):
+        def forward(self, obs):
+            torch.rand(10)
+            return super().forward(obs)
+
+    made = [
+        make_run("tag_grid", policies={"tagger": cd.PPO(policy=kind), "runner": cd.PPO()}, num_envs=8, device="cpu")
+        for kind in (Net, Drawing)
+    ]
+    for one, other in zip(*(weights(run.policies["runner"]) for run in made), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_run_of_ones_own_module_is_saved_and_loaded(tmp_path):
