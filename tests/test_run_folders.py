@@ -287,6 +287,7 @@ def own(made, monkeypatch):
     monkeypatch.chdir(made)
     Path("point.py").write_text(PYTHON)
     Path("point.cu").write_text(KERNEL)
+    Path("moment.npz").unlink(missing_ok=True)
     shutil.rmtree("run", ignore_errors=True)
     shutil.copytree("made", "run")
     envs._registered.clear()
@@ -336,7 +337,13 @@ def test_commands_print_the_one_that_works(own, capsys):
 
 
 def test_changed_files_are_a_warning(own, capsys):
+    env = cd.make("point.py", 4, device="cpu", validate=False)
+    env.reset(seed=0)
+    env.snapshot().save("moment.npz")
     Path("point.cu").write_text(KERNEL + "\n// changed\n")
+    env = cd.make("point.py", 4, device="cpu", validate=False)
+    with pytest.warns(CupydriveWarning, match=r"the snapshot was made with another version of .*point\.cu"):
+        env.restore(cd.Snapshot.load("moment.npz"))
     with pytest.warns(
         CupydriveWarning, match=r"run was made with another version of .*point\.cu, so results may differ"
     ):
