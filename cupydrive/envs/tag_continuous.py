@@ -7,10 +7,13 @@ Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JM
 * taggers come first and are fixed; the type code is 1 for a tagger, 0 for a runner;
 * the observation is a function of the state after the step, tags of this step included (WarpDrive observes before);
 * simultaneous tags all count (WarpDrive's kernel loses some to a race);
-* a runner tagged in the last step gets the penalty and not the reward for having survived;
+* a runner tagged in the last step gets the penalty and not the reward for having survived; without exits WarpDrive gives it
+  both, and its kernel gives it both with exits too;
 * each agent also sees its own x, y (over the grid's length), speed, and the cosine and sine of its direction;
 * differences of acceleration are scaled by the range of acceleration actions, differences of angle are wrapped;
-* the defaults are those of WarpDrive's run configuration, not of its class.
+* the defaults are those of WarpDrive's run configuration, not of its class;
+* not offered: starts that are given (``starting_location_x``, ``starting_location_y``, ``starting_directions``), and more than
+  32 nearest agents, since a search keeps them in registers: ``use_full_observation`` shows everybody.
 """
 
 from dataclasses import dataclass
@@ -33,19 +36,19 @@ class Params:
     num_taggers: int = param(10, "Number of taggers.", low=1, high=10_000)
     num_runners: int = param(100, "Number of runners.", low=1, high=10_000)
     use_full_observation: bool = param(False, "See everybody instead of the nearest agents.")
-    num_other_agents_observed: int = param(10, "Nearest agents seen.", low=1, high=32)
-    num_acceleration_levels: int = param(20, "Accelerations to choose from, besides none.", low=1, high=1000)
-    num_turn_levels: int = param(20, "Turns to choose from, besides none.", low=1, high=1000)
+    num_other_agents_observed: int = param(10, "Nearest agents seen.", low=0, high=32)
+    num_acceleration_levels: int = param(20, "Accelerations to choose from, besides none.", low=0, high=1000)
+    num_turn_levels: int = param(20, "Turns to choose from, besides none.", low=0, high=1000)
     runner_exits_game_after_tagged: bool = param(True, "A tagged runner leaves the game.")
     start: str = param("random", "Layout that an episode starts from.", choices=("random", "fixed"))
     grid_length: float = param(20.0, "Side of the square.", unit="length", low=1e-3, high=1e5)
     max_speed: float = param(1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5)
     skill_level_tagger: float = param(1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0)
     skill_level_runner: float = param(1.0, "Factor on a runner's top speed.", low=0.0, high=100.0)
-    min_acceleration: float = param(-0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=0.0)
-    max_acceleration: float = param(0.1, "Highest acceleration.", unit="length/step^2", low=1e-6, high=1e5)
-    min_turn: float = param(-2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=0.0)
-    max_turn: float = param(2.356, "Highest turn.", unit="rad", low=0.0, high=TWO_PI)
+    min_acceleration: float = param(-0.1, "Lowest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
+    max_acceleration: float = param(0.1, "Highest acceleration.", unit="length/step^2", low=-1e5, high=1e5)
+    min_turn: float = param(-2.356, "Lowest turn.", unit="rad", low=-TWO_PI, high=TWO_PI, vary=(-3.5, 0.5))
+    max_turn: float = param(2.356, "Highest turn.", unit="rad", low=-TWO_PI, high=TWO_PI)
     tagging_distance: float = param(0.02, "A runner nearer than this is tagged.", unit="grid_length", low=0.0, high=1.0)
     edge_hit_penalty: float = param(0.0, "Reward for crossing the edge.", low=-1e6, high=0.0, vary=(-1.0, -0.1))
     tag_reward_for_tagger: float = param(10.0, "For each runner tagged.", low=0.0, high=1e6)
@@ -57,7 +60,12 @@ class Params:
 
 
 def check(p):
-    """Refuse more neighbours than there are agents."""
+    """Refuse more neighbours than there are agents, and ranges of no width."""
+    ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
+    if any(high < low + 1e-6 for low, high in ranges):
+        raise ParameterError(
+            f"tag_continuous: ranges {ranges} of acceleration and turn must go upwards, by 1e-6 or more"
+        )
     others = p.num_taggers + p.num_runners - 1
     if not p.use_full_observation and p.num_other_agents_observed > others:
         raise ParameterError(
@@ -73,8 +81,7 @@ def constants(p):
 
 def top_speed(p):
     """Return (A,) the top speed of each agent."""
-    skill = np.repeat([p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners])
-    return p.max_speed * skill
+    return p.max_speed * np.repeat([p.skill_level_tagger, p.skill_level_runner], [p.num_taggers, p.num_runners])
 
 
 def state(p):
@@ -157,9 +164,7 @@ def step(p, states, action, elapsed, random):
     actions = np.concatenate([action["tagger"], action["runner"]], axis=1)
     moved, crossed, stopped, margin, to_edge = move(p, s, actions, before)
     t = p.num_taggers
-    dx = moved["x"][:, t:, None] - moved["x"][:, None, :t]  # (N, runners, taggers)
-    dy = moved["y"][:, t:, None] - moved["y"][:, None, :t]
-    distance = np.hypot(dx, dy)
+    distance = np.hypot(*(moved[c][:, t:, None] - moved[c][:, None, :t] for c in "xy"))  # (N, runners, taggers)
     nearest = np.argmin(distance, axis=2)  # the first of equals: the lower id
     in_game = before[:, t:]
     ordered = np.sort(distance, axis=2)
@@ -167,8 +172,7 @@ def step(p, states, action, elapsed, random):
     tagged = in_game & (ordered[..., 0] < radius)
     by = tagged[..., None] & (nearest[..., None] == np.arange(t))  # (N, runners, taggers)
     exits = tagged if p.runner_exits_game_after_tagged else np.zeros_like(tagged)
-    active = before.copy()
-    active[:, t:] &= ~exits
+    active = np.concatenate([before[:, :t], in_game & ~exits], axis=1)
     last = (elapsed >= p.max_episode_steps)[:, None]
 
     tagger = p.step_penalty_for_tagger + p.edge_hit_penalty * crossed[:, :t] + p.tag_reward_for_tagger * by.sum(axis=1)
@@ -225,9 +229,7 @@ def needs_full_scan(p, moved, reach):
     """Return (N, A): an agent in the game that has fewer than k others within its reach."""
     if p.use_full_observation:
         return np.zeros(reach.shape, bool)
-    distance = np.hypot(
-        moved["x"][:, None, :] - moved["x"][:, :, None], moved["y"][:, None, :] - moved["y"][:, :, None]
-    )
+    distance = np.hypot(*(moved[axis][:, None, :] - moved[axis][:, :, None] for axis in "xy"))
     within = (distance < reach[..., None]) & moved["active"][:, None, :]
     return moved["active"] & (within.sum(axis=2) - 1 < p.num_other_agents_observed)
 
@@ -236,10 +238,9 @@ def observe(p, states, elapsed):
     """Return observations by group, (N, C, D), and the hint ``reach`` (N, A)."""
     s = {name: states[name].astype(np.float64) for name in states.dtype.names if name not in ("active", "reach")}
     active = states["active"].astype(bool)
-    n, agents = active.shape
-    others = constants(p)["OTHERS"]
-    if p.use_full_observation:
-        seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])
+    (n, agents), others = active.shape, constants(p)["OTHERS"]
+    if p.use_full_observation or others == 0:
+        seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])[:, :others]
         seen = np.broadcast_to(seen, (n, agents, others))
         valid, reach, margin = np.ones(seen.shape, bool), np.zeros((n, agents)), np.full((n, agents), np.inf)
     else:
@@ -331,10 +332,7 @@ def choose_turn(p, cosine, sine, to_x, to_y):
 
 
 def heuristic(p, obs, group):
-    """Return actions (N, C) of both heads: taggers chase the nearest runner they see, runners flee the nearest tagger.
-
-    Works on NumPy arrays and torch tensors alike, obs (N, C, D).
-    """
+    """Return actions (N, C) of both heads, for NumPy or torch obs (N, C, D): chase the nearest runner, flee a tagger."""
     others = constants(p)["OTHERS"]
     place, kind, there = OWN, OWN + 5 * others, OWN + 6 * others
     sign = 1.0 if group == "tagger" else -1.0
@@ -386,6 +384,7 @@ SPEC = EnvSpec(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
         {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
+        dict(num_taggers=2, num_runners=3, num_other_agents_observed=0, num_acceleration_levels=0, num_turn_levels=0),
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),

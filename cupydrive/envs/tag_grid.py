@@ -5,7 +5,9 @@ Source: the rules of WarpDrive's TagGridWorld (Lan, Srinivasa, Wang & Zheng, JML
 * every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, all taggers
   in the middle and the runner in a corner;
 * the type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive has it the other way round here);
-* the defaults are those of WarpDrive's run configuration, not of its class.
+* the default sizes and rewards are those of WarpDrive's run configuration, not of its class; the default observation is the
+  nearest opponent's, while WarpDrive's is everybody's (``use_full_observation``), there as in its class;
+* not offered: starts that are given (``starting_location_x``, ``starting_location_y``), and WarpDrive's pool of five starts.
 
 The board has (grid_length + 1)^2 cells. In the step in which the runner is caught it gets the penalty and not the
 reward of a step survived, also in the last step.

@@ -24,7 +24,7 @@ struct State {
 #include "drive/rows.cuh"
 struct Shared {
   int tags[NUM_TAGGERS];  // runners that each tagger has tagged in this step
-  Neighbours<NUM_AGENTS, OTHERS> near;
+  Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
   Stage stage;
 };
 #include "drive/env.cuh"
@@ -226,6 +226,6 @@ DEVICE void observe_all(Env& env) {
 }
 
 DEVICE void observe(Env& env) {
-  if constexpr (USE_FULL_OBSERVATION) observe_all(env);
+  if constexpr (USE_FULL_OBSERVATION || OTHERS == 0) observe_all(env);
   else observe_nearest(env);
 }
