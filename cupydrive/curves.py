@@ -10,6 +10,10 @@ from cupydrive.errors import ParameterError, did_you_mean
 # Distinguishable with any of the common colour blindnesses: Okabe and Ito, "Color Universal Design" (2008).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 RETURNS = "charts/episodic_return"
+OF_EPISODES = (
+    "charts/episodic_",
+    "env/",
+)  # how metrics begin that are means over environments of their latest episodes
 PANEL_SIZE = (4.2, 2.6)  # inches
 POINTS = 150  # of one curve
 
@@ -47,14 +51,15 @@ def curves(rows, keys=None, levels=None, title=None):
         title: Above all panels.
 
     Raises:
-        ParameterError: If no row has a metric of that name.
+        ParameterError: If no row has a metric of that name; those of episodes may be waited for, in an empty panel.
     """
     known = list(dict.fromkeys(key for row in rows for key in row))
     if keys is None:
         keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
     else:
+        waiting = not any(key.startswith(OF_EPISODES) for key in known)  # some environment has not ended an episode yet
         for key in keys:
-            if key not in known:
+            if key not in known and not (waiting and key.startswith(OF_EPISODES)):
                 raise ParameterError(f"no metric {key!r}.{did_you_mean(key, known)} There are: {', '.join(known)}")
     figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
     for number, key in enumerate(keys):

@@ -1,9 +1,11 @@
 """Learning curves: a point counts each environment once, with its latest episode, from when each has ended one."""
 
 import numpy as np
+import pytest
 import torch
 
 import cupydrive as cd
+from cupydrive.errors import ParameterError
 from cupydrive.run import Run
 from cupydrive.training import make_run
 
@@ -47,8 +49,11 @@ def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after
     run = cd.train("tag_grid", cd.A2C(**SMALL), out=tmp_path, **options)
     assert not any("episodic" in key for row in run.metrics for key in row)
     assert run.plot().axes[0].lines[0].get_xdata().size == 0
+    assert run.plot("charts/episodic_length", "losses/tagger/entropy").axes[0].lines[0].get_xdata().size == 0
     loaded = Run.load(tmp_path)
     cd.train(loaded, steps=12 * 8, progress=False)
+    with pytest.raises(ParameterError, match="Did you mean 'charts/episodic_return/tagger'"):
+        loaded.plot("charts/episodic_return/taggr")
     assert {"charts/episodic_return/tagger", "charts/episodic_length"} <= loaded.metrics[-1].keys()
 
 
