@@ -91,8 +91,8 @@ class FrozenPlayer:
                     if saved is None or saved.shape != tensor.shape or saved.dtype != tensor.dtype:
                         found = "missing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
                         raise TrainingError(
-                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} {tuple(tensor.shape)} is needed; "
-                            "the environment's parameters or the policy's settings differ"
+                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} {tuple(tensor.shape)} is "
+                            "needed; the environment's parameters or the policy's settings differ"
                         )
                     with torch.no_grad():
                         tensor.copy_(saved)
