@@ -3,19 +3,15 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import point
-
-from cupydrive import envs
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cache, host
 from cupydrive.executors.cache import cache_folder, find_library
 from cupydrive.executors.host import HostExecutor
+from cupydrive.source import assemble_training
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,12 +24,10 @@ def folder(monkeypatch, tmp_path):
 
 
 def load(monkeypatch):
-    """Load the point environment as a new process does; return its first observation of a fixed seed, as bytes."""
-    from cupydrive.batch import Batch
-
+    """Load a small kernel as a new process does; return the library's path and its kernels."""
     monkeypatch.setattr(host, "_loaded", {})
-    spec = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL)
-    return Batch(spec, 3, executor=HostExecutor()).reset(5).obs["point"].tobytes()
+    program = HostExecutor().build(assemble_training("finite"))
+    return Path(program.library._name), set(program.functions)
 
 
 DAMAGES = {
@@ -47,47 +41,46 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
-    want = load(monkeypatch)
-    (path,) = folder.glob("*.so")
+    path, want = load(monkeypatch)
     kept = path.read_bytes()
-    assert load(monkeypatch) == want and path.read_bytes() == kept  # from the cache
+    assert load(monkeypatch) == (path, want) and path.read_bytes() == kept  # from the cache
     path.unlink()  # this process has the library mapped: what is written under its name must be another file
     path.write_bytes(DAMAGES[damage](kept))
-    assert load(monkeypatch) == want
-    (again,) = folder.glob("*.so")
-    assert again.read_bytes() != DAMAGES[damage](kept)
+    assert load(monkeypatch) == (path, want)
+    assert path.read_bytes() != DAMAGES[damage](kept)
 
 
 def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
-    program = "import cupydrive as cd; env = cd.make('cartpole', 2, device='cpu'); env.reset(seed=0); print('done')"
+    program = (
+        "from cupydrive.executors.host import HostExecutor; from cupydrive.source import assemble_training; "
+        "HostExecutor().build(assemble_training('finite')); print('done')"
+    )
     environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
 
     def run():
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
 
     assert run().returncode == 0
-    (path,) = (tmp_path / "cache").glob("cartpole-*.so")
+    (path,) = (tmp_path / "cache").glob("finite-*.so")
     os.truncate(path, 3000)
     done = run()
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
 
 
 def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
-    want = load(monkeypatch)
-    (path,) = folder.glob("*.so")
+    path, want = load(monkeypatch)
     key = b"another key"
-    other = folder / f"point-{cache.hashlib.sha256(key).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
+    other = folder / f"finite-{cache.hashlib.sha256(key).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
     os.rename(path, other)
-    assert find_library("point", key) is None
-    assert load(monkeypatch) == want
+    assert find_library("finite", key) is None
+    assert load(monkeypatch) == (path, want)
 
 
 def test_a_link_is_not_followed(folder, monkeypatch, tmp_path):
-    want = load(monkeypatch)
-    (path,) = folder.glob("*.so")
+    path, want = load(monkeypatch)
     os.rename(path, tmp_path / "elsewhere.so")
     path.symlink_to(tmp_path / "elsewhere.so")
-    assert load(monkeypatch) == want
+    assert load(monkeypatch) == (path, want)
     assert not path.is_symlink()
 
 
@@ -131,13 +124,12 @@ def test_another_users_folder_is_refused_with_the_fix(folder, monkeypatch):
 
 
 def test_another_users_library_in_ones_own_folder_is_compiled_anew(folder, monkeypatch):
-    want = load(monkeypatch)
-    (path,) = folder.glob("*.so")
+    path, want = load(monkeypatch)
     inode = path.stat().st_ino
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     os.chown(path, 12345, -1)
-    assert load(monkeypatch) == want
+    assert load(monkeypatch) == (path, want)
     assert path.stat().st_uid == os.geteuid() or path.stat().st_ino != inode
 
 

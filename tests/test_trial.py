@@ -44,7 +44,7 @@ def wrong(text, **changes):
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("use", [cd.make, cd.check], ids=["make", "check"])
 def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
-    monkeypatch.setattr(trial, "CPU_SECONDS", 1)
+    monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
     text, words = MISTAKES[mistake]
     with pytest.raises(KernelFault) as caught:
         use(wrong(text), device="cpu")
