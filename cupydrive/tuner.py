@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from cupydrive import envs
 from cupydrive.arguments import checked_bool, checked_int
 from cupydrive.batch import Batch, row_bytes
-from cupydrive.errors import MemoryLimitError, SpecError
+from cupydrive.errors import CupydriveWarning, MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.cache import cache_folder
 from cupydrive.files import write_atomically
@@ -278,7 +278,7 @@ def recall(name, read):
 
 def ignored(path, reason):
     """Warn that a file is as none; return None."""
-    warnings.warn(f"{path} is ignored and measured anew: {reason}", stacklevel=5)
+    warnings.warn(f"{path} is ignored and measured anew: {reason}", CupydriveWarning, stacklevel=5)
 
 
 def require(right, otherwise):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from cupydrive.errors import DeviceError
+from cupydrive.errors import CupydriveWarning, DeviceError
 
 _finding = threading.Lock()
 
@@ -47,6 +47,7 @@ def _cache_folder(named):
         warnings.warn(
             f"the cache folder {wanted} cannot be written ({reason}); this process keeps its kernels in {temporary}. "
             "Set CUPYDRIVE_CACHE to a folder that can be written",
+            CupydriveWarning,
             stacklevel=4,
         )
         return temporary

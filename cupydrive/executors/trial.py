@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.errors import KernelFault
+from cupydrive.errors import CupydriveWarning, KernelFault
 from cupydrive.executors.host import HostExecutor
 
 PROCESS = Path(__file__).with_name("trial_process.py")
@@ -139,6 +139,7 @@ class Trial:
         warnings.warn(
             f"the kernel in {self.library} could not be tried in a process of its own by {sys.executable!r} ({reason}); it "
             "runs in this one untried",
+            CupydriveWarning,
             stacklevel=2,
         )
         return ""

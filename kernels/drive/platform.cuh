@@ -247,8 +247,7 @@ template <class Call> DEVICE void in_turn(const Team team, [[maybe_unused]] int&
       first = __shfl_sync(0xffffffffu, lane == 0 ? atomicAdd(&next, 32) : 0, 0);
       call(i);
     }
-    return;
-  }
+  } else  // a loop that is never reached would be a warning
 #endif
   for (int i : team.all(n)) call(i);
 }
