@@ -3,6 +3,7 @@
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
 """
 
+import io
 import os
 import shlex
 import sys
@@ -24,6 +25,7 @@ from cupydrive.commands import (
     run_gallery,
     run_render,
     run_train,
+    write_file,
     write_json_file,
 )
 from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, UnregisteredEnvironmentError
@@ -190,6 +192,7 @@ def check_envs(
     return code
 
 
+CHARTS = (".png", ".svg", ".pdf")
 Case = Literal["rollout", "stepping", "sampling", "training", "startup"]  # cupydrive.bench.CASES
 
 # ---- demo, bench -----------------------------------------------------------------------------------------------------
@@ -233,6 +236,8 @@ def run_bench(
     from cupydrive.bench.sweep import sweep as combinations
 
     check_writable(json_file)
+    if chart is not None and chart.suffix not in CHARTS:
+        raise CupydriveError(f"--chart {chart} ends in {chart.suffix!r}; it must end in {', '.join(CHARTS)}")
     check_writable(chart)
     if sweep and env is None:
         raise ParameterError("--sweep needs --env: which environment to vary")
@@ -243,7 +248,9 @@ def run_bench(
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
     if chart is not None:
-        draw(result).savefig(chart)
+        picture = io.BytesIO()
+        draw(result).savefig(picture, format=chart.suffix.removeprefix("."))
+        write_file(chart, picture.getvalue())
     return 130 if result.interrupted else 0
 
 
@@ -299,6 +306,8 @@ def _show_warning(otherwise, message, category, *where, **more):
 
 def main(args=None):
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)

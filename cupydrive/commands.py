@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from cupydrive import envs
+from cupydrive.arguments import checked_path, checked_target, shown
 from cupydrive.errors import CupydriveError
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -121,7 +122,7 @@ def run_evaluate(
     check_writable(json_file)
     where, _ = choose(device)
     what = Run.load(run, where, env=env) if is_folder(run) else named(run, env)
-    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **parsed(param))
+    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **params_of(what, param))
     print(found)
     if json_file is not None:
         write_json_file(json_file, {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()})
@@ -162,14 +163,15 @@ def run_render(
     from cupydrive.video import check_path, render
 
     check_path(out)
-    options = {"size": size, "fps": fps, **parsed(param)}
+    options = {"size": size, "fps": fps}
     if what.endswith(".npz"):
-        video = render(Recording.load(what, env=env), out, players, **options)
+        recording = Recording.load(what, env=env)
+        video = render(recording, out, players, **options, **params_of(recording, param))
     else:
         where, _ = choose(device)
         played = Run.load(what, where, env=env) if is_folder(what) else named(what, env)
         options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
-        video = render(played, out, players, **options)
+        video = render(played, out, players, **options, **params_of(played, param))
     print(f"wrote {out}: {video}")
     return 0
 
@@ -194,7 +196,6 @@ def run_gallery(
     """
     from cupydrive.gallery import gallery
 
-    steps = None if steps is None else int(steps)
     path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
     print(f"wrote {path}")
     return 0
@@ -202,10 +203,7 @@ def run_gallery(
 
 def is_folder(text):
     """Return whether a run folder is meant: a folder, or a path that a folder could have, for a clear error of it."""
-    try:
-        return Path(text).is_dir()
-    except ValueError:  # a NUL character
-        return False
+    return os.path.isdir(checked_path("cupydrive", "the name or folder", text, CupydriveError))
 
 
 def named(what, env):
@@ -217,32 +215,44 @@ def named(what, env):
     return what
 
 
+def params_of(what, pairs):
+    """Return the parameters that ``--param`` gives for ``what``, a name; a run or a recording has its own."""
+    params = parsed(pairs)
+    if params and not isinstance(what, str):
+        raise CupydriveError(f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it out")
+    if params:
+        envs.get(what).require_known(params)
+    return params
+
+
 def parsed(pairs):
     """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
     found = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise CupydriveError(f"{pair!r} is no KEY=VALUE, such as num_taggers=4")
+            raise CupydriveError(f"{shown(pair)} is no KEY=VALUE, such as num_taggers=4")
         try:
             found[key.replace("-", "_")] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or brackets without end
             found[key.replace("-", "_")] = {"True": True, "False": False}.get(text, text)
     return found
 
 
 def check_writable(path):
     """Raise now rather than after minutes of work if ``path`` cannot be written."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if not folder.is_dir() or path.is_dir() or not os.access(folder, os.W_OK):
-        raise CupydriveError(f"{path} cannot be written; name a file in a folder that exists and can be written")
+    if path is not None:
+        checked_target("file", checked_path("cupydrive", "file", path, CupydriveError), CupydriveError)
 
 
 def write_json_file(path, content):
     """Write ``content`` as JSON, atomically."""
+    write_file(path, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def write_file(path, content):
+    """Write bytes, atomically; raise ``CupydriveError`` if that fails."""
     from cupydrive.files import file_errors, write_atomically
 
     with file_errors(CupydriveError, f"{path} cannot be written"):
-        write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")
+        write_atomically(path, content)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from cupydrive import envs
 from cupydrive.about import info
-from cupydrive.arguments import checked_int
+from cupydrive.arguments import checked_count, checked_int, checked_path, checked_sequence
 from cupydrive.errors import RenderError
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import choose, executor
@@ -54,17 +54,19 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     Raises:
         RenderError: If an environment draws nothing, or the folder cannot be written.
     """
+    names = checked_sequence("gallery", "names", names)
+    seed = checked_int("gallery", "seed", seed, 0, 2**63 - 1)
+    steps = None if steps is None else checked_count("gallery", "steps", steps)
+    out, runs = checked_path("gallery", "out", out), checked_path("gallery", "runs", runs)
     specs = [envs.get(name) for name in names or [n for n in envs.names() if envs.get(n).draw is not None]]
     for spec in specs:
         if spec.draw is None:
             raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")
-    out, device = Path(out), choose(device)[0]
+    device = choose(device)[0]
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:
-        entry = make_entry(
-            spec, out, Path(runs) / spec.name, device, checked_int("gallery", "seed", seed, 0), steps, progress
-        )
+        entry = make_entry(spec, out, runs / spec.name, device, seed, steps, progress)
         entries = dict(sorted({**read_entries(out), spec.name: entry}.items()))
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
             write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
@@ -93,7 +95,7 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     groups = [g.name for g in spec.groups(made)]
     learner = suggested_algorithm(spec, **wanted.get(wanted["algorithm"], {}))
     policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
-    goal = wanted["steps"] if steps is None else int(steps)
+    goal = wanted["steps"] if steps is None else steps
     run = trained(spec, policies, params, goal, wanted["num_envs"], seed, device, folder)
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 

@@ -245,7 +245,7 @@ class Loop:
 
 def event_writer(folder, step):
     """Return a writer of TensorBoard's event files, which hides what it wrote after ``step``; without it: of nothing."""
-    if find_spec("tensorboard") is None:
+    if find_spec("tensorboard") is None or not str(folder).isprintable():  # TensorBoard takes UTF-8 alone
         return NoEvents()
     from torch.utils.tensorboard import SummaryWriter
 

@@ -160,7 +160,7 @@ def suggestions(env):
     return {**DEFAULTS, **envs.get(env).training}
 
 
-def suggested_algorithm(env, name=None, **changed):
+def suggested_algorithm(env, name=None, /, **changed):
     """Return the settings that the environment suggests for the algorithm called ``name``, by default the one it suggests.
 
     Args:

@@ -326,7 +326,7 @@ def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, t
         (["no_such_file.py"], "no_such_file.py"),
         (["cartpole", "--seed", "-1"], "seed = -1 is out of range"),
         (["cartpole", "--agent-steps", "0"], "agent_steps = 0 is out of range"),
-        (["cartpole", "--json", "/no/such/folder/x.json"], "/no/such/folder/x.json cannot be written"),
+        (["cartpole", "--json", "/no/such/folder/x.json"], "/no/such/folder/x.json' cannot be written"),
         (["cartpole", "all", "cartpol"], "Did you mean 'cartpole'?"),
     ],
 )

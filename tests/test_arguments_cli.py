@@ -1,0 +1,133 @@
+"""Odd values of every option of every command: one line, exit code 2, no traceback, and nothing written; or it works."""
+
+import contextlib
+import os
+import random
+import resource
+import sys
+from inspect import signature
+from pathlib import Path
+
+import pytest
+from test_arguments import quiet
+
+from cupydrive.__main__ import COMMANDS, main
+
+# A correct call of each command, as small as it can be; what is spoiled stands behind it, and the last value counts.
+RIGHT = {
+    "envs": ["cartpole"],
+    "info": [],
+    "new": ["moon"],
+    "check": ["mountain_car", "--agent-steps", "1", "--device", "cpu"],
+    "train": ["cartpole", "--steps", "1", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"],
+    "evaluate": ["tag_grid", "--episodes", "2", "--device", "cpu", "--param", "max_episode_steps=2"],
+    "render": ["tag_grid", "--out", "a.gif", "--device", "cpu", "--size", "64", "48", "--param", "max_episode_steps=2"],
+    "gallery": ["no_such_env", "--device", "cpu"],  # a known one would train for long
+    "demo": ["--device", "nowhere"],
+    "bench": ["rollout", "--env", "no_such_env", "--device", "cpu"],
+    "tune": ["cartpole", "--num-envs", "2", "--device", "cpu"],
+}
+ODD = (
+    "", " ", "x", "0", "-1", "1.5", "1e3", "1e999", "nan", "inf", "-inf", "True", "None", "9" * 30, "9" * 5000, "0x10", "1_000",
+    "a=b", "=", "=b", "gravity=", "gravity=nan", "gravity=[1]", "max_episode_steps=1e300", "hidden=[0]", "learning_rate=inf",
+    "name=x", "env=x", "num_envs=2", "[" * 100_000, "é漢字🙂", "\udc80", "\ud800", "a\0b", "a" * 5000, "a" * 300, "x.py",
+    "x.npz", "../x", "/proc/x", "/dev/full", "/dev/null/x", "missing/x.json", "dangling", "folder", "folder/", "secret",
+    "--", "-", "{}",
+)  # fmt: skip
+# Right, and too long for a test; or right, and it measures for minutes.
+LONG = {("train", "--steps"), ("tune", "--training"), ("check", "--agent-steps")}
+CASES = [
+    (command, option, odd)
+    for command, function in COMMANDS.items()
+    for option in (
+        "",
+        *("--" + name.removesuffix("_file").replace("_", "-") for name in signature(function).parameters),
+    )
+    for odd in ODD
+    if not ((command, option) in LONG and odd.strip("9") == "")
+    and (option, odd) not in (("--env", "None"), ("--steps", "None"))
+]
+
+
+@pytest.fixture(autouse=True)
+def odd_folder(tmp_path, monkeypatch):
+    """A folder with a link to nothing, a folder, and a file that cannot be read."""
+    monkeypatch.chdir(tmp_path)
+    Path("dangling").symlink_to("nothing")
+    Path("folder").mkdir()
+    Path("secret").write_text("x")
+    Path("secret").chmod(0)
+
+
+def wrong(command, option, odd, capsys):
+    """Return what is wrong with one command line, or None."""
+    before = sorted(os.listdir())
+    words = [command, *RIGHT[command], *([option] if option else []), odd]
+    with quiet_alarm():
+        try:
+            code = main(words)
+        except SystemExit as end:  # tyro's own usage errors
+            code = end.code
+    err = capsys.readouterr().err
+    if code not in (0, 2) and (command, code) != ("check", 1):  # so short a check has not seen all events
+        return f"exit code {code}: {err[-300:]}"
+    if "Traceback" in err:
+        return err[-300:]
+    if code == 2 and sorted(os.listdir()) != before:
+        return f"left {set(os.listdir()) - set(before)}"
+    ours = [line for line in err.splitlines() if line.startswith("cupydrive: ") and "warning" not in line]
+    return f"{len(ours)} lines" if code == 2 and len(ours) > 1 else None
+
+
+@contextlib.contextmanager
+def quiet_alarm():
+    """As `quiet`, but pytest keeps what is printed."""
+    with contextlib.ExitStack() as stack:
+        streams = sys.stdout, sys.stderr
+        stack.enter_context(quiet())
+        sys.stdout, sys.stderr = streams
+        yield
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_some_odd_values_are_one_line(part, capsys):
+    cases = random.Random(part).sample([case for case in CASES if case[0] not in ("check", "tune")], 25)
+    assert not {case: problem for case in cases if (problem := wrong(*case, capsys)) is not None}
+
+
+FULL = {
+    "check": ["check", "mountain_car", "--agent-steps", "1", "--json", "a.json"],
+    "evaluate": ["evaluate", "tag_grid", "--episodes", "99", "--param", "max_episode_steps=2", "--json", "a.json"],
+    "render": ["render", "tag_grid", "--out", "a.gif", "--size", "64", "48", "--param", "max_episode_steps=2"],
+    "new": ["new", "moon"],
+}
+
+
+@pytest.mark.parametrize("command", FULL)
+def test_a_full_disk_is_one_line_and_leaves_nothing(command, tmp_path, monkeypatch, capsys):
+    """A limit on the size of files stands for the disk: what is written beyond it fails, as on one that is full."""
+    words = [*FULL[command], *([] if command == "new" else ["--device", "cpu"])]
+    for name in ("whole", "full"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "whole")  # what is compiled, too, is written here, not on the full disk
+    assert main(words) in (0, 1)  # so short a check has not seen all events
+    capsys.readouterr()
+    monkeypatch.chdir(tmp_path / "full")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, most[1]))
+    try:
+        code = main(words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    err = capsys.readouterr().err
+    assert code == 2, err
+    (line,) = [line for line in err.splitlines() if line.startswith("cupydrive: ") and "warning" not in line]
+    assert "written" in line and "File too large" in line
+    assert not [path for path in (tmp_path / "full").rglob("*") if path.is_file() and "lock" not in path.name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_odd_value_of_every_option_is_one_line(command, capsys):
+    found = {case: problem for case in CASES if case[0] == command and (problem := wrong(*case, capsys)) is not None}
+    assert not found
