@@ -1,7 +1,9 @@
 """The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
 
 import pytest
+import shared_mutation
 from mutation import chosen, run
+from survivors import EQUIVALENT as SHARED_EQUIVALENT
 
 from cupydrive import envs
 from cupydrive.source import kernel_text
@@ -51,3 +53,46 @@ def test_all_mutants_are_killed(name):
     selection = chosen(name, kernel_text(envs.get(name))[1])
     assert len(selection) >= 30
     assert not survivors(name, selection)
+
+
+# What draws for another purpose, and what drops a statement, in two files whose judges take a few seconds.
+PLANTED = {
+    "train/draws.cu": "purpose",
+    "train/advantages.cu": "dropped statement",
+}
+
+
+def test_a_sample_of_mutants_of_shared_kernels_is_killed():
+    sample = []
+    for file, kind in PLANTED.items():
+        of_kind = [m for m in shared_mutation.chosen(file, 1000) if m.kind == kind and m.key not in SHARED_EQUIVALENT]
+        sample.append(of_kind[0])
+    verdicts = shared_mutation.run(sample)
+    assert [str(m) for m, v in zip(sample, verdicts, strict=True) if v == "survived"] == []
+
+
+def test_lines_that_only_a_gpu_compiles_are_no_mutants():
+    text = "#ifdef __CUDACC__\na();\n#else\nb();\n#endif\n#if STAGED\nc();\n#endif\n#if ONE_AGENT\nd();\n#else\ne();\n#endif\n"
+    lines = text.splitlines()
+    assert [lines[i] for i in shared_mutation.compiled_on_a_cpu(lines)] == ["b();", "d();", "e();"]
+    changed = {
+        m.before
+        for m in shared_mutation.mutants("drive/platform.cuh", "#ifdef __CUDACC__\nx = 1;\n#else\ny = 2;\n#endif\n")
+    }
+    assert changed == {"y = 2;"}
+
+
+def test_listed_survivors_are_lines_that_exist():
+    """A line that has changed is judged anew."""
+    for file, before, _ in SHARED_EQUIVALENT:
+        lines = [line.strip() for line in (shared_mutation.KERNELS / file).read_text().splitlines()]
+        assert before in lines, f"{file}: {before}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", shared_mutation.JUDGES)
+def test_mutants_of_shared_kernels_are_killed(file):
+    selection = shared_mutation.chosen(file, 40)
+    verdicts = shared_mutation.run(selection)
+    alive = [m for m, v in zip(selection, verdicts, strict=True) if v == "survived"]
+    assert [str(m) for m in alive if m.key not in SHARED_EQUIVALENT] == []
