@@ -97,6 +97,7 @@ class SharedMutant:
     kind: str
     before: str
     after: str | None
+    above: str = ""
 
     def __str__(self):
         return f"{self.file}:{self.line} [{self.kind}] {self.before.strip()}  ->  {(self.after or '').strip() or '(dropped)'}"
@@ -105,6 +106,11 @@ class SharedMutant:
     def key(self):
         """What a list of survivors names it by: line numbers change, text stays."""
         return self.file, self.before.strip(), (self.after or "").strip()
+
+    def listed(self, survivors):
+        """Return whether ``survivors`` has this mutant, by its line alone or with the line above it, as two lines."""
+        file, before, after = self.key
+        return self.key in survivors or (file, f"{self.above.strip()}\n{before}", after) in survivors
 
 
 def compiled_on_a_cpu(lines):
@@ -163,7 +169,7 @@ def mutants(file, text):
 
         def add(kind, after, i=i, head=head, tail=tail):
             if head + after + tail != lines[i]:
-                found.append(SharedMutant(file, i + 1, kind, lines[i], head + after + tail))
+                found.append(SharedMutant(file, i + 1, kind, lines[i], head + after + tail, lines[i - 1] if i else ""))
 
         def swap(pattern, new, kind, code=code, add=add):
             for match in re.finditer(pattern, code):
@@ -325,12 +331,12 @@ def main(files, workers, number, seed):
 
     def progress(mutant, result, seconds):
         if result == "survived":
-            print(f"[{seconds:5.0f} s] survived{' (listed)' * (mutant.key in EQUIVALENT)} {mutant}", flush=True)
+            print(f"[{seconds:5.0f} s] survived{' (listed)' * mutant.listed(EQUIVALENT)} {mutant}", flush=True)
 
     verdicts = run(selection, workers, progress)
     for file in files or JUDGES:
         of_file = [(m, v) for m, v in zip(selection, verdicts, strict=True) if m.file == file]
         counts = {name: sum(v == name for _, v in of_file) for name in ("failed", "stopped", "refused", "survived")}
-        listed = sum(v == "survived" and m.key in EQUIVALENT for m, v in of_file)
+        listed = sum(v == "survived" and m.listed(EQUIVALENT) for m, v in of_file)
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         print(f"{file}: {len(of_file)} mutants: {shown}, of which listed as equivalent {listed}", flush=True)

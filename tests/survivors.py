@@ -13,7 +13,20 @@ HALF = "while (half < 15 && (1 << 2 * half) < call.size) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
 NORMALS = "if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);"
 BITS = "if (head % 4 == 0) bits = random.bits(call.first_agent + i, head / 4);"
+DRIVE = "drive/drive.cuh"
+READ = "team.sync();  // all have read the clock"
+AGAIN = "if (!last) team.sync();  // the near observation is written again"
+LATER = "the clock is written after the sync that ends every observation, which whoever has not read it has not reached"
+SYNCED = "what comes next reads the member's own words, or what was written before a sync that every way there passes"
 EQUIVALENT = {
+    (DRIVE, "}\nteam.sync();", ";"): SYNCED,
+    (DRIVE, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
+    (DRIVE, READ, ";  // all have read the clock"): LATER,
+    (
+        DRIVE,
+        AGAIN,
+        "if (!last) ;  // the near observation is written again",
+    ): "a reset, which has a sync of its own, comes between",
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (

@@ -80,9 +80,10 @@ def test_without_autoreset_an_environment_keeps_its_last_state(name):
         np.testing.assert_array_equal(kept_on.reward[g.name], got["reward"][g.name])
 
 
-def test_observing_changes_nothing_but_the_observation():
+@pytest.mark.parametrize("executor", [{"threads": 1}, {"team_threads": 4}], ids=["fast", "team"])
+def test_observing_changes_nothing_but_the_observation(executor):
     spec = specs()[0]
-    batch = Batch(spec, 9, spec.make_params(walkers=3))
+    batch = Batch(spec, 9, spec.make_params(walkers=3), HostExecutor(**executor))
     batch.reset(2)
     batch.rollout(5)
     before, (obs, masks) = batch.get_state(), batch.get_observations()
