@@ -17,6 +17,7 @@ from cupydrive import envs
 from cupydrive.batch import Batch
 from cupydrive.errors import CompileError, ParameterError
 from cupydrive.executors import executor
+from cupydrive.executors.host import HostExecutor
 from cupydrive.printing import BYTES, formatted, lines
 from cupydrive.source import KERNELS, Layout, assemble, kernel_text
 
@@ -87,6 +88,20 @@ def test_cpu_and_gpu_print_the_same_lines_for_any_team(team, capsys):
         batch.rollout(30)
         said.append(capsys.readouterr().out)
     assert said[0] == said[1] and len(said[0].splitlines()) >= 31
+
+
+def test_a_team_prints_each_line_once(capsys):
+    kernel = point.KERNEL.replace(
+        "auto row = env.point.obs(0);", 'auto row = env.point.obs(0); env.print("%.9g", env.state.x);'
+    )
+    spec, said = replace(envs._load(point.PYTHON)[0], kernel=kernel), []
+    for host in (HostExecutor(), HostExecutor(team_threads=4)):
+        batch = Batch(spec, 3, executor=host)
+        batch.printer.choose(1)
+        batch.reset(1)
+        batch.rollout(5)
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and len(said[0].splitlines()) == 6
 
 
 def test_reload_takes_prints_over(capsys, tmp_path):
