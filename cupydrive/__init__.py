@@ -38,6 +38,7 @@ _HOME = {
     "new": "scaffold",
     "names": "envs",
     "register": "envs",
+    "PythonKernels": "python_kernels",
     "EnvSpec": "spec",
     "Field": "spec",
     "Group": "spec",
