@@ -4,6 +4,7 @@ And nothing has changed then: a later correct call gives the bits of an object t
 """
 
 import contextlib
+import inspect
 import io
 import signal
 import warnings
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from odd import ODD
 
+import cupydrive as cd
 from cupydrive.errors import CupydriveError
 
 SECONDS = 30  # of one case
@@ -116,3 +118,46 @@ def test_one_odd_argument_is_named_or_works(case):
 def test_every_odd_value_of_every_argument_is_named_or_works(name):
     found = {case[1:]: problem for case in CASES if case[0] == name and (problem := wrong(case)) is not None}
     assert not found
+
+
+# Without a row, and why.
+MADE_BY_US = {
+    "VectorEnv",
+    "Snapshot.of",
+    "Snapshot.restore",
+    "Recording",
+    "Snapshot",
+    "Trajectory",
+    "Outcome",
+    "Observed",
+}
+OF_TRAINING = (
+    "Run",
+    "Frozen",
+    "train",
+    "load",
+    "PPO",
+    "A2C",
+    "DDPG",
+    "OnPolicy",
+    "Recording.",
+    "Snapshot.",
+    "Heuristic",
+    "Random",
+)
+OF_AUTHORS = ("EnvSpec.", "PythonKernels", "CupydriveError", "CupydriveWarning")
+
+
+def test_every_public_function_has_a_row():
+    """Those of training and of files are checked by tests of their own: test_runs, test_own_policy, test_recording, ..."""
+    public = {name for name in cd.__all__ if callable(getattr(cd, name))}
+    public |= {
+        f"{name}.{method}"
+        for name in public
+        for method, function in vars(getattr(cd, name)).items()
+        if not method.startswith("_")
+        and inspect.isfunction(function)
+        and len(inspect.signature(function).parameters) > 1
+    }
+    without = {name for name in public - set(ROWS) - MADE_BY_US if not name.startswith((*OF_TRAINING, *OF_AUTHORS))}
+    assert without == {"info", "names"}, "these take no arguments; write a row in calls.py for each of the others"
