@@ -101,7 +101,7 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
 
 def count_branches(report, spec, seed):
     """Take the steps and resets that are compared with the reference once more, fewer, in a build that counts branches."""
-    reason = cannot_count()
+    reason = "a comparison has failed" if report.mismatched else cannot_count()
     if reason:
         report.skipped.append(f"branches that no case takes: {reason}")
         return
