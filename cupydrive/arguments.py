@@ -45,7 +45,7 @@ def shown(value):
     return " ".join(text.split()) if "\n" in text else text  # arrays take several lines
 
 
-def _is_number(value, kinds):
+def is_number(value, kinds):
     """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only look as if they were."""
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
 
@@ -72,7 +72,7 @@ def checked_int(where, name, value, low=1, high=INT32, error=ParameterError, uni
     Raises:
         ParameterError: If it is none; or ``error``.
     """
-    if not _is_number(value, int | np.integer):
+    if not is_number(value, int | np.integer):
         raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be an int")
     number = int(value)
     if not low <= number <= high:
@@ -89,7 +89,7 @@ def checked_count(where, name, value, low=1, high=2**53):
 
 def checked_float(where, name, value, low=-math.inf, high=math.inf, error=ParameterError, unit=""):
     """Return ``value`` as a finite float in [low, high]; ints are welcome, bools are not."""
-    if not _is_number(value, int | float | np.integer | np.floating):
+    if not is_number(value, int | float | np.integer | np.floating):
         raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a number")
     try:
         number = float(value)

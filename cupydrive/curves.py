@@ -5,6 +5,7 @@ import io
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from cupydrive.arguments import checked_float, checked_mapping, checked_str, shown
 from cupydrive.errors import ParameterError, did_you_mean
 
 # Distinguishable with any of the common colour blindnesses: Okabe and Ito, "Color Universal Design" (2008).
@@ -59,15 +60,21 @@ def curves(rows, keys=None, levels=None, title=None):
     else:
         waiting = not any(key.startswith(OF_EPISODES) for key in known)  # some environment has not ended an episode yet
         for key in keys:
+            checked_str("plot", "a metric of keys", key)
             if key not in known and not (waiting and key.startswith(OF_EPISODES)):
-                raise ParameterError(f"no metric {key!r}.{did_you_mean(key, known)} There are: {', '.join(known)}")
+                raise ParameterError(f"no metric {shown(key)}.{did_you_mean(key, known)} There are: {', '.join(known)}")
+    levels = {} if levels is None else checked_mapping("plot", "levels", levels)
+    levels = {label: checked_mapping("plot", f"levels[{label!r}]", values) for label, values in levels.items()}
+    for label, values in levels.items():
+        for key, value in values.items():
+            checked_float("plot", f"levels[{label!r}][{key!r}]", value)
     figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
     for number, key in enumerate(keys):
         axes = figure.add_subplot(1, len(keys), number + 1)
         points = pooled([row for row in rows if key in row], key)
         few = "." if len(points) < 3 else None
         axes.plot(*zip(*points, strict=True) if points else ((), ()), color=COLORS[0], linewidth=1.6, marker=few)
-        for color, (label, values) in zip(COLORS[1:], (levels or {}).items(), strict=False):
+        for color, (label, values) in zip(COLORS[1:], levels.items(), strict=False):
             if key in values:
                 axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
         if axes.get_legend_handles_labels()[0]:

@@ -19,6 +19,10 @@ class UnknownParameterError(ParameterError, TypeError):
     """An environment has no parameter of this name."""
 
 
+class UnknownEpisodeError(ParameterError, IndexError):
+    """A recording has no episode of this number; an ``IndexError`` too, so that a loop over a recording ends."""
+
+
 class UnknownEnvironmentError(CupydriveError, KeyError):
     """No environment has this name."""
 

@@ -10,6 +10,8 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+from cupydrive.arguments import shown
+
 
 def as_path(path):
     """Return ``path`` as a ``Path``.
@@ -19,13 +21,14 @@ def as_path(path):
     """
     try:
         name = os.fsencode(path)
+        found = Path(path)  # bytes are none
     except TypeError:
-        raise OSError(errno.EINVAL, f"{path!r} is no path; pass text or a pathlib.Path") from None
+        raise OSError(errno.EINVAL, f"{shown(path)} is no path; pass text or a pathlib.Path") from None
     except UnicodeEncodeError:
         raise OSError(errno.EINVAL, "the path holds a character that no file name can hold") from None
     if b"\0" in name or not name:
         raise OSError(errno.EINVAL, "the path is empty" if not name else "the path holds a NUL character")
-    return Path(path)
+    return found
 
 
 @contextmanager
@@ -46,6 +49,8 @@ def write_atomically(path, content):
     path = as_path(path)
     # Two threads or processes that write the same file each have a temporary file of their own. Its name is short, since that
     # of the file may be as long as names can be.
+    if not path.name:
+        raise OSError(errno.EISDIR, "it is a folder")
     part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
     try:
         with open(part, "wb") as file:

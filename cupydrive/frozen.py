@@ -7,8 +7,8 @@ import torch
 
 from cupydrive import envs
 from cupydrive.algorithms import ALGORITHMS
+from cupydrive.arguments import checked_bool, checked_path, checked_str, shown
 from cupydrive.errors import ParameterError, TrainingError
-from cupydrive.files import as_path, file_errors
 from cupydrive.players import Heuristic, Random
 from cupydrive.runfolder import read_checkpoint, read_config
 
@@ -33,8 +33,10 @@ class Frozen:
     brief = "frozen"  # what frames call it
 
     def __post_init__(self):
-        with file_errors(ParameterError, f"Frozen.path = {self.path!r}"):
-            object.__setattr__(self, "path", str(as_path(self.path)))
+        object.__setattr__(self, "path", str(checked_path("Frozen", "path", self.path)))
+        if self.policy is not None:
+            checked_str("Frozen", "policy", self.policy)
+        object.__setattr__(self, "greedy", checked_bool("Frozen", "greedy", self.greedy))
         if self.env is not None:
             config = read_config(self.path)
             envs.of_data(self.path, "", config["env"], config.get("origin"), self.env)
@@ -58,7 +60,7 @@ class Frozen:
         ]
         if not names:
             known = ", ".join(config["policies"])
-            raise TrainingError(f"{self.path} has no policy {self.policy or group.name!r}; it has: {known}")
+            raise TrainingError(f"{self.path} has no policy {shown(self.policy or group.name)}; it has: {known}")
         try:
             settings = rebuild(names[0], config["policies"][names[0]], None)
         except (ParameterError, TrainingError) as error:
@@ -106,6 +108,27 @@ class FrozenPlayer:
     def module(self, rollout, group):
         """Return the policy as a module from raw observations to actions."""
         return self.learner.module(rollout, group)
+
+
+def checked_policies(policies, groups):
+    """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
+
+    Args:
+        policies: What the caller gave.
+        groups: Names of the environment's groups, for the message.
+
+    Raises:
+        ParameterError: If it is none.
+    """
+    if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
+        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
+    for name, settings in policies.items():
+        if isinstance(settings, type) or not (hasattr(settings, "learner") or hasattr(settings, "player")):
+            raise ParameterError(
+                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Heuristic(), Random() or "
+                "Frozen(path)"
+            )
+    return policies
 
 
 FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen}

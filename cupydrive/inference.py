@@ -198,18 +198,22 @@ def act(modules, obs, greedy, mask, generator):
         raise ParameterError(f"act: generator = {shown(generator)}; it must be a torch.Generator or None")
     if not isinstance(obs, dict):
         if len(modules) > 1:
-            raise ParameterError(f"act: the run has several groups; pass a dict with {', '.join(modules)}")
+            raise ParameterError(
+                f"act: obs is a {type(obs).__name__}; of several groups it must be a dict with {', '.join(modules)}"
+            )
         (name,) = modules
         if isinstance(mask, dict):
             mask = mask.get(name)
         return act_of(name, modules[name], obs, greedy, mask, generator)
     if mask is not None and not isinstance(mask, dict):
         raise ParameterError(f"act: mask is a {type(mask).__name__}; it must be a dict by group, as obs is")
-    for name in (*obs, *(mask or ())):
-        if name not in modules:
-            raise ParameterError(
-                f"act: there is no group {name!r}.{did_you_mean(name, modules)} Groups: {', '.join(modules)}"
-            )
+    for argument, given in (("obs", obs), ("mask", mask or {})):
+        for name in given:
+            if name not in modules:
+                raise ParameterError(
+                    f"act: {argument} has {shown(name)}, which is no group.{did_you_mean(name, modules)} Groups: "
+                    f"{', '.join(modules)}"
+                )
     return {
         name: act_of(name, modules[name], rows, greedy, (mask or {}).get(name), generator) for name, rows in obs.items()
     }

@@ -189,20 +189,24 @@ class Loop:
             self._call_back(interval.step, row)
 
     def _call_back(self, step, row):
-        """Call the user's function; if it raises, first log what has been trained and save the run."""
+        """Call the user's function; if it raises, first log what has been trained, and keep the run.
+
+        Into a folder the run is saved; without one, the exception that goes on carries it as its attribute ``run``, since
+        ``train`` returns nothing then.
+        """
         callback, self.callback = self.callback, None
-        kept = False
         try:
             callback(step, row)
-            kept = True
         except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
-            kept = True
             raise
-        finally:
-            if not kept:  # the exception goes on from here
-                self._receive(0)
-                if self.out is not None:
-                    self.run.save(self.out, self.keep)
+        except BaseException as error:  # whatever the user's function raises goes on from here
+            self._receive(0)
+            if self.out is not None:
+                self.run.save(self.out, self.keep)
+            else:
+                error.run = self.run
+                error.add_note(f"the run up to env-step {self.run.step:,} is kept as this exception's `run`")
+            raise
         self.callback = callback
 
     def _row(self, interval, numbers):

@@ -3,8 +3,9 @@
 import json
 from dataclasses import asdict
 
-from cupydrive.arguments import shown
-from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.arguments import checked_choice, shown
+from cupydrive.errors import DeviceError, ParameterError, TrainingError
+from cupydrive.executors import DEVICES
 from cupydrive.files import file_errors
 from cupydrive.frozen import describe
 from cupydrive.run import Run
@@ -89,7 +90,7 @@ def refuse_for_run(run, refused, params, device):
                 f"train(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} out, "
                 "or begin a new run with the environment's name"
             )
-    if device not in ("auto", run.device):
+    if checked_choice("train", "device", device, DEVICES, DeviceError) not in ("auto", run.device):
         raise ParameterError(
             f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it there: "
             "cupydrive.load(folder, device=...)"

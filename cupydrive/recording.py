@@ -13,9 +13,10 @@ import numpy as np
 
 from cupydrive import envs
 from cupydrive.archive import Archive, check_seal, packed, warn_unsealed
+from cupydrive.arguments import checked_path, is_number, shown
 from cupydrive.batch import Batch
-from cupydrive.errors import ParameterError, RenderError
-from cupydrive.executors import executor
+from cupydrive.errors import ParameterError, RenderError, UnknownEpisodeError
+from cupydrive.executors import choose, executor
 from cupydrive.files import file_errors, open_file, write_atomically
 from cupydrive.formats import RECORDING, FormatError, explained
 
@@ -79,10 +80,17 @@ class Recording:
 
     def __getitem__(self, which):
         """Return the recording of one episode, or of a range of them."""
+        limits = (which.start, which.stop, which.step) if isinstance(which, slice) else (which,)
+        if not all(is_number(limit, int | np.integer) or (limit is None and len(limits) == 3) for limit in limits):
+            raise ParameterError(
+                f"recording[{shown(which)}] must be the number of an episode, or a range such as [0:4]"
+            )
+        if not isinstance(which, slice) and not -self.num_envs <= which < self.num_envs:
+            raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
         chosen = range(self.num_envs)[which]
         chosen = chosen if isinstance(chosen, range) else range(chosen, chosen + 1)
         if not chosen or chosen.step != 1:
-            raise ParameterError(f"recording[{which}] must name episodes side by side, such as recording[0:4]")
+            raise ParameterError(f"recording[{shown(which)}] must name episodes side by side, such as recording[0:4]")
         part = slice(chosen.start, chosen.stop)
         length = self.length[part]
         action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
@@ -94,7 +102,7 @@ class Recording:
         Raises:
             RenderError: At the end, if the states are not those that were recorded.
         """
-        batch = Batch(self.spec, self.num_envs, self.params, executor(device), first_env=self.first_env)
+        batch = Batch(self.spec, self.num_envs, self.params, executor(choose(device)[0]), first_env=self.first_env)
         if any(self.action[g.name].shape[2:] != (g.count, g.heads) for g in batch.groups):
             raise RenderError(f"the recording does not fit {self.spec.name}: agents or actions differ")
         batch.reset(self.seed)
@@ -121,6 +129,7 @@ class Recording:
 
     def save(self, path):
         """Write the recording as a NumPy archive (.npz)."""
+        path = checked_path("save", "path", path, RenderError)
         for moment in self.moments():
             last = moment.states
         about = {
@@ -136,7 +145,7 @@ class Recording:
         arrays = {f"action.{name}": array for name, array in self.action.items()}
         text = np.frombuffer(json.dumps(about).encode(), np.uint8)
         content = packed({"about": text, "length": self.length, **arrays})
-        with file_errors(RenderError, f"the recording cannot be written to {path}"):
+        with file_errors(RenderError, f"the recording cannot be written to path = {str(path)!r}"):
             write_atomically(path, content)
 
     @classmethod
@@ -155,7 +164,8 @@ class Recording:
             UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
             RenderError: If it is none, is damaged, from a newer version, or does not fit the environment.
         """
-        with file_errors(RenderError, f"{path} cannot be read"):
+        path = checked_path("load", "path", path, RenderError)
+        with file_errors(RenderError, f"path = {str(path)!r} cannot be read"):
             file = open_file(path)
         with file:
             try:

@@ -8,20 +8,19 @@ import html
 import io
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from cupydrive import __version__, envs, inference
 from cupydrive.archive import seal
-from cupydrive.arguments import checked_int, shown
+from cupydrive.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.batch import CLOCK, Batch
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you_mean
 from cupydrive.evaluation import evaluate
 from cupydrive.executors import choose, executor
-from cupydrive.files import as_path, file_errors, write_atomically
-from cupydrive.frozen import describe, rebuild
+from cupydrive.files import file_errors, write_atomically
+from cupydrive.frozen import checked_policies, describe, rebuild
 from cupydrive.players import Trained
 from cupydrive.rollout import LatestEpisodes, Rollout
 from cupydrive.runfolder import (
@@ -33,6 +32,7 @@ from cupydrive.runfolder import (
     read_config,
     read_metrics,
 )
+from cupydrive.spec import EnvSpec
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
@@ -57,10 +57,13 @@ class Run:
     """
 
     def __init__(self, spec, params, policies, num_envs, seed, device):
-        self.spec, self.params, self.seed, self.device = spec, params, seed, device
-        self.settings = policies
+        self.spec = checked_instance("Run", "spec", spec, EnvSpec, "an EnvSpec")
+        self.params = checked_instance("Run", "params", params, spec.params, "what spec.make_params(...) returns")
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        self.seed = checked_int("Run", "seed", seed, 0, 2**63 - 1)
+        self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
         groups = {g.name: g for g in spec.groups(params)}
+        self.settings = checked_policies(policies, groups)
         self._check_policies(groups)
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.origin = envs.origin(spec)  # of the files as they are compiled now
@@ -115,14 +118,12 @@ class Run:
 
     def frozen(self, group, greedy=True):
         """Return settings that play ``group`` as this run does now, without learning."""
-        for key, settings in self.settings.items():
-            if group in key.split("+"):
-                if key not in self.learners:
-                    return settings
-                learner = self.learners[key]
-                words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
-                return Trained(learner, greedy, words, settings.name)
-        raise ParameterError(f"{self.spec.name} has no group {group!r}")
+        group, greedy = self._group(group), checked_bool("frozen", "greedy", greedy)
+        key, settings = next((key, kept) for key, kept in self.settings.items() if group in key.split("+"))
+        if key not in self.learners:
+            return settings
+        words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
+        return Trained(self.learners[key], greedy, words, settings.name)
 
     # ---- inference ----
 
@@ -178,7 +179,7 @@ class Run:
         names = [g.name for g in self.batch.groups]
         if name is None and len(names) == 1:
             return names[0]
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise ParameterError(
                 f"group = {shown(name)}: {self.spec.name} has the groups {', '.join(names)}.{did_you_mean(name, names)}"
             )
@@ -244,7 +245,9 @@ class Run:
         """
         own, arrays = self.tensors(), self.batch.get_state()
         arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
-        if "episode_sums" in kept:  # a checkpoint from before each environment's latest episode was kept
+        if (
+            isinstance(kept, dict) and "episode_sums" in kept
+        ):  # a checkpoint from before each environment's latest episode was kept
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
             kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
@@ -278,10 +281,9 @@ class Run:
                 be written; files that were there stay.
             ParameterError: If ``keep`` is less than 1; nothing is written then.
         """
-        keep = checked_int("save", "keep", keep)
+        keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
         words = f"the run cannot be written to {folder} (earlier checkpoints are kept)"
         with file_errors(TrainingError, words):
-            folder = as_path(folder)
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with self.lock.hold(folder), file_errors(TrainingError, words):
             self.check_newest(folder)
@@ -329,8 +331,12 @@ class Run:
             DeviceError: If ``device`` is unknown or cannot be used here.
             TrainingError: If there is no run, or it is damaged, from a newer version, or of another environment.
         """
-        device, _ = choose(device)
+        device, folder = choose(device)[0], checked_path("load", "folder", folder, TrainingError)
         config = read_config(folder)
+        for name in {} if policies is None else checked_policies(policies, config["policies"]):
+            if name not in config["policies"]:
+                known = ", ".join(config["policies"])
+                raise ParameterError(f"policies: {folder} has no policy {shown(name)}; it has: {known}")
         call = f"cupydrive.load({str(folder)!r}, env={{}})"
         spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
         saved = read_checkpoint(folder, spec.name)
@@ -345,12 +351,10 @@ class Run:
             run = cls(spec, params, settings, config["num_envs"], config["seed"], device)
             run.restore(saved["tensors"])
         except ParameterError as error:
-            raise TrainingError(
-                f"{Path(folder) / 'config.json'} does not fit {spec.name!r} as it is now: {error}"
-            ) from None
+            raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None
         except TrainingError as error:
             raise TrainingError(f"{folder}: {error}") from None
-        run.total, run.step, run.folder = config["total"], saved["step"], Path(folder)
+        run.total, run.step, run.folder = config["total"], saved["step"], folder
         run.passed_over = [path.resolve() for path in saved["passed_over"]]
         run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
         return run

@@ -51,7 +51,7 @@ def checkpoints(folder):
     Raises:
         TrainingError: If ``folder`` is no path.
     """
-    with file_errors(TrainingError, f"{folder!r} cannot be a run folder"):
+    with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         found = (as_path(folder) / "checkpoints").glob("[0-9]*.pt")
         return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
@@ -62,7 +62,7 @@ def read_config(folder):
     Raises:
         TrainingError: If there is none, or it is not what ``formats.CONFIG`` says.
     """
-    with file_errors(TrainingError, f"{folder!r} cannot be a run folder"):
+    with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         path = as_path(folder) / "config.json"
     with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
         content = read_file(path, MOST_JSON)
@@ -154,9 +154,13 @@ def fitting_arrays(kept, own, arrays, limit):
     Raises:
         TrainingError: If a name, shape, type or range is another.
     """
+    if not isinstance(kept, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in kept.values()):
+        raise TrainingError(f"kept = {shown(kept)}; it must be tensors by name, as Run.snapshot() returns them")
     expected = {*own, *(f"env/{name}" for name in arrays)}
     if set(kept) != expected:
-        raise TrainingError(f"the checkpoint does not fit this run: it differs in {sorted(set(kept) ^ expected)[:6]}")
+        raise TrainingError(
+            f"the checkpoint does not fit this run: it differs in {shown(sorted(set(kept) ^ expected, key=str)[:6])}"
+        )
     for name, array in arrays.items():
         saved = kept[f"env/{name}"]
         if saved.dtype != torch.uint8 or saved.shape != (array.nbytes,):

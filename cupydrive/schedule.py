@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from cupydrive.arguments import shown
+from cupydrive.arguments import is_number, shown
 from cupydrive.errors import ParameterError
 
 LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
@@ -19,7 +19,7 @@ def checked_number(where, value, low=-np.inf, high=np.inf):
     Raises:
         ParameterError: If it is no number, not finite, or out of range.
     """
-    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+    if not is_number(value, int | float | np.integer | np.floating):
         raise ParameterError(f"{where} = {shown(value)} is a {type(value).__name__}; it must be a number")
     low, high = max(low, -LARGEST), min(high, LARGEST)
     if not low <= value <= high:
@@ -45,7 +45,7 @@ def checked_schedule(where, value, low=-np.inf, high=np.inf, positive=False):
         pairs = value
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
-    elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+    elif is_number(value, int | float | np.integer | np.floating):
         pairs = [(0, value)]
     else:
         raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")

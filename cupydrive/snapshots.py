@@ -7,6 +7,7 @@ import numpy as np
 
 from cupydrive import envs
 from cupydrive.archive import Archive, check_seal, packed, warn_unsealed
+from cupydrive.arguments import checked_path
 from cupydrive.batch import CLOCK
 from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
 from cupydrive.executors import executor
@@ -112,9 +113,10 @@ class Snapshot:
 
     def save(self, path):
         """Write the snapshot as a NumPy archive (.npz)."""
+        path = checked_path("save", "path", path, SnapshotError)
         about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
         text = np.frombuffer(json.dumps({"format": FORMAT, **about}).encode(), np.uint8)
-        with file_errors(SnapshotError, f"the snapshot cannot be written to {path}"):
+        with file_errors(SnapshotError, f"the snapshot cannot be written to path = {str(path)!r}"):
             write_atomically(path, packed({"about": text, **self.arrays()}))
 
     @classmethod
@@ -127,7 +129,8 @@ class Snapshot:
         Raises:
             SnapshotError: If it is none, is damaged, or from a newer version.
         """
-        with file_errors(SnapshotError, f"{path} cannot be read"):
+        path = checked_path("load", "path", path, SnapshotError)
+        with file_errors(SnapshotError, f"path = {str(path)!r} cannot be read"):
             file = open_file(path)
         with file:
             try:

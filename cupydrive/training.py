@@ -19,6 +19,7 @@ from cupydrive.arguments import (
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose
 from cupydrive.files import file_errors
+from cupydrive.frozen import checked_policies
 from cupydrive.loop import Loop
 from cupydrive.outfolder import check_folder, check_free, clear, refuse_for_run, resumed
 from cupydrive.run import Run
@@ -77,8 +78,8 @@ def train(
         overwrite: Replace a run in ``out``; other files there stay.
         progress: Show one progress line.
         capture: Replay iterations as a CUDA graph; None: on a GPU. False runs the same code with the same numbers.
-        callback: ``callback(step, metrics)`` after each logged interval. If it raises, the run is written to ``out``, and
-            the exception goes on to the caller.
+        callback: ``callback(step, metrics)`` after each logged interval. If it raises, the exception goes on to the caller,
+            and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
         **params: Parameters of the environment.
@@ -172,7 +173,7 @@ def suggested_algorithm(env, name=None, /, **changed):
     name = (name or suggested["algorithm"]).lower()
     if name not in ALGORITHMS:
         raise ParameterError(
-            f"there is no algorithm {name!r}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
+            f"there is no algorithm {shown(name)}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
         )
     kind = ALGORITHMS[name]
     return kind(**{**suggested.get(name, {}), **changed})
@@ -190,14 +191,12 @@ def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, **para
     if policies is None:
         if algorithm is None or isinstance(algorithm, str):
             algorithm = suggested_algorithm(env, algorithm)
-        policies = dict.fromkeys(groups, algorithm)
-    if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
-        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
-    for name, settings in policies.items():
-        if isinstance(settings, type) or not (hasattr(settings, "learner") or hasattr(settings, "player")):
+        if isinstance(algorithm, type) or not hasattr(algorithm, "learner"):
             raise ParameterError(
-                f"policies[{name!r}] = {shown(settings)}; it must be PPO(...), A2C(...), Heuristic(), Random() or Frozen(path)"
+                f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names"
             )
+        policies = dict.fromkeys(groups, algorithm)
+    checked_policies(policies, groups)
     check_modules(policies)
     return Plan(spec, made, policies, num_envs, seed)
 

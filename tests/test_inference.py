@@ -213,8 +213,8 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
 @pytest.mark.parametrize(
     ("obs", "options", "words"),
     [
-        (torch.zeros(3, 4), {}, r"several groups; pass a dict with tagger, runner"),
-        ({"taggr": torch.zeros(3, 4)}, {}, r"no group 'taggr'.*Did you mean 'tagger'"),
+        (torch.zeros(3, 4), {}, r"several groups it must be a dict with tagger, runner"),
+        ({"taggr": torch.zeros(3, 4)}, {}, r"obs has 'taggr', which is no group.*Did you mean 'tagger'"),
         ({"tagger": torch.zeros(3, 4)}, {}, r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6"),
         ({"tagger": [[0.0] * 6]}, {}, r"is a list; it must be a torch tensor or NumPy array"),
         ({"tagger": torch.zeros(3, 6, device="meta")}, {}, r"holds no numbers"),

@@ -184,6 +184,24 @@ def test_a_callback_that_raises_loses_nothing(tmp_path, kind):
     assert same(train(9), cd.train(run, out=tmp_path, progress=False))
 
 
+@pytest.mark.parametrize("kind", [Mistake, MemoryError, SystemExit])
+def test_without_a_folder_the_exception_of_a_callback_carries_the_run(kind):
+    mistake, seen = kind("a slip"), []
+
+    def callback(step, row):
+        seen.append(step)
+        if len(seen) == 3:
+            raise mistake
+
+    with pytest.raises(kind) as error:
+        train(9, callback=callback)
+    run = error.value.run
+    assert error.value is mistake and len(seen) == 3
+    assert error.value.__notes__ == [f"the run up to env-step {run.step:,} is kept as this exception's `run`"]
+    assert run.step == run.metrics[-1]["charts/global_step"] and 3 * EACH <= run.step < 9 * EACH
+    assert same(train(9), cd.train(run, progress=False))
+
+
 # ---- threads and memory ----------------------------------------------------------------------------------------------
 
 
