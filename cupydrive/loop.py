@@ -9,14 +9,14 @@ import signal
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from cupydrive.errors import TrainingError
+from cupydrive.events import Appended, event_writer
 from cupydrive.files import file_errors, write_atomically
 from cupydrive.interop import capture as capture_graph
 from cupydrive.progress import follow
@@ -112,7 +112,10 @@ class Loop:
 
     @contextmanager
     def _metrics_file(self):
-        """Hold the folder's lock and open the run's metrics for appending; rows after the current step are dropped first."""
+        """Hold the folder's lock and open the run's metrics for appending; rows after the current step are dropped first.
+
+        Where not even a first checkpoint could be written, the files that were not there before are removed again.
+        """
         if self.out is None:
             yield
             return
@@ -120,17 +123,26 @@ class Loop:
             self.out.mkdir(parents=True, exist_ok=True)
         with self.run.lock.hold(self.out):
             self.run.check_newest(self.out)
-            with self._writing():
-                path = self.out / "metrics.jsonl"
-                write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
-                self.file = open(path, "a", buffering=1)  # noqa: SIM115  closed below, where errors have their words
-                self.events = event_writer(self.out, self.run.step)
+            path = self.out / "metrics.jsonl"
+            new = [file for file in (path, self.out / "config.json") if not file.exists()]
             try:
-                yield
+                with ExitStack() as opened:
+                    with self._writing():
+                        write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
+                        self.file = Appended(path)
+                        opened.callback(self._close, self.file)
+                        self.events = event_writer(self.out, self.run.step)
+                        opened.callback(self._close, self.events)
+                    new += [self.events.path] if self.events.path else []
+                    yield
             finally:
-                with self._writing():
-                    self.file.close()
-                    self.events.close()
+                if not checkpoints(self.out):
+                    for file in new:
+                        file.unlink(missing_ok=True)
+
+    def _close(self, file):
+        with self._writing():
+            file.close()
 
     def _writing(self):
         """Return a context in which errors of the disk become ``TrainingError``."""
@@ -181,9 +193,8 @@ class Loop:
         run.metrics.append(row)
         if self.file is not None:
             with self._writing():
-                self.file.write(json.dumps(row) + "\n")
-                for name, value in row.items():
-                    self.events.add_scalar(name, value, interval.step)
+                self.file.append(json.dumps(row).encode() + b"\n")
+                self.events.add(row, interval.step)
         self.progress.update(interval.step - self.first_step, row)
         if self.callback is not None:
             self._call_back(interval.step, row)
@@ -245,25 +256,6 @@ class Loop:
             numbers = numbers[count + 1 :]
             row[f"charts/{under}learning_rate"] = interval.rates[name]
         return row, bad
-
-
-def event_writer(folder, step):
-    """Return a writer of TensorBoard's event files, which hides what it wrote after ``step``; without it: of nothing."""
-    if find_spec("tensorboard") is None or not str(folder).isprintable():  # TensorBoard takes UTF-8 alone
-        return NoEvents()
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(folder, purge_step=step + 1 if step else None)
-
-
-class NoEvents:
-    """Stands where TensorBoard is not installed."""
-
-    def add_scalar(self, name, value, step):
-        """Write nothing."""
-
-    def close(self):
-        """Close nothing."""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ ORDER = [
     "errors",
     "arguments",
     "files",
+    "events",
     "formats",
     "archive",
     "random",
