@@ -35,7 +35,13 @@ class CountedProgram(HostProgram):
 
     def __init__(self, executor, unit, folder):
         text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
-        text.write_text(unit.text)
+        try:
+            text.write_text(unit.text)
+        except OSError as error:
+            raise DeviceError(
+                f"the build that counts branches cannot be written to {folder}: {error.strerror}. Make room, or set TMPDIR to "
+                "another folder"
+            ) from None
         team = ("-DTEAM_THREADS", "-pthread") if executor.team_threads else ()
         compile_unit(unit, compiler()[0], (*FLAGS, *COUNTING, *team), text, library)
         self.executor, self.library, self.folder = executor, ctypes.CDLL(str(library)), folder

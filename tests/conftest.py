@@ -14,9 +14,11 @@ import shutil
 import sys
 import warnings
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -25,6 +27,11 @@ def optional(name):
     if "CI" in os.environ:
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"needs {name}, which the extra `dev` brings")
+
+
+def python_path(*folders):
+    """Return PYTHONPATH with ``folders`` and this checkout before what it holds already: packages may lie there."""
+    return os.pathsep.join([*map(str, folders), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @lru_cache(maxsize=1)

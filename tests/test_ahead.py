@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import python_path
 
 from cupydrive import checker, envs
 from cupydrive.errors import CompileError
@@ -35,7 +36,7 @@ def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
         f'#!/bin/sh\ncase "$*" in *unit.cpp*) echo compiled >> {log};; esac\nexec {" ".join(command)} "$@"\n'
     )
     wrapper.chmod(0o755)
-    environment = {"PYTHONPATH": str(ROOT), "CXX": str(wrapper), "CUPYDRIVE_CACHE": str(tmp_path / "cache")}
+    environment = {"PYTHONPATH": python_path(), "CXX": str(wrapper), "CUPYDRIVE_CACHE": str(tmp_path / "cache")}
     started = [subprocess.Popen([sys.executable, "-c", LOAD], env=os.environ | environment) for _ in range(4)]
     assert [process.wait(100) for process in started] == [0] * 4
     assert log.read_text().splitlines() == ["compiled"]
@@ -59,9 +60,10 @@ def test_a_check_loads_nothing_that_was_not_loaded_ahead(device, monkeypatch):
         return make(where, unit)
 
     def load_and_remember(work):
+        before = len(built)
         load_ahead(work)
-        ahead.extend(built)
-        built.clear()
+        ahead.extend(built[before:])
+        del built[before:]
 
     monkeypatch.setattr(module, name, recorded)
     monkeypatch.setattr(checker, "load_ahead", load_and_remember)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import optional
+from conftest import optional, python_path
 
 import cupydrive
 import cupydrive.checker
@@ -24,10 +24,9 @@ COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench"
 
 def run(*arguments, cwd=None, **environment):
     """Run a Python process that finds this checkout; return it when it is done."""
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": paths} | environment,
+        env=os.environ | {"PYTHONPATH": python_path()} | environment,
         capture_output=True,
         text=True,
         timeout=100,

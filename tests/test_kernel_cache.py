@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import python_path
 
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cache, host
@@ -55,7 +56,7 @@ def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
         "from cupydrive.executors.host import HostExecutor; from cupydrive.source import assemble_training; "
         "HostExecutor().build(assemble_training('finite')); print('done')"
     )
-    environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
 
     def run():
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import optional
+from conftest import optional, python_path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -31,7 +31,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     optional("ipykernel")
 
     monkeypatch.setenv("CUPYDRIVE_STEPS", "20000")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU executor, wherever this runs
     notebook = read(path)
     client(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
@@ -60,7 +60,7 @@ def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
     start_new_kernel = optional("jupyter_client.manager").start_new_kernel
     optional("ipykernel")
 
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("CUPYDRIVE_STEPS", "1")
     manager, client = start_new_kernel(cwd=str(tmp_path))
     try:

@@ -6,6 +6,7 @@ from torch import nn
 
 import cupydrive as cd
 from cupydrive.errors import MemoryLimitError, ParameterError
+from cupydrive.executors.host import HostExecutor
 from cupydrive.run import Run
 from cupydrive.training import make_run
 
@@ -231,7 +232,8 @@ def test_on_policy_is_the_base_of_an_algorithm_of_ones_own():
         Calm(lr=1.0)
 
 
-def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_is_taken():
+def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_is_taken(monkeypatch):
+    monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 8 * 2**30)  # on a machine of any size
     wide = (65_536,) * 8
     with pytest.raises(MemoryLimitError, match=r"PPO.hidden = \(65536, .*weights, which need .* bytes .* lower hidden"):
         short(cd.PPO(num_steps=8, hidden=wide))

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import python_path
 from test_project import EXTRAS, _targets
 
 import cupydrive as cd
@@ -50,12 +51,11 @@ def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", PYTHON, ids=lambda text: text.split("\n")[3][:30])
 def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
     (tmp_path / "block.py").write_text(text)
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "block.py"],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": python_path()},
             capture_output=True,
             text=True,
             timeout=SECONDS,

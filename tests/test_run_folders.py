@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import python_path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from point import KERNEL, PYTHON
@@ -96,7 +97,9 @@ def test_the_lock_is_released_when_a_process_dies(folder):
         "cd.train(run, steps=16, out=sys.argv[1], progress=False, callback=wait)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", program, str(folder)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": python_path()},
     )
     assert process.stdout.readline() == b"locked\n"
     run = Run.load(folder)
