@@ -62,7 +62,7 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
     [
         (["render", "tag_grid", "--out", "video.avi"], "it must end in .mp4, .gif, .webp"),
         (["render", "tag_gird", "--out", "video.mp4"], "Did you mean 'tag_grid'?"),
-        (["render", "nothing.npz", "--out", "video.mp4"], "nothing.npz cannot be read"),
+        (["render", "nothing.npz", "--out", "video.mp4"], "'nothing.npz' cannot be read"),
         (["render", "cartpole", "--out", "video.mp4", "--players", "heuristic"], "cartpole has no heuristic"),
         (["gallery", "cartpol"], "Did you mean 'cartpole'?"),
     ],
