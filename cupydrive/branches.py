@@ -18,7 +18,7 @@ from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.host import FLAGS, HostExecutor, HostProgram
 from cupydrive.source import kernel_text
 
-TEAMS = (1, 8)
+TEAMS = (1, 2)
 COUNTING = ("-O0", "--coverage", "-DCOUNT_BRANCHES")
 EXCLUDED = "LCOV_EXCL_BR_LINE"  # in a comment, as for lcov and gcovr: a branch of this line cannot go both ways
 PART = "cpu: branches of the kernel, each way taken"

@@ -123,7 +123,7 @@ def take_steps(spec, params, executor, rng):
     for _ in range(DRAWS):
         drawn = draw_params(spec, params, rng)
         batch = Batch(spec, rows, drawn, executor)
-        draw_before(spec, drawn, batch, rng)
+        draw_before(spec, drawn, batch, rng, HostExecutor(threads=1))  # teams of threads would walk for seconds
         for _ in range(STEPS):
             launch_step(batch, draw_actions(batch.groups, rng, rows))
     batch.reset(int(rng.integers(0, 2**63)))
@@ -242,14 +242,17 @@ def compare_with_reference(report, spec, params, device, name, rng, agent_steps)
     report.agent_steps += done
 
 
-def draw_before(spec, params, batch, rng):
-    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does."""
+def draw_before(spec, params, batch, rng, walker=None):
+    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does.
+
+    ``walker`` is the executor on which states are reached where the environment has no ``sample``; by default the batch's.
+    """
     n = batch.num_envs
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
     near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
     clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
-    states = draw_states(spec, params, batch.executor, rng, n)
+    states = draw_states(spec, params, walker or batch.executor, rng, n)
     log = np.zeros(n, batch.log_dtype)
     for metric in spec.metrics:
         log[metric] = rng.integers(0, 9, n)
