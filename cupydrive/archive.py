@@ -188,6 +188,25 @@ class Archive:
         return read_array(self.read(f"{name}.npy", most), name)
 
 
+def read_npz(file, most, kind, newest):
+    """Return what ``about`` says, the other arrays by name, and whether a .npz carries a digest.
+
+    Args:
+        file: The open file.
+        most: Bytes that its entries may have altogether, unpacked.
+        kind: The ``Record`` that ``about`` must be.
+        newest: The newest format that this version reads.
+
+    Raises:
+        FormatError: If it is damaged, or no archive of that kind.
+    """
+    archive = Archive(file, most)
+    about = archive.about(kind, newest)
+    check_seal(archive.sealed, about["format"])
+    names = (name.removesuffix(".npy") for name in archive.names)
+    return about, {name: archive.array(name) for name in names if name != "about"}, archive.sealed
+
+
 def read_array(content, name):
     """Return a C-ordered, little-endian array from the bytes of a .npy file; it shares their memory.
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.archive import Archive, check_seal, packed, warn_unsealed
+from cupydrive.archive import packed, read_npz, warn_unsealed
 from cupydrive.arguments import checked_path, is_number, shown
 from cupydrive.batch import Batch
 from cupydrive.errors import ParameterError, RenderError, UnknownEpisodeError
@@ -169,15 +169,11 @@ class Recording:
             file = open_file(path)
         with file:
             try:
-                archive = Archive(file, executor("cpu").free_bytes())
-                about = archive.about(RECORDING, FORMAT)
-                check_seal(archive.sealed, about["format"])
-                arrays = {name: archive.array(name) for name in (n.removesuffix(".npy") for n in archive.names)}
+                about, arrays, sealed = read_npz(file, executor("cpu").free_bytes(), RECORDING, FORMAT)
             except FormatError as error:
                 raise RenderError(explained(path, "recording", error, "Record the episodes again")) from None
         call = f"cupydrive.Recording.load({str(path)!r}, env={{}})"
         spec = envs.of_data(str(path), call, about["env"], about.get("origin"), env)
-        del arrays["about"]
         try:
             params = spec.make_params(**about["params"])
             action = checked_arrays(spec, params, arrays)
@@ -186,7 +182,7 @@ class Recording:
             raise RenderError(
                 f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
             ) from None
-        if not archive.sealed:
+        if not sealed:
             warn_unsealed(path)
         keys = ("seed", "players", "first_env", "checksum", "origin")
         return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.archive import Archive, check_seal, packed, warn_unsealed
+from cupydrive.archive import packed, read_npz, warn_unsealed
 from cupydrive.arguments import checked_path
 from cupydrive.batch import CLOCK
 from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
@@ -134,16 +134,13 @@ class Snapshot:
             file = open_file(path)
         with file:
             try:
-                archive = Archive(file, executor("cpu").free_bytes())
-                about = archive.about(SNAPSHOT, FORMAT)
-                check_seal(archive.sealed, about.pop("format"))
-                arrays = {name: archive.array(name) for name in (n.removesuffix(".npy") for n in archive.names)}
-                del arrays["about"]
+                about, arrays, sealed = read_npz(file, executor("cpu").free_bytes(), SNAPSHOT, FORMAT)
                 found = checked_groups(arrays, about["num_envs"])
             except FormatError as error:
                 raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
-        if not archive.sealed:
+        if not sealed:
             warn_unsealed(path)
+        del about["format"]
         return cls(**about, **found)
 
     def __repr__(self):
