@@ -227,10 +227,8 @@ class Loop:
         environments of each one's latest episode; it is left out until each has ended one, since the first are the short ones.
         """
         run, bad = self.run, []
-        (episodes, shortest, *means), numbers = (
-            numbers[: 2 + len(run.episodes.names)],
-            numbers[2 + len(run.episodes.names) :],
-        )
+        count = 2 + len(run.episodes.names)
+        (episodes, shortest, *means), numbers = numbers[:count], numbers[count:]
         seconds = max(interval.seconds - self.started, 1e-9)
         row = {
             "charts/global_step": interval.step,

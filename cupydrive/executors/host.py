@@ -67,9 +67,8 @@ class HostExecutor:
             *threading_flags,
             *flags,
         )
-        self.tries = not (
-            debug or count or team_threads
-        )  # whether a user's new kernel is tried in another process first
+        # Whether a user's new kernel is tried in another process first.
+        self.tries = not (debug or count or team_threads)
         if count or team_threads:
             self.threads = 1
 
