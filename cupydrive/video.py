@@ -210,6 +210,9 @@ class Video:
                         raise RenderError(
                             f"PyAV has no codec {shown(codec)}; install av from PyPI, or save as .gif or .webp"
                         ) from None
+                    # With three threads and more x264 sometimes writes other bytes for the same frames, and each number of
+                    # threads has bytes of its own. imageio offers no option for it, so its stream is reached into.
+                    out._video_stream.codec_context.thread_count = 1
                     for frame in self._drawn():
                         out.write_frame(frame)
                 self._mp4 = file.read_bytes()

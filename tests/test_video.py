@@ -1,5 +1,6 @@
 """Videos: what was written is decoded again, and shows the states that it should."""
 
+import os
 import re
 import sys
 from itertools import pairwise
@@ -196,3 +197,17 @@ def test_a_copy_of_a_vector_env_is_played_and_it_stays_as_it_is():
     before = env.batch.get_state()["state"].tobytes()
     video = cd.render(env, seed=5)
     assert video.recording.params == env.params and env.batch.get_state()["state"].tobytes() == before
+
+
+def test_the_number_of_cores_shows_in_no_byte():
+    cores = os.sched_getaffinity(0)
+    if len(cores) == 1:
+        pytest.skip("one core here: there is nothing to compare with")
+    recording = cd.render("cartpole", device="cpu").recording
+    many = cd.Video(recording, (320, 240)).mp4()
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        one = cd.Video(recording, (320, 240)).mp4()
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert one == many
