@@ -1,36 +1,43 @@
-"""Run every environment's kernels under compute-sanitizer: memcheck, racecheck and synccheck.
+"""Run every environment's kernels under compute-sanitizer: memcheck, racecheck and synccheck; and training under memcheck.
 
     python tests/compute_sanitizer.py
 
-Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. CuPy's memory pool is off in the
-programs that are watched: inside a pool an access past the end of an array is not seen.
+Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. The four programs run beside each other:
+each takes minutes, most of them on one core. CuPy's memory pool is off in them: inside a pool an access past the end of an
+array is not seen.
 """
 
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-TOOLS = ("memcheck", "racecheck", "synccheck")
+# The training kernels have neither shared memory nor barriers.
+RUNS = (("memcheck", "rollouts"), ("racecheck", "rollouts"), ("synccheck", "rollouts"), ("memcheck", "training"))
 TEAMS = (1, 4, 32, 128)
 ENVS = 101  # with 64 a block one is full, the last one is not
 CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def watched():
-    """Reset, step and roll out all cases of all environments with several team sizes, without a pool."""
+def without_pool():
+    """Let CuPy take every array from the driver."""
     import cupy
 
     cupy.cuda.set_allocator(None)
     cupy.cuda.set_pinned_memory_allocator(None)
+
+
+def roll_out_each():
+    """Reset, step and roll out all cases of all environments with several team sizes; return how many there are."""
+    import cupy
+    import masked
+
     from cupydrive import envs
     from cupydrive.batch import Batch
     from cupydrive.executors.cuda import CudaExecutor
     from cupydrive.source import Layout
-
-    sys.path.insert(0, str(ROOT / "tests"))
-    import masked
 
     specs = (*map(envs.get, envs.names()), envs.register(masked.PYTHON, masked.KERNEL))
     works = [(spec, case, team) for spec in specs for case in spec.cases for team in TEAMS]
@@ -50,18 +57,18 @@ def watched():
         mask[::3] = True
         batch.reset(mask=mask)
         device.synchronise()
-    print(f"{len(works)} environments, cases and team sizes")
-    if "train" in sys.argv:
-        print(f"{train_each()} algorithms")
+    return len(works)
 
 
 def train_each():
     """Train two iterations of every algorithm, launched one by one; return how many there are."""
+    import masked
     import point
 
     import cupydrive as cd
 
-    cd.register(point.PYTHON, point.KERNEL)
+    for example in (point, masked):
+        cd.register(example.PYTHON, example.KERNEL)
     lessons = [
         ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True)),
         ("point", cd.PPO(num_steps=8, distribution="squashed")),
@@ -76,22 +83,30 @@ def train_each():
     return len(lessons)
 
 
+WATCHED = {"rollouts": roll_out_each, "training": train_each}
+
+
+def sanitize(tool, program):
+    """Run one watched program under one tool; print what it found and return the exit code."""
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", sys.executable, __file__, program]
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    # Neither CuPy's pool nor torch's: inside a pool an access past the end is not seen.
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    said = lines[-12 if done.returncode else -2 :]
+    print(f"{tool} of {program}: exit code {done.returncode}", *said, sep="\n  ", flush=True)
+    return done.returncode
+
+
 def main():
-    """Run the watched program under each tool."""
-    worst = 0
-    for tool in TOOLS:
-        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", sys.executable, __file__, "watched"]
-        if tool == "memcheck":  # the training kernels have neither shared memory nor barriers
-            command.append("train")
-        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        # Neither CuPy's pool nor torch's: inside a pool an access past the end is not seen.
-        environment = {**os.environ, "PYTHONPATH": paths, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        print(f"{tool}: exit code {done.returncode}", *lines[-12 if done.returncode else -2 :], sep="\n  ", flush=True)
-        worst = max(worst, done.returncode)
-    return worst
+    """Run every program under its tools."""
+    with ThreadPoolExecutor(len(RUNS)) as pool:
+        return max(pool.map(lambda run: sanitize(*run), RUNS))
 
 
 if __name__ == "__main__":
-    sys.exit(watched() if "watched" in sys.argv else main())
+    if len(sys.argv) == 1:
+        sys.exit(main())
+    without_pool()
+    print(f"{WATCHED[sys.argv[1]]()} {sys.argv[1]}")
