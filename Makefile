@@ -24,7 +24,7 @@ CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 JOBS ?= $(shell [ $(CORES) -lt 8 ] && echo $(CORES) || echo 8)
 # Tests of one GPU run in as many: what takes time there is compiling. Where there is none all are skipped, in one process.
 GPU_JOBS ?= $(if $(shell command -v nvidia-smi),$(JOBS),0)
-# worksteal: a process that is done takes tests from another one; tests of one xdist_group stay together with loadgroup alone.
+# worksteal: a process that is done takes the last tests of another one; neighbours, which may share a fixture, stay together.
 PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q --dist worksteal -n
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
@@ -77,7 +77,7 @@ test-build: setup
 	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(BUILD_TESTS)")
 
 test-notebook: setup
-	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) --dist loadgroup -m "$(NOTEBOOK_TESTS)")
+	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(NOTEBOOK_TESTS)")
 
 test-gpu: setup
 	$(call timed,gpu,$(GROUP_SECONDS),$(PYTEST) $(GPU_JOBS) -m "$(GPU_TESTS)")

@@ -52,6 +52,7 @@ def no_gpu_reason():
 
 @pytest.hookimpl(trylast=True)  # after pytest has dropped what -m leaves out
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     # CuPy takes a second to import: not for runs without GPU tests.
     if not gpu or not no_gpu_reason():

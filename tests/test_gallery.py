@@ -25,10 +25,6 @@ def links(text):
     return {name for name in found if not name.startswith(("#", "data:"))}
 
 
-# `make test-notebook` gives the tests of a group to one process, so that this is made once.
-MADE_ONCE = pytest.mark.xdist_group("gallery")
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
@@ -41,7 +37,6 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.notebook
-@MADE_ONCE
 def test_every_file_that_a_page_names_is_there(made):
     out = made / "out"
     names = links((out / "index.html").read_text())
@@ -54,7 +49,6 @@ def test_every_file_that_a_page_names_is_there(made):
 
 
 @pytest.mark.notebook
-@MADE_ONCE
 def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch):
     from cupydrive.__main__ import main
 
@@ -67,7 +61,6 @@ def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch)
 
 
 @pytest.mark.notebook
-@MADE_ONCE
 def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made):
     entry = read_entries(made / "out")["tag_grid"]
     clips = {clip["kind"]: clip for clip in entry["clips"]}
@@ -81,7 +74,6 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
 
 
 @pytest.mark.notebook
-@MADE_ONCE
 def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     before = {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
     monkeypatch.setattr("cupydrive.gallery.train", None)
