@@ -35,7 +35,7 @@ ODD = (
     "--", "-", "{}",
 )  # fmt: skip
 # Right, and too long for a test; or right, and it measures for minutes.
-LONG = {("train", "--steps"), ("tune", "--training"), ("check", "--agent-steps")}
+LONG = {("train", "--steps"), ("check", "--agent-steps")}
 CASES = [
     (command, option, odd)
     for command, function in COMMANDS.items()
@@ -45,7 +45,7 @@ CASES = [
     )
     for odd in ODD
     if not ((command, option) in LONG and odd.strip("9") == "")
-    and (option, odd) not in (("--env", "None"), ("--steps", "None"))
+    and (option, odd) not in (("--env", "None"), ("--steps", "None"), ("--training", "--"))
 ]
 
 
