@@ -64,6 +64,11 @@ def read_config(folder):
     """
     with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         path = as_path(folder) / "config.json"
+        is_file = as_path(folder).is_file()
+    if is_file:
+        raise TrainingError(
+            f"{folder} is a file, not a run folder; Recording.load reads a recording, Snapshot.load a snapshot"
+        )
     with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
