@@ -140,7 +140,7 @@ def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(TrainingError, match="no run folder"):
         Run.load(tmp_path / "nothing")
     (tmp_path / "file.npz").write_bytes(b"")
-    with pytest.raises(TrainingError, match="is a file, not a run folder; Recording.load reads a recording"):
+    with pytest.raises(TrainingError, match=r"is a file, not a run folder; Recording\.load reads a recording"):
         Run.load(tmp_path / "file.npz")
     train("ppo", 1, out=tmp_path)
     with pytest.raises(TrainingError, match="holds a run of 'cartpole' already"):
