@@ -1,7 +1,7 @@
 """A small environment, for tests, that uses all of what drive.cuh offers at once.
 
 Two groups: walkers (two discrete heads, a mask, and they may leave) and drivers (a Box of two). Random numbers in `step`,
-scratch memory that members share, an integer and a float metric, an end that depends on all members.
+scratch memory that members share, integer metrics and a float one, an end that depends on all members.
 """
 
 KERNEL = """
@@ -28,11 +28,11 @@ DEVICE bool step(Env& env) {
     if (!s.active[i]) continue;
     const int move = env.walker.action(i, 0), jump = env.walker.action(i, 1);
     env.log.forbidden += (move == 0 && s.place[i] == 0) + (move == 1 && s.place[i] == 4);
-    int place = math::clamp(s.place[i] + (move == 1) - (move == 0), 0, 4);
+    int place = math::clamp(pick(s.place, i) + (move == 1) - (move == 0), 0, 4);
     if (move == 2) place = jump == 0 ? 0 : 4;
     if (Random::below(env.random.bits(i).y, 8) == 0) place = 2;  // the wind
-    s.place[i] = place;
-    env.team.add(env.shared.crowd, place, 1);
+    put(s.place, i, place);
+    env.log.met += env.team.add(env.shared.crowd, place, 1);  // those who came before, in any order: of each pair one
   }
   for (int d : env.team.each(3)) {
     s.speed[d] = math::clamp(s.speed[d] + env.params.gain * env.driver.action(d, 0), -1.0f, 1.0f);
@@ -125,7 +125,7 @@ def step(p, states, action, elapsed, random):
         terminated=~(here & ~leaves).any(1),
         active={"walker": here},
         left={"walker": leaves},
-        metrics={"forbidden": forbidden.sum(1), "way": speed.sum(1)},
+        metrics={"forbidden": forbidden.sum(1), "way": speed.sum(1), "met": np.where(here, others, 0).sum(1) // 2},
         events={"wind": wind, "leaves": leaves, "all gone": ~(here & ~leaves).any(1)},
     )
 
@@ -149,7 +149,7 @@ def sample(p, rng, n):
 
 SPEC = EnvSpec(
     *("everything", Params, state, groups, "HORIZON", reset, step, observe, sample),
-    metrics={"forbidden": "int", "way": "float"},
+    metrics={"forbidden": "int", "way": "float", "met": "int"},
     events=("wind", "leaves", "all gone"),
     cases=({}, {"walkers": 11}),
 )

@@ -35,12 +35,21 @@ IMPORTED = [
 ]
 
 TRAIN = "tests/test_training_kernels.py"
+# With a build for AddressSanitizer and UndefinedBehaviorSanitizer, for what stays without consequences by luck.
+SANITIZED = [
+    f"tests/test_sanitizers.py::test_a_check_is_clean[{name}-first-memory]" for name in ("cartpole", "tag_grid")
+]
 BATCH = [
     "tests/test_shared_kernels.py",
     "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-rows_near]",
     "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-state_near]",
     "tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]",
     "tests/test_lanes.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
+    "tests/test_lanes.py::test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references",
+]
+PRINTED = [
+    "tests/test_print.py::test_a_step_prints_one_line_for_one_environment[cpu]",
+    "tests/test_print.py::test_a_team_prints_each_line_once",
 ]
 NEAREST = [
     *(
@@ -73,12 +82,31 @@ JUDGES = {
     "drive/nearest.cuh": NEAREST,
     "drive/neighbours.cuh": NEAREST,
     "drive/rows.cuh": NEAREST,
-    "drive/platform.cuh": [*BATCH, *NEAREST[:2]],
-    "drive/env.cuh": BATCH,
-    "drive/drive.cuh": BATCH,
+    "drive/platform.cuh": [
+        *BATCH,
+        *NEAREST[:2],
+        f"{TRAIN}::test_the_earliest_number_that_is_not_finite_is_kept",
+        *SANITIZED,
+    ],
+    "drive/env.cuh": [
+        *BATCH,
+        *PRINTED,
+        "tests/test_bad_input.py::test_unchecked_wild_actions_are_read_as_the_nearest_valid",
+        "tests/test_bad_input.py::test_a_debug_build_checks_every_index_that_an_accessor_takes",
+    ],
+    "drive/drive.cuh": [
+        *BATCH,
+        *PRINTED,
+        "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-null pointer]",
+        *SANITIZED,
+    ],
     "drive/groups.cuh": BATCH,
-    "drive/lanes.cuh": BATCH,
-    "drive/launch.cuh": BATCH,
+    "drive/lanes.cuh": [
+        *BATCH,
+        "tests/test_masks.py::test_the_checker_compares_masks_and_random_actions_obey_them[1]",
+        *SANITIZED[:1],
+    ],
+    "drive/launch.cuh": [*BATCH, "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang"],
     "drive/faults.cuh": ["tests/test_bad_input.py"],
 }
 GPU_ONLY = {"__CUDACC__", "STAGED", "SIDE_OBS", "BESIDE"}  # false wherever a CPU compiles

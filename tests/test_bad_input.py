@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import everything
 import numpy as np
 import pytest
 import torch
@@ -185,6 +186,28 @@ def test_a_debug_build_names_the_line_of_a_wild_index(old, new, words):
         env.step({"tagger": torch.zeros(2, 4, dtype=torch.int32), "runner": torch.zeros(2, 1, dtype=torch.int32)})
     assert words in str(caught.value)
     assert f"<kernel of tag_grid>:{line_of(spec, new)}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("driver.obs(d)[0] =", "driver.obs(d + 1)[0] =", "agent (observation) index 3 is outside [0, 3)"),
+        ("walker.action(i, 1);", "walker.action(i, 2);", "action head index 2 is outside [0, 2)"),
+        ("walker.mask(i, 2) =", "walker.mask(i + 1, 2) =", "agent (mask) index 2 is outside [0, 2)"),
+        ("walker.mask(i, 1, 1) =", "walker.mask(i, 1, 2) =", "action head (mask) index 2 is outside [0, 2)"),
+        ("walker.mask(i, 0, 1) =", "walker.mask(i, 2, 1) =", "choice (mask) index 2 is outside [0, 2)"),
+        ("walker.active(i) =", "walker.active(i - 1) =", "agent (active) index -1 is outside [0, 2)"),
+        ("walker.left(i) = 0;", "walker.left(i + 1) = 0;", "agent (left) index 2 is outside [0, 2)"),
+    ],
+)
+def test_a_debug_build_checks_every_index_that_an_accessor_takes(old, new, words):
+    assert everything.KERNEL.count(old) == 1
+    spec = envs.register(everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL.replace(old, new))
+    env = make(spec, 2, debug=True)
+    with pytest.raises(KernelFault) as caught:
+        env.reset(seed=0)
+        env.rollout(1)
+    assert words in str(caught.value)
 
 
 def test_a_debug_build_of_a_right_kernel_gives_the_same_numbers():

@@ -5,10 +5,15 @@ Lanes without an environment run one that is there.
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+
+import cupydrive as cd
 from cupydrive import envs
 from cupydrive.batch import Batch
 
@@ -64,3 +69,23 @@ def test_long_rollouts_of_many_are_short_ones_of_few(name):
         few.reset(5)
         for key, array in rolled(few, *[1] * steps).items():
             assert array.tobytes() == want[key][:, first : first + count].tobytes(), key
+
+
+def gusty():
+    """Return the point environment with wind, drawn in `step`, a count of gusts, and a time limit that ends the task."""
+    blow = "const float wind = env.random.uniform4(0).x - 0.5f; env.log.gusts += wind > 0.25f; s.x += s.v + wind;"
+    counted = '"task", reset, step, observe, sample, metrics={"gusts": "int"}'
+    python = (
+        point.PYTHON.replace(
+            "x = states[", "wind = random.uniform()[:, 0, 0] - np.float64(0.5)\n    x = wind + states["
+        )
+        .replace("np.zeros(len(x), bool))", 'np.zeros(len(x), bool), metrics={"gusts": wind > 0.25})')
+        .replace('"limit", reset, step, observe, sample', counted)
+    )
+    return cd.register(python, point.KERNEL.replace("s.x += s.v;", blow))
+
+
+def test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references():
+    """No environment of the package that has one agent does any of it."""
+    report = cd.check(gusty(), agent_steps=5_000, device="cpu", progress=False)
+    assert report.passed, str(report)

@@ -1,6 +1,7 @@
 """Action masks, from the kernel to the loss: checked like observations, stored per step, and never violated."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ def masked():
     return cd.register(PYTHON, KERNEL)
 
 
-def test_the_checker_compares_masks_and_random_actions_obey_them(masked):
-    report = check(masked, agent_steps=5000, device="cpu", progress=False)
+@pytest.mark.parametrize("walkers", [2, 1])
+def test_the_checker_compares_masks_and_random_actions_obey_them(masked, walkers):
+    """Of one agent, too: such environments step side by side on a CPU, unless they have masks."""
+    report = check(replace(masked, cases=({"walkers": walkers},)), agent_steps=5000, device="cpu", progress=False)
     assert report.passed, str(report)
     assert any(field == "mask.walker" for _, field in report.tallies)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cupydrive import envs
+from cupydrive import envs, source
 
 pytestmark = [
     pytest.mark.sanitizer,
@@ -25,11 +25,13 @@ THREADS = ("libtsan.so", "-fsanitize=thread")
 PROGRAM = """
 import sys
 from dataclasses import replace
-from cupydrive import envs
+from pathlib import Path
+from cupydrive import envs, source
 from cupydrive.checker import check
 from cupydrive.executors import host
 from cupydrive.source import kernel_text
-name, old, new, whole, *flags = sys.argv[1:]
+kernels, name, old, new, whole, *flags = sys.argv[1:]
+source.KERNELS = Path(kernels)
 build = host.build
 host.build = lambda unit, given: build(unit, tuple("-O0" if flag in ("-O1", "-O3") else flag for flag in given))  # soonest
 host.FLAGS = (*host.FLAGS, "-g", *flags)
@@ -48,12 +50,15 @@ sys.exit(0 if report.passed or old else 1)
 
 
 def check_under(sanitizer, name, tmp_path, old="", new="", whole="first"):
-    """Run a check, ``whole`` or of the first case, in a process with the sanitizer's runtime; return the process."""
+    """Run a check, ``whole`` or of the first case, in a process with the sanitizer's runtime; return the process.
+
+    Its kernels are those of this process, which may be altered ones (tests/shared_mutation.py).
+    """
     library, *flags = sanitizer
     runtime = subprocess.run(["g++", f"-print-file-name={library}"], capture_output=True, text=True).stdout.strip()
     if not Path(runtime).is_absolute():
         pytest.skip(f"g++ here has no {library}")
-    command = [sys.executable, "-c", PROGRAM, name, old, new, whole, *flags]
+    command = [sys.executable, "-c", PROGRAM, str(source.KERNELS), name, old, new, whole, *flags]
     if shutil.which("setarch"):  # ThreadSanitizer wants the memory map without randomisation
         command = ["setarch", platform.machine(), "-R", *command]
     environment = {

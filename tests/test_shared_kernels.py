@@ -11,8 +11,8 @@ import pytest
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
-from cupydrive.bits import flatten, launch_step, trajectory
+from cupydrive.batch import Batch, Buffers
+from cupydrive.bits import fetch, flatten, launch_step, trajectory
 from cupydrive.checker import check, draw_actions
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import ACTION, Random, below
@@ -116,6 +116,42 @@ def test_rollouts_without_final_observations_are_the_same_otherwise():
         for key in ("obs", "reward", "action"):
             for group, array in with_final[key].items():
                 assert array.tobytes() == without[key][group].tobytes(), (key, group)
+
+
+@pytest.mark.parametrize("executor", [{"threads": 1}, {"team_threads": 4}], ids=["fast", "team"])
+def test_a_rollout_goes_on_where_the_last_one_ended(executor):
+    """In the middle of episodes, whose returns and counts so far are kept between launches."""
+    spec = specs()[0]
+    params = spec.make_params(max_episode_steps=8, walkers=7)
+    once, twice = (Batch(spec, 6, params, HostExecutor(**executor)) for _ in range(2))
+    for batch in (once, twice):
+        batch.reset(4)
+    twice.rollout(5)
+    later = flatten(fetch(twice, twice.rollout(6)), twice)
+    for key, array in flatten(fetch(once, once.rollout(11)), once).items():
+        assert (
+            np.ascontiguousarray(later[key]).tobytes() == np.ascontiguousarray(array[-len(later[key]) :]).tobytes()
+        ), key
+
+
+@pytest.mark.parametrize("name", ["cartpole", "everything"])
+def test_steps_with_given_actions_are_those_of_a_rollout(name):
+    """One launch of env_step may take several: here the actions that a rollout has drawn, (T, N, agents, heads)."""
+    spec, steps = specs()[0] if name == "everything" else envs.get(name), 11
+    params = spec.make_params(max_episode_steps=5)
+    drawn, given = (Batch(spec, 37, params) for _ in range(2))
+    for batch in (drawn, given):
+        batch.reset(6)
+    want, got = drawn.rollout(steps), Buffers(given, steps)
+    for g in given.groups:
+        got.action[g.name][...] = want.action[g.name]
+    call = given.row_calls(got)[0]
+    call["steps"] = steps
+    given.step_row(call)
+    got = flatten(fetch(given, got), given)
+    for key, array in flatten(fetch(drawn, want), drawn).items():
+        first = 1 if key.split(".")[0] in ("obs", "action_mask") else 0  # row 0 is what a rollout begins with
+        assert np.ascontiguousarray(got[key][first:]).tobytes() == np.ascontiguousarray(array[first:]).tobytes(), key
 
 
 @pytest.mark.parametrize(
