@@ -15,7 +15,9 @@ DEVICE void reset(Env& env) {
     env.state.place[i] = Random::below(env.random.bits(i).x, 5);
     env.state.active[i] = 1;
   }
-  for (int i : env.team.each(3)) env.state.speed[i] = env.random.uniform4(WALKERS + i, 1).z;
+  for (int i : env.team.each(3)) {
+    env.state.speed[i] = (i == 0 ? env.fixed_random() : env.random).uniform4(WALKERS + i, 1).z;
+  }
 }
 
 DEVICE bool step(Env& env) {
@@ -105,6 +107,7 @@ def reset(p, random):
     states = np.zeros(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
     states["place"], states["active"] = below(words[..., 0], 5), 1
     states["speed"] = random.uniform(p.walkers + 3, 1)[:, p.walkers :, 2]
+    states["speed"][:, 0] = random.fixed().uniform(p.walkers + 1, 1)[:, p.walkers, 2]
     return states
 
 

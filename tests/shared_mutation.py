@@ -7,6 +7,7 @@ their own. Lines that only a GPU compiles are left out: no CPU can judge them.
 
 import multiprocessing
 import os
+import platform
 import random
 import re
 import shutil
@@ -110,6 +111,14 @@ JUDGES = {
     "drive/faults.cuh": ["tests/test_bad_input.py"],
 }
 GPU_ONLY = {"__CUDACC__", "STAGED", "SIDE_OBS", "BESIDE"}  # false wherever a CPU compiles
+FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
+# The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts.
+GPU_BLOCKS = ("if constexpr (AHEAD) {", "DEVICE void draw_start(")
+# What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, and where
+# a member keeps what is its own. What else depends on these names is altered.
+FOR_SPEED = re.compile(r"constexpr (int|bool) (BLOCK_ENVS|FEW_OWN|PIECE|SIDE_FLOATS|few_own|own_drawn)\b")
+UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")  # how often, which a CPU's compiler does not see
+UNUSED = re.compile(r"(\(void\)\w+;\s*)+(/\*.*\*/\s*)?\\?$")  # a statement against warnings
 PURPOSES = {
     "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE", "SHUFFLE": "POLICY",
 }  # fmt: skip
@@ -154,13 +163,27 @@ def compiled_on_a_cpu(lines):
         names = set(re.findall(r"\w+", condition))
         if word in ("if", "ifdef", "ifndef"):
             negated = word == "ifndef" or condition.startswith("!")
-            known = bool(names & GPU_ONLY) and "||" not in condition
+            known = bool(names & FOREIGN) or (bool(names & GPU_ONLY) and "||" not in condition)
             stack.append((not known or negated, not known or not negated))
         elif word == "endif":
             stack.pop()
         else:
-            stack[-1] = (stack[-1][1], True)
+            stack[-1] = (stack[-1][1] and not names & FOREIGN, True)
     return kept
+
+
+def without_results(lines):
+    """Return the numbers of lines that no result of a run on a CPU depends on."""
+    found, closing = set(), None
+    for i, line in enumerate(lines):
+        code = line.strip()
+        if closing is None and code.startswith(GPU_BLOCKS):
+            closing = line[: len(line) - len(line.lstrip())] + "}"
+        if closing is not None or FOR_SPEED.match(code) or UNUSED.match(code):
+            found.add(i)
+        if closing is not None and line.startswith(closing):
+            closing = None
+    return found
 
 
 def code_lines(text):
@@ -233,8 +256,11 @@ def mutants(file, text):
 
 def chosen(file, number, seed=0):
     """Return ``number`` mutants of one file, at most all, spread over kinds and lines; dropped syncs first."""
-    every = mutants(file, (KERNELS / file).read_text())
+    text = (KERNELS / file).read_text()
+    every = mutants(file, text)
     random.Random(seed).shuffle(every)
+    unseen = without_results(text.splitlines())
+    every = [m for m in every if m.line - 1 not in unseen and UNROLLED.sub("", m.before) != UNROLLED.sub("", m.after)]
     seen = {}
     for m in every:  # the k-th of its kind and line: lines take turns
         seen.setdefault(m.kind, []).append(m)

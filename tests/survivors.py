@@ -18,6 +18,37 @@ READ = "team.sync();  // all have read the clock"
 AGAIN = "if (!last) team.sync();  // the near observation is written again"
 LATER = "the clock is written after the sync that ends every observation, which whoever has not read it has not reached"
 SYNCED = "what comes next reads the member's own words, or what was written before a sync that every way there passes"
+STREAM = "Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \\"
+SPREAD = "constexpr bool SPREAD = RANDOM && TEAM > 32 && !OBS_NEAR;"
+PLATFORM = "drive/platform.cuh"
+OWN_COUNT = "constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }"
+OWN_TURNS = "for (int k = 0; k < own_count(n); ++k)                         \\"
+ALL = "DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }"
+LEADER = "DEVICE bool leader() const { return TEAM == 1 || rank == 0; }"
+SIDE = "constexpr int side(int n) { return (n + SIDE_FLOATS - 1) / SIDE_FLOATS * SIDE_FLOATS; }"
+LEAST = (
+    "while (value < before "
+    "&& !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}"
+)
+ONE = "on a CPU this team has one member: TEAM is 1, its rank is 0"
+ROOM = "takes more room than is needed, and nothing reads it"
+TURNS = "more turns and room than are needed: each turn looks whether its index is one"
+LANES = "drive/lanes.cuh"
+LANE_WORDS = "u32 word[sizeof(T) / 4][LANES];"
+WORDS = (
+    "constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;"
+)
+BESIDE = (
+    "constexpr bool SIDE_BY_SIDE = !Agent::Space::MASKED && !Agent::Space::LEAVES && !HAS_SHARED && STATE_NEAR "
+    "&& sizeof(State) <= 128;"
+)
+FASTER = "chooses the faster of two ways with the same results"
+ENV = "drive/env.cuh"
+WANTED = "int wanted = Random::below(word, allowed);"
+CHOICES = "for (int k = 0; k < size; ++k) {"
+LAUNCH = "drive/launch.cuh"
+OPEN = "rendezvous.open((u32)first + 1u);                                                        \\"
+UNTIL = "until = (steps) - from < (piece) ? (steps) : from + (piece);      \\"
 EQUIVALENT = {
     (DRIVE, "}\nteam.sync();", ";"): SYNCED,
     (DRIVE, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
@@ -27,6 +58,31 @@ EQUIVALENT = {
         AGAIN,
         "if (!last) ;  // the near observation is written again",
     ): "a reset, which has a sync of its own, comes between",
+    (DRIVE, STREAM, STREAM.replace("0u", "(0u + 1)")): "whoever draws sets the step first",
+    (DRIVE, SPREAD, SPREAD.replace("> 32", ">= 32")): FASTER,
+    (PLATFORM, OWN_COUNT, OWN_COUNT.replace("- 1", "+ 1")): TURNS,
+    (PLATFORM, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
+    (PLATFORM, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
+    (PLATFORM, ALL, ALL.replace("/", "*")): ONE,
+    **{
+        (PLATFORM, LEADER, LEADER.replace(*change)): ONE
+        for change in (("== 1", "!= 1"), ("||", "&&"), ("== 1", "== (1 + 1)"), ("== 0", "!= 0"))
+    },
+    (PLATFORM, SIDE, SIDE.replace("/", "*")): ROOM,
+    (PLATFORM, SIDE, SIDE.replace("- 1", "+ 1")): ROOM,
+    (PLATFORM, LEAST, LEAST.replace("<", "<=")): "stores a number that is there",
+    (LANES, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
+    (LANES, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
+    (LANES, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,
+    (LANES, BESIDE, BESIDE.replace("<=", "<")): FASTER,
+    (ENV, CHOICES, CHOICES.replace("<", "<=")): "returns before: as many choices are counted as are allowed",
+    (
+        ENV,
+        WANTED,
+        "int wanted = Random::below(allowed, word);",
+    ): "the upper half of a product, whichever factor is first",
+    (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
+    (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (

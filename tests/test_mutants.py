@@ -82,6 +82,24 @@ def test_lines_that_only_a_gpu_compiles_are_no_mutants():
     assert changed == {"y = 2;"}
 
 
+def test_lines_that_no_result_depends_on_are_no_mutants():
+    lines = [
+        "  if constexpr (AHEAD) {",
+        "    if (drawn) {",
+        "    }",
+        "  } else {",
+        "    begin(clock);  // on a CPU, too",
+        "  }",
+        "  constexpr int PIECE = 4;",
+        "  (void)team; (void)work; /* not every kernel needs them */  \\",
+        "  (void)team; count += 1;",
+        "  steps(PIECE);",
+    ]
+    assert shared_mutation.without_results(lines) == {0, 1, 2, 3, 6, 7}
+    unrolled = [m.after for m in shared_mutation.chosen("drive/drive.cuh", 1000) if "UNROLL_TIMES" in m.before]
+    assert unrolled and all("UNROLL_TIMES(SMALL ? 2 : 1)" in after for after in unrolled)
+
+
 def test_listed_survivors_are_lines_that_exist():
     """A line that has changed is judged anew."""
     for file, before, _ in SHARED_EQUIVALENT:
