@@ -210,6 +210,15 @@ def test_a_debug_build_checks_every_index_that_an_accessor_takes(old, new, words
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["", "a/" * 150], ids=["line", "file"])
+def test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one(path):
+    """Line 0 means that there is no fault, so it is said as line 1; a file's name is cut after 255 characters."""
+    spec = changed("tag_grid", "row[5] = time;", f'\n#line 0 "{path}x.cu"\nrow[7] = time;')
+    with pytest.raises(KernelFault) as caught:
+        make(spec, 2, debug=True).reset(seed=0)
+    assert str(caught.value).startswith(f"{(path + 'x.cu')[:255]}:1: observation entry index 7 is outside [0, 6)")
+
+
 def test_a_debug_build_of_a_right_kernel_gives_the_same_numbers():
     env, debug = grid(), grid(debug=True)
     for a, b in zip(env.rollout(5).obs.values(), debug.rollout(5).obs.values(), strict=True):

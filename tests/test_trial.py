@@ -27,6 +27,11 @@ MISTAKES = {
     ),
     "division": ("s.x += (float)(env.elapsed / (env.elapsed - 2));", "SIGFPE in `step`, in environment 0: it divides"),
     "no end": ("while (s.v < 1.0e30f) s.x += 1.0f;", "SIGPROF in `step`, in environment 0: it does not end"),
+    "no way back": (
+        "struct Deeper { static float than(float x) { volatile float kept = x; return than(kept + 1.0f) + kept; } };\n"
+        "    if (env.elapsed > 0) s.x += Deeper::than(s.v);",
+        "SIGSEGV in `step`, in environment 0: it reads or writes memory that is not its own, or calls itself without end",
+    ),
     "wild index": (
         "env.shared.w[env.elapsed << 24] = s.v; s.x += env.shared.w[env.elapsed];",
         "array element index 16777216 is outside the array, in environment 0\nUnnoticed, it ends the process with SIGSEGV",
