@@ -1,5 +1,7 @@
 """The search of neighbours finds what a sort of all distances finds, bit for bit: few points, a list, cells."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,11 +10,14 @@ from cupydrive.batch import Batch
 from cupydrive.bits import put
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.source import Layout
+from cupydrive.source import Layout, kernel_text
 
 LENGTH = 20.0
-SIZES = [(3, 2), (8, 7), (9, 3), (33, 10), (105, 10), (257, 5), (400, 32), (1005, 10)]  # agents, neighbours
-N = 8
+SCALE = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))  # of differences, in observations
+# Agents, neighbours.
+SIZES = [(3, 2), (8, 7), (9, 3), (33, 1), (33, 10), (105, 10), (257, 5), (300, 1), (400, 32), (1005, 10)]
+N = 10
+HERE = (1.0, 0.97, 0.5, 0.05)  # of all agents, in one environment after the other
 EXECUTORS = {
     "cpu": lambda: HostExecutor(threads=1),
     "team": lambda: HostExecutor(team_threads=4),
@@ -21,7 +26,11 @@ EXECUTORS = {
 
 
 def places(rng, n, agents):
-    """Return (N, A) x and y: uniform, on lattices (many equal distances), in heaps, all in one place, out of the square."""
+    """Return (N, A) x and y, one kind of each environment, of which some are hard to find in cells.
+
+    Uniform, on lattices (many equal distances), in heaps, all in one place, out of the square, ever fewer towards one
+    edge, and a few on an edge, nearer to all the others than to each other.
+    """
     at = rng.uniform(0, LENGTH, (2, n, agents))
     at[:, 1] = np.round(at[:, 1] / 4) * 4
     at[:, 2] = rng.choice([0.0, LENGTH, 10.0], (2, agents))
@@ -30,6 +39,8 @@ def places(rng, n, agents):
     at[:, 5] = np.round(at[:, 5])
     at[1, 6] = 0.0  # along one edge
     at[:, 7] = rng.normal(3, 1e-3, (2, agents))
+    at[1, 8] = LENGTH * (at[1, 8] / LENGTH) ** 3
+    at[1, 9] = np.where(np.arange(agents) % 40 == 1, LENGTH, 0.9 * at[1, 9])
     return at.astype(np.float32)
 
 
@@ -58,26 +69,58 @@ def test_the_order_is_that_of_a_sort_on_a_gpu(agents, k, team):
     compare(executor("cuda"), agents, k, Layout(team, max(1, 32 // team), obs_near=agents < 100))
 
 
-def compare(device, agents, k, layout=None):
-    spec = envs.get("tag_continuous")
-    params = spec.make_params(num_taggers=1, num_runners=agents - 1, num_other_agents_observed=k, grid_length=LENGTH)
+def observed(device, agents, layout=None, spec=None, **params):
+    """Return the observations of N environments whose agents stand at ``places``, some of them out, and the states."""
+    spec = spec or envs.get("tag_continuous")
+    params = spec.make_params(num_taggers=1, num_runners=agents - 1, grid_length=LENGTH, **params)
     rng = np.random.default_rng(agents)
     batch = Batch(spec, N, params, device, layout=layout)
     batch.reset(0)
     states = np.zeros(N, spec.state_dtype(params))
     states["x"], states["y"] = places(rng, N, agents)
-    states["active"] = rng.random((N, agents)) < rng.choice([1.0, 0.5, 0.05], (N, 1))
+    states["active"] = rng.random((N, agents)) < np.resize(HERE, N)[:, None]
     states["active"][:, 0] = 1
     states["reach"] = rng.choice([0.0, 1.0, 5.0, 100.0], (N, agents))  # a hint: any will do
     put(batch, state=states)
     batch.observe()
-    got = np.concatenate([device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1)
-    scale = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))
+    return np.concatenate([device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1), states
+
+
+def compare(device, agents, k, layout=None):
+    got, states = observed(device, agents, layout, num_other_agents_observed=k)
     for e in range(N):
         x, y, active = states["x"][e], states["y"][e], states["active"][e] != 0
         order, there = expected(x, y, active, k)
         for values, column in ((x, 5), (y, 5 + k)):
-            want = np.where(there, (values[order] - values[:, None]) * scale, np.float32(0))
+            want = np.where(there, (values[order] - values[:, None]) * SCALE, np.float32(0))
             np.testing.assert_array_equal(got[e][:, column : column + k], want)
         np.testing.assert_array_equal(got[e][:, 5 + 6 * k : 5 + 7 * k], there)
         np.testing.assert_array_equal(got[e][:, 5 + 5 * k : 5 + 6 * k], there & (order == 0))
+
+
+@pytest.mark.parametrize(("agents", "k"), [(3, 2), (9, 3), (300, 1)])
+def test_who_is_out_has_no_neighbours(agents, k):
+    """An environment may ask who they are: each is the one that is out itself."""
+    asked = "const bool sees = mine && pick(s.active, found.i) != 0;"
+    text = kernel_text(envs.get("tag_continuous"))[1]
+    assert asked in text
+    spec = replace(envs.get("tag_continuous"), kernel=text.replace(asked, "const bool sees = mine;"))
+    got, states = observed(HostExecutor(threads=1), agents, spec=spec, num_other_agents_observed=k)
+    out = states["active"] == 0
+    assert out.any() and (got[out][:, 5 : 5 + 7 * k] == 0).all()
+
+
+@pytest.mark.parametrize("device", EXECUTORS)
+def test_everybody_is_seen_by_id(device):
+    """A team of four has one member more than there are agents."""
+    got, states = observed(EXECUTORS[device](), 7, use_full_observation=True)
+    order = np.array([[j for j in range(7) if j != i] for i in range(7)])
+    for e in range(N):
+        sees = states["active"][e][:, None] != 0
+        for name, column in (("x", 5), ("y", 11)):
+            values = states[name][e]
+            want = np.where(sees, (values[order] - values[:, None]) * SCALE, np.float32(0))
+            np.testing.assert_array_equal(got[e][:, column : column + 6], want)
+        np.testing.assert_array_equal(got[e][:, 5 + 5 * 6 : 5 + 6 * 6], order == 0)
+        np.testing.assert_array_equal(got[e][:, 5 + 6 * 6 : 5 + 7 * 6], states["active"][e][order])
+        np.testing.assert_array_equal(got[e][:, 0] != 0, sees[:, 0] & (states["x"][e] != 0))
