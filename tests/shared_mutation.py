@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from judges import JUDGES
 from mutation import SWAPS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,82 +35,6 @@ IMPORTED = [
     "cupydrive.policy",
     "cupydrive.algorithms",
 ]
-
-TRAIN = "tests/test_training_kernels.py"
-# With a build for AddressSanitizer and UndefinedBehaviorSanitizer, for what stays without consequences by luck.
-SANITIZED = [
-    f"tests/test_sanitizers.py::test_a_check_is_clean[{name}-first-memory]" for name in ("cartpole", "tag_grid")
-]
-BATCH = [
-    "tests/test_shared_kernels.py",
-    "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-rows_near]",
-    "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-state_near]",
-    "tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]",
-    "tests/test_lanes.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
-    "tests/test_lanes.py::test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references",
-]
-PRINTED = [
-    "tests/test_print.py::test_a_step_prints_one_line_for_one_environment[cpu]",
-    "tests/test_print.py::test_a_team_prints_each_line_once",
-]
-NEAREST = [
-    *(
-        f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[{size}-cpu]"
-        for size in ("9-3", "33-10", "257-5", "8-7")
-    ),
-    *(f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[{size}-team]" for size in ("33-10", "257-5", "8-7")),
-    *(
-        f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[{size}-cpu]"
-        for size in ("400-32", "1005-10", "3-2")
-    ),
-]
-JUDGES = {
-    "train/advantages.cu": ["tests/test_advantages.py"],
-    "train/categorical.cu": [TRAIN],
-    "train/gaussian.cu": [TRAIN],
-    "train/draws.cu": [TRAIN],
-    "train/finite.cu": [TRAIN],
-    "train/shuffle.cu": [TRAIN],
-    "train/gather.cu": ["tests/test_gather.py"],
-    "drive/random.cuh": ["tests/test_random.py", TRAIN, "tests/test_shared_kernels.py"],
-    "drive/halves.cuh": [
-        "tests/test_halves.py::test_numbers_round_to_the_nearest_and_ties_to_even",
-        "tests/test_halves.py::test_infinities_stay_and_every_nan_is_the_same_one",
-        "tests/test_halves.py::test_other_builds_agree",
-        "tests/test_halves.py::test_they_are_the_float_ones_rounded[pendulum-cpu]",
-        "tests/test_shared_kernels.py",
-    ],
-    "drive/math.cuh": ["tests/test_math.py"],
-    "drive/nearest.cuh": NEAREST,
-    "drive/neighbours.cuh": NEAREST,
-    "drive/rows.cuh": NEAREST,
-    "drive/platform.cuh": [
-        *BATCH,
-        *NEAREST[:2],
-        f"{TRAIN}::test_the_earliest_number_that_is_not_finite_is_kept",
-        *SANITIZED,
-    ],
-    "drive/env.cuh": [
-        *BATCH,
-        *PRINTED,
-        "tests/test_bad_input.py::test_unchecked_wild_actions_are_read_as_the_nearest_valid",
-        "tests/test_bad_input.py::test_a_debug_build_checks_every_index_that_an_accessor_takes",
-    ],
-    "drive/drive.cuh": [
-        *BATCH,
-        *PRINTED,
-        "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-null pointer]",
-        *SANITIZED,
-    ],
-    "drive/groups.cuh": BATCH,
-    "drive/lanes.cuh": [
-        *BATCH,
-        "tests/test_masks.py::test_the_checker_compares_masks_and_random_actions_obey_them[1]",
-        *SANITIZED[:1],
-    ],
-    "drive/launch.cuh": [*BATCH, "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang"],
-    "drive/faults.cuh": ["tests/test_bad_input.py"],
-}
 GPU_ONLY = {"__CUDACC__", "STAGED", "SIDE_OBS", "BESIDE"}  # false wherever a CPU compiles
 FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
 # The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts.
@@ -122,6 +47,8 @@ UNUSED = re.compile(r"(\(void\)\w+;\s*)+(/\*.*\*/\s*)?\\?$")  # a statement agai
 PURPOSES = {
     "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE", "SHUFFLE": "POLICY",
 }  # fmt: skip
+# Functions of two arguments that may change places: no bit of the result shows it.
+COMMUTATIVE = re.compile(r"\b(fma|lesser|greater|high_product|distance)\(([^(),]+), ([^(),]+)(?=[,)])")
 OFF_BY_ONE = {"++": "--", "t + 1": "t", "row + ": "row - ", " = 0;": " = 1;"}
 
 
@@ -254,13 +181,24 @@ def mutants(file, text):
     return list(dict.fromkeys(found))
 
 
+def only_commutes(mutant):
+    """Return whether nothing but the first two arguments of a COMMUTATIVE function have changed places."""
+    before = mutant.before
+    return any(
+        mutant.after == f"{before[: m.start()]}{m[1]}({m[3]}, {m[2]}{before[m.end() :]}"
+        for m in COMMUTATIVE.finditer(before)
+    )
+
+
 def chosen(file, number, seed=0):
     """Return ``number`` mutants of one file, at most all, spread over kinds and lines; dropped syncs first."""
     text = (KERNELS / file).read_text()
     every = mutants(file, text)
     random.Random(seed).shuffle(every)
+    # After the shuffle, which stays as it is.
     unseen = without_results(text.splitlines())
     every = [m for m in every if m.line - 1 not in unseen and UNROLLED.sub("", m.before) != UNROLLED.sub("", m.after)]
+    every = [m for m in every if not only_commutes(m)]
     seen = {}
     for m in every:  # the k-th of its kind and line: lines take turns
         seen.setdefault(m.kind, []).append(m)

@@ -1,5 +1,7 @@
 """The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
 
+from dataclasses import replace
+
 import pytest
 import shared_mutation
 from mutation import chosen, run
@@ -98,6 +100,17 @@ def test_lines_that_no_result_depends_on_are_no_mutants():
     assert shared_mutation.without_results(lines) == {0, 1, 2, 3, 6, 7}
     unrolled = [m.after for m in shared_mutation.chosen("drive/drive.cuh", 1000) if "UNROLL_TIMES" in m.before]
     assert unrolled and all("UNROLL_TIMES(SMALL ? 2 : 1)" in after for after in unrolled)
+
+
+def test_two_arguments_that_may_change_places_do_not():
+    line = "s = math::fma(p, q, r) - math::min(p, q) + n.lesser(p, 0.5f);"
+    swapped = {m.after for m in shared_mutation.mutants("drive/math.cuh", line) if m.kind == "swapped arguments"}
+    commuted = {line.replace("fma(p, q", "fma(q, p"), line.replace("lesser(p, 0.5f", "lesser(0.5f, p")}
+    assert commuted < swapped
+    left = [line.replace("(p, q, r", "(p, r, q"), line.replace("min(p, q", "min(q, p")]
+    mutant = shared_mutation.SharedMutant("drive/math.cuh", 1, "swapped arguments", line, "")
+    assert all(shared_mutation.only_commutes(replace(mutant, after=after)) for after in commuted)
+    assert not any(shared_mutation.only_commutes(replace(mutant, after=after)) for after in left)
 
 
 def test_listed_survivors_are_lines_that_exist():

@@ -1,0 +1,89 @@
+"""The tests that judge each altered shared kernel (shared_mutation.py), most telling first: a few seconds for each file."""
+
+TRAIN = "tests/test_training_kernels.py"
+# With a build for AddressSanitizer and UndefinedBehaviorSanitizer, for what stays without consequences by luck.
+SANITIZED = [
+    f"tests/test_sanitizers.py::test_a_check_is_clean[{name}-first-memory]" for name in ("cartpole", "tag_grid")
+]
+BATCH = [
+    "tests/test_shared_kernels.py",
+    "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-rows_near]",
+    "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-state_near]",
+    "tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]",
+    "tests/test_lanes.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
+    "tests/test_lanes.py::test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references",
+]
+PRINTED = [
+    "tests/test_print.py::test_a_step_prints_one_line_for_one_environment[cpu]",
+    "tests/test_print.py::test_a_team_prints_each_line_once",
+]
+NEAREST = [
+    f"tests/test_neighbours.py::{name}"
+    for name in (
+        *(f"test_the_order_is_that_of_a_sort[{size}-cpu]" for size in ("9-3", "33-10", "300-1", "33-1", "257-5")),
+        *(f"test_the_order_is_that_of_a_sort[{size}-debug]" for size in ("9-3", "257-5")),
+        *(f"test_the_order_is_that_of_a_sort[{size}-team]" for size in ("33-10", "257-5", "3-2")),
+        "test_who_is_out_has_no_neighbours",
+        *(f"test_the_order_is_that_of_a_sort[{size}-cpu]" for size in ("400-32", "1005-10", "8-7")),
+    )
+]
+ROWS = [
+    *(
+        f"tests/test_neighbours.py::test_the_order_is_that_of_a_sort[9-3-{device}]"
+        for device in ("cpu", "debug", "team")
+    ),
+    *(f"tests/test_neighbours.py::test_everybody_is_seen_by_id[{device}]" for device in ("cpu", "debug", "team")),
+]
+JUDGES = {
+    "train/advantages.cu": ["tests/test_advantages.py"],
+    "train/categorical.cu": [TRAIN],
+    "train/gaussian.cu": [TRAIN],
+    "train/draws.cu": [TRAIN],
+    "train/finite.cu": [TRAIN],
+    "train/shuffle.cu": [TRAIN],
+    "train/gather.cu": ["tests/test_gather.py"],
+    "drive/random.cuh": ["tests/test_random.py", TRAIN, "tests/test_shared_kernels.py"],
+    "drive/halves.cuh": [
+        "tests/test_halves.py::test_numbers_round_to_the_nearest_and_ties_to_even",
+        "tests/test_halves.py::test_infinities_stay_and_every_nan_is_the_same_one",
+        "tests/test_halves.py::test_other_builds_agree",
+        "tests/test_halves.py::test_they_are_the_float_ones_rounded[pendulum-cpu]",
+        "tests/test_halves.py::test_they_are_the_float_ones_rounded[tag_continuous-cpu]",
+        "tests/test_shared_kernels.py",
+    ],
+    "drive/math.cuh": ["tests/test_math.py"],
+    "drive/nearest.cuh": NEAREST,
+    "drive/neighbours.cuh": NEAREST,
+    "drive/rows.cuh": ROWS,
+    "drive/platform.cuh": [
+        *BATCH,
+        *NEAREST[:2],
+        f"{TRAIN}::test_the_earliest_number_that_is_not_finite_is_kept",
+        *SANITIZED,
+    ],
+    "drive/env.cuh": [
+        *BATCH,
+        *PRINTED,
+        "tests/test_bad_input.py::test_unchecked_wild_actions_are_read_as_the_nearest_valid",
+        "tests/test_bad_input.py::test_a_debug_build_checks_every_index_that_an_accessor_takes",
+    ],
+    "drive/drive.cuh": [
+        *BATCH,
+        *PRINTED,
+        "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-null pointer]",
+        *SANITIZED,
+    ],
+    "drive/groups.cuh": BATCH,
+    "drive/lanes.cuh": [
+        *BATCH,
+        "tests/test_masks.py::test_the_checker_compares_masks_and_random_actions_obey_them[1]",
+        *SANITIZED[:1],
+    ],
+    "drive/launch.cuh": [*BATCH, "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang"],
+    "drive/faults.cuh": [
+        "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",
+        "tests/test_bad_input.py::test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one",
+        "tests/test_bad_input.py::test_a_debug_build_names_the_line_of_a_wild_index",
+        "tests/test_bad_input.py::test_a_debug_build_of_a_right_kernel_gives_the_same_numbers",
+    ],
+}
