@@ -79,7 +79,11 @@ JUDGES = {
         "tests/test_masks.py::test_the_checker_compares_masks_and_random_actions_obey_them[1]",
         *SANITIZED[:1],
     ],
-    "drive/launch.cuh": [*BATCH, "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang"],
+    "drive/launch.cuh": [
+        *BATCH,
+        "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang",
+        *SANITIZED[1:],
+    ],
     "drive/faults.cuh": [
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",
         "tests/test_bad_input.py::test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one",

@@ -19,8 +19,12 @@ AGAIN = "if (!last) team.sync();  // the near observation is written again"
 LATER = "the clock is written after the sync that ends every observation, which whoever has not read it has not reached"
 SYNCED = "what comes next reads the member's own words, or what was written before a sync that every way there passes"
 STREAM = "Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \\"
+COPIED = "[[maybe_unused]] const int copied_at = from == 0 ? e % until : -1;"
+SKIPPED = "if (SMALL && !last && !to_final) continue;"
+DRAWS = "whoever draws sets the step and the purpose first"
 SPREAD = "constexpr bool SPREAD = RANDOM && TEAM > 32 && !OBS_NEAR;"
 PLATFORM = "drive/platform.cuh"
+COPY = "if (to != from) memcpy(to, from, 4 * (size_type)WORDS);"
 OWN_COUNT = "constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }"
 OWN_TURNS = "for (int k = 0; k < own_count(n); ++k)                         \\"
 ALL = "DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }"
@@ -58,7 +62,10 @@ EQUIVALENT = {
         AGAIN,
         "if (!last) ;  // the near observation is written again",
     ): "a reset, which has a sync of its own, comes between",
-    (DRIVE, STREAM, STREAM.replace("0u", "(0u + 1)")): "whoever draws sets the step first",
+    (DRIVE, STREAM, STREAM.replace("0u", "(0u + 1)")): DRAWS,
+    (DRIVE, STREAM, STREAM.replace("RESET", "DYNAMICS")): DRAWS,
+    (DRIVE, SKIPPED, SKIPPED.replace("&&", "||", 1)): "on a CPU SMALL is false and the loop begins where there is something",
+    (DRIVE, COPIED, COPIED.replace("? e", "? !e")): "the rows may be copied at any step",
     (DRIVE, SPREAD, SPREAD.replace("> 32", ">= 32")): FASTER,
     (PLATFORM, OWN_COUNT, OWN_COUNT.replace("- 1", "+ 1")): TURNS,
     (PLATFORM, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
@@ -71,6 +78,8 @@ EQUIVALENT = {
     (PLATFORM, SIDE, SIDE.replace("/", "*")): ROOM,
     (PLATFORM, SIDE, SIDE.replace("- 1", "+ 1")): ROOM,
     (PLATFORM, LEAST, LEAST.replace("<", "<=")): "stores a number that is there",
+    (PLATFORM, COPY, "memcpy(to, from, 4 * (size_type)WORDS);"): "no caller copies anything onto itself",
+    (PLATFORM, ALL, ALL.replace("/ TEAM * TEAM", "/ TEAM + TEAM")): "indices of n or more are allowed",
     (LANES, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
     (LANES, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
     (LANES, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,

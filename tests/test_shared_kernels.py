@@ -45,8 +45,9 @@ def test_near_and_far_memory_have_the_same_bits(far):
     params = spec.make_params(max_episode_steps=5, walkers=7)
     one = trajectory(spec, params, HostExecutor(threads=1), 3, 9, 14)
     layout = replace(Layout(), **dict.fromkeys(far, False))
-    for device, where in ((HostExecutor(threads=1), layout), (HostExecutor(team_threads=4), replace(layout, team=4))):
-        other = trajectory(spec, params, device, 3, 9, 14, where)
+    for team in (1, 4, 64):  # of more than 32 members not all copy the first observation at once
+        device = HostExecutor(team_threads=team) if team > 1 else HostExecutor(threads=1)
+        other = trajectory(spec, params, device, 3, 9, 14, replace(layout, team=team))
         for key, array in one.items():
             assert np.ascontiguousarray(other[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
