@@ -53,6 +53,39 @@ CHOICES = "for (int k = 0; k < size; ++k) {"
 LAUNCH = "drive/launch.cuh"
 OPEN = "rendezvous.open((u32)first + 1u);                                                        \\"
 UNTIL = "until = (steps) - from < (piece) ? (steps) : from + (piece);      \\"
+FAULTS = "drive/faults.cuh"
+FIRST_FAULT = (
+    "if (__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) {  // the first of all threads is kept"
+)
+WHAT = "strncpy(fault.what, what, sizeof(fault.what) - 1);"
+MEMORY = "static char memory[1 << 16];"
+NO_LIMIT = 'raise_fault("array element", at->file, (int)at->line, (i64)index, -1);'
+MATH = "drive/math.cuh"
+ANGLE = "return (r >= -PI) & (r < PI) ? r : outside;"
+TURN = "r = r < 0.0f ? r + TWO_PI : r;"
+TANH = "return copy_sign(magnitude >= 0.55f ? outer : inner, x);"
+FITS = "const bool fits = (x >= -2147483648.0f) & (x < 2147483648.0f);  // & rather than &&: no branch"
+LIMIT = "const float limit = (x == 0.0f) == (y > 0.0f) ? 0.0f : infinity();"
+BELOW = "const float below = e > 120.0f ? 120.0f : e;"
+EVERY_FLOAT = "no float has another result: all 2^32 were tried"
+SAME = "the two are the same number where they are equal"
+HALVES = "drive/halves.cuh"
+ODD_HALF = "if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {"
+ROWS = "drive/rows.cuh"
+NEIGHBOURS = "drive/neighbours.cuh"
+SEARCHES = "typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;"
+QUICK = "if (!(reach > 0.0f)) return false;"
+PLACES = "static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;"
+THREE_ROWS = "const Places near = places(row, math::min(row + 2, bottom), left, right);"
+BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);"
+OWN_PLACE = "Found<K> found(i < A ? i : 0);"
+NEAREST = "drive/nearest.cuh"
+GREATER = "template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }"
+PART = "DEVICE F part() const { return 2.0f / parts; }"
+FAR = "DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID_BITS) >= (u32)MOST; }"
+SCALED = "const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;"
+PARTS = "parts = MOST / bound;"
+DOUBT = "the order is in doubt more often, and then found in the slower way, with the same result"
 EQUIVALENT = {
     (DRIVE, "}\nteam.sync();", ";"): SYNCED,
     (DRIVE, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
@@ -110,4 +143,47 @@ EQUIVALENT = {
     (CATEGORICAL, ENTROPY, "entropy += choices.entropy();"): SPEED,
     (CATEGORICAL, BITS, "bits = random.bits(call.first_agent + i, head / 4);"): SPEED,
     (GAUSSIAN, NORMALS, "n = normals(random, call.first_agent + i, head / 4);"): SPEED,
+    (FAULTS, FIRST_FAULT, FIRST_FAULT.replace("> 0", "> (0 + 1)")): "line 1 is said as line 1 either way",
+    (FAULTS, WHAT, WHAT.replace("- 1", "- (1 + 1)")): "none of these few words has 63 characters",
+    (FAULTS, WHAT, WHAT.replace("- 1", "+ 1")): "undefined: one zero more, on the file's name, which is written next",
+    (FAULTS, MEMORY, MEMORY.replace("1 <<", "(1 + 1) <<")): ROOM,
+    (FAULTS, MEMORY, MEMORY.replace("16", "(16 + 1)")): ROOM,
+    (FAULTS, NO_LIMIT, NO_LIMIT.replace("-1", "-(1 + 1)")): "any negative limit means that none is known",
+    (FAULTS, "longjmp(fault_exit, 1);", "longjmp(fault_exit, (1 + 1));"): "any number but 0 is a jump that came back",
+    (MATH, ANGLE, ANGLE.replace("<", "<=")): EVERY_FLOAT,
+    (MATH, TURN, TURN.replace("<", "<=")): EVERY_FLOAT,
+    (MATH, TANH, TANH.replace(">=", ">")): "at 0.55 itself the two have the same bits",
+    (MATH, FITS, FITS.replace(">=", ">")): "-2^31 is the least int either way",
+    (MATH, LIMIT, LIMIT.replace("y >", "y >=")): "the result for y = 0 is 1, whatever was found before",
+    (MATH, BELOW, BELOW.replace(">", ">=")): SAME,
+    (HALVES, ODD_HALF, ODD_HALF.replace("!= 0", "!= (0 + 1)")): FASTER,
+    (HALVES, ODD_HALF, ODD_HALF.replace("*", "+")): FASTER,
+    (
+        ROWS,
+        "if (mine) row[AT] = x;",
+        "row[AT] = x;",
+    ): "who has no row stands for agent 0 and writes what that one writes",
+    (NEIGHBOURS, SEARCHES, SEARCHES.replace("> 256", ">= 256")): FASTER,
+    (NEIGHBOURS, "next = TEAM;", ""): "only a GPU shares the agents out by it",
+    (NEIGHBOURS, QUICK, "return false;"): DOUBT,
+    (NEIGHBOURS, QUICK, QUICK.replace(">", ">=")): DOUBT,
+    (NEIGHBOURS, PLACES, PLACES.replace("/", "*")): ROOM,
+    (NEIGHBOURS, THREE_ROWS, THREE_ROWS.replace("row +", "row -")): DOUBT,
+    (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
+    (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
+    (
+        NEIGHBOURS,
+        OWN_PLACE,
+        OWN_PLACE.replace("i <", "i <="),
+    ): "undefined, but only in a team of threads that has more members than "
+    "agents, for which no sanitizer is built: it reads a place after the last one, which it does not use",
+    (NEAREST, GREATER, GREATER.replace("a > b", "a >= b")): SAME,
+    (
+        NEAREST,
+        PART,
+        PART.replace("/", "*"),
+    ): "the search looks further than it has to, or a thousandth of a cell covers it",
+    (NEAREST, FAR, FAR.replace("- LEAST", "+ LEAST")): DOUBT,
+    (NEAREST, SCALED, SCALED.replace("<", "<=")): SAME,
+    (NEAREST, PARTS, PARTS.replace("/", "*")): DOUBT,
 }
