@@ -47,11 +47,17 @@ BESIDE = (
     "&& sizeof(State) <= 128;"
 )
 FASTER = "chooses the faster of two ways with the same results"
+GROUPS = "drive/groups.cuh"
+BITS_WORD = "const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];"
 ENV = "drive/env.cuh"
 WANTED = "int wanted = Random::below(word, allowed);"
 CHOICES = "for (int k = 0; k < size; ++k) {"
 LAUNCH = "drive/launch.cuh"
 OPEN = "rendezvous.open((u32)first + 1u);                                                        \\"
+FAILED = "if (pthread_create(&threads[i], nullptr, name##_member, &calls[i]) != 0) return -1;    \\"
+UNEVEN = "return rendezvous.uneven ? 1 : 0;                                                        \\"
+END = "end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;        \\"
+ERROR = "any number but 0 is an error"
 UNTIL = "until = (steps) - from < (piece) ? (steps) : from + (piece);      \\"
 FAULTS = "drive/faults.cuh"
 FIRST_FAULT = (
@@ -131,7 +137,11 @@ EQUIVALENT = {
         WANTED,
         "int wanted = Random::below(allowed, word);",
     ): "the upper half of a product, whichever factor is first",
+    (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
+    (LAUNCH, FAILED, FAILED.replace("-1", "-(1 + 1)")): ERROR,
+    (LAUNCH, UNEVEN, UNEVEN.replace("? 1", "? (1 + 1)")): ERROR,
+    (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
