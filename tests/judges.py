@@ -33,6 +33,7 @@ ROWS = [
         for device in ("cpu", "debug", "team")
     ),
     *(f"tests/test_neighbours.py::test_everybody_is_seen_by_id[{device}]" for device in ("cpu", "debug", "team")),
+    "tests/test_neighbours.py::test_who_has_no_row_writes_nothing",
 ]
 JUDGES = {
     "train/advantages.cu": ["tests/test_advantages.py"],

@@ -77,7 +77,6 @@ EVERY_FLOAT = "no float has another result: all 2^32 were tried"
 SAME = "the two are the same number where they are equal"
 HALVES = "drive/halves.cuh"
 ODD_HALF = "if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {"
-ROWS = "drive/rows.cuh"
 NEIGHBOURS = "drive/neighbours.cuh"
 SEARCHES = "typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;"
 QUICK = "if (!(reach > 0.0f)) return false;"
@@ -168,11 +167,6 @@ EQUIVALENT = {
     (MATH, BELOW, BELOW.replace(">", ">=")): SAME,
     (HALVES, ODD_HALF, ODD_HALF.replace("!= 0", "!= (0 + 1)")): FASTER,
     (HALVES, ODD_HALF, ODD_HALF.replace("*", "+")): FASTER,
-    (
-        ROWS,
-        "if (mine) row[AT] = x;",
-        "row[AT] = x;",
-    ): "who has no row stands for agent 0 and writes what that one writes",
     (NEIGHBOURS, SEARCHES, SEARCHES.replace("> 256", ">= 256")): FASTER,
     (NEIGHBOURS, "next = TEAM;", ""): "only a GPU shares the agents out by it",
     (NEIGHBOURS, QUICK, "return false;"): DOUBT,

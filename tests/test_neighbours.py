@@ -124,3 +124,13 @@ def test_everybody_is_seen_by_id(device):
         np.testing.assert_array_equal(got[e][:, 5 + 5 * 6 : 5 + 6 * 6], order == 0)
         np.testing.assert_array_equal(got[e][:, 5 + 6 * 6 : 5 + 7 * 6], states["active"][e][order])
         np.testing.assert_array_equal(got[e][:, 0] != 0, sees[:, 0] & (states["x"][e] != 0))
+
+
+def test_who_has_no_row_writes_nothing():
+    """In a team of four, which writes seven rows, one member has none; whatever it puts, no row shows it."""
+    put = "row.put<4>(own(sine));"
+    text = kernel_text(envs.get("tag_continuous"))[1]
+    assert put in text
+    spec = replace(envs.get("tag_continuous"), kernel=text.replace(put, "row.put<4>(mine ? own(sine) : 1000.0f);"))
+    found = [observed(EXECUTORS["team"](), 7, spec=s, use_full_observation=True)[0] for s in (spec, None)]
+    np.testing.assert_array_equal(*found)
