@@ -48,6 +48,7 @@ BESIDE = (
 )
 FASTER = "chooses the faster of two ways with the same results"
 GROUPS = "drive/groups.cuh"
+FETCHED = "constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;"
 BITS_WORD = "const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];"
 ENV = "drive/env.cuh"
 WANTED = "int wanted = Random::below(word, allowed);"
@@ -136,6 +137,7 @@ EQUIVALENT = {
         WANTED,
         "int wanted = Random::below(allowed, word);",
     ): "the upper half of a product, whichever factor is first",
+    (GROUPS, FETCHED, FETCHED.replace("==", "!=")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
     (LAUNCH, FAILED, FAILED.replace("-1", "-(1 + 1)")): ERROR,
