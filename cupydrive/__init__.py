@@ -12,33 +12,34 @@ __version__ = "0.1.0"
 
 # Imported on first use: `import cupydrive` needs neither torch nor CuPy.
 _HOME = {
-    "make": "making",
-    "VectorEnv": "vector",
-    "Trajectory": "trajectory",
-    "check": "checker",
-    "train": "training",
-    "tune": "tuner",
-    "Run": "run",
-    "load": "run",
-    "Frozen": "frozen",
-    "evaluate": "evaluation",
-    "difference": "evaluation",
-    "Recording": "recording",
-    "Snapshot": "snapshots",
-    "render": "video",
-    "Video": "video",
-    "view": "viewer",
-    "PPO": "algorithms",
-    "A2C": "algorithms",
-    "DDPG": "algorithms",
-    "OnPolicy": "algorithms",
-    "Heuristic": "players",
-    "Random": "players",
-    "info": "about",
-    "new": "scaffold",
+    "make": "simulation.make",
+    "VectorEnv": "simulation.vector",
+    "Trajectory": "simulation.trajectory",
+    "check": "checks.checker",
+    "train": "training.train",
+    "tune": "simulation.tuner",
+    "best_num_envs": "training.num_envs",
+    "Run": "training.run",
+    "load": "training.run",
+    "Frozen": "training.frozen",
+    "evaluate": "playing.evaluation",
+    "difference": "playing.evaluation",
+    "Recording": "playing.recording",
+    "Snapshot": "simulation.snapshots",
+    "render": "rendering.video",
+    "Video": "rendering.video",
+    "view": "rendering.viewer",
+    "PPO": "training.algorithms",
+    "A2C": "training.algorithms",
+    "DDPG": "training.algorithms",
+    "OnPolicy": "training.algorithms",
+    "Heuristic": "playing.players",
+    "Random": "playing.players",
+    "info": "executors.about",
+    "new": "cli.scaffold",
     "names": "envs",
     "register": "envs",
-    "PythonKernels": "python_kernels",
+    "PythonKernels": "executors.python_kernels",
     "EnvSpec": "spec",
     "Field": "spec",
     "Group": "spec",
@@ -60,7 +61,7 @@ def __getattr__(name):
 
 def load_ipython_extension(ipython):
     """Make ``%%cuda_env`` known to a notebook; ``%load_ext cupydrive`` calls this."""
-    import_module("cupydrive.magic").load_ipython_extension(ipython)
+    import_module("cupydrive.cli.magic").load_ipython_extension(ipython)
 
 
 def __dir__():

@@ -10,7 +10,8 @@ from dataclasses import MISSING, dataclass, field, fields
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.arguments import (
+from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, did_you_mean
+from cupydrive.inputs.arguments import (
     FLOAT32,
     INT32,
     checked_array,
@@ -20,8 +21,7 @@ from cupydrive.arguments import (
     checked_int,
     shown,
 )
-from cupydrive.descriptions import MAX_AGENTS, check_field, check_group, check_spec, checked_param
-from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, did_you_mean
+from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_spec, checked_param
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 

@@ -257,7 +257,7 @@ ROWS |= {
         after=lambda it, spec: (spec.name, spec.kernel),
     ),
 }  # fmt: skip
-MOON = Path(cd.__file__).parent / "templates" / "env.cu.txt"
+MOON = Path(cd.__file__).parent / "cli" / "templates" / "env.cu.txt"
 
 
 def moon():

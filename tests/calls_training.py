@@ -7,13 +7,14 @@ import tempfile
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from calls import Row, played, tag
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.algorithms import ALGORITHMS
+from cupydrive.training.algorithms import ALGORITHMS
 
 # Right numbers of env-steps that take for ever; None is as many as the environment suggests.
 LONG = ("2**31-1", "2**31", "None", "np.uint64")
@@ -69,6 +70,12 @@ def settings(name):
     )
 
 
+def fastest(**given):
+    """Return what ``best_num_envs`` finds when it tries one number of copies, once."""
+    with patch.multiple("cupydrive.training.num_envs", SIZES=(64,), ITERATIONS=1):
+        return cd.best_num_envs(**given)
+
+
 ROWS = {name: settings(name) for name in ("PPO", "A2C", "DDPG", "OnPolicy")}
 assert len(ROWS) == len(ALGORITHMS) + 1
 TRAINING = {
@@ -77,6 +84,11 @@ TRAINING = {
     "checkpoint_minutes": 5.0, "keep": 3, "gravity": 9.8,
 }  # fmt: skip
 ROWS |= {
+    "best_num_envs": Row(
+        lambda it, **given: fastest(**given),
+        lambda it: {"env": "cartpole", "device": "cpu", "remember": False, "progress": str, "gravity": 9.8},
+        right={"progress": ("class",)}, slow=True,
+    ),
     "train": Row(
         lambda it, **given: cd.train(**given), lambda it: {**TRAINING, "algorithm": ppo()},
         after=lambda it, run: now(run), slow=True, words={"out": ("out", "cannot be locked")},

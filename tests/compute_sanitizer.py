@@ -35,9 +35,9 @@ def roll_out_each():
     import masked
 
     from cupydrive import envs
-    from cupydrive.batch import Batch
+    from cupydrive.codegen.source import Layout
     from cupydrive.executors.cuda import CudaExecutor
-    from cupydrive.source import Layout
+    from cupydrive.simulation.batch import Batch
 
     specs = (*map(envs.get, envs.names()), envs.register(masked.PYTHON, masked.KERNEL))
     works = [(spec, case, team) for spec in specs for case in spec.cases for team in TEAMS]

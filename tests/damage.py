@@ -19,8 +19,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupydrive as cd
-from cupydrive.archive import DIGEST, seal
 from cupydrive.errors import CupydriveError, CupydriveWarning
+from cupydrive.inputs.archive import DIGEST, seal
 
 # Values that no writer writes, by which entries of JSON are replaced.
 ODD = [

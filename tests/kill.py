@@ -15,9 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cupydrive.errors import TrainingError
-from cupydrive.run import Run
-from cupydrive.runfolder import checkpoints
-from cupydrive.training import train
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.train import train
 
 # A checkpoint after every iteration or two: most kills hit a write.
 PROGRAM = """
@@ -25,9 +25,9 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from cupydrive import PPO
-from cupydrive.run import Run
-from cupydrive.runfolder import checkpoints
-from cupydrive.training import train
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.train import train
 options = dict(out=sys.argv[1], checkpoint_minutes=1e-4, progress=False, steps=10**8)
 print("ready", flush=True)
 if checkpoints(sys.argv[1]):

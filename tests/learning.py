@@ -19,10 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupydrive as cd
-from cupydrive.about import info
-from cupydrive.files import write_atomically
-from cupydrive.run import Run
-from cupydrive.training import suggested_algorithm, suggestions
+from cupydrive.executors.about import info
+from cupydrive.inputs.files import write_atomically
+from cupydrive.training.run import Run
+from cupydrive.training.train import suggested_algorithm, suggestions
 
 RUNNERS = {"runner": cd.Heuristic()}
 TAG_GRID = {"num_taggers": 4, "grid_length": 20}

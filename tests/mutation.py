@@ -29,7 +29,7 @@ RUN = """
 import sys
 from dataclasses import replace
 from cupydrive import envs
-from cupydrive.checker import check
+from cupydrive.checks.checker import check
 spec = replace(envs.get(sys.argv[1]), kernel=sys.stdin.read())
 report = check(spec, agent_steps=30000, device="cpu", fail_fast=True, progress=False)
 sys.exit(0 if report.passed else 1)
@@ -132,7 +132,7 @@ def run(selection, workers=2):
 def main(names, workers):
     """Run all chosen mutants of the environments named and print the result."""
     from cupydrive import envs
-    from cupydrive.source import kernel_text
+    from cupydrive.codegen.source import kernel_text
 
     for name in names or envs.names():
         selection = chosen(name, kernel_text(envs.get(name))[1])

@@ -31,9 +31,9 @@ IMPORTED = [
     "hypothesis",
     "torch",
     "cupydrive",
-    "cupydrive.checker",
-    "cupydrive.policy",
-    "cupydrive.algorithms",
+    "cupydrive.checks.checker",
+    "cupydrive.playing.policy",
+    "cupydrive.training.algorithms",
 ]
 GPU_ONLY = {"__CUDACC__", "STAGED", "SIDE_OBS", "BESIDE"}  # false wherever a CPU compiles
 FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
@@ -223,7 +223,7 @@ def judge(mutant, kernels):
     """Run the judges of ``mutant`` on the kernels of a folder, in this process; its exit code is pytest's."""
     import pytest
 
-    from cupydrive import source
+    from cupydrive.codegen import source
 
     os.chdir(ROOT)
     kernels = Path(kernels)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from cupydrive.codegen.source import assemble_training
 from cupydrive.executors import executor
-from cupydrive.interop import make_call
-from cupydrive.source import assemble_training
+from cupydrive.executors.interop import make_call
 
 
 def estimate(

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from conftest import python_path
 
-from cupydrive import checker, envs
+from cupydrive import envs
+from cupydrive.checks import checker
+from cupydrive.codegen.source import kernel_text
 from cupydrive.errors import CompileError
 from cupydrive.executors import executor
 from cupydrive.executors.ahead import alone, load_ahead
 from cupydrive.executors.host import HostExecutor, compiler
-from cupydrive.source import kernel_text
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

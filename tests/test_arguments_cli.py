@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_arguments import quiet
 
-from cupydrive.__main__ import COMMANDS, main
+from cupydrive.cli.main import COMMANDS, main
 
 # A correct call of each command, as small as it can be; what is spoiled stands behind it, and the last value counts.
 RIGHT = {
@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(command, tmp_path, monkeypat
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "whole")  # what is compiled, too, is written here, not on the full disk
     monkeypatch.setattr(
-        "cupydrive.checker.cannot_count", lambda: "its build is never kept: a full disk would end it first"
+        "cupydrive.checks.checker.cannot_count", lambda: "its build is never kept: a full disk would end it first"
     )
     assert main(words) in (0, 1)  # so short a check has not seen all events
     capsys.readouterr()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cupydrive import envs
+from cupydrive.codegen.source import kernel_text
 from cupydrive.errors import (
     ActionError,
     CompileError,
@@ -23,8 +24,7 @@ from cupydrive.errors import (
     UnknownEnvironmentError,
 )
 from cupydrive.executors import compiler, cupy_hint
-from cupydrive.making import make
-from cupydrive.source import kernel_text
+from cupydrive.simulation.make import make
 
 ROOT = Path(__file__).resolve().parent.parent
 

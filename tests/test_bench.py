@@ -12,18 +12,18 @@ import pytest
 import cupydrive
 from cupydrive import bench as bench_module
 from cupydrive import envs
-from cupydrive.__main__ import main
-from cupydrive.batch import Batch
 from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, measure, short, tables, timing, written_bytes
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
 from cupydrive.bench.operations import count_operations
 from cupydrive.bench.peers import run_peers
 from cupydrive.bench.sweep import sweep
 from cupydrive.bench.timing import make_row
-from cupydrive.bits import fetch, trajectory
+from cupydrive.checks.bits import fetch, trajectory
+from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
+from cupydrive.simulation.batch import Batch
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cupydrive import envs
-from cupydrive.canvas import Canvas
+from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError
 
 WHITE, BLUE, RED = (255, 255, 255), (0, 0, 255), (255, 0, 0)

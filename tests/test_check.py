@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from cupydrive import envs
-from cupydrive.bits import compare_bits
-from cupydrive.causes import PATHS, REFERENCE, RESETS, STATISTICS, TEAMS
-from cupydrive.checker import check
-from cupydrive.report import Report, write_json
-from cupydrive.scaffold import new
-from cupydrive.source import kernel_text
+from cupydrive.checks.bits import compare_bits
+from cupydrive.checks.causes import PATHS, REFERENCE, RESETS, STATISTICS, TEAMS
+from cupydrive.checks.checker import check
+from cupydrive.checks.report import Report, write_json
+from cupydrive.cli.scaffold import new
+from cupydrive.codegen.source import kernel_text
 
 pytestmark = pytest.mark.checker
 STEPS = 20_000

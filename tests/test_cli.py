@@ -10,13 +10,13 @@ import pytest
 from conftest import optional, python_path
 
 import cupydrive
-import cupydrive.checker
+import cupydrive.checks.checker
 from cupydrive import envs
-from cupydrive.__main__ import main
-from cupydrive.about import info
+from cupydrive.checks.report import Report
+from cupydrive.cli.main import main
+from cupydrive.cli.scaffold import new
 from cupydrive.errors import CompileError, CupydriveError
-from cupydrive.report import Report
-from cupydrive.scaffold import new
+from cupydrive.executors.about import info
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune")
@@ -69,7 +69,7 @@ def test_import_needs_neither_torch_nor_cupy_and_is_fast():
 @pytest.mark.parametrize("arguments", [["envs"], ["--help"], ["check", "--help"]])
 def test_light_commands_import_neither_torch_nor_cupy(arguments):
     code = (
-        "import sys; from cupydrive.__main__ import main\n"
+        "import sys; from cupydrive.cli.main import main\n"
         "try: code = main(sys.argv[1:])\n"
         "except SystemExit as error: code = error.code\n"
         "assert not {'torch', 'cupy', 'matplotlib'} & set(sys.modules), 'heavy import'\n"
@@ -147,7 +147,7 @@ def test_info_survives_missing_parts(tmp_path):
         "    if name != 'numpy': raise m.PackageNotFoundError(name)\n"
         "    return version(name)\n"
         "m.version = missing\n"
-        "from cupydrive.about import info; print(info())"
+        "from cupydrive.executors.about import info; print(info())"
     )
     (tmp_path / "file").write_text("")
     done = run("-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache"))
@@ -189,7 +189,7 @@ def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
 
 
 def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypatch):
-    import cupydrive.scaffold as module
+    import cupydrive.cli.scaffold as module
 
     write = module._write_new
 
@@ -282,7 +282,9 @@ def test_check_writes_its_report_as_json(tmp_path, capsys):
 def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_path):
     path = tmp_path / "report.json"
     monkeypatch.setattr(
-        cupydrive.checker, "check", lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else "")
+        cupydrive.checks.checker,
+        "check",
+        lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else ""),
     )
     assert main(["check", "all", "--json", str(path)]) == 1
     assert "FAIL  tag_grid: field differs; field: wrong; part\n" in capsys.readouterr().out
@@ -296,7 +298,7 @@ def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, 
             raise CompileError("cartpole does not compile")
         return report_of(spec.name)
 
-    monkeypatch.setattr(cupydrive.checker, "check", check)
+    monkeypatch.setattr(cupydrive.checks.checker, "check", check)
     assert main(["check", "all"]) == 2
     out, err = capsys.readouterr()
     assert err == "cupydrive: cartpole does not compile\n"
@@ -310,7 +312,7 @@ def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, t
         return report_of(spec.name)
 
     path = tmp_path / "report.json"
-    monkeypatch.setattr(cupydrive.checker, "check", check)
+    monkeypatch.setattr(cupydrive.checks.checker, "check", check)
     assert main(["check", "cartpole", "tag_grid", "--json", str(path)]) == 130
     out, err = capsys.readouterr()
     assert "PASS  cartpole" in out
@@ -351,8 +353,8 @@ def test_make_demo_passes_as_it_is(tmp_path):
 def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
     """With short measurements and videos; it checks and trains for as long as ever."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("cupydrive.demo.AGENTS", {"cpu": 200})
-    monkeypatch.setattr("cupydrive.demo.VIDEO_EPISODES", 1)
+    monkeypatch.setattr("cupydrive.cli.demo.AGENTS", {"cpu": 200})
+    monkeypatch.setattr("cupydrive.cli.demo.VIDEO_EPISODES", 1)
     monkeypatch.setattr("cupydrive.bench.timing.RUN_SECONDS", {"cpu": 0.0})
     assert main(["demo", "--device", "cpu"]) == 0
     check_demo(capsys.readouterr().out)

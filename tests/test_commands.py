@@ -5,7 +5,7 @@ import json
 import pytest
 
 import cupydrive
-from cupydrive.__main__ import main
+from cupydrive.cli.main import main
 
 # ---- train, evaluate -------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ import point
 from test_nvrtc import compiled
 
 from cupydrive import envs
-from cupydrive.diagnostics import FUNCTIONS, MATH, NO_RETURN, UNINITIALISED, UNUSED, explain
+from cupydrive.codegen.diagnostics import FUNCTIONS, MATH, NO_RETURN, UNINITIALISED, UNUSED, explain
+from cupydrive.codegen.source import KERNELS, Layout, assemble
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
-from cupydrive.source import KERNELS, Layout, assemble
 
 MOVE, SPEED = "s.x += s.v;", "s.v = s.v * env.params.drag"
 
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
 )
 @pytest.mark.parametrize("named", [" ", '"g++', "no-such-compiler"])
 def test_commands_end_with_one_line_and_exit_code_2(command, named, monkeypatch, tmp_path, capsys):
-    from cupydrive.__main__ import main
+    from cupydrive.cli.main import main
 
     monkeypatch.setenv("CXX", named)
     monkeypatch.chdir(tmp_path)

@@ -6,8 +6,8 @@ import torch
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
-from cupydrive.run import Run
-from cupydrive.training import make_run
+from cupydrive.training.run import Run
+from cupydrive.training.train import make_run
 
 SMALL = {"num_steps": 8, "hidden": (8,)}
 

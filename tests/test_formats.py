@@ -20,8 +20,7 @@ import damage
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.__main__ import main
-from cupydrive.archive import packed, seal
+from cupydrive.cli.main import main
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -31,6 +30,7 @@ from cupydrive.errors import (
     UnknownEnvironmentError,
 )
 from cupydrive.executors.host import HostExecutor
+from cupydrive.inputs.archive import packed, seal
 
 OLD = Path(__file__).parent / "data" / "format1"  # written by the version before files carried a digest
 TODAY = OLD.with_name("format2")

@@ -7,7 +7,7 @@ import pytest
 
 import cupydrive as cd
 from cupydrive.errors import TrainingError
-from cupydrive.run import Run
+from cupydrive.training.run import Run
 
 
 def train(out, steps=32):

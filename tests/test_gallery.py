@@ -11,10 +11,10 @@ from conftest import optional
 
 import cupydrive as cd
 from cupydrive.errors import RenderError
-from cupydrive.gallery import gallery, read_entries
-from cupydrive.gallery_page import page, readme
-from cupydrive.recording import Recording
-from cupydrive.run import Run
+from cupydrive.gallery.build import gallery, read_entries
+from cupydrive.gallery.page import page, readme
+from cupydrive.playing.recording import Recording
+from cupydrive.training.run import Run
 
 HERE = Path(__file__).resolve().parent.parent / "gallery"
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
     options = {"runs": folder / "runs", "device": "cpu", "steps": 20_000, "progress": lambda line: None}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cupydrive.gallery.MOSAIC", 4)  # of 16, which take most of the time
+        patch.setattr("cupydrive.gallery.build.MOSAIC", 4)  # of 16, which take most of the time
         gallery(["cartpole"], folder / "out", **options)
         gallery(["tag_grid"], folder / "out", **options)
     return folder
@@ -50,7 +50,7 @@ def test_every_file_that_a_page_names_is_there(made):
 
 @pytest.mark.notebook
 def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch):
-    from cupydrive.__main__ import main
+    from cupydrive.cli.main import main
 
     (tmp_path / "gallery").symlink_to(made / "out")
     monkeypatch.chdir(tmp_path)
@@ -76,12 +76,12 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
 @pytest.mark.notebook
 def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     before = {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
-    monkeypatch.setattr("cupydrive.gallery.train", None)
+    monkeypatch.setattr("cupydrive.gallery.build.train", None)
 
     def stop(*_):
         raise KeyboardInterrupt  # what would come after the training
 
-    monkeypatch.setattr("cupydrive.gallery.draw_clip", stop)
+    monkeypatch.setattr("cupydrive.gallery.build.draw_clip", stop)
     options = {"device": "cpu", "steps": 20_000, "progress": lambda line: None}
     with pytest.raises(KeyboardInterrupt):
         gallery(["cartpole"], made / "again", runs=made / "runs", **options)

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupydrive as cd
-from cupydrive.algorithms.gather import RowGather
+from cupydrive.codegen.source import Layout
 from cupydrive.errors import DeviceError
 from cupydrive.executors import executor
-from cupydrive.source import Layout
+from cupydrive.training.algorithms.gather import RowGather
 
 WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 76, 127, 128, 129, 1000]
 

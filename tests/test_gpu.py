@@ -11,7 +11,7 @@ pytestmark = pytest.mark.gpu
 
 
 def made(name, num_envs, device, **options):
-    from cupydrive.making import make
+    from cupydrive.simulation.make import make
 
     env = make(name, num_envs, device=device, **options)
     env.reset(seed=5)
@@ -24,7 +24,7 @@ def leaves(value):
 
 @pytest.mark.parametrize("name", envs.names())
 def test_check_passes_with_the_bitwise_part(name):
-    from cupydrive.checker import check
+    from cupydrive.checks.checker import check
 
     report = check(name, agent_steps=5_000, progress=False)
     assert report.passed, str(report)
@@ -173,9 +173,9 @@ def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
     ("name", "params"), [("tag_grid", {"num_taggers": 40}), ("tag_continuous", {"num_taggers": 3, "num_runners": 30})]
 )
 def test_every_team_size_gives_the_same_bits(name, params, team):
-    from cupydrive.bits import trajectory
+    from cupydrive.checks.bits import trajectory
+    from cupydrive.codegen.source import Layout
     from cupydrive.executors import executor
-    from cupydrive.source import Layout
 
     spec = envs.get(name)
     made_params, device = spec.make_params(**params), executor("cuda")
@@ -200,9 +200,9 @@ def test_every_team_size_gives_the_same_bits(name, params, team):
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
 def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
-    from cupydrive.bits import trajectory
+    from cupydrive.checks.bits import trajectory
+    from cupydrive.codegen.source import Layout
     from cupydrive.executors import executor
-    from cupydrive.source import Layout
 
     spec = envs.get(name)
     made_params, device = spec.make_params(max_episode_steps=4, **params), executor("cuda")
@@ -228,9 +228,9 @@ def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
     ],
 )
 def test_few_agents_of_one_thread_give_the_cpus_bits(name, params, envs_per_block, num_envs):
-    from cupydrive.bits import trajectory
+    from cupydrive.checks.bits import trajectory
+    from cupydrive.codegen.source import Layout
     from cupydrive.executors import executor
-    from cupydrive.source import Layout
 
     spec = envs.get(name)
     made_params = spec.make_params(**params)

@@ -13,8 +13,8 @@ from point import KERNEL, PYTHON
 from test_runs import KINDS, same, without_time
 
 import cupydrive as cd
-from cupydrive.run import Run
-from cupydrive.training import make_run
+from cupydrive.training.run import Run
+from cupydrive.training.train import make_run
 
 pytestmark = pytest.mark.gpu
 QUIET = {"device": "cuda", "progress": False}
@@ -113,9 +113,9 @@ def test_masked_and_impossible_choices_are_never_drawn_in_a_billion():
     from gymnasium import spaces
 
     from cupydrive import envs
-    from cupydrive.batch import CLOCK, Batch
-    from cupydrive.interop import as_torch, member, torch_stream
-    from cupydrive.policy import Categorical, Sampler
+    from cupydrive.executors.interop import as_torch, member, torch_stream
+    from cupydrive.playing.policy import Categorical, Sampler
+    from cupydrive.simulation.batch import CLOCK, Batch
 
     n = 10_000_000
     batch = Batch(envs.get("cartpole"), n, executor="cuda")

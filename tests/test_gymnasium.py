@@ -96,7 +96,7 @@ STARTS = {
 @pytest.mark.parametrize("name", IDS)
 def test_starts_are_uniform_in_gymnasiums_ranges_and_independent(name):
     """Kolmogorov-Smirnov over 10^6 starts: the largest distance of two distributions, bound at 1e-6 by Massart (1990)."""
-    from cupydrive.batch import Batch
+    from cupydrive.simulation.batch import Batch
 
     spec, n = envs.get(name), 10**6
     batch = Batch(spec, n, spec.make_params())

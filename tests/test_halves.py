@@ -6,13 +6,13 @@ import torch
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
-from cupydrive.bits import fetch, flatten, put
+from cupydrive.checks.bits import fetch, flatten, put
+from cupydrive.codegen.source import Layout
 from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.source import Layout
+from cupydrive.simulation.batch import Batch
 
 SMALL = {"tag_continuous": {"num_taggers": 2, "num_runners": 5, "num_other_agents_observed": 3}}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -15,7 +15,7 @@ from training_kernels import categorical, clocks, sample
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError, TrainingError
-from cupydrive.inference import AS_LIKELY, DiscretePolicy
+from cupydrive.playing.inference import AS_LIKELY, DiscretePolicy
 from cupydrive.spec import Group
 
 QUIET = {"device": "cpu", "progress": False, "num_envs": 8}

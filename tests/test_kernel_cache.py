@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from conftest import python_path
 
+from cupydrive.codegen.source import assemble_training
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cache, host
 from cupydrive.executors.cache import cache_folder, find_library
 from cupydrive.executors.host import HostExecutor
-from cupydrive.source import assemble_training
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +53,7 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
 
 def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
     program = (
-        "from cupydrive.executors.host import HostExecutor; from cupydrive.source import assemble_training; "
+        "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_training; "
         "HostExecutor().build(assemble_training('finite')); print('done')"
     )
     environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": python_path()}

@@ -15,7 +15,7 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
+from cupydrive.simulation.batch import Batch
 
 # Doubles until 100, which ends the task: a state that nobody reaches would never leave the loop.
 PROGRAM = """

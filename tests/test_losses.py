@@ -12,8 +12,8 @@ from point import KERNEL, PYTHON
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
-from cupydrive.rollout import Rollout
+from cupydrive.playing.rollout import Rollout
+from cupydrive.simulation.batch import Batch
 
 
 class Table(torch.nn.Module):

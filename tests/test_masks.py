@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from masked import KERNEL, PYTHON
 
 import cupydrive as cd
-from cupydrive.checker import check
+from cupydrive.checks.checker import check
 from cupydrive.errors import ActionError, SpecError
 from cupydrive.spec import Group
 

@@ -8,7 +8,7 @@ from mutation import chosen, run
 from survivors import EQUIVALENT as SHARED_EQUIVALENT
 
 from cupydrive import envs
-from cupydrive.source import kernel_text
+from cupydrive.codegen.source import kernel_text
 
 pytestmark = pytest.mark.checker
 # (environment, the line before, the line after): why no check can see the difference.

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cupydrive import envs
-from cupydrive.batch import Batch
-from cupydrive.bits import put
+from cupydrive.checks.bits import put
+from cupydrive.codegen.source import Layout, kernel_text
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.source import Layout, kernel_text
+from cupydrive.simulation.batch import Batch
 
 LENGTH = 20.0
 SCALE = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))  # of differences, in observations

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive.checker import check
+from cupydrive.checks.checker import check
 
 pytestmark = pytest.mark.checker
 PYTHON = """

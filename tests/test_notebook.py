@@ -15,9 +15,9 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
 from cupydrive.errors import CompileError, CupydriveError, OrderError, ParameterError, TrainingError
 from cupydrive.executors import executor
+from cupydrive.simulation.batch import Batch
 
 # A test's own copy of the environment under a name that is not used elsewhere.
 PYTHON = point.PYTHON.replace('"point", Params', '"cell_point", Params')
@@ -80,7 +80,7 @@ def test_a_cell_shows_its_message_alone(shell, capsys, old, new, words):
 
 @pytest.mark.parametrize("notebook", [False, True])
 def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, monkeypatch):
-    from cupydrive import making
+    from cupydrive.simulation import make as making
 
     monkeypatch.setattr(making, "in_notebook", lambda: notebook)
     monkeypatch.setattr(making, "_said", set())

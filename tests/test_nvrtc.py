@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces
 
 from cupydrive import envs
-from cupydrive.diagnostics import NVRTC_WARNINGS, explain
-from cupydrive.source import KERNELS, Layout, assemble, assemble_training, box_bounds, column_words, head_sizes
+from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.codegen.source import KERNELS, Layout, assemble, assemble_training, box_bounds, column_words, head_sizes
 
 pytestmark = pytest.mark.build
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)

@@ -7,8 +7,8 @@ from torch import nn
 import cupydrive as cd
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors.host import HostExecutor
-from cupydrive.run import Run
-from cupydrive.training import make_run
+from cupydrive.training.run import Run
+from cupydrive.training.train import make_run
 
 QUIET = {"device": "cpu", "progress": False, "num_envs": 8}
 
@@ -211,7 +211,7 @@ def test_help_lists_every_setting(kind):
 
 
 def test_on_policy_is_the_base_of_an_algorithm_of_ones_own():
-    from cupydrive.algorithms.a2c import A2CLearner
+    from cupydrive.training.algorithms.a2c import A2CLearner
 
     class Entropic(A2CLearner):
         """A2C whose advantages do not count."""

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cupydrive.policy import ActorCritic, PaddedLinear
+from cupydrive.playing.policy import ActorCritic, PaddedLinear
 
 
 class Products(TorchDispatchMode):

@@ -14,12 +14,12 @@ from test_nvrtc import compiled
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
+from cupydrive.codegen.printing import BYTES, formatted, lines
+from cupydrive.codegen.source import KERNELS, Layout, assemble, kernel_text
 from cupydrive.errors import CompileError, ParameterError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.printing import BYTES, formatted, lines
-from cupydrive.source import KERNELS, Layout, assemble, kernel_text
+from cupydrive.simulation.batch import Batch
 
 MOVE = "s.x += s.v;"
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

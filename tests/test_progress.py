@@ -9,14 +9,14 @@ from test_runs import QUIET, same, train, without_time
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
-from cupydrive.progress import Log, Notebook
-from cupydrive.run import Run
+from cupydrive.terminal.progress import Log, Notebook
+from cupydrive.training.run import Run
 
 ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
 
 
 def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
-    from cupydrive.curves import curves
+    from cupydrive.terminal.curves import curves
 
     figure = curves(ROWS, ["charts/episodic_return", "losses/entropy"], {"random": {"charts/episodic_return": 5.0}})
     first, second = figure.axes
@@ -28,7 +28,7 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
 
 
 def test_many_rows_are_pooled():
-    from cupydrive.curves import curves
+    from cupydrive.terminal.curves import curves
 
     rows = [
         {
@@ -59,7 +59,7 @@ def test_a_run_plots_every_groups_return(tmp_path):
 
 
 def test_without_a_terminal_progress_is_lines_of_text(monkeypatch, capfd):
-    monkeypatch.setattr("cupydrive.progress.LOG_SECONDS", 0.0)
+    monkeypatch.setattr("cupydrive.terminal.progress.LOG_SECONDS", 0.0)
     cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=8 * 16 * 8, device="cpu")
     lines = capfd.readouterr().err.splitlines()
     shown = [line for line in lines if line.startswith("train cartpole")]
@@ -89,8 +89,8 @@ def test_a_notebook_shows_one_line_and_a_curve_without_widgets(monkeypatch):
     optional("IPython")
     handle = Handle()
     monkeypatch.setattr("IPython.display.display", lambda shown, display_id: handle)
-    monkeypatch.setattr("cupydrive.progress.DRAW_SECONDS", 0.0)
-    monkeypatch.setattr("cupydrive.progress.DRAW_SHARE", 0)
+    monkeypatch.setattr("cupydrive.terminal.progress.DRAW_SECONDS", 0.0)
+    monkeypatch.setattr("cupydrive.terminal.progress.DRAW_SHARE", 0)
     bar = Notebook(300, "train it")
     for row in ROWS:
         bar.update(row["charts/global_step"], row)

@@ -11,10 +11,10 @@ from gymnasium import spaces
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.bits import fetch, flatten
+from cupydrive.checks.bits import fetch, flatten
 from cupydrive.errors import DeviceError, SpecError
 from cupydrive.examples import cartpole_torch
-from cupydrive.python_kernels import NoDraws, PythonKernels
+from cupydrive.executors.python_kernels import NoDraws, PythonKernels
 from cupydrive.random import below
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
 

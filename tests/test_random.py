@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cupydrive.batch import Batch
 from cupydrive.envs import register
 from cupydrive.random import ACTION, DYNAMICS, RESET, Random, below, philox, unit
+from cupydrive.simulation.batch import Batch
 
 # Salmon et al. 2011, the reference implementation's known answers: counter, key, words.
 KNOWN = [

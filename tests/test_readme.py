@@ -17,7 +17,7 @@ from conftest import python_path
 from test_project import EXTRAS, _targets
 
 import cupydrive as cd
-from cupydrive.__main__ import COMMANDS, main
+from cupydrive.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)

@@ -13,9 +13,9 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
 from cupydrive.errors import CupydriveWarning, ParameterError, RenderError
-from cupydrive.recording import Recording
+from cupydrive.playing.recording import Recording
+from cupydrive.simulation.batch import Batch
 
 KINDS = {
     "cartpole": ({"cart": cd.Random()}, {}),
@@ -147,7 +147,7 @@ def test_a_damaged_or_newer_file_is_an_error_and_runs_no_code(tmp_path):
 
 
 def test_only_as_many_episodes_are_kept_as_fit(monkeypatch):
-    monkeypatch.setattr("cupydrive.evaluation.RECORD_BYTES", 500 * 3 + 499)
+    monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 500 * 3 + 499)
     assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording.num_envs == 3
-    monkeypatch.setattr("cupydrive.evaluation.RECORD_BYTES", 499)
+    monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 499)
     assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording is None

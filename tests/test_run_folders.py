@@ -18,7 +18,7 @@ from point import KERNEL, PYTHON
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.__main__ import main
+from cupydrive.cli.main import main
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -28,8 +28,8 @@ from cupydrive.errors import (
     TrainingError,
     UnregisteredEnvironmentError,
 )
-from cupydrive.run import Run
-from cupydrive.runfolder import checkpoints
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
 
 ROOT = Path(__file__).resolve().parent.parent
 QUIET = {"device": "cpu", "progress": False}

@@ -13,7 +13,7 @@ from point import KERNEL, PYTHON
 
 import cupydrive as cd
 from cupydrive.errors import CupydriveWarning, DeviceError, ParameterError, TrainingError
-from cupydrive.run import Run, checkpoints
+from cupydrive.training.run import Run, checkpoints
 
 QUIET = {"device": "cpu", "progress": False}
 SMALL_PPO = {"num_steps": 8, "hidden": (16,)}
@@ -167,7 +167,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cupydrive.files.os.fsync", full)
+    monkeypatch.setattr("cupydrive.inputs.files.os.fsync", full)
     with pytest.raises(TrainingError, match=r"kept.*No space left on device"):
         run.save(tmp_path)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

@@ -9,8 +9,8 @@ import torch
 from gymnasium import spaces
 
 from cupydrive import envs
-from cupydrive.batch import CLOCK, Batch
-from cupydrive.policy import Categorical, Gaussian, Sampler
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler
+from cupydrive.simulation.batch import CLOCK, Batch
 
 DRAWS = 4_000_000
 BOX = spaces.Box(np.float32([-1, 0, -3]), np.float32([1, 4, 5]))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cupydrive import envs, source
+from cupydrive import envs
+from cupydrive.codegen import source
 
 pytestmark = [
     pytest.mark.sanitizer,
@@ -26,10 +27,11 @@ PROGRAM = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from cupydrive import envs, source
-from cupydrive.checker import check
+from cupydrive import envs
+from cupydrive.codegen import source
+from cupydrive.checks.checker import check
 from cupydrive.executors import host
-from cupydrive.source import kernel_text
+from cupydrive.codegen.source import kernel_text
 kernels, name, old, new, whole, *flags = sys.argv[1:]
 source.KERNELS = Path(kernels)
 build = host.build

@@ -11,12 +11,12 @@ import pytest
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch, Buffers
-from cupydrive.bits import fetch, flatten, launch_step, trajectory
-from cupydrive.checker import check, draw_actions
+from cupydrive.checks.bits import fetch, flatten, launch_step, trajectory
+from cupydrive.checks.checker import check, draw_actions
+from cupydrive.codegen.source import Layout
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import ACTION, Random, below
-from cupydrive.source import Layout
+from cupydrive.simulation.batch import Batch, Buffers
 
 pytestmark = pytest.mark.checker
 

@@ -6,7 +6,7 @@ import torch
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.bits import fetch, flatten
+from cupydrive.checks.bits import fetch, flatten
 from cupydrive.errors import OrderError, ParameterError, SnapshotError
 
 SMALL = {

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cupydrive import envs
-from cupydrive.bits import trajectory
+from cupydrive.checks.bits import trajectory
+from cupydrive.codegen.source import Layout
 from cupydrive.executors.host import HostExecutor
-from cupydrive.source import Layout
 
 PARAMS = {  # smaller or more crowded than by default
     "tag_grid": {"num_taggers": 20, "grid_length": 6},

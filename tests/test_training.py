@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive.__main__ import main
+from cupydrive.cli.main import main
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
-from cupydrive.run import Run
-from cupydrive.runfolder import checkpoints
-from cupydrive.torch_settings import memory_errors, threads, threads_for
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.torch_settings import memory_errors, threads, threads_for
 
 SMALL = {"num_steps": 8, "hidden": (8,)}
 QUIET = {"device": "cpu", "progress": False}

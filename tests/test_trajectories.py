@@ -8,7 +8,7 @@ import pytest
 import trajectories
 
 from cupydrive import envs
-from cupydrive.bits import team_layouts, team_of_threads
+from cupydrive.checks.bits import team_layouts, team_of_threads
 from cupydrive.executors.host import HostExecutor
 
 WORKS = trajectories.works()

@@ -13,10 +13,10 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.batch import Batch
 from cupydrive.errors import KernelFault
 from cupydrive.executors import trial
 from cupydrive.executors.host import HostExecutor
+from cupydrive.simulation.batch import Batch
 
 ROOT = Path(__file__).resolve().parent.parent
 MOVE = "s.x += s.v;"

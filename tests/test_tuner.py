@@ -5,21 +5,24 @@ import json
 import pytest
 
 import cupydrive as cd
-from cupydrive import envs, tuner
-from cupydrive.__main__ import main
-from cupydrive.batch import row_bytes
-from cupydrive.bits import trajectory
+from cupydrive import envs
+from cupydrive.checks.bits import trajectory
+from cupydrive.cli.main import main
+from cupydrive.codegen.source import Layout
 from cupydrive.errors import MemoryLimitError
-from cupydrive.executors import executor
-from cupydrive.source import Layout
-from cupydrive.tuner import Tuned, best_num_envs, candidates, in_words, tune
+from cupydrive.executors import executor, measured
+from cupydrive.simulation import tuner
+from cupydrive.simulation.batch import row_bytes
+from cupydrive.simulation.tuner import Tuned, candidates, in_words, tune
+from cupydrive.training import num_envs
+from cupydrive.training.num_envs import best_num_envs
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(tuner, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(tuner, "SECONDS", 0.001)
     return tmp_path
 
@@ -61,7 +64,7 @@ def edited(change):
     def edit(text):
         found = json.loads(text)["found"]
         change(found)
-        return json.dumps({"found": found, "sha256": tuner.digest_of(found)})
+        return json.dumps({"found": found, "sha256": measured.digest_of(found)})
 
     return edit
 
@@ -102,7 +105,7 @@ def test_a_damaged_file_is_measured_anew_with_one_line(cache, monkeypatch, damag
 
 @pytest.mark.parametrize("number", [64.0, "64", 65, -64, 2**40, None, True])
 def test_an_odd_number_of_copies_is_measured_anew(cache, monkeypatch, number):
-    monkeypatch.setattr(tuner, "training_rate", lambda spec, params, n, device: 1e6 if n <= 64 else None)
+    monkeypatch.setattr(num_envs, "training_rate", lambda spec, params, n, device: 1e6 if n <= 64 else None)
     assert best_num_envs("cartpole", device="cpu", progress=str) == 64
     (path,) = cache.glob("num_envs-*.json")
     path.write_text(edited(lambda found: found.update(num_envs=number))(path.read_text()))
@@ -132,23 +135,23 @@ def test_the_number_of_copies_is_that_which_trains_fastest(cache, monkeypatch):
         tried.append(n)
         return rates[n]
 
-    monkeypatch.setattr(tuner, "training_rate", training_rate)
+    monkeypatch.setattr(num_envs, "training_rate", training_rate)
     said = []
     assert best_num_envs("cartpole", device="cpu", progress=said.append) == 4096
     assert tried == [64, 256, 1024, 4096, 16384] and len(said) == 5  # twice without gain: the end
     assert best_num_envs("cartpole", device="cpu") == 4096 and len(tried) == 5  # known
-    monkeypatch.setattr(tuner, "training_rate", lambda spec, params, n, device: 1e6 * n if n <= 256 else None)
+    monkeypatch.setattr(num_envs, "training_rate", lambda spec, params, n, device: 1e6 * n if n <= 256 else None)
     assert best_num_envs("pendulum", device="cpu", progress=said.append) == 256
     assert said[-1] == "1,024 copies do not fit into memory"
-    monkeypatch.setattr(tuner, "training_rate", lambda *given: None)
+    monkeypatch.setattr(num_envs, "training_rate", lambda *given: None)
     with pytest.raises(MemoryLimitError, match="not even 64"):
         best_num_envs("acrobot", device="cpu", progress=said.append)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
-    monkeypatch.setattr(tuner, "SIZES", (64, 256))
-    monkeypatch.setattr(tuner, "ITERATIONS", 1)
+    monkeypatch.setattr(num_envs, "SIZES", (64, 256))
+    monkeypatch.setattr(num_envs, "ITERATIONS", 1)
     env = cd.make("cartpole", "auto", device=device)
     assert env.num_envs in (64, 256)
     shown = capsys.readouterr().err
@@ -159,8 +162,8 @@ def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
     assert main(["tune", "cartpole", "--num-envs", "64", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
     assert "team 1, 1 a block" in shown and "steps of a launch" in shown
-    monkeypatch.setattr(tuner, "SIZES", (64,))
-    monkeypatch.setattr(tuner, "ITERATIONS", 1)
+    monkeypatch.setattr(num_envs, "SIZES", (64,))
+    monkeypatch.setattr(num_envs, "ITERATIONS", 1)
     assert main(["tune", "cartpole", "--training", "--device", "cpu"]) == 0
     assert capsys.readouterr().out == "64 copies\n"
     assert main(["tune", "cartpol"]) == 2 and main(["tune", "cartpole", "--num-envs", "0"]) == 2

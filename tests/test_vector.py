@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
-from cupydrive.making import make
+from cupydrive.simulation.make import make
 
 NAMES = envs.names()
 SMALL = {"tag_continuous": {"num_taggers": 2, "num_runners": 6, "num_other_agents_observed": 3}}

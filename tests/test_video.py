@@ -14,7 +14,7 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.canvas import Canvas
+from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
@@ -167,7 +167,7 @@ def test_wrong_input_is_named(options, error, words, tmp_path, monkeypatch):
 
 def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
     cd.register(point.PYTHON, point.KERNEL)
-    monkeypatch.setattr("cupydrive.video.evaluate", None)
+    monkeypatch.setattr("cupydrive.rendering.video.evaluate", None)
     with pytest.raises(RenderError, match="point has no drawing; give its EnvSpec draw="):
         cd.render("point", device="cpu")
 
@@ -185,7 +185,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cupydrive.files.os.fsync", full)
+    monkeypatch.setattr("cupydrive.inputs.files.os.fsync", full)
     with pytest.raises(RenderError, match="No space left on device"):
         video.save(path)
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["tag.gif"]

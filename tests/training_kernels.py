@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from cupydrive.batch import CLOCK
+from cupydrive.codegen.source import assemble_training, box_bounds, head_sizes
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.interop import make_call
-from cupydrive.policy import sample_call
-from cupydrive.source import assemble_training, box_bounds, head_sizes
+from cupydrive.executors.interop import make_call
+from cupydrive.playing.policy import sample_call
+from cupydrive.simulation.batch import CLOCK
 
 FIRST_ENV, FIRST_AGENT, SEED = 1000, 7, 0x0123456789ABCDEF
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.batch import Batch
-from cupydrive.bits import fetch, flatten
+from cupydrive.checks.bits import fetch, flatten
 from cupydrive.executors import cuda_problem, executor
+from cupydrive.simulation.batch import Batch
 
 RECORDED = Path(__file__).with_name("data") / "trajectories.json"
 STEPS, PIECE = 300, 75  # several launches, of which the later ones do not begin with an episode

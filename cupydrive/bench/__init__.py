@@ -7,8 +7,6 @@ observations, actions, rewards and flags of all agents; the final observations o
 import datetime
 import shlex
 
-from cupydrive.about import info
-from cupydrive.arguments import checked_int
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps, written_bytes
 from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.peers import programs, run_peers
@@ -18,6 +16,8 @@ from cupydrive.bench.timing import Row, short
 from cupydrive.bench.training import measure_lessons
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.executors import choose, executor
+from cupydrive.executors.about import info
+from cupydrive.inputs.arguments import checked_int
 
 __all__ = [
     "CASES", "Bench", "Ceilings", "Row", "Work", "bench", "ceilings", "chart", "measure", "short", "written_bytes",

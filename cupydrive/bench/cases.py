@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import torch
 
 from cupydrive import envs
-from cupydrive.batch import Batch, Buffers
 from cupydrive.bench.operations import count_operations
 from cupydrive.bench.timing import make_row, timed
-from cupydrive.interop import capture, torch_stream
+from cupydrive.executors.interop import capture, torch_stream
+from cupydrive.simulation.batch import Batch, Buffers
 
 LARGE_TAG = {"num_taggers": 5, "num_runners": 100, "num_other_agents_observed": 10, "tagging_distance": 0.02}
 SMALL_TAG = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
@@ -130,7 +130,7 @@ def measure_sampling(where, runs=9):
 
     from gymnasium import spaces
 
-    from cupydrive.policy import Categorical, Sampler
+    from cupydrive.playing.policy import Categorical, Sampler
 
     n = SAMPLES[where.name]
     batch = Batch(envs.get("cartpole"), n, executor=where)

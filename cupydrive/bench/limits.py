@@ -4,8 +4,8 @@ import statistics
 from dataclasses import dataclass
 
 from cupydrive.bench.timing import timed
-from cupydrive.interop import as_torch, make_call
-from cupydrive.source import assemble_training
+from cupydrive.codegen.source import assemble_training
+from cupydrive.executors.interop import as_torch, make_call
 
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
 ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic

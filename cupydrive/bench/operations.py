@@ -3,9 +3,9 @@
 from functools import lru_cache
 
 from cupydrive import envs
-from cupydrive.batch import Batch
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
+from cupydrive.simulation.batch import Batch
 
 AGENT_STEPS = 100_000  # about as many are counted
 MOST_STEPS = 100  # of an episode

@@ -105,7 +105,7 @@ def chart(result):
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-    from cupydrive.curves import COLORS
+    from cupydrive.terminal.curves import COLORS
 
     lines, swept = {}, {}
     for row in result.rows:

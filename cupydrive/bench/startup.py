@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from cupydrive import envs
-from cupydrive.batch import Batch
 from cupydrive.bench.cases import LARGE_TAG
 from cupydrive.errors import CupydriveError
+from cupydrive.simulation.batch import Batch
 
 STARTED = (("cartpole", {}), ("tag_grid", {}), ("tag_continuous", LARGE_TAG))
 CREATED = {"cpu": 2_000, "cuda": 100_000}  # environments of LARGE_TAG, 100 kB each
@@ -29,7 +29,7 @@ if device == "cuda":
     torch.zeros(1, device="cuda")
 mark()
 import cupydrive
-from cupydrive import making
+from cupydrive.simulation import make as making
 mark()
 made = cupydrive.make(env, 100, device=device, **json.loads(params))
 mark()

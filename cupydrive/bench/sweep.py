@@ -3,9 +3,9 @@
 from itertools import product
 
 from cupydrive import envs
-from cupydrive.arguments import checked_int
 from cupydrive.bench.cases import Work
 from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import checked_int
 
 DEFAULTS = {"num_envs": 10_000, "steps": 32}
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from cupydrive.algorithms import A2C, PPO
 from cupydrive.bench.cases import LARGE_TAG
 from cupydrive.bench.timing import make_row
-from cupydrive.interop import capture
-from cupydrive.loop import precision
-from cupydrive.training import make_run
+from cupydrive.executors.interop import capture
+from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.loop import precision
+from cupydrive.training.train import make_run
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 FAST = {"precision": "bfloat16", "shared_layers": True}

@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from cupydrive.arguments import checked_path, checked_str, shown
 from cupydrive.errors import (
     CupydriveWarning,
     ParameterError,
@@ -23,6 +22,7 @@ from cupydrive.errors import (
     UnregisteredEnvironmentError,
     did_you_mean,
 )
+from cupydrive.inputs.arguments import checked_path, checked_str, shown
 from cupydrive.spec import EnvSpec
 
 _registered = {}

@@ -11,7 +11,7 @@ import numpy as np
 from cupyx import jit
 
 from cupydrive.envs import cartpole
-from cupydrive.python_kernels import PythonKernels
+from cupydrive.executors.python_kernels import PythonKernels
 
 FIELDS = ("x", "x_dot", "theta", "theta_dot")
 BLOCK = 128

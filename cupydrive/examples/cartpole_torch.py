@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from cupydrive.envs import cartpole
-from cupydrive.python_kernels import PythonKernels
+from cupydrive.executors.python_kernels import PythonKernels
 
 FIELDS = ("x", "x_dot", "theta", "theta_dot")
 

@@ -12,8 +12,8 @@ import ctypes
 import sys
 from functools import lru_cache
 
-from cupydrive.arguments import checked_choice
 from cupydrive.errors import DeviceError
+from cupydrive.inputs.arguments import checked_choice
 
 DEVICES = ("auto", "cuda", "cpu")
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from functools import lru_cache
 
-from cupydrive.diagnostics import explain
+from cupydrive.codegen.diagnostics import explain
 from cupydrive.errors import DeviceError
 
 NAMES = ("c++", "g++", "clang++")

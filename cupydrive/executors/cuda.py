@@ -5,12 +5,12 @@ from dataclasses import replace
 import cupy
 import numpy as np
 
-from cupydrive.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.codegen.source import Layout, assemble
 from cupydrive.errors import DeviceError
 from cupydrive.executors import overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
-from cupydrive.source import Layout, assemble
 
 OPTIONS = (
     "-std=c++17",

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.diagnostics import GNU_WARNINGS
+from cupydrive.codegen.diagnostics import GNU_WARNINGS
+from cupydrive.codegen.source import Layout, assemble
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.trial_process import last_fault
-from cupydrive.source import Layout, assemble
 
 FLAGS = (
     "-std=c++17",

@@ -29,7 +29,7 @@ typedef uint32_t u32;
 typedef int64_t i64;
 typedef uint64_t u64;
 typedef size_t size_type;
-#ifdef COUNT_BRANCHES  // each function once, and gcov's counts written on demand (cupydrive/branches.py)
+#ifdef COUNT_BRANCHES  // each function once, and gcov's counts written on demand (cupydrive/checks/branches.py)
 #define DEVICE inline
 extern "C" void __gcov_dump();
 extern "C" void write_branches() { __gcov_dump(); }

@@ -1,7 +1,7 @@
 // print.cuh -- env.print(format, values...): lines from one environment of the batch, on CPU and GPU alike.
 //
 // Nothing is formatted here: a kernel writes down format and values, and Python makes text of them after the launch
-// (cupydrive/printing.py), so that a notebook shows it. Compiled in only where a kernel's text says `.print(`.
+// (cupydrive/codegen/printing.py), so that a notebook shows it. Compiled in only where a kernel's text says `.print(`.
 #pragma once
 
 #if PRINTS

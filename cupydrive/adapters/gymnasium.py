@@ -1,0 +1,314 @@
+"""The door to Gymnasium: ``VectorEnv`` and ``Env`` of its own classes, and its registry.
+
+Importing this module registers every environment of one agent as ``cupydrive/NAME-v0``, for ``gymnasium.make`` and
+``gymnasium.make_vec``. Letters: N environments, D observation entries, H action heads.
+"""
+
+from collections import deque
+from copy import deepcopy
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import error
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import cupydrive
+from cupydrive import envs
+from cupydrive.adapters.gymnasium_input import (
+    RENDER_MODES,
+    InvalidAction,
+    InvalidReset,
+    ResetNeeded,
+    at_limit,
+    begin,
+    check_render_mode,
+    checked_mask,
+    checked_mode,
+    checked_options,
+    checked_seed,
+    metadata,
+    one_agent,
+    stepped,
+)
+from cupydrive.drawing.frames import TRAIL, picture
+from cupydrive.executors.interop import as_numpy
+from cupydrive.inputs.arguments import checked_bool, checked_choice
+
+NAMESPACE = "cupydrive"
+
+
+class VectorEnv(gymnasium.vector.VectorEnv):
+    """N copies of an environment of one agent as a ``gymnasium.vector.VectorEnv``; autoreset in the same step.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        num_envs: N.
+        arrays: ``"numpy"``, or ``"torch"``: tensors on the environment's device, nothing waits for it. There
+            ``info["final_obs"]`` is (N, D), rows of ``info["_final_obs"]`` alone hold values.
+        copy: Return copies; otherwise NumPy or torch views of memory that later steps write again.
+        device: As for ``cupydrive.make``.
+        render_mode: ``"rgb_array"`` or None.
+        validate: Look at actions before each step (with torch on a GPU this waits for it).
+        autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, Gymnasium's ``AutoresetMode``; the first is the
+            kernels' own, the second costs a launch and a step more.
+        **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If the environment has several agents, or an argument is wrong.
+    """
+
+    closed = True  # until it is made: Gymnasium up to 1.2 closes in ``__del__`` what an error in ``__init__`` has left
+
+    def __init__(
+        self, env, num_envs=1, *, arrays="numpy", copy=True, device="auto", render_mode=None, validate=True,
+        autoreset_mode=AutoresetMode.SAME_STEP, **params,
+    ):  # fmt: skip
+        checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
+        copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
+        self.mode = checked_mode(autoreset_mode)
+        spec = one_agent(env, params, render_mode)
+        # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
+        looks = validate and not spec.groups(spec.make_params(**params))[0].continuous
+        self.env = cupydrive.make(spec, num_envs, device=device, validate=looks, **params)
+        self.closed = False
+        num_envs = self.num_envs = self.env.num_envs
+        self.render_mode = render_mode
+        self._ended = torch.zeros(num_envs, dtype=torch.bool, device=self.env.device)
+        self.group, self.arrays, self.copy, self.validate = self.env.groups[0], arrays, copy, validate
+        self.metadata = metadata(spec) | {"autoreset_mode": self.mode}
+        self.single_observation_space, self.single_action_space = (
+            self.group.observation_space,
+            deepcopy(self.group.action_space),
+        )
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        """Begin new episodes and return ``(observations, infos)``.
+
+        Args:
+            seed: Int in [0, 2**64) for all environments together; each has its own random stream.
+            options: ``{"reset_mask": (N,) bool}``, the environments to reset, or ``{"state": {field: values}}``, the
+                states to start from, as for ``cupydrive.VectorEnv.set_state``.
+
+        Raises:
+            InvalidReset: If the seed, an option or a state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
+            TypeError: If the mask is no NumPy array of bool.
+        """
+        options, seed = checked_options(options, ("reset_mask", "state")), checked_seed(seed)
+        mask, state = options.get("reset_mask"), options.get("state")
+        if mask is not None:
+            mask = checked_mask(mask, self.num_envs)
+            if seed is not None or state is not None:
+                raise InvalidReset(
+                    "options['reset_mask'] goes with neither a seed nor options['state']; call reset() twice"
+                )
+        self._check_open()
+        begin(self.env, seed, state, mask)
+        super().reset(seed=seed)
+        self._ended = (
+            torch.zeros_like(self._ended) if mask is None else self._ended & ~torch.from_numpy(mask).to(self.env.device)
+        )
+        obs, info = self.env._shown()
+        return self._give(obs), self._masks(info)
+
+    def step(self, actions):
+        """Step all environments; return ``(observations, rewards, terminations, truncations, infos)``.
+
+        Args:
+            actions: NumPy array, torch tensor or sequence: (N,) ints for Discrete, (N, H) otherwise. A Box is clipped.
+
+        Raises:
+            InvalidAction: If they are not of the action space (a Box: NaN); nothing has changed then.
+            ResetNeeded: Before the first ``reset``; without autoreset, if an environment has ended (``validate=True``).
+        """
+        self._check_open()
+        waiting = self._ended
+        if self.mode == AutoresetMode.DISABLED and self.validate and bool(waiting.any()):
+            first = waiting.nonzero()[0, 0].item()
+            raise ResetNeeded(f"environment {first} has ended; reset it with options={{'reset_mask': ...}} first")
+        same_step = self.mode == AutoresetMode.SAME_STEP
+        obs, reward, terminated, truncated, info = stepped(self.env, actions, self.validate, same_step)
+        over, infos = terminated | truncated, {}
+        truncated = at_limit(self.env, terminated, truncated, info)
+        if self.mode == AutoresetMode.NEXT_STEP and (self.arrays == "torch" or bool(waiting.any())):
+            obs, info = self.env.reset(mask=waiting)  # those that had ended have begun instead of stepping
+            reward, terminated, truncated = reward.where(~waiting, 0), terminated & ~waiting, truncated & ~waiting
+            over &= ~waiting
+        if not same_step:
+            self._ended = over
+        if self.arrays == "torch" or bool(over.any()):
+            infos = self._final(info, over) if same_step else self._log(info, over)
+        reward = self._give(reward)
+        if self.arrays == "numpy":
+            reward = reward.astype(np.float64)  # as Gymnasium's own
+        return self._give(obs), reward, self._give(terminated), self._give(truncated), infos | self._masks(info)
+
+    def _check_open(self):
+        if self.closed:
+            raise error.ClosedEnvironmentError("the environment is closed; make a new one")
+
+    def _give(self, tensor):
+        """Return a tensor as the kind of array that was asked for."""
+        if self.arrays == "torch":
+            return tensor.clone() if self.copy else tensor
+        array = tensor.cpu().numpy()
+        return array.copy() if self.copy and self.env.device == "cpu" else array
+
+    def _log(self, info, over):
+        """Return the metrics of ended episodes by name, with Gymnasium's masks."""
+        log = {}
+        for name in self.env.spec.metrics:
+            log |= {name: self._give(info["episode"][name].where(over, 0)), f"_{name}": self._give(over)}
+        return log
+
+    def _final(self, info, over):
+        """Return what ended episodes leave behind, in the form of Gymnasium's own vector environments."""
+        ended, rows = self._give(over), self._give(info["final_obs"])
+        if self.arrays == "numpy":
+            last = np.full(self.num_envs, None, object)
+            last[ended] = np.fromiter(rows[ended], object)  # one array for each environment that ended
+            rows = last
+        inner = self._log(info, over)
+        return {"final_obs": rows, "_final_obs": ended, "final_info": inner, "_final_info": self._give(over)}
+
+    def _masks(self, info):
+        """Return the action masks, (N, choices) int8, if the environment has them."""
+        if not self.group.mask:
+            return {}
+        mask = info["action_mask"][self.group.name][:, 0].to(torch.int8)
+        return {"action_mask": self._give(mask), "_action_mask": np.ones(self.num_envs, bool)}
+
+    def render(self):
+        """Return a tuple of N frames (height, width, 3) uint8."""
+        check_render_mode(self.render_mode)
+        return pictures(self.env, range(self.num_envs))
+
+    def close_extras(self, **kwargs):
+        """Give the memory back."""
+        self.env.close()
+
+
+class Env(gymnasium.Env):
+    """One environment of one agent as a ``gymnasium.Env``.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        render_mode: ``"rgb_array"`` or None.
+        device: As for ``cupydrive.make``; a single environment is faster on the CPU.
+        **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If the environment has several agents, or an argument is wrong.
+    """
+
+    metadata = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012 - gymnasium.make looks here first
+
+    def __init__(self, env, render_mode=None, *, device="cpu", **params):
+        spec = one_agent(env, params, render_mode)
+        looks = not spec.groups(spec.make_params(**params))[0].continuous
+        self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
+        self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
+        self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
+        self._closed, self._over, self._past = False, False, deque(maxlen=TRAIL + 1)
+
+    def reset(self, *, seed=None, options=None):
+        """Begin a new episode and return ``(observation, info)``.
+
+        Args:
+            seed: Int in [0, 2**64), restarts the random streams.
+            options: ``{"state": {field: value}}``, the state to start from.
+
+        Raises:
+            InvalidReset: If the seed, an option or the state is wrong; a ``gymnasium.error.Error`` and a ``ValueError``.
+        """
+        options, seed = checked_options(options, ("state",)), checked_seed(seed)
+        self._check_open()
+        begin(self.env, seed, options.get("state"))
+        super().reset(seed=seed)
+        self._over = False
+        self._past.clear()
+        obs, info = self.env._shown()
+        return obs[0].cpu().numpy().copy(), self._info(info)
+
+    def step(self, action):
+        """Step; return ``(observation, reward, terminated, truncated, info)``.
+
+        Args:
+            action: Int for Discrete, (H,) ints or floats otherwise. A Box is clipped.
+
+        Raises:
+            InvalidAction: If it is not of the action space (a Box: NaN); nothing has changed then.
+            ResetNeeded: Before ``reset``, or after the episode's end.
+        """
+        self._check_open()
+        if self._over:
+            raise ResetNeeded("step() after the end of the episode; call reset() first")
+        action = as_numpy(self.env.spec.name, "the action", action, InvalidAction)
+        results = stepped(self.env, action[None], True, autoreset=False)
+        obs, reward, terminated, truncated, info = results
+        ended = bool(terminated[0]), bool(at_limit(self.env, terminated, truncated, info)[0])
+        self._over = any(ended)
+        log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics if self._over}
+        return obs[0].cpu().numpy().copy(), reward[0].item(), *ended, self._info(info) | log
+
+    def _check_open(self):
+        if self._closed:
+            raise error.ClosedEnvironmentError("the environment is closed; make a new one")
+
+    def _info(self, info):
+        if not self.group.mask:
+            return {}
+        return {"action_mask": info["action_mask"][self.group.name][0, 0].cpu().numpy().astype(np.int8)}
+
+    def render(self):
+        """Return a frame (height, width, 3) uint8; trails show the frames since the episode began."""
+        check_render_mode(self.render_mode)
+        self._check_open()
+        shown = self.env.batch.first_states(1)
+        self._past.append(shown["states"][0])
+        return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
+
+    def close(self):
+        """Give the memory back; closing twice is allowed."""
+        if not self._closed:
+            self.env.close()
+        self._closed = True
+
+
+def pictures(env, which):
+    """Return frames of some environments as they are."""
+    shown = env.batch.first_states(max(which) + 1)
+    return tuple(
+        picture(env.spec, env.params, shown["states"][[i]], int(elapsed))
+        for i, elapsed in ((i, shown["elapsed"][i]) for i in which)
+    )
+
+
+# ---- registry --------------------------------------------------------------------------------------------------------
+
+
+def make_vec(env, num_envs=1, **options):
+    """Return a ``VectorEnv`` of this module; ``gymnasium.make_vec("cupydrive/CartPole-v0", ...)`` does the same."""
+    return VectorEnv(env, num_envs, **options)
+
+
+def register(env):
+    """Make an environment of one agent known to Gymnasium; return its id, ``cupydrive/TITLE-v0``."""
+    spec = one_agent(env, {}, None)
+    name = f"{NAMESPACE}/{spec.title}-v0"
+    given = spec.name if spec.name in envs.names() else spec
+    gymnasium.register(
+        name,
+        entry_point="cupydrive.gymnasium:Env",
+        vector_entry_point="cupydrive.gymnasium:VectorEnv",
+        kwargs={"env": given},
+    )
+    return name
+
+
+for _name in envs.names():
+    if sum(g.count for g in envs.get(_name).groups(envs.get(_name).make_params())) == 1:
+        register(_name)

@@ -1,0 +1,141 @@
+"""What the door to Gymnasium takes: environments, seeds, options and actions, and the errors that its users expect.
+
+Letters: N environments.
+"""
+
+import numpy as np
+import torch
+from gymnasium import error
+from gymnasium.vector import AutoresetMode
+
+from cupydrive import envs
+from cupydrive.drawing.frames import check_drawable
+from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
+from cupydrive.executors.interop import as_numpy
+from cupydrive.inputs.arguments import checked_choice, checked_int, shown
+from cupydrive.simulation.snapshots import checked_moment
+
+RENDER_MODES = ("rgb_array",)
+
+
+class InvalidAction(ActionError, error.InvalidAction):
+    """An action is not of the action space."""
+
+
+class ResetNeeded(OrderError, error.ResetNeeded):
+    """``step`` came before ``reset``, or after an episode's end."""
+
+
+class InvalidReset(ParameterError, error.Error):
+    """A seed or an option of ``reset`` is wrong."""
+
+
+def one_agent(env, params, render_mode):
+    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked."""
+    spec = envs.get(env)
+    groups = spec.groups(spec.make_params(**params))
+    if (agents := sum(g.count for g in groups)) != 1:
+        raise ParameterError(
+            f"{spec.name} has {agents} agents, Gymnasium's environments have one; use cupydrive.pettingzoo.ParallelEnv, or "
+            "cupydrive.make for tensors of all agents"
+        )
+    if checked_render_mode(render_mode) is not None:
+        check_drawable(spec)
+    return spec
+
+
+def checked_seed(seed):
+    """Return a seed as an int, or None; raise ``InvalidReset`` for what is neither."""
+    return None if seed is None else checked_int("reset", "seed", seed, 0, 2**64 - 1, InvalidReset)
+
+
+def checked_render_mode(mode):
+    """Return ``"rgb_array"`` or None."""
+    return None if mode is None else checked_choice("cupydrive", "render_mode", mode, RENDER_MODES)
+
+
+def metadata(spec):
+    """Return what an environment says of its rendering."""
+    return {"render_modes": list(RENDER_MODES if spec.draw else ()), "render_fps": spec.render_fps}
+
+
+def checked_options(options, known):
+    """Return ``options`` as a dictionary, or raise ``InvalidReset`` for those that are unknown."""
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise InvalidReset(f"options is a {type(options).__name__}; it must be a dict or None")
+    for name in options:
+        if name not in known:
+            raise InvalidReset(
+                f"options: unknown option {shown(name)}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+            )
+    return options
+
+
+def checked_mask(mask, num_envs):
+    """Return the mask, or raise what Gymnasium's own vector environments raise."""
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = f"an array of {mask.dtype}" if isinstance(mask, np.ndarray) else f"a {type(mask).__name__}"
+        raise TypeError(f"options['reset_mask'] is {kind}; it must be a NumPy array of bool")
+    if mask.shape != (num_envs,) or not mask.any():
+        raise InvalidReset(
+            f"options['reset_mask'] has shape {mask.shape} and {int(mask.sum())} True; it must have shape ({num_envs},) and "
+            "a True"
+        )
+    return mask
+
+
+def begin(env, seed, state=None, mask=None):
+    """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
+    if state is not None and not isinstance(state, dict):
+        raise InvalidReset(f"options['state'] is a {type(state).__name__}; it must be a dict of fields")
+    try:
+        if state is not None:
+            checked_moment(env, **state)
+        env.reset(seed=seed, mask=mask)
+        if state is not None:
+            env.set_state(**state)
+    except OrderError as wrong:
+        raise ResetNeeded(str(wrong)) from None
+    except ParameterError as wrong:
+        raise InvalidReset(str(wrong)) from None
+
+
+def stepped(env, actions, validate, autoreset=True):
+    """Step a ``cupydrive.VectorEnv`` with any array of actions; raise ``InvalidAction`` or ``ResetNeeded``."""
+    group = env.groups[0]
+    try:
+        tensor = actions
+        if not isinstance(actions, torch.Tensor) or actions.device.type == "meta":
+            tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions, ActionError))
+        tensor = tensor.to(env.device)
+        if group.continuous and tensor.dtype == torch.float64:
+            tensor = tensor.float()  # what NumPy makes of Python's floats
+        if validate and group.continuous and bool(tensor.isnan().any()):
+            raise InvalidAction(f"the action of environment {tensor.isnan().nonzero()[0, 0].item()} is NaN")
+        return env.step(tensor, autoreset=autoreset)
+    except OrderError as wrong:
+        raise ResetNeeded(str(wrong)) from None
+    except (ActionError, TypeError) as wrong:
+        raise InvalidAction(f"{wrong}. The space is {group.action_space}") from None
+
+
+def at_limit(env, terminated, truncated, info):
+    """Return where the time limit was reached, (N,) bool: also where the task ended in the same step, as Gymnasium has it."""
+    if env.spec.horizon == "task":
+        return truncated
+    return truncated | (terminated & (info["episode"]["length"] >= env.params.max_episode_steps))
+
+
+def check_render_mode(mode):
+    """Raise ``gymnasium.error.Error`` if nothing was said about rendering when the environment was made."""
+    if mode is None:
+        raise error.Error("render() needs render_mode='rgb_array' when the environment is made")
+
+
+def checked_mode(mode):
+    """Return Gymnasium's ``AutoresetMode`` of a member or its name, such as ``"same_step"``."""
+    modes = {known.name.lower(): known for known in AutoresetMode}
+    name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
+    return modes[checked_choice("cupydrive", "autoreset_mode", name, modes)]

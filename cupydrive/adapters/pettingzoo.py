@@ -1,0 +1,187 @@
+"""The door to PettingZoo: a ``ParallelEnv`` over one copy of any environment.
+
+Agents are named ``GROUP_INDEX``, such as ``tagger_0``, in the order of the groups.
+"""
+
+from collections import deque
+from copy import deepcopy
+
+import numpy as np
+import torch
+
+import cupydrive
+from cupydrive import envs
+from cupydrive.drawing.frames import TRAIL, check_drawable, picture
+from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
+from cupydrive.executors.interop import as_numpy
+from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
+
+try:
+    import pettingzoo
+except ImportError as missing:
+    raise ImportError("cupydrive.pettingzoo needs PettingZoo: pip install pettingzoo") from missing
+
+
+class ParallelEnv(pettingzoo.ParallelEnv):
+    """One copy of an environment as a ``pettingzoo.ParallelEnv``.
+
+    An agent that leaves the game is terminated in that step and is not in ``agents`` from then on. ``infos`` holds an
+    agent's ``action_mask``, int8, if its group has masks (for several heads a tuple), and with the episode's last step the
+    environment's metrics.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        render_mode: ``"rgb_array"`` or None.
+        device: As for ``cupydrive.make``; a single environment is faster on the CPU.
+        **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If an argument is wrong.
+    """
+
+    def __init__(self, env, render_mode=None, *, device="cpu", **params):
+        spec = envs.get(env)
+        if render_mode is not None:
+            checked_choice("cupydrive", "render_mode", render_mode, ("rgb_array",))
+            check_drawable(spec)
+        self.env = cupydrive.make(spec, 1, device=device, validate=False, **params)
+        self.render_mode, self.agents = render_mode, []
+        self.metadata = {
+            "render_modes": ["rgb_array"] if spec.draw else [],
+            "render_fps": spec.render_fps,
+            "name": f"{spec.name}_v0",
+            "is_parallelizable": True,
+        }
+        self._place = {f"{g.name}_{i}": (g, i) for g in self.env.groups for i in range(g.count)}
+        self.possible_agents = list(self._place)
+        self.observation_spaces = {agent: g.observation_space for agent, (g, _) in self._place.items()}
+        # Copies: each agent's space is seeded by itself.
+        self.action_spaces = {agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()}
+        self._actions = {g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups}
+        self._past = deque(maxlen=TRAIL + 1)
+
+    def observation_space(self, agent):
+        """Return the agent's observation space, always the same object."""
+        return self.observation_spaces[checked_choice("cupydrive", "agent", agent, self.observation_spaces)]
+
+    def action_space(self, agent):
+        """Return the agent's action space, always the same object."""
+        return self.action_spaces[checked_choice("cupydrive", "agent", agent, self.action_spaces)]
+
+    def reset(self, seed=None, options=None):
+        """Begin a new episode and return ``(observations, infos)`` by agent.
+
+        Args:
+            seed: Int in [0, 2**64), restarts the random streams.
+            options: Not used.
+
+        Raises:
+            ParameterError: If the seed is wrong.
+        """
+        _, info = self.env.reset(seed=seed)
+        self.agents = list(self.possible_agents)
+        self._past.clear()
+        return self._rows(self.env.batch.current_obs), self._infos(info)
+
+    def step(self, actions):
+        """Step; return ``(observations, rewards, terminations, truncations, infos)`` of the agents that were in the game.
+
+        Args:
+            actions: By live agent, of its action space.
+
+        Raises:
+            ActionError: If one is missing, unknown or not of its space; nothing has changed then.
+            OrderError: Before ``reset``, or after the episode's end.
+        """
+        if not self.agents:
+            raise OrderError("step() without agents in the game; call reset() first")
+        live = self.agents
+        _, _, terminated, truncated, info = self.env.step(self._tensors(actions), autoreset=False)
+        ended, cut = bool(terminated[0]), bool(truncated[0])
+        left = {name: array[0].cpu().numpy() for name, array in info.get("left", {}).items()}
+        gone = {agent: ended or (g.name in left and bool(left[g.name][i])) for agent, (g, i) in self._of(live)}
+        truncations = {agent: cut and not gone[agent] for agent in live}
+        written = self.env.batch.step_buffers[self.env.batch.now]
+        observations, rewards = self._rows(written.obs), self._rows(written.reward)
+        infos = self._infos(info)
+        if ended or cut:
+            log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics}
+            infos = {agent: given | log for agent, given in infos.items()}
+        self.agents = [agent for agent in live if not (gone[agent] or truncations[agent])]
+        return observations, {agent: float(value) for agent, value in rewards.items()}, gone, truncations, infos
+
+    def _of(self, agents):
+        return ((agent, self._place[agent]) for agent in agents)
+
+    def _tensors(self, actions):
+        """Return actions by agent as the tensors that the environment takes."""
+        actions = checked_mapping(self.env.spec.name, "actions", actions, ActionError)
+        for agent in actions:
+            if agent not in self.agents:
+                why = "has left the game" if agent in self._place else "is unknown"
+                raise ActionError(
+                    f"actions: agent {shown(agent)} {why}.{did_you_mean(agent, self.agents)} In the game: {self.agents}"
+                )
+        read = {}
+        for agent, (g, _) in self._of(self.agents):
+            if agent not in actions:
+                raise ActionError(f"no action for agent {agent!r}; pass one for each of {self.agents}")
+            value = as_numpy(self.env.spec.name, f"the action of {agent!r}", actions[agent], ActionError)
+            value = value.astype(np.float32) if g.continuous and value.dtype.kind != "b" else value
+            if not self.action_spaces[agent].contains(value):
+                raise ActionError(f"the action of {agent!r} is {shown(actions[agent])}; its space is {g.action_space}")
+            read[agent] = value
+        for agent, (g, i) in self._of(self.agents):
+            self._actions[g.name][0, i] = read[agent]
+        tensors = {}
+        for g in self.env.groups:
+            array = torch.from_numpy(self._actions[g.name])
+            shape = self.env._read.shapes[g.name]
+            tensors[g.name] = array.reshape(shape).to(self.env.device)
+        return tensors if len(tensors) > 1 else next(iter(tensors.values()))
+
+    def _rows(self, arrays):
+        """Return NumPy rows of the live agents from arrays (1, C, ...) by group."""
+        arrays = {name: self.env.batch.executor.get(array)[0] for name, array in arrays.items()}
+        return {agent: arrays[g.name][i] for agent, (g, i) in self._of(self.agents)}
+
+    def _infos(self, info):
+        """Return each live agent's dictionary."""
+        masks = {name: array[0].cpu().numpy().astype(np.int8) for name, array in info.get("action_mask", {}).items()}
+        infos = {}
+        for agent, (g, i) in self._of(self.agents):
+            if not g.mask:
+                infos[agent] = {}
+                continue
+            heads = tuple(
+                masks[g.name][i, first : first + size] for first, size in zip(g.first_choices, g.sizes, strict=True)
+            )
+            infos[agent] = {"action_mask": heads[0] if g.heads == 1 else heads}
+        return infos
+
+    def state(self):
+        """Return ``struct State`` of the environment as float32 numbers in one row."""
+        kept = self.env.batch.first_states(1)["states"]
+        return np.concatenate([kept[name].ravel().astype(np.float32) for name in kept.dtype.names])
+
+    def render(self):
+        """Return a frame (height, width, 3) uint8; trails show the frames since the episode began.
+
+        Raises:
+            RenderError: If no ``render_mode`` was given when the environment was made.
+        """
+        if self.render_mode is None:
+            raise RenderError("render() needs render_mode='rgb_array' when the environment is made")
+        shown = self.env.batch.first_states(1)
+        self._past.append(shown["states"][0])
+        return picture(self.env.spec, self.env.params, np.stack(self._past), int(shown["elapsed"][0]))
+
+    def close(self):
+        """Give the memory back; closing twice is allowed."""
+        if self.env is not None and not self.env._closed:
+            self.env.close()
+
+
+def parallel_env(env, **options):
+    """Return a ``ParallelEnv``: the name that PettingZoo's environments have for theirs."""
+    return ParallelEnv(env, **options)

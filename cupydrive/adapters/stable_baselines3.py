@@ -1,0 +1,100 @@
+"""The door to Stable-Baselines3: its ``VecEnv`` over ``cupydrive.gymnasium.VectorEnv``.
+
+Its algorithms work in NumPy on the host, so that they, not the environment, set the pace.
+"""
+
+import time
+
+import numpy as np
+
+from cupydrive.adapters.gymnasium import VectorEnv
+from cupydrive.adapters.gymnasium_input import InvalidReset, checked_seed
+
+try:
+    from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
+except ImportError as missing:
+    raise ImportError("cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3") from missing
+
+
+class VecEnv(BaseVecEnv):
+    """N copies of an environment of one agent as a Stable-Baselines3 ``VecEnv``.
+
+    ``infos`` holds ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return, length, seconds) where an
+    episode has ended, so that no monitor is needed.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        num_envs: N.
+        **options: As for ``cupydrive.gymnasium.VectorEnv``.
+    """
+
+    def __init__(self, env, num_envs=1, **options):
+        self.env = VectorEnv(env, num_envs, **options)
+        self._actions, self._start = None, time.perf_counter()
+        super().__init__(self.env.num_envs, self.env.single_observation_space, self.env.single_action_space)
+
+    def seed(self, seed=None):
+        """Keep the seed for the next ``reset``; environments differ by their own random streams."""
+        self._seeds = [checked_seed(seed)] * self.num_envs
+        return self._seeds
+
+    def reset(self):
+        """Begin new episodes and return observations (N, D)."""
+        if len(set(self._seeds)) != 1:
+            raise InvalidReset(f"the seeds are {self._seeds[:4]} ...; they must be one for all environments")
+        obs, _ = self.env.reset(seed=self._seeds[0], options=next((o for o in self._options if o), None))
+        self._reset_seeds()
+        self._reset_options()
+        return obs
+
+    def step_async(self, actions):
+        """Keep the actions for ``step_wait``."""
+        self._actions = actions
+
+    def step_wait(self):
+        """Step; return ``(observations, rewards, dones, infos)``, the last a list of N dictionaries."""
+        obs, reward, terminated, truncated, info = self.env.step(self._actions)
+        done, infos = terminated | truncated, [{} for _ in range(self.num_envs)]
+        if done.any():
+            log = self.env.env.step_results[4]["episode"]
+            returns, lengths = log["return"].cpu().numpy(), log["length"].cpu().numpy()
+            seconds = round(time.perf_counter() - self._start, 6)
+            for i in np.nonzero(done)[0]:
+                infos[i] = {
+                    "terminal_observation": info["final_obs"][i],
+                    "TimeLimit.truncated": bool(truncated[i] and not terminated[i]),
+                    "episode": {"r": float(returns[i]), "l": int(lengths[i]), "t": seconds},
+                }
+        return obs, reward.astype(np.float32), done, infos
+
+    def get_images(self):
+        """Return N frames (height, width, 3) uint8."""
+        return self.env.render()
+
+    def close(self):
+        """Give the memory back."""
+        self.env.close()
+
+    # What SB3 asks of each environment by itself: here all are one object.
+
+    def get_attr(self, attr_name, indices=None):
+        """Return the attribute of the vector environment once for each of ``indices``."""
+        return [getattr(self.env, attr_name)] * len(self._get_indices(indices))
+
+    def set_attr(self, attr_name, value, indices=None):
+        """Set the attribute of all environments."""
+        self._check_all("set_attr()", indices)
+        setattr(self.env, attr_name, value)
+
+    def env_method(self, method_name, *method_args, indices=None, **method_kwargs):
+        """Call a method of the vector environment; return its result once for each environment."""
+        self._check_all("env_method()", indices)
+        return [getattr(self.env, method_name)(*method_args, **method_kwargs)] * self.num_envs
+
+    def env_is_wrapped(self, wrapper_class, indices=None):
+        """Return False for each of ``indices``: wrappers of single environments do not apply."""
+        return [False] * len(self._get_indices(indices))
+
+    def _check_all(self, call, indices):
+        if indices is not None and len(set(self._get_indices(indices))) != self.num_envs:
+            raise NotImplementedError(f"{call} for some environments alone: they are one object; leave indices out")

@@ -1,0 +1,1 @@
+"""The consistency checker: a kernel against its NumPy reference, CPU against GPU, teams against one thread, branches."""

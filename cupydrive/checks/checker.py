@@ -1,0 +1,382 @@
+"""The consistency checker: kernels against the NumPy reference, and executors against each other, bit for bit.
+
+Kernel and reference take one step from the same state, so that errors cannot build up and the tolerance can be 1e-6 of
+each field's scale. Where a decision (a comparison of floats) lies within that margin either outcome is right: such rows
+are counted, and too many of them are a failure. Everything that is exact (integers, flags, resets, random streams,
+statistics) is compared exactly. Each environment names the events that a check must have seen.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from cupydrive import envs
+from cupydrive.checks.bits import (
+    axes_of,
+    compare_devices,
+    compare_paths,
+    compare_teams,
+    draw_states,
+    launch_step,
+    programs,
+)
+from cupydrive.checks.branches import TEAMS, BranchCounter, cannot_count, report_branches
+from cupydrive.checks.causes import REFERENCE, STATISTICS
+from cupydrive.checks.report import Report
+from cupydrive.checks.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
+from cupydrive.codegen.source import kernel_text
+from cupydrive.errors import DeviceError
+from cupydrive.executors import DEVICES, cuda_problem, executor
+from cupydrive.executors.ahead import load_ahead
+from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.trial import try_out
+from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int
+from cupydrive.random import DYNAMICS, Random
+from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.spec import float_params
+from cupydrive.terminal.progress import counted
+
+BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
+STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
+LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
+SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
+CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
+
+
+def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, progress=True):
+    """Check one environment and return a ``Report``.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        agent_steps: Steps of one agent to compare with the reference, at least, on each device.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here.
+        seed: Of states, actions and parameters.
+        fail_fast: Leave out the cases after the first with a comparison that fails.
+        progress: Show a progress bar.
+
+    Raises:
+        UnknownEnvironmentError: If there is no such environment.
+        DeviceError: If the device cannot be used here.
+        CompileError: If a kernel does not compile.
+    """
+    spec = envs.get(env)
+    agent_steps = checked_int(spec.name, "agent_steps", agent_steps)
+    seed = checked_int(spec.name, "seed", seed, 0, 2**63 - 1)
+    fail_fast, progress = checked_bool("check", "fail_fast", fail_fast), checked_bool("check", "progress", progress)
+    executors, skipped = usable(device, spec)
+    report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
+    report.events = dict.fromkeys((*(spec.events if spec.step else ()), "time limit reached", "autoreset"), 0)
+    report.skipped += not_compared(spec)
+    if spec.step is None:
+        report.compared_with = "without a reference"
+    alike = spec.cases if spec.own_program is None else ()
+    if not alike:
+        report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
+    if alike and not fail_fast:  # which may end before it needs the programs of the second case
+        load_ahead([w for c in alike for w in case_programs(spec, spec.make_params(**c), executors, agent_steps)])
+    number = len(spec.cases) * len(executors) + len(alike) + ("cpu" in executors and bool(alike))
+    done = compare_all(report, spec, executors, alike, agent_steps, seed)
+    for _ in counted(done, f"check {spec.name}", number, progress):
+        if fail_fast and report.mismatched:
+            report.stop()
+            break
+    report.agent_steps = report.agent_steps // len(executors)
+    return report
+
+
+def compare_all(report, spec, executors, alike, agent_steps, seed):
+    """Compare each case on each executor with the reference and with itself, then ``alike`` bit for bit; yield after each."""
+    work = [(case, d) for case in spec.cases for d in executors]
+    for number, (case, name) in enumerate(work):
+        rng = np.random.default_rng([seed, number])
+        params = spec.make_params(**case)
+        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]))
+        compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
+        compare_resets(report, spec, params, executors[name], name, rng)
+        compare_paths(report, spec, params, executors[name], name, rng)
+        yield
+    for case in alike:
+        params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
+        compare_teams(report, spec, params, executors, rng)
+        if "cpu" in executors and "cuda" in executors:
+            compare_devices(report, spec, params, executors)
+        yield
+    if alike and "cpu" in executors:
+        count_branches(report, spec, seed)
+        yield
+
+
+def count_branches(report, spec, seed):
+    """Take the steps and resets that are compared with the reference once more, fewer, in a build that counts branches."""
+    # A kernel that is wrong may not end its steps: its members may call different numbers of syncs.
+    reason = "a comparison has failed" if report.mismatched else cannot_count()
+    if reason:
+        report.skipped.append(f"branches that no case takes: {reason}")
+        return
+    counts = Counter()
+    for team in TEAMS:
+        with BranchCounter(team) as counter:
+            load_ahead([(counter, (spec, spec.make_params(**case))) for case in spec.cases])
+            for number, case in enumerate(spec.cases):
+                take_steps(spec, spec.make_params(**case), counter, np.random.default_rng([seed, number]))
+            counts.update(counter.counts(kernel_text(spec)[0]))
+    report_branches(report, spec, counts)
+
+
+def take_steps(spec, params, executor, rng):
+    """Take STEPS steps from states drawn wide, with DRAWS draws of parameters, and reset."""
+    agents = sum(g.count for g in spec.groups(params))
+    rows = max(2, BRANCH_STEPS // (DRAWS * STEPS * agents))
+    for _ in range(DRAWS):
+        drawn = draw_params(spec, params, rng)
+        batch = Batch(spec, rows, drawn, executor)
+        draw_before(spec, drawn, batch, rng, HostExecutor(threads=1))  # teams of threads would walk for seconds
+        for _ in range(STEPS):
+            launch_step(batch, draw_actions(batch.groups, rng, rows))
+    batch.reset(int(rng.integers(0, 2**63)))
+
+
+def case_steps(spec, agent_steps):
+    """Return the share of one case in ``agent_steps``."""
+    return -(-agent_steps // len(spec.cases))
+
+
+def case_programs(spec, params, executors, agent_steps):
+    """Return all that ``compare_all`` loads for one case, for ``load_ahead``."""
+    agents = sum(g.count for g in spec.groups(params))
+    rows = reference_rows(agents, case_steps(spec, agent_steps))
+    return programs(spec, params, executors, (rows, RESET_ENVS))
+
+
+def try_wide_states(spec, params, device, rng):
+    """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
+    if device.tries and spec.kernel is not None and spec.own_program is None and spec.sample is not None:
+        drawn = draw_params(spec, params, rng)
+        agents = sum(g.count for g in spec.groups(drawn))
+        states = spec.sample(drawn, rng, max(16, 256 // agents)).astype(spec.state_dtype(drawn))
+        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
+
+
+def not_compared(spec):
+    """Return what a check of ``spec`` leaves out because a function of its reference is None."""
+    left_out = {
+        "reset": "the states that resets give: the environment has no reference `reset`",
+        "step": "states, rewards, ends and metrics of a step, and declared events: the environment has no reference `step`",
+        "observe": "observations and masks: the environment has no reference `observe`",
+        "sample": "states that random play does not reach: the environment has no `sample`",
+    }
+    return [text for name, text in left_out.items() if getattr(spec, name) is None]
+
+
+def usable(device, spec):
+    """Return executors by name, and what cannot be done here and why."""
+    checked_choice("check", "device", device, DEVICES, DeviceError)
+    found, skipped = {}, []
+    if device != "cuda":
+        try:
+            found["cpu"] = HostExecutor(threads=2)
+            from cupydrive.executors.host import compiler
+
+            compiler()
+        except DeviceError as error:
+            found.pop("cpu", None)
+            skipped.append(f"anything on the CPU: {error}")
+    problem = cuda_problem() if device != "cpu" else "not asked for"
+    if problem is None:
+        found["cuda"] = executor("cuda")
+    else:
+        skipped.append(f"anything on the GPU, CPU against GPU: {problem}")
+    for name in set(found) - set(spec.devices):
+        del found[name]
+        skipped.append(f"anything on {name!r}: these kernels run on {', '.join(spec.devices)}")
+    if not found or (device == "cuda" and problem):
+        raise DeviceError(f"nothing to check on with device = {device!r}: {'; '.join(skipped)}")
+    return found, skipped
+
+
+def draw_params(spec, params, rng):
+    """Return ``params`` with every float drawn anew and exact in float32, and a time limit: mostly short, some long."""
+    limit = int(rng.integers(3, SHORT_LIMIT))
+    if rng.random() < LONG_LIMITS:
+        limit = int(rng.integers(SHORT_LIMIT, LONGEST_LIMIT))
+    values = {"max_episode_steps": limit}
+    for f in float_params(spec.params):
+        low, high = f.metadata["vary"] or sorted((0.5 * f.default, 1.5 * f.default))
+        value = np.clip(rng.uniform(low, high), f.metadata["low"], f.metadata["high"])
+        values[f.name] = float(np.float32(value))
+    return replace(params, **values)
+
+
+def draw_actions(groups, rng, n):
+    """Return uniformly random actions by group, (N, C, H); a fifth of a Box's lie up to its half width outside of it."""
+    actions = {}
+    for g in groups:
+        if g.continuous:
+            space, shape = g.action_space, (n, g.count, g.heads)
+            middle, half = (space.high + space.low) / 2, (space.high - space.low) / 2
+            reach = np.where(rng.random(shape) < 0.2, 2.0, 1.0)
+            actions[g.name] = (middle + half * reach * rng.uniform(-1, 1, shape)).astype(np.float32)
+        else:
+            actions[g.name] = rng.integers(0, g.sizes, (n, g.count, g.heads)).astype(np.int32)
+    return actions
+
+
+def for_reference(groups, actions):
+    """Return actions as a reference takes them: (N, C) for one discrete head, else (N, C, H)."""
+    return {g.name: a[..., 0] if g.heads == 1 and not g.continuous else a for g in groups for a in (actions[g.name],)}
+
+
+# ---- (a) one step against the reference ------------------------------------------------------------------------------
+
+
+def reference_rows(agents, agent_steps):
+    """Return how many environments one call of the reference has."""
+    return max(1, min(CHUNK_ROWS // agents, -(-agent_steps // (6 * STEPS * agents))))
+
+
+def compare_with_reference(report, spec, params, device, name, rng, agent_steps):
+    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done."""
+    agents = sum(g.count for g in spec.groups(params))
+    rows = reference_rows(agents, agent_steps)
+    done = 0
+    while done < agent_steps:
+        drawn = draw_params(spec, params, rng)
+        batch = Batch(spec, rows, drawn, device, first_env=int(rng.integers(0, 1000)))
+        before = draw_before(spec, drawn, batch, rng)
+        for _ in range(STEPS):
+            before = compare_one_step(report, spec, drawn, batch, name, rng, before)
+        done += STEPS * rows * agents
+    report.agent_steps += done
+
+
+def draw_before(spec, params, batch, rng, walker=None):
+    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does.
+
+    ``walker`` is the executor on which states are reached where the environment has no ``sample``; by default the batch's.
+    """
+    n = batch.num_envs
+    clock = np.zeros(n, CLOCK)
+    clock["episode"] = rng.integers(1, 50, n)
+    near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
+    clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
+    states = draw_states(spec, params, walker or batch.executor, rng, n)
+    log = np.zeros(n, batch.log_dtype)
+    for metric in spec.metrics:
+        log[metric] = rng.integers(0, 9, n)
+    returns = {g.name: rng.normal(0, 5, (n, g.count)).astype(np.float32) for g in batch.groups}
+    seed = np.array([rng.integers(0, 2**63)], np.uint64)
+    before = dict(seed=seed, state=states, clock=clock, log=log, returns=returns)
+    batch.set_state(before)
+    return before
+
+
+def compare_one_step(report, spec, params, batch, name, rng, before):
+    """Compare all that one launch of env_step writes with the reference; return the batch's state after it.
+
+    ``before`` is the batch's state, so that by induction several steps are compared, each by the tolerance of one.
+    """
+    n, groups, seed = batch.num_envs, batch.groups, int(before["seed"][0])
+    states, clock, log, returns = (before[key] for key in ("state", "clock", "log", "returns"))
+    actions = draw_actions(groups, rng, n)
+    got = launch_step(batch, actions)
+    kept = batch.get_state()
+
+    elapsed = clock["elapsed"] + 1
+    ids = batch.first_env + np.arange(n)
+    last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
+    after, want, seen = kept["state"], None, None
+    if spec.observe is not None:
+        seen = spec.observe(params, after, elapsed)
+        part = f"{name} {REFERENCE}"
+        compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
+        compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
+    if spec.step is not None:
+        stream = Random(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
+        want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+        compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
+    compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
+    if spec.reset is not None:
+        fresh = spec.reset(params, Random(seed, ids, clock["episode"]))
+        compare_fresh(report, spec, params, name, groups, after, got["obs"], got["action_mask"], fresh, over)
+    report.count({"time limit reached": last, "autoreset": over})
+    return kept
+
+
+def compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed):
+    """Compare what a step gave and left with ``want``, the reference's ``Outcome``, and last observations with it."""
+    report.count(want.events)
+    last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
+    part, agents = f"{name} {REFERENCE}", sum(g.count for g in groups)
+    near = dict(step=elapsed)
+
+    ends = want.terminated | (last if spec.horizon == "task" else False)
+    doubt = want.margin.get("terminated")
+    doubt = None if doubt is None else np.where(last & (spec.horizon == "task"), np.inf, doubt)
+    report.compare(part, "terminated", got["terminated"], ends, margin=doubt, **near)
+    report.compare(part, "truncated", got["truncated"], last & ~ends, margin=doubt, **near)
+    for g in groups:
+        margin = want.margin.get(f"reward.{g.name}")
+        report.compare(
+            part,
+            f"reward.{g.name}",
+            got["reward"][g.name],
+            want.reward[g.name],
+            scale=g.reward_scale,
+            margin=margin,
+            **near,
+        )
+        if g.leaves:
+            margin = want.margin.get(f"left.{g.name}")
+            report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], **near)
+            report.compare(part, f"left.{g.name}", got["left"][g.name], want.left[g.name], margin=margin, **near)
+
+    observed = {} if seen is None else seen.state
+    for f in spec.state(params):
+        if f.name not in observed and f.name not in want.state:
+            continue  # what the missing reference `observe` would compute
+        of = seen if f.name in observed else want
+        field, scale = f"state.{f.name}", f.scale if np.dtype(f.dtype).kind == "f" else None
+        axes = axes_of(field, after[f.name].shape, agents)
+        report.compare(
+            part, field, after[f.name], of.state[f.name],
+            scale=scale, margin=of.margin.get(f.name), where=~over, axes=axes, **near,
+        )  # fmt: skip
+    if seen is None:
+        return
+    # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
+    final = np.zeros(len(after), spec.state_dtype(params))
+    for f in spec.state(params):
+        final[f.name] = want.state.get(f.name, after[f.name])
+    certain = np.ones(len(after), bool)
+    for margin in want.margin.values():
+        certain &= np.asarray(margin).reshape(len(after), -1).min(axis=1) >= 1e-5
+    last_seen = spec.observe(params, final, elapsed)
+    compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over & certain, elapsed, factor=5.0)
+
+
+# ---- (b) autoreset, time limit, statistics ---------------------------------------------------------------------------
+
+
+def compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups):
+    """Compare clocks, returns, lengths and metrics after one step, exactly."""
+    part = f"{name}: {STATISTICS}"
+    over = got["terminated"] | got["truncated"]
+    report.compare(part, "episode", kept["clock"]["episode"], clock["episode"] + over)
+    report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(over, 0, clock["elapsed"] + 1))
+    report.compare(part, "time", kept["clock"]["time"], clock["time"] + 1)
+    report.compare(part, "episode_length", got["episode_length"], clock["elapsed"] + 1, where=over)
+    for g in groups:
+        total = returns[g.name] + got["reward"][g.name]
+        report.compare(
+            part, f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total)
+        )
+        report.compare(part, f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
+    for metric, kind in spec.metrics.items() if want is not None else ():
+        total = log[metric] + want.metrics[metric]
+        near = dict(
+            scale=max(1.0, np.abs(total).max()) if kind == "float" else None,
+            margin=want.margin.get(f"metric.{metric}"),
+        )
+        report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(over, 0, total), **near)
+        report.compare(part, f"episode metric.{metric}", got["episode_log"][metric], total, where=over, **near)

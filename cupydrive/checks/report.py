@@ -1,0 +1,284 @@
+"""What a check has compared and found: prints in a terminal, in a notebook and as JSON."""
+
+import html
+import json
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from cupydrive.checks.causes import meaning, rank
+from cupydrive.errors import CupydriveError, SpecError
+from cupydrive.inputs.files import file_errors, write_atomically
+
+TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
+MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
+AXES = ("environment", "agent", "entry", "entry")  # of an array, unless said otherwise
+SHOWN = 8  # failures that a printed report lists
+
+
+@dataclass
+class Tally:
+    """One kind of comparison: how much was compared and how well it agreed.
+
+    Args:
+        part: What was compared with what.
+        name: The field.
+        compared: Numbers compared.
+        rows: Rows compared (an environment, or an agent of one).
+        worst: Largest error, in units of the field's scale; 0 for exact comparisons that agreed.
+        excused: Rows that differ where a decision lay within the tolerance.
+        failure: Place and values of the first mismatch in words, or an empty string.
+        share: Of the rows of the comparison with the first mismatch, those that differ.
+        of_agents: Whether there is a value for each agent.
+    """
+
+    part: str
+    name: str
+    compared: int = 0
+    rows: int = 0
+    worst: float = 0.0
+    excused: int = 0
+    failure: str = ""
+    share: float = 0.0
+    of_agents: bool = False
+
+    @property
+    def too_many_excused(self):
+        """Whether more rows were excused than near decisions explain; a handful is allowed in small samples."""
+        return self.excused > max(MAX_EXCUSED * self.rows, 3)
+
+
+@dataclass
+class Report:
+    """The result of ``check``."""
+
+    env: str
+    devices: list[str]
+    cases: list[dict]
+    seed: int
+    agent_steps: int = 0
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    events: dict[str, int] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    compared_with: str = "against the reference"
+
+    def tally(self, part, name):
+        """Return the tally of ``name`` in ``part``, made on first use."""
+        return self.tallies.setdefault((part, name), Tally(part, name))
+
+    def count(self, events):
+        """Add the true entries of ``events``, bool arrays by name."""
+        for name, happened in events.items():
+            self.events[name] = self.events.get(name, 0) + int(np.count_nonzero(happened))
+
+    def number_of_cases(self):
+        """Return "1 case", "2 cases", ..."""
+        return f"{len(self.cases)} case{'s' * (len(self.cases) != 1)}"
+
+    def compare(
+        self, part, name, got, want, *,
+        scale=None, margin=None, factor=1.0, where=None, step=None, axes=AXES, sides=("kernel", "reference"),
+    ):  # fmt: skip
+        """Compare two arrays (N, ...) and record the outcome.
+
+        Args:
+            part: What is compared with what.
+            name: The field.
+            got: The kernel's values.
+            want: The expected values, same shape.
+            scale: Magnitude that the tolerance refers to; None compares exactly.
+            margin: How near the decisions behind a row were, shape a leading part of ``got``'s; None: none.
+            factor: On the tolerance, where roundings add up.
+            where: (N,) bool, rows that count.
+            step: (N,) elapsed steps, or one for all, for the message.
+            axes: What the axes count, for the message.
+            sides: What ``got`` and ``want`` are, for the message.
+
+        Raises:
+            SpecError: If the shapes differ.
+        """
+        got, want = np.asarray(got), np.asarray(want)
+        self._same_shape(name, got, want, axes, sides)
+        ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
+        got, want = got[ids], want[ids]
+        if scale is None:
+            equal = got == want
+            error = np.where(equal, 0.0, np.inf)
+        else:
+            error = np.abs(got.astype(np.float64) - want) / scale
+            equal = error <= TOLERANCE * factor  # False for NaN
+        near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
+        self._record(part, name, got, want, equal, error, near, ids, step, axes, sides)
+
+    def identical(self, part, name, got, want, *, where=None, step=None, axes=AXES, sides=("kernel", "reference")):
+        """Compare bit for bit; NaN equals NaN. Arguments are those of ``compare``."""
+        got, want = np.ascontiguousarray(got), np.ascontiguousarray(want)
+        self._same_shape(name, got, want, axes, sides)
+        ids = np.arange(len(got)) if where is None else np.flatnonzero(where)
+        if where is not None:
+            got, want = got[ids], want[ids]
+        equal = got == want
+        if got.dtype == np.float32:
+            equal = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+        near = np.zeros(len(got), bool)
+        self._record(part, name, got, want, equal, np.where(equal, 0.0, np.inf), near, ids, step, axes, sides)
+
+    def _same_shape(self, name, got, want, axes, sides):
+        """Raise ``SpecError`` if two arrays cannot be compared."""
+        if got.shape != want.shape:
+            counts = ", ".join(axes[: max(got.ndim, want.ndim)])
+            raise SpecError(
+                f"{self.env}: {name}: {sides[0]} gives shape {got.shape}, {sides[1]} {want.shape}; the axes are {counts}"
+            )
+
+    def _record(self, part, name, got, want, equal, error, near, ids, step, axes, sides):
+        """Count a comparison; keep place and values of its first mismatch in words."""
+        tally = self.tally(part, name)
+        tally.of_agents |= "agent" in axes[: got.ndim]
+        if got.size == 0:
+            return
+        by_row = equal.reshape(*near.shape, -1).all(axis=-1)
+        wrong = ~by_row & ~near
+        tally.compared += got.size
+        tally.rows += by_row.size
+        tally.excused += int(np.count_nonzero(~by_row & near))
+        counted = error[by_row | wrong]
+        counted = counted[np.isfinite(counted)]
+        if counted.size:
+            tally.worst = max(tally.worst, float(counted.max()))
+        if wrong.any() and not tally.failure:
+            row = tuple(np.argwhere(wrong)[0])
+            at = (*row, *(np.argwhere(~equal[row])[0] if equal[row].ndim else ()))
+            first = int(ids[at[0]])
+            place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
+            if step is not None:
+                place.append(f"step {int(step[first] if np.ndim(step) else step)}")
+            values = [f"{side} {value}" for side, value in zip(sides, shown(got[at], want[at]), strict=True)]
+            counted = f"{wrong.sum():,} of {wrong.size:,} rows"
+            tally.failure = f"{', '.join(place)}: {', '.join(values)} ({counted})"
+            tally.share = float(wrong.mean())
+
+    @property
+    def mismatched(self):
+        """Whether a comparison has failed so far."""
+        return any(t.failure for t in self.tallies.values())
+
+    def failed(self, part):
+        """Whether a comparison of ``part`` has failed so far."""
+        return any(t.failure for t in self.tallies.values() if t.part == part)
+
+    def stop(self):
+        """Note that the rest is left out: an event that was not seen so far says nothing."""
+        self.events = {name: times for name, times in self.events.items() if times}
+        self.skipped.append("what comes after the first failure")
+
+    def failures(self):
+        """Return what went wrong, in words: the cause first, then what may follow from it."""
+        # Of several fields that one comparison found, the one that differs most often, or by most, is the root.
+        failed = sorted(
+            (t for t in self.tallies.values() if t.failure), key=lambda t: (*rank(t.part, t.name), -t.share, -t.worst)
+        )
+        found = [f"{f'{t.name}: ' * bool(t.rows)}{t.failure}; {t.part}" for t in failed]
+        if failed:
+            found[0] = f"{meaning(failed[0].part, failed[0].name, failed[0].of_agents)}; {found[0]}"
+        for t in self.tallies.values():
+            if t.too_many_excused:
+                found.append(
+                    f"{t.part}: {t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than {MAX_EXCUSED:.1%}"
+                )
+        found += [f"event never seen: {name}" for name, times in self.events.items() if times == 0]
+        return found
+
+    @property
+    def passed(self):
+        """Whether nothing failed."""
+        return not self.failures()
+
+    def __bool__(self):
+        return self.passed
+
+    def parts(self):
+        """Return one row per part: (part, fields, numbers compared, worst error, excused rows, whether it failed)."""
+        rows = {}
+        for t in self.tallies.values():
+            row = rows.setdefault(t.part, [0, 0, 0.0, 0, False])
+            row[0] += 1
+            row[1] += t.compared
+            row[2] = max(row[2], t.worst)
+            row[3] += t.excused
+            row[4] |= bool(t.failure) or t.too_many_excused
+        return [(part, *row) for part, row in rows.items()]
+
+    def _head(self):
+        """Return what stands above the table: verdict, what it was given for, and what was done."""
+        failures = self.failures()
+        done = f"{self.number_of_cases()} on {', '.join(self.devices)}, {self.agent_steps:,} agent-steps"
+        done += f" {self.compared_with} (seed {self.seed})"
+        return ("FAIL", f"{self.env}: {failures[0]}", done) if failures else ("PASS", f"{self.env}: {done}", "")
+
+    def _notes(self):
+        """Return what stands below the table: events, what was not done, and the other failures."""
+        shown = ", ".join(f"{name} {times:,}" for name, times in self.events.items())
+        others = self.failures()[1:]
+        lines = [f"events: {shown or 'none declared'}", *(f"not done: {text}" for text in self.skipped)]
+        lines += [f"also: {text}" for text in others[:SHOWN]]
+        if len(others) > SHOWN:
+            lines.append(f"also: {len(others) - SHOWN} more, which report.failures() lists")
+        return lines
+
+    def __str__(self):
+        verdict, first, done = self._head()
+        lines = [f"{verdict}  {first}", *([f"  {done}"] if done else [])]
+        lines.append(f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}")
+        for part, number, compared, worst, excused, failed in self.parts():
+            mark = "  FAILED" if failed else ""
+            lines.append(f"  {part:<58}{number:>7}{compared:>13,}{worst:>13.1e}{excused:>9,}{mark}")
+        return "\n".join([*lines, *(f"  {line}" for line in self._notes())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        verdict, first, done = self._head()
+        rows = "".join(
+            f"<tr{' style=color:#b00020' if failed else ''}><td style='text-align:left'>{html.escape(part)}</td>"
+            f"<td>{number}</td><td>{compared:,}</td><td>{worst:.1e}</td><td>{excused:,}</td>"
+            f"<td>{'FAILED' if failed else ''}</td></tr>"
+            for part, number, compared, worst, excused, failed in self.parts()
+        )
+        notes = "".join(f"<li>{html.escape(line)}</li>" for line in self._notes())
+        return (
+            f"<b style='color:{'#2a7d2a' if verdict == 'PASS' else '#b00020'}'>{verdict}</b> {html.escape(first)}"
+            f"{f'<br>{html.escape(done)}' if done else ''}"
+            f"<table><tr><th style='text-align:left'>what was compared</th><th>fields</th><th>numbers</th>"
+            f"<th>worst error</th><th>excused</th><th></th></tr>{rows}</table><ul>{notes}</ul>"
+        )
+
+    def to_dict(self):
+        """Return everything as plain values."""
+        return {
+            "env": self.env,
+            "passed": self.passed,
+            "devices": self.devices,
+            "cases": self.cases,
+            "seed": self.seed,
+            "agent_steps": self.agent_steps,
+            "comparisons": [asdict(t) for t in self.tallies.values()],
+            "events": self.events,
+            "skipped": self.skipped,
+            "failures": self.failures(),
+        }
+
+
+def shown(*values):
+    """Return numbers in words, with as many digits as tell them apart."""
+    for digits in (6, 9, 17):
+        words = [f"{v:.{digits}g}" if isinstance(v, np.floating) else str(v) for v in values]
+        if len(set(words)) == len(words):
+            break
+    return words
+
+
+def write_json(path, reports):
+    """Write ``reports`` to ``path`` as JSON, atomically."""
+    with file_errors(CupydriveError, f"the reports cannot be written to {path}"):
+        write_atomically(path, json.dumps([r.to_dict() for r in reports], indent=1).encode())

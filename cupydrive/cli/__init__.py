@@ -1,0 +1,1 @@
+"""The command line and the magic of notebooks: what a person types."""

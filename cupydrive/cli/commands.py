@@ -1,0 +1,258 @@
+"""The commands that make, play and draw runs: train, evaluate, render, gallery."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from cupydrive import envs
+from cupydrive.errors import CupydriveError
+from cupydrive.inputs.arguments import checked_path, checked_target, shown
+
+Device = Literal["auto", "cpu", "cuda"]
+JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
+EnvFile = Annotated[str | None, tyro.conf.arg(metavar="FILE.py")]
+Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
+
+
+def run_train(
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    algorithm: str | None = None,
+    steps: float | None = None,
+    num_envs: int | None = None,
+    seed: int | None = None,
+    device: Device = "auto",
+    out: Folder = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    env: EnvFile = None,
+    heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
+    param: Pairs = (),
+    set: Pairs = (),
+    keep: int = 3,
+    checkpoint_minutes: float = 5.0,
+) -> int:
+    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one; not needed with --resume.
+        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
+        steps: Env-steps in all, such as 2e6; with --resume and no name: more of them, by default up to the run's total.
+        num_envs: Environments at once.
+        seed: Of everything random, by default 0.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        out: Folder for configuration, metrics and checkpoints.
+        resume: Go on with the run in --out; with a name, begin it where there is none, so that a script can run again.
+        overwrite: Replace the run in --out; other files there stay.
+        env: With --resume: the file that defines the run's environment, if it is one of your own.
+        heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
+        param: Parameters of the environment, such as grid_length=20.
+        set: Settings of the algorithm, such as learning_rate=1e-3.
+        keep: Checkpoints to keep.
+        checkpoint_minutes: Time between checkpoints.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.playing.players import Heuristic
+    from cupydrive.training.run import Run
+    from cupydrive.training.train import suggested_algorithm, train
+
+    common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
+    where, reason = choose(device)
+    print(reason, file=sys.stderr)
+    if (resume or overwrite) and out is None:
+        raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
+    if resume and name is None:
+        if algorithm or num_envs or seed is not None or heuristic or param or set or overwrite:
+            raise CupydriveError(
+                "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, heuristic, param, "
+                "set and overwrite"
+            )
+        run = train(Run.load(out, where, env=env), **common)
+    else:
+        if env is not None:
+            raise CupydriveError(f"--env goes with --resume; a new run takes the file itself: cupydrive train {env}")
+        if name is None:
+            raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
+        settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
+        spec = envs.get(name)
+        groups = [g.name for g in spec.groups(spec.make_params(**params))]
+        if unknown := [group for group in heuristic if group not in groups]:
+            raise CupydriveError(f"--heuristic {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}")
+        policies = {group: Heuristic() if group in heuristic else settings for group in groups}
+        if resume and not (algorithm or heuristic or set):
+            policies = None  # those of the run
+        options = {"resume": resume, "overwrite": overwrite, **common, **params}
+        run = train(name, policies=policies, num_envs=num_envs, seed=seed, device=where, **options)
+    print(run)
+    if out is not None:
+        print(f"wrote {out}")
+    return 0
+
+
+def run_evaluate(
+    run: Annotated[str, tyro.conf.Positional],
+    episodes: int = 1000,
+    seed: int = 10_000,
+    sample: bool = False,
+    device: Device = "auto",
+    env: EnvFile = None,
+    param: Pairs = (),
+    json_file: JsonFile = None,
+) -> int:
+    """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
+
+    Args:
+        run: A run folder; or an environment, whose heuristic plays then.
+        episodes: Number of starts, one episode each.
+        seed: Of the starts; equal seeds give equal starts.
+        sample: Draw actions from the policy instead of taking the likeliest.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        env: The file that defines the run's environment, if it is one of your own.
+        param: Parameters, if an environment is evaluated.
+        json_file: Write means and half intervals to this file.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.playing.evaluation import evaluate
+    from cupydrive.training.run import Run
+
+    check_writable(json_file)
+    where, _ = choose(device)
+    what = Run.load(run, where, env=env) if is_folder(run) else named(run, env)
+    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **params_of(what, param))
+    print(found)
+    if json_file is not None:
+        write_json_file(json_file, {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()})
+    return 0
+
+
+def run_render(
+    what: Annotated[str, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
+    players: Literal["random", "heuristic"] | None = None,
+    episodes: int = 1,
+    seed: int = 10_000,
+    sample: bool = False,
+    device: Device = "auto",
+    size: tuple[int, int] | None = None,
+    fps: int | None = None,
+    env: EnvFile = None,
+    param: Pairs = (),
+) -> int:
+    """Play episodes and write them as a video.
+
+    Args:
+        what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
+        out: File to write: .mp4, .gif or .webp.
+        players: Who plays an environment: its heuristic if it has one, else random actions.
+        episodes: 1, or up to 64 side by side.
+        seed: Of starts and actions.
+        sample: Draw actions from the policy instead of taking the likeliest.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        size: Width and height in pixels, even.
+        fps: Frames per second; one frame is one step.
+        env: The file that defines the environment of a run or recording, if it is one of your own.
+        param: Parameters, if an environment is played.
+    """
+    from cupydrive.executors import choose
+    from cupydrive.playing.recording import Recording
+    from cupydrive.rendering.video import check_path, render
+    from cupydrive.training.run import Run
+
+    check_path(out)
+    options = {"size": size, "fps": fps}
+    if what.endswith(".npz"):
+        recording = Recording.load(what, env=env)
+        video = render(recording, out, players, **options, **params_of(recording, param))
+    else:
+        where, _ = choose(device)
+        played = Run.load(what, where, env=env) if is_folder(what) else named(what, env)
+        options |= {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
+        video = render(played, out, players, **options, **params_of(played, param))
+    print(f"wrote {out}: {video}")
+    return 0
+
+
+def run_gallery(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...")] = (),
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("gallery"),
+    runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
+    device: Device = "auto",
+    seed: int = 0,
+    steps: float | None = None,
+) -> int:
+    """Train and play every environment; write videos, learning curves, and a page that shows them.
+
+    Args:
+        names: Environments; all that draw if left out.
+        out: Folder of the gallery; open index.html in it.
+        runs: Folder of the runs; one that is done is not trained again.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        seed: Of the training.
+        steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
+    """
+    from cupydrive.gallery.build import gallery
+
+    path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
+    print(f"wrote {path}")
+    return 0
+
+
+def is_folder(text):
+    """Return whether a run folder is meant: a folder, or a path that a folder could have, for a clear error of it."""
+    return os.path.isdir(checked_path("cupydrive", "the name or folder", text, CupydriveError))
+
+
+def named(what, env):
+    """Return the environment called ``what``; ``env`` is the file that defines it, or None."""
+    if env is not None and envs.get(env).name != what:
+        raise CupydriveError(
+            f"--env {env} defines {envs.get(env).name!r}; {what!r} is neither that nor a folder or recording"
+        )
+    return what
+
+
+def params_of(what, pairs):
+    """Return the parameters that ``--param`` gives for ``what``, a name; a run or a recording has its own."""
+    params = parsed(pairs)
+    if params and not isinstance(what, str):
+        raise CupydriveError(f"--param {shown(pairs[0])}: a run or a recording brings its own parameters; leave it out")
+    if params:
+        envs.get(what).require_known(params)
+    return params
+
+
+def parsed(pairs):
+    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
+    found = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise CupydriveError(f"{shown(pair)} is no KEY=VALUE, such as num_taggers=4")
+        try:
+            found[key.replace("-", "_")] = json.loads(text)
+        except (ValueError, RecursionError):  # no JSON, or brackets without end
+            found[key.replace("-", "_")] = {"True": True, "False": False}.get(text, text)
+    return found
+
+
+def check_writable(path):
+    """Raise now rather than after minutes of work if ``path`` cannot be written."""
+    if path is not None:
+        checked_target("file", checked_path("cupydrive", "file", path, CupydriveError), CupydriveError)
+
+
+def write_json_file(path, content):
+    """Write ``content`` as JSON, atomically."""
+    write_file(path, json.dumps(content, indent=1).encode() + b"\n")
+
+
+def write_file(path, content):
+    """Write bytes, atomically; raise ``CupydriveError`` if that fails."""
+    from cupydrive.inputs.files import file_errors, write_atomically
+
+    with file_errors(CupydriveError, f"{path} cannot be written"):
+        write_atomically(path, content)

@@ -1,0 +1,96 @@
+"""The demonstration: check the environments, train two of them, draw what they learned, measure random rollouts."""
+
+import sys
+import time
+from pathlib import Path
+
+from cupydrive import envs
+from cupydrive.bench import Work, measure, short
+from cupydrive.checks.checker import check
+from cupydrive.executors import choose, executor
+from cupydrive.playing.players import Heuristic
+from cupydrive.training.algorithms import PPO
+from cupydrive.training.train import make_run, train
+
+AGENT_STEPS = 20_000  # of a check
+AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout together: fits into a few GB
+ROLLOUT_STEPS = 32
+EPISODES = 500  # of an evaluation
+VIDEO_EPISODES = 4
+FOLDER = Path("runs/demo")
+# What is trained: environment, parameters, settings, the group whose return is to rise, env-steps, environments.
+LESSONS = (
+    ("cartpole", {}, {"cart": PPO(learning_rate=((0, 2.5e-3), (200_000, 2.5e-4)))}, "cart", 200_000, 256),
+    (
+        "tag_grid",
+        {"grid_length": 10},
+        {"tagger": PPO(learning_rate=2.5e-3), "runner": Heuristic()},
+        "tagger",
+        100_000,
+        64,
+    ),
+)
+
+
+def demo(device="auto"):
+    """Print what the machine can do; return whether every check passed and everybody learned."""
+    start = time.perf_counter()
+    name, reason = choose(device)
+    print(reason)
+    good = [check_briefly(env, device) for env in envs.names()]
+    print("\ntraining: mean return of 500 episodes before and after", flush=True)
+    runs = {}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for lesson in LESSONS:
+        learned, runs[lesson[0]] = teach(*lesson, name)
+        good.append(learned)
+    show_rates(name)
+    print("\nvideos, not opened by themselves:")
+    for env, run in runs.items():
+        path = FOLDER / f"{env}.mp4"
+        run.render(path, episodes=VIDEO_EPISODES, progress=sys.stderr.isatty())
+        print(f"  {path.resolve()}", flush=True)
+    print(f"\ndone in {time.perf_counter() - start:.0f} s")
+    return all(good)
+
+
+def check_briefly(env, device):
+    """Check one environment and print the outcome; return whether it passed."""
+    print(f"check {env} ... ", end="", flush=True)
+    report = check(env, agent_steps=AGENT_STEPS, device=device, progress=sys.stderr.isatty())
+    print(f"{'passed' if report.passed else 'FAILED'}: {report.agent_steps:,} agent-steps against the reference")
+    if not report.passed:
+        print(report)
+    return report.passed
+
+
+def teach(env, params, policies, group, steps, num_envs, device):
+    """Train, and print the return before and after; return whether it rose beyond chance, and the run."""
+    run = make_run(env, policies=policies, num_envs=num_envs, device=device, **params)
+    before, about_before = run.evaluate(EPISODES, greedy=False).mean(group)
+    start = time.perf_counter()
+    train(run, steps=steps, progress=sys.stderr.isatty())
+    seconds = time.perf_counter() - start
+    after, about_after = run.evaluate(EPISODES, greedy=False).mean(group)
+    learned = after - about_after > before + about_before
+    print(
+        f"train {env:<24} {group} {before:8.2f} -> {after:8.2f}  in {seconds:.0f} s, {short(run.step)} env-steps, "
+        f"{'learned' if learned else 'DID NOT LEARN'}",
+        flush=True,
+    )
+    return learned, run
+
+
+def show_rates(device):
+    """Print env-steps per second of random rollouts of every environment."""
+    where = executor(device)
+    print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)
+    print(f"{'environment':<24}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
+    for spec in map(envs.get, envs.names()):
+        agents = sum(g.count for g in spec.groups(spec.make_params()))
+        work = Work(spec.name, max(1, AGENTS[device] // agents), ROLLOUT_STEPS)
+        speed = measure(work, where).rate
+        print(
+            f"{spec.name:<24}{agents:>7}{work.num_envs:>11,}{work.steps:>5}{short(speed):>14}{short(speed * agents):>15}",
+            flush=True,
+        )

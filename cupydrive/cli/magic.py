@@ -1,0 +1,58 @@
+"""The cell magic ``%%cuda_env NAME``: the kernel of an environment in a notebook's cell.
+
+``%load_ext cupydrive`` makes it known.
+"""
+
+import time
+from dataclasses import replace
+
+from cupydrive import envs
+from cupydrive.errors import CupydriveError, did_you_mean
+from cupydrive.executors import choose, executor
+from cupydrive.simulation.batch import Batch
+from cupydrive.spec import EnvSpec
+
+
+def cuda_env(line, cell, namespace):
+    """Take a cell's text as the kernel of the environment called ``line``, and compile it.
+
+    Args:
+        line: The environment's name; an ``EnvSpec`` of that name must stand in the notebook, or be registered.
+        cell: CUDA C++ text; its first line is the cell's second.
+        namespace: The notebook's variables.
+
+    Raises:
+        CupydriveError: If there is no such ``EnvSpec``, or the kernel does not compile; the message names the cell's lines.
+    """
+    name = line.strip()
+    found = {v.name: v for k, v in namespace.items() if isinstance(v, EnvSpec) and not k.startswith("_")}
+    if name not in found:
+        if name not in envs.names():
+            words = f"it has: {', '.join(found)}" if found else "it has none yet"
+            raise CupydriveError(
+                f"%%cuda_env {name or 'NAME'}: this notebook has no EnvSpec of that name, {words}.{did_you_mean(name, found)} "
+                f"Run a cell with SPEC = cd.EnvSpec({name or 'NAME'!r}, ...) first"
+            )
+        found[name] = envs.get(name)
+    # One empty line for the magic: line numbers are those of the cell.
+    spec = replace(found[name], kernel="\n" + cell)
+    device, _ = choose()
+    start = time.perf_counter()
+    Batch(spec, 1, executor=executor(device))
+    seconds = time.perf_counter() - start
+    envs.register(spec)
+    print(f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, env.reload() takes it over")
+
+
+def load_ipython_extension(ipython):
+    """Make ``%%cuda_env`` known; called by ``%load_ext cupydrive``."""
+
+    def cell_magic(line, cell):
+        try:
+            cuda_env(line, cell, ipython.user_ns)
+        except CupydriveError as error:
+            said = f"{type(error).__name__}: {error}"
+            error._render_traceback_ = lambda: [said]  # what IPython shows instead of the frames of this package
+            raise
+
+    ipython.register_magic_function(cell_magic, "cell", "cuda_env")

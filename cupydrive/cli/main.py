@@ -1,0 +1,332 @@
+"""The command line, from the functions that Python users call.
+
+Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
+"""
+
+import io
+import os
+import shlex
+import sys
+import warnings
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from cupydrive import envs
+from cupydrive.cli.commands import (
+    Device,
+    JsonFile,
+    check_writable,
+    run_evaluate,
+    run_gallery,
+    run_render,
+    run_train,
+    write_file,
+    write_json_file,
+)
+from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, UnregisteredEnvironmentError
+from cupydrive.inputs.arguments import checked_int
+from cupydrive.spec import float_params
+
+# ---- envs ------------------------------------------------------------------------------------------------------------
+
+
+def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
+    """List the environments, or all parameters of one.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+    """
+    if name is not None:
+        print(describe(envs.get(name)))
+        return 0
+    rows = [("name", "agents", "observation", "actions", "steps", "summary")]
+    for known in envs.names():
+        spec = envs.get(known)
+        params = spec.make_params()
+        groups = spec.groups(params)
+        rows.append(
+            (
+                known,
+                " + ".join(f"{g.count} {g.name}" for g in groups),
+                _distinct(str(g.obs_dim) for g in groups),
+                _distinct(_actions(g) for g in groups),
+                str(params.max_episode_steps),
+                spec.summary,
+            )
+        )
+    print(_table(rows))
+    print("\nAll with default parameters; `cupydrive envs NAME` shows the parameters of one.")
+    return 0
+
+
+def describe(spec):
+    """Return an environment's groups and parameters as text."""
+    params = spec.make_params()
+    ends = {"task": "ends the task (terminated)", "limit": "cuts the episode off (truncated)"}[spec.horizon]
+    lines = [f"{spec.name}: {spec.summary}", ""]
+    rows = [("group", "agents", "observation", "actions")]
+    rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
+    lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
+    lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
+    floats = {f.name for f in float_params(spec.params)}
+    rows = [("parameter", "default", "range", "unit", "meaning")]
+    for f in fields(spec.params):
+        about = f.metadata
+        if isinstance(f.default, str):
+            allowed = ", ".join(about["choices"])
+        elif isinstance(f.default, bool):
+            allowed = "True, False"
+        else:
+            allowed = f"{_number(about['low'])} to {_number(about['high'])}"
+        mark = "" if f.name in floats or f.name == "max_episode_steps" else " *"
+        rows.append((f.name + mark, _number(f.default), allowed, about["unit"], about["help"]))
+    return "\n".join([*lines, "", _table(rows), "* a new value compiles the kernel anew; others are data"])
+
+
+def _distinct(texts):
+    return ", ".join(dict.fromkeys(texts))
+
+
+def _actions(group):
+    if group.continuous:
+        return f"Box({group.heads})"
+    return " x ".join(str(n) for n in group.sizes)
+
+
+def _number(value):
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _table(rows):
+    """Return rows of strings as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+# ---- info, new -------------------------------------------------------------------------------------------------------
+
+
+def show_info() -> int:
+    """Show versions, GPUs, compiler, cache folder, and the device that "auto" picks."""
+    from cupydrive.executors.about import info
+
+    print(info())
+    return 0
+
+
+def new_env(name: Annotated[str, tyro.conf.Positional], folder: Path = Path(".")) -> int:
+    """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into yours.
+
+    Args:
+        name: A Python identifier.
+        folder: Where to write the two files.
+    """
+    from cupydrive.cli.scaffold import new
+
+    python, kernel = new(name, folder)
+    print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}")
+    return 0
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+
+def check_envs(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...|all")],
+    agent_steps: int = 100_000,
+    device: Device = "auto",
+    seed: int = 0,
+    fail_fast: bool = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
+
+    Args:
+        names: Environments, or paths of .py files that define one; "all": those of the package.
+        agent_steps: Steps of one agent to compare with the reference, at least, on each device.
+        device: "auto": all that can be used here.
+        seed: Of states, actions and parameters.
+        fail_fast: Leave out an environment's cases after the first with a comparison that fails.
+        json_file: Write the reports to this file.
+    """
+    from cupydrive.checks.checker import check
+    from cupydrive.checks.report import write_json
+
+    if not names:
+        raise CupydriveError(f"check what? name environments ({', '.join(envs.names())}), .py files, or all")
+    seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
+    check_writable(json_file)
+    # All names first: a wrong one is found out before minutes of work.
+    specs = {spec.name: spec for name in names for spec in map(envs.get, envs.names() if name == "all" else (name,))}
+    reports, code = [], 0
+    try:
+        for spec in specs.values():
+            try:
+                report = check(
+                    spec,
+                    agent_steps=agent_steps,
+                    device=device,
+                    seed=seed,
+                    fail_fast=fail_fast,
+                    progress=sys.stderr.isatty(),
+                )
+            except CupydriveError as error:  # of this environment: the others are checked all the same
+                _say(error)
+                code = 2
+                continue
+            reports.append(report)
+            print(report, flush=True)
+            code = code or (0 if report.passed else 1)
+    except KeyboardInterrupt:
+        done = ", ".join(f"{r.env} {'passed' if r.passed else 'FAILED'}" for r in reports) or "nothing is done"
+        _say(f"interrupted while checking {spec.name}; {done}")
+        code = 130
+    if json_file is not None:
+        write_json(json_file, reports)
+    return code
+
+
+CHARTS = (".png", ".svg", ".pdf")
+Case = Literal["rollout", "stepping", "sampling", "training", "startup"]  # cupydrive.bench.CASES
+
+# ---- demo, bench -----------------------------------------------------------------------------------------------------
+
+
+def run_demo(device: Device = "auto") -> int:
+    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
+
+    Args:
+        device: Where to train and roll out; checks use all that can be used here, or this one.
+    """
+    from cupydrive.cli.demo import demo
+
+    return 0 if demo(device) else 1
+
+
+def run_bench(
+    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = ("rollout", "stepping", "sampling", "startup"),
+    device: Device = "auto",
+    runs: int = 9,
+    env: str | None = None,
+    sweep: tuple[str, ...] = (),
+    compare: bool = False,
+    json_file: JsonFile = None,
+    chart: Path | None = None,
+) -> int:
+    """Time this machine beside its own limits.
+
+    Args:
+        cases: What to time.
+        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
+        runs: Timed runs of each; medians are reported.
+        env: Time rollouts and stepping of this environment alone, by the sizes of --sweep.
+        sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
+        compare: Also time the other libraries that are installed (from a checkout: tests/peers).
+        json_file: Write the result to this file.
+        chart: Draw it into this file (png, svg or pdf).
+    """
+    from cupydrive.bench import bench
+    from cupydrive.bench import chart as draw
+    from cupydrive.bench.sweep import sweep as combinations
+
+    check_writable(json_file)
+    if chart is not None and chart.suffix not in CHARTS:
+        raise CupydriveError(f"--chart {chart} ends in {chart.suffix!r}; it must end in {', '.join(CHARTS)}")
+    check_writable(chart)
+    if sweep and env is None:
+        raise ParameterError("--sweep needs --env: which environment to vary")
+    work = None if env is None else combinations(env, sweep)
+    command = shlex.join(["cupydrive", *sys.argv[1:]])
+    say = partial(print, flush=True)
+    result = bench(cases, device=device, runs=runs, work=work, compare=compare, command=command, progress=say)
+    if json_file is not None:
+        write_json_file(json_file, result.to_dict())
+    if chart is not None:
+        picture = io.BytesIO()
+        draw(result).savefig(picture, format=chart.suffix.removeprefix("."))
+        write_file(chart, picture.getvalue())
+    return 130 if result.interrupted else 0
+
+
+def run_tune(
+    name: Annotated[str, tyro.conf.Positional], num_envs: int = 10_000, device: Device = "auto", training: bool = False
+) -> int:
+    """Measure how this device runs an environment fastest, and remember it for layout="tuned" and num_envs="auto".
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+        num_envs: Copies of it.
+        device: Where to run.
+        training: Find the number of copies that trains fastest instead.
+    """
+    from cupydrive.simulation.tuner import tune
+    from cupydrive.training.num_envs import best_num_envs
+
+    if training:
+        print(f"{best_num_envs(name, device=device):,} copies")
+    else:
+        print(tune(name, num_envs, device=device))
+    return 0
+
+
+DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
+
+Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted."""
+COMMANDS = {
+    "envs": list_envs,
+    "info": show_info,
+    "new": new_env,
+    "check": check_envs,
+    "train": run_train,
+    "evaluate": run_evaluate,
+    "render": run_render,
+    "gallery": run_gallery,
+    "demo": run_demo,
+    "bench": run_bench,
+    "tune": run_tune,
+}
+
+
+def _say(text):
+    print(f"cupydrive: {text}", file=sys.stderr, flush=True)
+
+
+def _show_warning(otherwise, message, category, *where, **more):
+    """Print a warning of ours as one line, without the place in the code; others as Python does."""
+    if issubclass(category, CupydriveWarning):
+        _say(f"warning: {message}")
+    else:
+        otherwise(message, category, *where, **more)
+
+
+def main(args=None):
+    """Run the command line on ``args``, by default the process's own, and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", CupydriveWarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
+    except UnregisteredEnvironmentError as error:
+        words = sys.argv[1:] if args is None else args
+        _say(f"{error.says} --env: {shlex.join(['cupydrive', *words, '--env', error.file])}")
+        return 2
+    except CupydriveError as error:
+        _say(error)
+        return 2
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except BrokenPipeError:  # the reader has gone, as in `cupydrive envs | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # a full disk, a file that cannot be opened: no mistake of this program
+        _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        return 2

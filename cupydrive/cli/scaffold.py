@@ -1,0 +1,80 @@
+"""Writes the two files of a new environment: a small one that works, and is the tutorial of the dialect."""
+
+import keyword
+import os
+import re
+import tempfile
+from pathlib import Path
+from pkgutil import iter_modules
+
+from cupydrive import envs
+from cupydrive.errors import CupydriveError
+from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, shown
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+
+
+def new(name, folder="."):
+    """Write ``NAME.py`` and ``NAME.cu`` of a new environment into ``folder`` and return their paths.
+
+    Args:
+        name: A Python identifier that no environment of the package has.
+        folder: Must exist.
+
+    Raises:
+        CupydriveError: If the name cannot be used, the folder does not exist or cannot be written, or a file of this
+            name exists; nothing is overwritten.
+    """
+    name, folder = checked_str("new", "name", name), checked_path("new", "folder", folder)
+    _check_name(name)
+    if not os.path.isdir(folder):
+        raise CupydriveError(f"there is no folder {folder}; make it first: mkdir -p {folder}")
+    paths = [folder / f"{name}.py", folder / f"{name}.cu"]
+    for path in paths:
+        if os.path.lexists(path):
+            raise CupydriveError(f"{path} exists and is not overwritten; choose another name, or move it away")
+    written = []
+    try:
+        for path in paths:
+            _write_new(path, (TEMPLATES / f"env{path.suffix}.txt").read_text().replace("ENV_NAME", name))
+            written.append(path)
+    except BaseException as error:  # an interrupt too: both files or none
+        for path in written:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise CupydriveError(f"{paths[len(written)]} cannot be written: {error.strerror or error}") from error
+        raise
+    return tuple(paths)
+
+
+def _check_name(name):
+    if len(name) > MOST_LETTERS:
+        raise CupydriveError(f"environment name {shown(name)} is too long; it has at most {MOST_LETTERS} letters")
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        near = re.sub(r"[^0-9a-z]+", "_", name.removesuffix(".py").removesuffix(".cu").lower()).strip("_") or "env"
+        if not near.isidentifier() or keyword.iskeyword(near):
+            near = f"my_{near}"
+        raise CupydriveError(f"environment name {shown(name)} must be a Python identifier, such as {shown(near)}")
+    if name in {module.name for module in iter_modules(envs.__path__)}:
+        raise CupydriveError(f"{name!r} is an environment of the package; choose another name, such as 'my_{name}'")
+
+
+def _write_new(path, text):
+    """Write ``text`` under a temporary name first, then give it its name if nobody has it: readers see all of it."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
+        try:
+            os.link(temporary, path)  # unlike a rename, fails where the name is taken
+        except FileExistsError:
+            raise
+        except OSError:  # some file systems have no links; `new` has just seen that the name is free
+            os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,239 @@
+"""Turns what is wrong with a kernel's text into one message: file, line, source line, and a sentence that says what to do.
+
+Two kinds of mistakes are found. Some are read from the text before any compiler sees it, because the compilers of CPU and
+GPU would not agree on them: CUDA knows ``sinf``, C++ without a library does not. The others are the compilers' own errors;
+warnings that mean a wrong program are errors under ``GNU_WARNINGS`` and ``NVRTC_WARNINGS``.
+"""
+
+import re
+from difflib import get_close_matches
+
+from cupydrive.codegen.printing import CONVERSION
+from cupydrive.errors import CompileError
+
+# The same mistakes for g++, clang++ and zig, and for NVRTC by number: a missing return, a result that nobody uses, a variable
+# that has no value yet. They add diagnostics only: the machine code stays the same. The last is a warning to g++ and an error
+# of `explain`: g++ looks at what is left after optimisation, where it also suspects members of the package's own structs.
+GNU_WARNINGS = (
+    "-Wno-all",
+    "-Werror=return-type",
+    "-Werror=unused-value",
+    "-Wuninitialized",
+    "-Wno-sometimes-uninitialized",  # of clang alone, and it also speaks of variables that are never read without a value
+)
+NVRTC_WARNINGS = ("--diag-error=940,174,549",)
+
+FUNCTIONS = {  # that a kernel must define, and their types
+    "reset": "void",
+    "step": "bool",
+    "observe": "void",
+}
+_words = re.compile(r"\w+").findall
+MATH = _words(
+    "abs atan2 clamp copy_sign cos divide exp floor fma infinity log max min not_a_number pow sin sincos sqrt tanh to_int "
+    "wrap_angle wrap_turn"
+)
+# Functions of C's and CUDA's own mathematics that have another name in `math::`, or none there.
+OTHER_NAMES = {"fabs": "abs", "fmin": "min", "fmax": "max", "copysign": "copy_sign", "fdivide": "divide"}
+NOT_OFFERED = _words(
+    "acos acosh asin asinh atan atanh cbrt ceil cosh erf exp2 expm1 fmod hypot log10 log1p log2 remainder rint round rsqrt "
+    "sinh tan trunc"
+)
+_SHARED_WITH_C = _words("abs atan2 cos exp floor fma log max min pow sin sincos sqrt tanh")
+_BARE = re.compile(
+    rf"(?<![\w.:])(?<!->)(?P<name>(?:{'|'.join((*_SHARED_WITH_C, *OTHER_NAMES, *NOT_OFFERED))})f?|printf)\s*\("
+)
+_DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?[lL]?(?![\w.])")
+_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+
+NO_RETURN = (
+    "a function that is not void must return a value on every path; `step` returns whether the task has ended: "
+    "`return false;` where it goes on"
+)
+UNUSED = "nothing uses this result; to change a variable write `=`, to ask something put it into an `if`"
+UNINITIALISED = "give the variable a value where it is declared, such as `float x = 0.0f;`"
+# What compilers say (g++, clang, NVRTC), and what to do about it.
+ADVICE = (
+    (r"no return statement in function|reaches end of non-void|not return a value|missing return statement", NO_RETURN),
+    (r"statement has no effect|value computed is not used|result unused|expression has no effect", UNUSED),
+    (r"(?:is|may be) used uninitialized|is uninitialized when used|is used before its value is set", UNINITIALISED),
+)
+_UNKNOWN_NAME = re.compile(
+    r"""'(\w+)' was not declared|undeclared identifier '(\w+)'|identifier "(\w+)" is undefined"""
+    r"""|'(\w+)' is not a member of 'math'|no member named '(\w+)' in namespace 'math'"""
+    r"""|namespace "math" has no member "(\w+)\""""
+)
+_MISSING_MEMBER = re.compile(
+    r"""'(?P<member>\w+)' is not a member of '(?P<struct>\w+)'|no member named '(?P<member2>\w+)' in '(?P<struct2>\w+)'"""
+    r"""|(?:class|struct) "(?P<struct3>\w+)" has no member "(?P<member3>\w+)\""""
+)
+_ERROR = re.compile(
+    r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$",
+    re.M,
+)
+_UNSET = re.compile(r"'\w+' (?:is|may be) used uninitialized|variable '\w+' is uninitialized when used")
+_FLAG = re.compile(r" \[-W[^\]]*\]$")
+_ASSERTION = re.compile(
+    r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
+)
+AGREEMENT = "<generated/agreement.cuh>"  # what source.py asserts of the structs
+SHOWN = 3  # independent mistakes that one message names
+
+
+def code_only(text):
+    """Return ``text`` with comments and strings blanked; every other character stays where it was."""
+    return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def math_advice(name):
+    """Return what to write instead of a function ``name`` of C's mathematics; an empty string if it is none."""
+    if name == "printf":
+        return 'write env.print("x = %g", x): it prints for one environment, on CPU and GPU and in notebooks'
+    for bare in (name, name.removesuffix("f")):
+        ours = OTHER_NAMES.get(bare, bare)
+        if ours in MATH:
+            return f"write math::{ours}, which gives the same bits on CPU and GPU"
+        if bare in NOT_OFFERED:
+            return f"math:: has no {bare}; it has: {', '.join(MATH)}"
+    return ""
+
+
+def look_over(name, shown, text):
+    """Raise ``CompileError`` for what the text of a kernel itself shows to be wrong, whichever compiler comes next.
+
+    Args:
+        name: The environment.
+        shown: Name of the kernel's file in messages.
+        text: The kernel.
+    """
+    code, lines = code_only(text), text.splitlines()
+    code_lines = code.splitlines()
+
+    def fail(position, what, advice):
+        number = code.count("\n", 0, position) + 1
+        raise CompileError(heading(name) + entry(shown, number, what, lines, advice))
+
+    for function, kind in FUNCTIONS.items():
+        if not re.search(rf"\b{function}\b\s*\(", code):
+            raise CompileError(
+                f"{heading(name)}{shown}: there is no function `{function}`; define "
+                f"`DEVICE {kind} {function}(Env& env) {{ ... }}`"
+            )
+        wrong = re.search(rf"\b(void|bool|int|float)\s+{function}\s*\(\s*Env\s*&", code)
+        if wrong and wrong[1] != kind:
+            fail(wrong.start(), f"`{function}` returns {wrong[1]}", f"write `DEVICE {kind} {function}(Env& env)`")
+    for match in _BARE.finditer(code):
+        called = match["name"]
+        # A function of that name in the kernel itself is the author's own: a type stands before it, or `using` names it.
+        types = r"\b(?:auto|bool|double|float|int|u32|void|[A-Z]\w*)"
+        if re.search(rf"{types}\s+{called}\s*\(|\busing\b[^;]*\b(?:{called}|math)\s*;", code):
+            continue
+        fail(match.start(), f"`{called}` is not the same function on CPU and GPU", math_advice(called))
+    for match in re.finditer(r"\benv\s*\.\s*print\s*\(", code):
+        form, count = printed_values(text, code, match.end() - 1)
+        if form is None:
+            fail(match.start(), "env.print needs its format as text in quotes", 'write env.print("x = %g", x)')
+        wanted = sum(m["type"] != "%" for m in CONVERSION.finditer(form))
+        if "%" in CONVERSION.sub("", form):
+            fail(
+                match.start(),
+                f'env.print cannot read the format "{form}"',
+                "it knows %d %i %u %x %o %c %e %f %g and %%",
+            )
+        if wanted != count:
+            fail(
+                match.start(),
+                f"env.print has {wanted} conversions and {count} values",
+                "give one value for each conversion",
+            )
+    for match in _DOUBLE.finditer(code):
+        if not re.search(r"\bdouble\b", code_lines[code.count("\n", 0, match.start())]):
+            advice = f"write {match[0].rstrip('lL')}f; where a double is meant, name `double` in the same line"
+            fail(match.start(), f"{match[0]} is a double, and arithmetic with it is done in double precision", advice)
+
+
+def prints(kernel):
+    """Return whether a kernel's text calls ``env.print``."""
+    return re.search(r"\.print\s*\(", code_only(kernel)) is not None
+
+
+def printed_values(text, code, begin):
+    """Return the format and the number of values of the ``env.print(`` that opens at ``begin``; None: the format is no text."""
+    depth, ends = 0, [begin]
+    for at in range(begin, len(code)):
+        depth += (code[at] in "([{") - (code[at] in ")]}")
+        if code[at] == "," and depth == 1:
+            ends.append(at)
+        if depth == 0:
+            ends.append(at)
+            break
+    parts = re.fullmatch(r'\s*((?:"(?:\\.|[^"\\\n])*"\s*)+)', text[begin + 1 : ends[1]]) if len(ends) > 1 else None
+    return (re.sub(r'"\s*"', "", parts[1].strip())[1:-1] if parts else None), len(ends) - 2
+
+
+def heading(name):
+    """Return the first line of every message about a kernel that does not compile."""
+    return f"the kernel of {name!r} does not compile:\n"
+
+
+def entry(file, number, what, lines, advice=""):
+    """Return one mistake: where and what, the source line, and what to do."""
+    source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return f"{file}:{number}: {what}" + f"\n    {source}" * bool(source) + f"\n  {advice}" * bool(advice)
+
+
+def advice_for(what):
+    """Return the sentence that says what to do about a compiler's message, or an empty string."""
+    for pattern, advice in ADVICE:
+        if re.search(pattern, what):
+            return advice
+    unknown = _UNKNOWN_NAME.search(what)
+    if unknown is None:
+        return ""
+    name = next(filter(None, unknown.groups()))
+    near = get_close_matches(name, MATH, n=1, cutoff=0.7) if "math" in what else ()
+    return math_advice(name) or (f"did you mean math::{near[0]}?" if near else "")
+
+
+def explain(unit, log):
+    """Return a ``CompileError`` from a compiler's ``log``: the first errors, with real file, line and source line.
+
+    Returns None where the log names no error in a file: all is well, or it is the compiler that failed.
+
+    One mistake often makes many errors. A member that Python declares and the struct lacks is said first; where the kernel's
+    own file has errors, those in the package's files are their consequences; after a syntax error the rest of the file means
+    nothing; the same words are said once.
+    """
+    found = [
+        (m["file"], int(m["a"] or m["b"]), _FLAG.sub("", m["what"]))
+        for m in _ERROR.finditer(log)
+        if not m["warning"] or (m["file"] == unit.shown and _UNSET.match(m["what"]))
+    ]
+    lacking = [e for e in found if e[0] == AGREEMENT and _MISSING_MEMBER.search(e[2])]
+    own = lacking + [e for e in found if e[0] == unit.shown]
+    shown, said = [], set()
+    for file, number, what in own or found:
+        lines = unit.files.get(file, [])
+        assertion, member = _ASSERTION.match(what), _MISSING_MEMBER.search(what)
+        if assertion and assertion["says"]:
+            what, line = assertion["says"], assertion["says"]
+        elif member and file == AGREEMENT:
+            struct = member["struct"] or member["struct2"] or member["struct3"]
+            line = (
+                f"struct {struct} has no member {member['member'] or member['member2'] or member['member3']!r}, which Python "
+                "declares: add it to the struct, in the same order, or take it out in Python"
+            )
+            what = line
+        else:
+            line = entry(file, number, what, lines, advice_for(what))
+        if what not in said:
+            said.add(what)
+            shown.append(line)
+        if file == unit.shown and re.match(r"'?expected", what):
+            break
+    text = "\n".join(unit.files.get(unit.shown, []))
+    opened, closed = (code_only(text).count(c) for c in "{}")
+    if found and opened != closed:
+        shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
+    more = f"\n({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""
+    return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN]) + more) if found else None

@@ -1,0 +1,393 @@
+"""Assembles one translation unit per environment: sizes, kernel text, checks that C and Python agree.
+
+Includes are pasted in with ``#line`` marks: compiler errors then name the real file and line, no include path is
+needed, and a cache keyed by the text cannot serve a stale kernel after a header was edited.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive.codegen.diagnostics import look_over, prints
+from cupydrive.errors import SpecError
+from cupydrive.spec import constant_params
+
+_package = Path(__file__).resolve().parent.parent
+KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
+FEW_OWN = 8  # agents of one member of a team, whose drawn actions its registers hold (drive/platform.cuh)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How threads and near memory are shared out; any layout gives the same numbers.
+
+    Args:
+        team: Threads that own one environment, a power of two from 1 to 1024.
+        envs_per_block: Environments of one block; 1 for teams above 32.
+        state_near: Keep the state near (registers, stack or shared memory) during a launch.
+        rows_near: Likewise rewards and actions.
+        obs_near: Likewise the observation, copied out in wide accesses.
+        half_obs: Keep observations as bfloat16, rounded from the same numbers.
+    """
+
+    team: int = 1
+    envs_per_block: int = 1
+    state_near: bool = True
+    rows_near: bool = True
+    obs_near: bool = True
+    half_obs: bool = False
+
+    def __post_init__(self):
+        if self.team not in {2**k for k in range(11)}:
+            raise SpecError(f"team = {self.team}; it must be a power of two from 1 to 1024")
+        if self.team > 32 and self.envs_per_block != 1:
+            raise SpecError(f"envs_per_block = {self.envs_per_block}; teams of more than 32 have 1")
+        if not 1 <= self.team * self.envs_per_block <= 1024:
+            raise SpecError(
+                f"team * envs_per_block = {self.team * self.envs_per_block}; a block has at most 1024 threads"
+            )
+
+    def near_bytes(self, spec, params):
+        """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
+
+        A team of one has its state and rows in registers, or on the stack.
+        """
+        groups = spec.groups(params)
+        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * self.obs_near
+        if self.team == 1:
+            return obs
+        rows = sum(g.count * (4 + (4 + self._drawn_bytes(g)) * g.heads) for g in groups)
+        return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
+
+    def _drawn_bytes(self, g):
+        """Return the bytes of what four actions are drawn from, unless a team has it in registers (drive/groups.cuh)."""
+        if not _fits_bytes(g):
+            return 16
+        return 4 if -(-g.count // self.team) > FEW_OWN else 0
+
+    def fit(self, spec, params, limit):
+        """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last."""
+        options = (self, replace(self, obs_near=False), replace(self, obs_near=False, rows_near=False))
+        far = replace(self, obs_near=False, rows_near=False, state_near=False)
+        return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), far)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One translation unit: ``text`` for a compiler, names of its kernels; for errors ``files`` (shown name -> lines).
+
+    ``shown`` is the name of the one file among them that its author wrote.
+    """
+
+    name: str
+    text: str
+    shown: str
+    files: dict[str, list[str]]
+    layout: Layout
+    kernels: tuple[str, ...]
+
+    @property
+    def prints(self):
+        """Whether the kernel prints."""
+        return "#define PRINTS 1\n" in self.text
+
+
+@lru_cache(maxsize=256)
+def assemble(spec, params, layout):
+    """Return the ``Unit`` of ``spec`` with ``params`` under ``layout``.
+
+    Raises:
+        SpecError: If the kernel file does not exist or lacks a required part.
+        CompileError: If its text shows a mistake that the compilers of CPU and GPU would not judge alike.
+    """
+    shown, kernel = kernel_text(spec)
+    for part, fix in (
+        (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
+        (r"\bstruct\s+State\b", "struct State { ...; };"),
+        (r'#include\s+"drive/env\.cuh"', '#include "drive/env.cuh" after its structs'),
+    ):
+        if not re.search(part, kernel):
+            raise SpecError(f"{shown}: the kernel must say `{fix}`")
+    look_over(spec.name, shown, kernel)
+    texts = {
+        "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
+        "generated/spaces.cuh": "\n".join(map(_space, spec.groups(params))),
+        "generated/agreement.cuh": _agreement(spec, params),
+        "kernel": kernel,
+    }
+    return _unit(spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout)
+
+
+@lru_cache(maxsize=64)
+def assemble_training(name, constants=(), spaces="", team=1):
+    """Return the ``Unit`` of ``kernels/train/NAME.cu``: one team per element.
+
+    Args:
+        name: The file.
+        constants: Pairs (name, int) of compile-time constants.
+        spaces: Generated text that the file includes as ``generated/spaces.cuh``.
+        team: Threads of one element on a GPU, at most 32.
+    """
+    layout = Layout(team, 128 // team)
+    sizes = [
+        f"#define TEAM {team}",
+        f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
+        "#define ONE_AGENT 0",
+        "#define OBS_HALF 0",
+    ]
+    sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
+    texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
+    return _unit(name, ("drive/platform.cuh", f"train/{name}.cu"), texts, f"kernels/train/{name}.cu", layout)
+
+
+def _unit(name, parts, texts, shown, layout):
+    files = {}
+    text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
+    return Unit(name, text, shown, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS)?\((\w+)", text, re.M)))
+
+
+def kernel_text(spec):
+    """Return the name that errors show for the kernel of ``spec``, and its text."""
+    if isinstance(spec.kernel, str):
+        return f"<kernel of {spec.name}>", spec.kernel
+    path = Path(spec.kernel) if spec.kernel is not None else KERNELS / "envs" / f"{spec.name}.cu"
+    if not path.is_file():
+        raise SpecError(f"{spec.name}: there is no kernel file {path}")
+    return _shown(path), path.read_text()
+
+
+def _shown(path):
+    return str(Path("kernels") / path.relative_to(KERNELS)) if path.is_relative_to(KERNELS) else str(path)
+
+
+def _paste(line, texts, files, kernel_name):
+    """Return ``line``, or the text that it includes; every file is pasted once."""
+    match = re.match(r'\s*#include\s+"([^"]+)"', line)
+    if not match:
+        return "" if line.strip() == "#pragma once" else line
+    name = match[1]
+    if name in texts:
+        shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
+    else:
+        path = KERNELS / name
+        if not path.is_file():
+            raise SpecError(
+                f"{kernel_name}: there is no file to include named {name!r}; includes are relative to {KERNELS}"
+            )
+        shown, text = _shown(path), path.read_text()
+    if shown in files:
+        return ""
+    source = text.splitlines()
+    files[shown] = source
+    out = [f'#line 1 "{shown}"']
+    for number, inner in enumerate(source, 1):
+        pasted = _paste(inner, texts, files, kernel_name)
+        out.append(pasted)
+        if "\n" in pasted:
+            out.append(f'#line {number + 1} "{shown}"')
+    return "\n".join(out)
+
+
+def _sizes(spec, params, layout, kernel):
+    """Return the constants of this environment: layout, sizes, groups, metrics."""
+    groups = spec.groups(params)
+    has_shared = re.search(r"\bstruct\s+Shared\b", kernel) is not None
+    lines = [
+        f"#define TEAM {layout.team}",
+        f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
+        f"#define STATE_NEAR {int(layout.state_near)}",
+        f"#define ROWS_NEAR {int(layout.rows_near)}",
+        f"#define OBS_NEAR {int(layout.obs_near)}",
+        f"#define OBS_HALF {int(layout.half_obs)}",
+        f"#define HAS_SHARED {int(has_shared)}",
+        f"#define PRINTS {int(prints(kernel))}",
+        f"#define ONE_AGENT {int(spec.one_agent(params))}",
+        f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
+        f"constexpr bool HAS_METRICS = {str(bool(spec.metrics)).lower()};",
+        f"constexpr int NUM_AGENTS = {sum(g.count for g in groups)};",
+    ]
+    for f in constant_params(spec.params):
+        value, name = getattr(params, f.name), f.name.upper()
+        if isinstance(value, str):
+            choices = f.metadata["choices"]
+            lines += [f"constexpr int {name}_{c.upper()} = {i};" for i, c in enumerate(choices)]
+            value = choices.index(value)
+        lines.append(f"constexpr int {name} = {int(value)};")
+    lines += [f"constexpr int {name} = {int(value)};" for name, value in spec.constants(params).items()]
+    members = " ".join(
+        f"X({g.name}, {g.count}, {g.obs_dim}, {g.heads}, {'float' if g.continuous else 'int'})" for g in groups
+    )
+    metrics = " ".join(f"X({kind}, {name})" for name, kind in spec.metrics.items()) or "X(int, none)"
+    lines += [
+        f"#define GROUPS(X) {members}",
+        f"#define METRICS(X) {metrics}",
+        f"#define FIRST_GROUP(batch) (batch).{groups[0].name}",
+    ]
+    return "\n".join(lines)
+
+
+def _space(g):
+    """Return the struct of one group's actions in C: how to read and how to draw one."""
+    lines = [
+        f"struct {g.name}_space {{",
+        f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
+        f"  static constexpr bool BYTES = {str(_fits_bytes(g)).lower()};",
+        f"  static constexpr int CHOICES = {g.choices};",
+    ]
+    if g.continuous:
+        space = g.action_space
+        lines += [
+            "  static DEVICE int size(int) { return 0; }",
+            "  static DEVICE int first_choice(int) { return 0; }",
+            f"  static DEVICE float low(int head) {{ {_pick('float', [_float(x) for x in space.low])} }}",
+            f"  static DEVICE float span(int head) {{ {_pick('float', [_float(x) for x in space.high - space.low])} }}",
+            "  static DEVICE float read(float action, int) { return read_box(action); }",
+            "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * Random::unit(word); }",
+        ]
+    else:
+        lines += [
+            f"  static DEVICE int size(int head) {{ {_pick('int', [str(n) for n in g.sizes])} }}",
+            "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
+            f"  static DEVICE int first_choice(int head) {{ {_pick('int', [str(n) for n in g.first_choices])} }}",
+            "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
+            "  static DEVICE int sample_allowed(u32 word, int head, const u8* mask) {",
+            "    return draw_allowed(word, mask + first_choice(head), size(head));",
+            "  }",
+        ]
+    return "\n".join([*lines, "};"])
+
+
+def _fits_bytes(g):
+    """Return whether an action of ``g`` is known when it is drawn, and fits in a byte."""
+    return not g.continuous and not g.mask and max(g.sizes) <= 256
+
+
+def _pick(kind, values):
+    if len(set(values)) == 1:
+        return f"(void)head; return {values[0]};"
+    return f"constexpr {kind} of_head[] = {{{', '.join(values)}}}; return of_head[head];"
+
+
+def _float(x):
+    return f"{float(x)!r}f"
+
+
+def column_words(words):
+    """Return the C function ``column_words`` of a row's 4-byte words in each of several arrays."""
+    return f"DEVICE int column_words(int head) {{ {_pick('int', [str(n) for n in words])} }}"
+
+
+def head_sizes(sizes):
+    """Return the C function ``head_size`` of discrete heads with these numbers of choices."""
+    return f"DEVICE int head_size(int head) {{ {_pick('int', [str(n) for n in sizes])} }}"
+
+
+def box_bounds(space):
+    """Return the C functions ``box_low`` and ``box_span`` of a bounded Box of one dimension."""
+    bounds = {"box_low": space.low, "box_span": space.high - space.low}
+    return "\n".join(
+        f"DEVICE float {name}(int head) {{ {_pick('float', [_float(x) for x in values])} }}"
+        for name, values in bounds.items()
+    )
+
+
+def sample_action(group, words, head, mask=None):
+    """Return int32 or float32 actions of one head from uint32 ``words``: ``sample`` of the group's space in C.
+
+    Args:
+        group: ``Group``.
+        words: uint32 array.
+        head: Head.
+        mask: (*shape of words, choices of all heads) bool, what is allowed, or None: everything.
+    """
+    if mask is not None:
+        allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
+        allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
+        count = allowed.sum(axis=-1).astype(np.uint64)
+        wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)  # the wanted-th allowed choice
+        return np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1).astype(np.int32)
+    if group.continuous:
+        low = np.float32(group.action_space.low[head])
+        span = np.float32(group.action_space.high[head] - group.action_space.low[head])
+        return low + span * ((words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
+    return ((words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)).astype(np.int32)
+
+
+def _agreement(spec, params):
+    """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
+    lines = [
+        "template <class A, class B> struct Same { static constexpr bool value = false; };",
+        "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
+    ]
+    for struct, dtype in (
+        ("State", spec.state_dtype(params)),
+        ("Params", spec.pack_params(params).dtype),
+        ("Log", spec.log_dtype()),
+    ):
+        if struct == "Params" and dtype.names == ("none",):
+            continue  # no float parameters: any struct will do
+        for name in dtype.names:
+            lines += _member_agreement(spec, struct, name, *dtype.fields[name])
+        lines.append(
+            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: in Python {spec.name} has {dtype.itemsize} '
+            f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
+        )
+    batch = batch_dtype(spec, params)
+    lines += [
+        f'static_assert(OFFSET_OF(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");'
+        for name in batch.names
+    ]
+    lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
+    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: near_bytes of Layout counts with another number");')
+    return "\n".join(lines)
+
+
+def _member_agreement(spec, struct, name, dtype, offset):
+    base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
+    kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]
+    ctype = kind + "".join(f"[{n}]" for n in shape)
+    says = f"{spec.name}: Python declares {struct}.{name} as {ctype} at byte {offset}"
+    return [
+        f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
+        f'static_assert(OFFSET_OF({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
+    ]
+
+
+def batch_dtype(spec, params):
+    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
+    pointers = (
+        "obs",
+        "current_obs",
+        "final_obs",
+        "reward",
+        "returns",
+        "episode_return",
+        "action",
+        "action_mask",
+        "active",
+        "left",
+    )
+    rows = np.dtype([(name, "u8") for name in pointers])
+    members = [("params", spec.pack_params(params).dtype)]
+    members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
+    members += [("inverse_horizon", "f4")]
+    members += [
+        (name, "u8")
+        for name in (
+            "seed",
+            "state",
+            "clock",
+            "log",
+            "mask",
+            "terminated",
+            "truncated",
+            "episode_length",
+            "episode_log",
+        )
+    ]
+    members += [(g.name, rows) for g in spec.groups(params)]
+    members += [("printed", "u8")]
+    return np.dtype(members, align=True)

@@ -1,0 +1,1 @@
+"""Pictures of states: lines and discs on a canvas, frames of several copies."""

@@ -1,0 +1,91 @@
+"""Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
+
+import numpy as np
+import torch
+
+from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import checked_array
+
+
+def as_torch(array):
+    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied."""
+    return torch.from_dlpack(array)
+
+
+def as_numpy(where, name, value, error=ParameterError):
+    """Return an argument as a NumPy array of bools, ints or floats: a tensor on any device, or what ``checked_array`` takes.
+
+    Raises:
+        ParameterError: If it is none, or ``error``; ``where`` and ``name`` are for the message.
+    """
+    if isinstance(value, torch.Tensor) and value.device.type != "meta" and value.layout == torch.strided:
+        tensor = value.detach().cpu()
+        value = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+    return checked_array(where, name, value, error)
+
+
+def member(records, dtype, name):
+    """Return a strided view of one member of an array of structs.
+
+    Args:
+        records: (N,) structs in NumPy, or their bytes (N, itemsize) in CuPy, which knows no structs.
+        dtype: The struct's NumPy dtype.
+        name: The member.
+
+    Returns:
+        (N, *shape of the member), strided, of the library of ``records``.
+    """
+    if isinstance(records, np.ndarray):
+        return records[name]
+    import cupy
+
+    inner, offset = dtype.fields[name][:2]
+    base, shape = inner.subdtype if inner.subdtype else (inner, ())
+    strides = [dtype.itemsize, *(base.itemsize * int(np.prod(shape[k + 1 :])) for k in range(len(shape)))]
+    return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
+
+
+def make_call(ints, tensors, longs=None):
+    """Return a kernel's argument, a structured scalar: int32 members, then int64, then pointers (None: null), in order."""
+    longs = longs or {}
+    dtype = [(name, "i4") for name in ints] + [(name, "i8") for name in longs] + [(name, "u8") for name in tensors]
+    values = [*ints.values(), *longs.values(), *(0 if t is None else t.data_ptr() for t in tensors.values())]
+    return np.array(tuple(values), np.dtype(dtype, align=True))
+
+
+def capture(call, restore, warm_up=2):
+    """Return a CUDA graph of ``call()``: kernels of torch and CuPy, replayed without the host.
+
+    Args:
+        call: Queues work on torch's current stream; allocates by torch only, reads nothing back.
+        restore: Called after the warm-up calls, which have run ``call`` for real, to put everything back.
+        warm_up: Calls before the capture: libraries set themselves up in them.
+    """
+    import cupy
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(warm_up):
+            call()
+    torch.cuda.synchronize()
+    restore()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream), cupy.cuda.Stream.from_external(stream):
+        call()
+    return graph
+
+
+_streams = {}
+
+
+def torch_stream():
+    """Return torch's current CUDA stream as a CuPy stream, so that kernels and torch operations keep their order."""
+    import cupy
+
+    stream = torch.cuda.current_stream()
+    key = (stream.device_index, stream.cuda_stream)
+    if key not in _streams:
+        _streams[key] = cupy.cuda.Stream.from_external(stream)
+    return _streams[key]

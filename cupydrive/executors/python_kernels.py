@@ -1,0 +1,388 @@
+"""Kernels written in Python: three callables that update an environment's arrays in place.
+
+An ``EnvSpec`` with ``kernel=PythonKernels(reset, step, observe)`` needs no .cu file. The callables may launch kernels of
+``cupyx.jit``, ``numba.cuda`` or Triton, or be plain torch operations; they must not wait for the device. What all
+environments share is done here, by torch operations in the order of ``kernels/drive/drive.cuh``: time limit, autoreset,
+``final_obs``, statistics, random actions. Letters: N environments, C agents of a group, D observation entries, H heads.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from cupydrive.codegen.source import assemble_training
+from cupydrive.errors import DeviceError, SpecError
+from cupydrive.executors.interop import as_torch, make_call, member
+from cupydrive.random import ACTION, DYNAMICS, RESET
+
+DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",)}
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """What the callables see: views of the kernel's own buffers, of the library that was asked for.
+
+    Args:
+        params: The environment's parameters.
+        state: By member of ``State``: (N, *shape), strided.
+        action: By group: (N, C) int32 for one discrete head, else (N, C, H); within the space, a Box's NaN read as 0.
+        obs: By group: (N, C, D) float32, for ``observe`` to write.
+        action_mask: By group that has one: (N, C, choices) bool, for ``observe`` to write.
+        reward: By group: (N, C) float32, 0 when ``step`` begins.
+        terminated: (N,) bool, False when ``step`` begins: where the task ends.
+        active: By group whose agents may leave: (N, C) bool, for ``step`` to write.
+        left: Likewise.
+        log: By metric: (N,) counts since the episode began, for ``step`` to add to.
+        elapsed: (N,) int32 steps since the episode began; in ``step`` this one included.
+        mask: (N,) bool: where ``reset`` must write a fresh state; elsewhere nothing may change.
+        bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; without draws any use is an error.
+        uniform: The same words as float32 in [0, 1).
+    """
+
+    params: object
+    state: dict
+    action: dict
+    obs: dict
+    action_mask: dict
+    reward: dict
+    terminated: object
+    active: dict
+    left: dict
+    log: dict
+    elapsed: object
+    mask: object
+    bits: object
+    uniform: object
+
+
+@dataclass(frozen=True, eq=False)
+class PythonKernels:
+    """Three callables of ``Arrays``, in the place of a kernel file.
+
+    Args:
+        reset: Writes a fresh state where ``arrays.mask``.
+        step: One step: state, reward, terminated.
+        observe: Writes ``obs`` from the state and ``elapsed`` alone.
+        arrays: Their library: ``"torch"`` (any device), ``"cupy"`` (a GPU) or ``"numpy"`` (the CPU).
+        reset_draws: Times four random words that each agent's ``reset`` gets.
+        step_draws: Likewise ``step``.
+    """
+
+    reset: Callable
+    step: Callable
+    observe: Callable
+    arrays: str = "torch"
+    reset_draws: int = 1
+    step_draws: int = 0
+
+    def __post_init__(self):
+        if self.arrays not in DEVICES:
+            raise SpecError(f"arrays = {self.arrays!r}; it must be one of {', '.join(map(repr, DEVICES))}")
+
+    @property
+    def devices(self):
+        """Where these kernels run."""
+        return DEVICES[self.arrays]
+
+    def program(self, executor, spec, params):
+        """Return the ``PythonProgram`` of one environment; raise ``DeviceError`` where its arrays cannot be."""
+        if executor.name not in self.devices:
+            raise DeviceError(
+                f"{spec.name}: its Python kernels take {self.arrays} arrays, which are not on {executor.name!r}; use device="
+                f"{self.devices[0]!r}"
+            )
+        return PythonProgram(self, executor, spec, params)
+
+
+class NoDraws:
+    """Stands for random words that nobody asked for: whoever uses them is told how to ask."""
+
+    def __init__(self, argument):
+        self._argument = argument
+
+    def _refuse(self, *_, **__):
+        function = self._argument.removesuffix("_draws")
+        raise SpecError(
+            f"{function} uses random words, but {self._argument} is 0: pass PythonKernels(..., {self._argument}=1), the number "
+            "of times four words that each agent gets"
+        )
+
+    __getattr__ = __getitem__ = __len__ = __iter__ = __array__ = __torch_function__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = _refuse
+
+
+class PythonProgram:
+    """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
+
+    def __init__(self, kernels, executor, spec, params):
+        self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
+        self.groups = spec.groups(params)
+        self.agents = sum(g.count for g in self.groups)
+        self.draws = executor.build(assemble_training("draws"))
+        self.state_dtype, self.log_dtype = spec.state_dtype(params), spec.log_dtype()
+        self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
+        self._scratch = {}
+
+    def launch(self, kernel, call, count, work=0):
+        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call`` points to."""
+        del count, work
+        if kernel == "env_reset":
+            arrays = self._arrays(call, 0)
+            if int(call["steps"]):
+                mask = self._at(call["mask"], (int(call["num_envs"]),), np.bool_)
+                self._begin(call, arrays, torch.ones_like(arrays.terminated) if mask is None else mask)
+            self._run(self.kernels.observe, arrays)
+            return
+        if kernel == "env_rollout":
+            for g in self.groups:
+                shape = (int(call["num_envs"]), g.count, g.obs_dim)
+                before = self._row(call[g.name]["obs"], shape, np.float32, -1)
+                before.copy_(self._at(call[g.name]["current_obs"], shape, np.float32))
+        for t in range(int(call["steps"])):
+            self._advance(call, t, kernel == "env_rollout")
+
+    # ---- one step ----
+
+    def _advance(self, call, t, random):
+        """Take step t of all environments: ``advance_env`` of drive.cuh."""
+        arrays, n = self._arrays(call, t), int(call["num_envs"])
+        clock = self._at(call["clock"], (n, 3), np.int32)  # episode, elapsed, time
+        if random:
+            self._choose(call, t, clock[:, 2])
+        for g in self.groups:
+            self._read(call, g, t, arrays.action[g.name])
+            arrays.reward[g.name].zero_()
+        arrays.terminated.zero_()
+        clock[:, 1:] += 1
+        arrays = self._with_draws(call, arrays, DYNAMICS, self.kernels.step_draws)
+        self._run(self.kernels.step, arrays)
+
+        ended = arrays.terminated.clone()
+        over = ended | (arrays.elapsed >= int(call["max_episode_steps"]))
+        row = self._rows(call, t)
+        for g in self.groups:
+            returns = self._at(call[g.name]["returns"], (n, g.count), np.float32)
+            returns += arrays.reward[g.name]
+            row["episode_return"][g.name].copy_(returns)
+            returns.masked_fill_(over[:, None], 0)
+        row["episode_length"].copy_(arrays.elapsed)
+        row["episode_log"].copy_(self._words(call["log"], n))
+        task = self.spec.horizon == "task"
+        arrays.terminated.copy_(over if task else ended)
+        row["truncated"].copy_(torch.zeros_like(over) if task else over & ~ended)
+        if row["final_obs"] is not None:
+            self._run(self.kernels.observe, replace(arrays, obs=row["final_obs"]))
+        allowed = self._at(call["mask"], (n,), np.bool_)
+        self._begin(call, arrays, over if allowed is None else over & allowed)
+        self._run(self.kernels.observe, arrays)
+
+    def _begin(self, call, arrays, mask):
+        """Begin new episodes where ``mask``: ``begin_episode`` of drive.cuh."""
+        n = int(call["num_envs"])
+        clock = self._at(call["clock"], (n, 3), np.int32)
+        clock[:, 1].masked_fill_(mask, 0)
+        self._words(call["log"], n).masked_fill_(mask[:, None], 0)
+        for g in self.groups:
+            self._at(call[g.name]["returns"], (n, g.count), np.float32).masked_fill_(mask[:, None], 0)
+        arrays = self._with_draws(call, replace(arrays, mask=mask), RESET, self.kernels.reset_draws)
+        self._run(self.kernels.reset, arrays)
+        clock[:, 0] += mask
+
+    def _run(self, function, arrays):
+        """Call one of the three with arrays of its library; they were made in torch."""
+        if self.kernels.arrays == "torch":
+            function(arrays)
+            return
+        given = {
+            name: {key: self._native(x) for key, x in value.items()} if isinstance(value, dict) else self._native(value)
+            for name, value in vars(arrays).items()
+        }
+        function(Arrays(**given))
+
+    def _native(self, value):
+        return self.executor.xp.from_dlpack(value) if isinstance(value, torch.Tensor) else value
+
+    # ---- random numbers and actions ----
+
+    def _with_draws(self, call, arrays, purpose, draws):
+        """Return ``arrays`` with the random words of this purpose."""
+        missing = NoDraws("reset_draws" if purpose == RESET else "step_draws")
+        bits, uniform = self._draw(call, purpose, draws) if draws else (missing, missing)
+        return replace(arrays, bits=bits, uniform=uniform)
+
+    def _draw(self, call, purpose, draws):
+        n = int(call["num_envs"])
+        shape = (n, self.agents, draws, 4)
+        bits = self._buffer(("bits", purpose), shape, torch.int32).view(torch.uint32)
+        uniform = self._buffer(("uniform", purpose), shape, torch.float32)
+        argument = make_call(
+            {
+                "size": n * self.agents * draws,
+                "agents": self.agents,
+                "draws": draws,
+                "first_env": int(call["first_env"]),
+                "purpose": purpose,
+            },
+            {
+                "seed": self._at(call["seed"], (1,), np.uint64),
+                "clock": self._at(call["clock"], (n, 3), np.int32),
+                "bits": bits,
+                "uniform": uniform,
+            },
+        )
+        self.draws.launch("draw_words", argument, int(argument["size"]), int(argument["size"]))
+        return bits, uniform
+
+    def _choose(self, call, t, time):
+        """Write uniformly random actions into row t: ``take_actions`` of drive.cuh."""
+        n, first = int(call["num_envs"]), 0
+        bits, _ = self._draw(call, ACTION, max(g.heads for g in self.groups))
+        words = bits.view(torch.int32).long() & 0xFFFFFFFF
+        which = (time.long() % 4).view(n, 1, 1, 1).expand(*words.shape[:3], 1)
+        words = words.gather(3, which)[..., 0]  # (N, agents, heads)
+        for g in self.groups:
+            action = self._action_row(call, g, t)
+            mask = None
+            if g.mask:
+                shape = (n, g.count, g.choices)
+                mask = self._row(call[g.name]["action_mask"], shape, np.bool_, t - 1)
+            for head in range(g.heads):
+                action[..., head] = sample(g, words[:, first : first + g.count, head], head, mask)
+            first += g.count
+
+    def _read(self, call, g, t, into):
+        """Write the actions of row t into ``into`` as kernels read them: within the space, NaN as 0."""
+        given = self._action_row(call, g, t)
+        into = into.view(given.shape)
+        if g.continuous:
+            torch.nan_to_num(given, nan=0.0, posinf=float("inf"), neginf=-float("inf"), out=into)
+        else:
+            into.copy_(given.clamp(min=0).clamp(max=self.last[g.name]))
+
+    def _action_row(self, call, g, t):
+        shape = (int(call["num_envs"]), g.count, g.heads)
+        return self._row(call[g.name]["action"], shape, g.action_dtype, t)
+
+    # ---- arrays from addresses ----
+
+    def _arrays(self, call, t):
+        """Return the ``Arrays`` of row t."""
+        n, row = int(call["num_envs"]), self._rows(call, t)
+        state = self._records(call["state"], n, self.state_dtype)
+        log = self._records(call["log"], n, self.log_dtype)
+        action = {}
+        for g in self.groups:
+            shape = (n, g.count) if g.heads == 1 and not g.continuous else (n, g.count, g.heads)
+            action[g.name] = self._buffer(("action", g.name), shape, torch.float32 if g.continuous else torch.int32)
+        rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
+        clock = self._at(call["clock"], (n, 3), np.int32)
+        metrics = {name: log[name] for name in self.spec.metrics}
+        return Arrays(
+            self.params, state, action, **rows, log=metrics, elapsed=clock[:, 1], mask=None, bits=None, uniform=None
+        )
+
+    def _rows(self, call, t):
+        """Return torch views of row t of what a step writes."""
+        n = int(call["num_envs"])
+        kinds = {
+            "obs": (lambda g: (n, g.count, g.obs_dim), np.float32, lambda g: True),
+            "final_obs": (lambda g: (n, g.count, g.obs_dim), np.float32, lambda g: True),
+            "reward": (lambda g: (n, g.count), np.float32, lambda g: True),
+            "action_mask": (lambda g: (n, g.count, g.choices), np.bool_, lambda g: g.mask),
+            "active": (lambda g: (n, g.count), np.bool_, lambda g: g.leaves),
+            "left": (lambda g: (n, g.count), np.bool_, lambda g: g.leaves),
+        }
+        rows = {
+            name: {g.name: self._row(call[g.name][name], shape(g), dtype, t) for g in self.groups if has(g)}
+            for name, (shape, dtype, has) in kinds.items()
+        }
+        if None in rows["final_obs"].values():
+            rows["final_obs"] = None
+        if self.spec.one_agent(self.params):  # side by side, as drive.cuh says
+            (g,) = self.groups
+            record = self._row(call[g.name]["episode_return"], (n, 2), np.int32, t)
+            rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
+        else:
+            returns = {
+                g.name: self._row(call[g.name]["episode_return"], (n, g.count), np.float32, t) for g in self.groups
+            }
+            rows |= {"episode_return": returns, "episode_length": self._row(call["episode_length"], (n,), np.int32, t)}
+        for name in ("terminated", "truncated"):
+            rows[name] = self._row(call[name], (n,), np.bool_, t)
+        words = (n, self.log_dtype.itemsize // 4)
+        return rows | {"episode_log": self._row(call["episode_log"], words, np.int32, t)}
+
+    def _row(self, address, shape, dtype, t):
+        """Return a torch view of row t (-1: the row before) of the rows at an address."""
+        bytes_of_row = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return self._at(int(address) + t * bytes_of_row, shape, dtype) if address else None
+
+    def _words(self, address, n):
+        """Return the metrics of N environments as int32 words: zeros are zeros in any type."""
+        return self._at(address, (n, self.log_dtype.itemsize // 4), np.int32)
+
+    def _at(self, address, shape, dtype):
+        """Return a torch view of the array at an address, None at 0."""
+        return torch_at(self.executor.name, int(address), tuple(shape), np.dtype(dtype)) if address else None
+
+    def _records(self, address, n, dtype):
+        return members_at(self.executor.name, int(address), n, dtype)
+
+    def _buffer(self, key, shape, dtype):
+        """Return scratch memory that this program keeps."""
+        if key not in self._scratch or self._scratch[key].shape != torch.Size(shape):
+            self._scratch[key] = torch.empty(shape, dtype=dtype, device=self.executor.name)
+        return self._scratch[key]
+
+
+def sample(group, words, head, mask=None):
+    """Return random actions of one head: ``source.sample_action`` in torch.
+
+    Args:
+        group: ``Group``.
+        words: (N, C) int64, 32-bit words.
+        head: Head.
+        mask: (N, C, choices of all heads) bool, or None.
+    """
+    if mask is not None:
+        allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
+        allowed = allowed | ~allowed.any(-1, keepdim=True)
+        wanted = (words * allowed.sum(-1)) >> 32
+        return (allowed.long().cumsum(-1) > wanted[..., None]).int().argmax(-1)
+    if group.continuous:
+        low, high = group.action_space.low[head], group.action_space.high[head]
+        return float(low) + float(high - low) * ((words >> 8).float() * 2.0**-24)
+    return (words * group.sizes[head]) >> 32
+
+
+@lru_cache(maxsize=4096)
+def native_at(device, address, shape, dtype):
+    """Return a NumPy or CuPy view of memory at an address; the caller keeps that memory alive."""
+    size = max(1, int(np.prod(shape)) * dtype.itemsize)
+    if device == "cpu":
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        return raw[: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+    import cupy
+
+    pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, size, None), 0)
+    return cupy.ndarray(shape, dtype, pointer)
+
+
+@lru_cache(maxsize=4096)
+def torch_at(device, address, shape, dtype):
+    """Return a torch view of memory at an address."""
+    return as_torch(native_at(device, address, shape, dtype))
+
+
+@lru_cache(maxsize=256)
+def members_at(device, address, count, dtype):
+    """Return torch views of the members of ``count`` structs at an address."""
+    if device == "cpu":
+        records = native_at(device, address, (count,), dtype)
+    else:
+        records = native_at(device, address, (count, dtype.itemsize), np.dtype(np.uint8))
+    return {name: as_torch(member(records, dtype, name)) for name in dtype.names}

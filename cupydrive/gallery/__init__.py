@@ -1,0 +1,1 @@
+"""The gallery: trains every environment, renders it, and writes its page."""

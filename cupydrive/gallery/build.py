@@ -1,0 +1,211 @@
+"""gallery(): plays and trains every environment, and writes videos, curves and a page that shows them.
+
+Each clip is kept as a recording too: seed and actions, from which anybody draws the same video again.
+"""
+
+import datetime
+import io
+import json
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+from PIL import Image
+
+from cupydrive import envs
+from cupydrive.errors import RenderError
+from cupydrive.executors import choose, executor
+from cupydrive.executors.about import info
+from cupydrive.gallery.page import write_pages
+from cupydrive.inputs.arguments import checked_count, checked_int, checked_path, checked_sequence
+from cupydrive.inputs.files import file_errors, read_file, write_atomically
+from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
+from cupydrive.playing.evaluation import evaluate
+from cupydrive.playing.players import Heuristic, Random
+from cupydrive.rendering.video import Video
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.train import suggested_algorithm, suggestions, train
+
+EPISODES = 1000  # of which the means are told
+SEED = 10_000  # of the episodes; runs have a seed of their own
+PREVIEW_WIDTH = 360  # pixels of the small animated pictures
+PREVIEW_FPS = 20  # at most: code hosts play no more smoothly
+PREVIEW_SECONDS = 8
+MOSAIC = 16
+
+
+def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, steps=None, progress=print):
+    """Write the gallery of some environments, by default of all that draw, into a folder; others in it are kept.
+
+    Args:
+        names: Environments.
+        out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip ``NAME-KIND.mp4``, ``.webp``
+            (a still), ``.gif`` and ``.npz``; and ``NAME-curve.svg``.
+        runs: Folder of the runs. One that has reached its steps is taken as it is, others go on.
+        device: Where to play and train.
+        seed: Of the training.
+        steps: Env-steps to train, by default what the environment's showcase says.
+        progress: Called with a line of text after each clip.
+
+    Returns:
+        The path of ``index.html``.
+
+    Raises:
+        RenderError: If an environment draws nothing, or the folder cannot be written.
+    """
+    names = checked_sequence("gallery", "names", names)
+    seed = checked_int("gallery", "seed", seed, 0, 2**63 - 1)
+    steps = None if steps is None else checked_count("gallery", "steps", steps)
+    out, runs = checked_path("gallery", "out", out), checked_path("gallery", "runs", runs)
+    specs = [envs.get(name) for name in names or [n for n in envs.names() if envs.get(n).draw is not None]]
+    for spec in specs:
+        if spec.draw is None:
+            raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")
+    device = choose(device)[0]
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+    for spec in specs:
+        entry = make_entry(spec, out, runs / spec.name, device, seed, steps, progress)
+        entries = dict(sorted({**read_entries(out), spec.name: entry}.items()))
+        with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+            write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
+            write_pages(out, read_entries(out))  # after each one: an interrupt keeps those that are done
+    return out / "index.html"
+
+
+def read_entries(out):
+    """Return what a gallery's folder says of each environment, by name."""
+    path = Path(out) / "gallery.json"
+    if not path.exists():
+        return {}
+    with file_errors(RenderError, f"{path} cannot be read"):
+        content = read_file(path, MOST_JSON)
+    try:
+        return read_json(content, GALLERY, None)
+    except FormatError as error:
+        raise RenderError(f"{path} is damaged ({error}); move it away") from None
+
+
+def make_entry(spec, out, folder, device, seed, steps, progress):
+    """Play, train and draw one environment; return what ``gallery.json`` says of it."""
+    wanted = {**suggestions(spec), **spec.showcase}
+    params = wanted.get("params", {})
+    made = spec.make_params(**params)
+    groups = [g.name for g in spec.groups(made)]
+    learner = suggested_algorithm(spec, **wanted.get(wanted["algorithm"], {}))
+    policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
+    goal = wanted["steps"] if steps is None else steps
+    run = trained(spec, policies, params, goal, wanted["num_envs"], seed, device, folder)
+    progress(f"{spec.name}: trained for {run.step:,} env-steps")
+
+    kinds = {"random": (spec, dict.fromkeys(groups, Random()))}
+    if spec.heuristic is not None:
+        kinds["heuristic"] = (spec, dict.fromkeys(groups, Heuristic()))
+    kinds["trained"] = (run, None)
+    played = {
+        kind: evaluate(what, players, episodes=EPISODES, seed=SEED, device=device, **({} if what is run else params))
+        for kind, (what, players) in kinds.items()
+    }
+    *others, last = played
+    start = median_start(played[others[-1]], next(iter(run.learners)).split("+")[0])
+    clips = []
+    for kind, part in (*dict.fromkeys(kinds, start).items(), ("mosaic", slice(0, MOSAIC))):
+        found = played.get(kind, played[last])
+        clips.append(draw_clip(found, found.recording[part], kind, out))
+        progress(f"{spec.name}: {clips[-1]['video']}")
+    levels = {kind: level(played[kind], groups) for kind in others}
+    curve = f"{spec.name}-curve.svg"
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        run.plot(*curve_keys(run, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
+    versions = info().versions
+    return {
+        "summary": spec.summary,
+        "params": {**asdict(made), **params},
+        "changed": params,
+        "clips": clips,
+        "curve": curve,
+        "training": {
+            "command": f"cupydrive gallery {spec.name}",
+            "policies": {name: str(settings) for name, settings in policies.items()},
+            "env_steps": run.step,
+            "num_envs": run.num_envs,
+            "seed": seed,
+        },
+        "device": executor(device).describe(),
+        "versions": versions,
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def trained(spec, policies, params, goal, num_envs, seed, device, folder):
+    """Return a run that has reached ``goal``: from its folder, gone on with if it must, or trained now."""
+    if checkpoints(folder):
+        run = Run.load(folder, device)
+        return run if run.step >= goal else train(run, steps=goal - run.step, out=folder)
+    return train(spec, policies=policies, steps=goal, num_envs=num_envs, seed=seed, device=device, out=folder, **params)
+
+
+def median_start(found, group):
+    """Return the start from which an ``Evaluation``'s group had its median return, of those that were recorded."""
+    returns = found.returns[group][: found.recording.num_envs]
+    return int(returns.argsort(stable=True)[len(returns) // 2])
+
+
+def curve_keys(run, groups):
+    """Return the metrics of a learning curve: returns of the groups that learn, and lengths; those that are known yet."""
+    learners = [name for key in run.learners for name in key.split("+")]
+    returns = [f"charts/episodic_return{'' if len(groups) == 1 else '/' + name}" for name in learners]
+    known = {key for row in run.metrics for key in row}
+    return [key for key in (*returns, "charts/episodic_length") if key in known]
+
+
+def level(found, groups):
+    """Return the means of an ``Evaluation`` by the names of a run's metrics."""
+    single = len(groups) == 1
+    means = {f"charts/episodic_return{'' if single else '/' + name}": found.mean(name)[0] for name in groups}
+    return means | {"charts/episodic_length": found.mean("length")[0]}
+
+
+def draw_clip(found, recording, kind, out):
+    """Write the video, the small animation and the recording of one clip; return what to say of it."""
+    name = f"{recording.spec.name}-{kind}"
+    video = Video(recording, progress=True)
+    video.save(out / f"{name}.mp4")
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        write_atomically(out / f"{name}.webp", poster(video))
+    preview(recording).save(out / f"{name}.gif")
+    recording.save(out / f"{name}.npz")
+    return {
+        "kind": kind,
+        "video": f"{name}.mp4",
+        "poster": f"{name}.webp",
+        "preview": f"{name}.gif",
+        "recording": f"{name}.npz",
+        "size": [video.width, video.height],
+        "players": recording.players,
+        "seed": recording.seed,
+        "first_env": recording.first_env,
+        "episodes": recording.num_envs,
+        "steps": recording.length.tolist(),
+        "means": {key: [round(x, 4) for x in pair] for key, pair in found.summary().items()},
+        "episodes_of_means": len(found.length),
+        "command": f"cupydrive render gallery/{name}.npz --out {name}.mp4",
+    }
+
+
+def poster(video):
+    """Return the frame at a third of a video as bytes of a WebP file."""
+    file = io.BytesIO()
+    frame = next(islice(video.frames(), video.drawn // 3, None))
+    Image.fromarray(frame).save(file, "WEBP", quality=70)
+    return file.getvalue()
+
+
+def preview(recording):
+    """Return a small video of the first seconds, for pages that play no video files."""
+    width, height = recording.spec.render_size
+    size = (PREVIEW_WIDTH, round(PREVIEW_WIDTH * height / width) // 2 * 2)
+    fps = recording.spec.render_fps
+    every = -(-fps // PREVIEW_FPS)
+    return Video(recording, size, fps // every, hold=1.0, every=every, seconds=PREVIEW_SECONDS)

@@ -1,0 +1,4 @@
+"""What comes from outside: arguments, descriptions of environments, files and their formats; all checked here.
+
+Imports errors alone.
+"""

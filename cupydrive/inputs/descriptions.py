@@ -1,0 +1,162 @@
+"""What is right in an environment's description: the checks of ``param``, ``Field``, ``Group`` and ``EnvSpec``.
+
+They run when a description is made, so that a mistake is told where it stands and not by a compiler. All raise ``SpecError``.
+"""
+
+import math
+import os
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.errors import SpecError
+from cupydrive.inputs.arguments import (
+    FLOAT32,
+    INT32,
+    checked_bool,
+    checked_callable,
+    checked_choice,
+    checked_float,
+    checked_int,
+    checked_mapping,
+    checked_name,
+    checked_numbers,
+    checked_sequence,
+    checked_size,
+    checked_str,
+    shown,
+)
+
+SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
+MAX_AGENTS = 65_536  # 16 bits of the random counter
+FUNCTIONS = ("state", "groups", "constants", "check")
+OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw")
+
+
+def checked_param(default, about):
+    """Return a parameter's default as a plain Python value, if it fits the rest: ``about`` holds ``param``'s arguments."""
+    if isinstance(default, np.bool_ | np.integer | np.floating):
+        default = default.item()
+    if type(default) not in (bool, int, float, str):
+        raise SpecError(f"param: default = {shown(default)}; it must be a float, an int, a bool or a str")
+    where = f"param({shown(default)}, ...)"
+    checked_str(where, "help", about["help"], SpecError)
+    checked_str(where, "unit", about["unit"], SpecError)
+    low, high = (_limit(where, name, about[name]) for name in ("low", "high"))
+    if low > high:
+        raise SpecError(f"{where}: low = {low} is above high = {high}")
+    if about["choices"] is not None:
+        for one in checked_sequence(where, "choices", about["choices"], SpecError):
+            checked_str(where, "choices", one, SpecError)
+    if isinstance(default, str):
+        if default not in (about["choices"] or ()):
+            raise SpecError(f"{where}: choices = {shown(about['choices'])}; a str needs them, its default among them")
+    elif not isinstance(default, bool):
+        check, most = (checked_int, INT32) if isinstance(default, int) else (checked_float, FLOAT32)
+        check("param", "default", default, -most, most, SpecError)
+        if not low <= default <= high:
+            raise SpecError(f"{where}: default = {default} is out of its range, low = {low} to high = {high}")
+    if about["vary"] is not None:
+        ends = checked_sequence(where, "vary", about["vary"], SpecError)
+        ends = [checked_float(where, "vary", end, error=SpecError) for end in ends]
+        if len(ends) != 2 or ends[0] > ends[1]:
+            raise SpecError(f"{where}: vary = {shown(about['vary'])}; it must be (low, high), low first")
+    return default
+
+
+def _limit(where, name, value):
+    """Return a bound, which may be infinite."""
+    infinite = isinstance(value, float) and math.isinf(value)
+    return value if infinite else checked_float(where, name, value, error=SpecError)
+
+
+def check_field(f):
+    """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
+    where = f"Field({checked_name('Field', 'name', f.name, SpecError)!r})"
+    checked_choice(where, "dtype", f.dtype, ("f4", "i4", "u4"), SpecError)
+    shape = [
+        checked_int(where, "shape", n, error=SpecError) for n in checked_sequence(where, "shape", f.shape, SpecError)
+    ]
+    if 4 * math.prod(shape) > INT32:
+        raise SpecError(f"{where}: shape = {shown(f.shape)} has {4 * math.prod(shape):,} bytes; at most {INT32:,} fit")
+    checked_float(where, "scale", f.scale, SMALLEST, FLOAT32, SpecError)
+    checked_str(where, "unit", f.unit, SpecError)
+
+
+def check_group(g):
+    """Raise ``SpecError`` if a ``Group``'s sizes, spaces or scales are wrong."""
+    where = f"group {checked_name('Group', 'name', g.name, SpecError)!r}"
+    count = checked_int(where, "count", g.count, 1, MAX_AGENTS, SpecError)
+    dim = checked_int(where, "obs_dim", g.obs_dim, 1, INT32 // 4 // count, SpecError)
+    _check_space(where, g.action_space)
+    if not g.continuous and g.choices > INT32 // count:
+        raise SpecError(
+            f"{where}: action_space = {g.action_space} has {g.choices:,} choices; at most {INT32 // count:,} fit"
+        )
+    checked_numbers(where, "obs_scale", g.obs_scale, (dim,), SMALLEST, FLOAT32, SpecError)
+    checked_float(where, "reward_scale", g.reward_scale, SMALLEST, FLOAT32, SpecError)
+    checked_bool(where, "leaves", g.leaves, SpecError)
+    if checked_bool(where, "mask", g.mask, SpecError) and g.continuous:
+        raise SpecError(f"{where}: mask = True, but a Box has no choices to mask; leave mask out")
+    low, high = (
+        checked_numbers(where, name, getattr(g, name), (dim,), error=SpecError) for name in ("obs_low", "obs_high")
+    )
+    if (low > high).any():
+        raise SpecError(f"{where}: obs_low = {shown(g.obs_low)} is above obs_high = {shown(g.obs_high)}")
+
+
+def _check_space(where, space):
+    if isinstance(space, spaces.Box):
+        if space.dtype != np.float32 or len(space.shape) != 1 or not space.shape[0] or not space.is_bounded():
+            raise SpecError(
+                f"{where}: a Box as action_space must be float32, of one dimension and bounded; got {shown(space)}"
+            )
+    elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or np.any(getattr(space, "start", 0) != 0):
+        raise SpecError(f"{where}: action_space must be Discrete, MultiDiscrete (from 0) or Box; got {shown(space)}")
+    elif isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim != 1:
+        raise SpecError(f"{where}: a MultiDiscrete as action_space must have one dimension; got {shown(space)}")
+
+
+def check_spec(spec):
+    """Raise ``SpecError`` if an ``EnvSpec``'s own fields are wrong; those that depend on parameters are checked later."""
+    where = checked_name("EnvSpec", "name", spec.name, SpecError)
+    _check_params(where, spec.params)
+    checked_choice(where, "horizon", spec.horizon, ("task", "limit"), SpecError)
+    for name in FUNCTIONS:
+        checked_callable(where, name, getattr(spec, name), SpecError)
+    for name in OPTIONAL_FUNCTIONS:
+        if getattr(spec, name) is not None:
+            checked_callable(where, name, getattr(spec, name), SpecError)
+    for metric, kind in checked_mapping(where, "metrics", spec.metrics, SpecError).items():
+        checked_name(where, "metrics", metric, SpecError)
+        checked_choice(where, f"metrics[{metric!r}]", kind, ("int", "float"), SpecError)
+    for event in checked_sequence(where, "events", spec.events, SpecError):
+        checked_str(where, "events", event, SpecError)
+    for case in checked_sequence(where, "cases", spec.cases, SpecError):
+        checked_mapping(where, "cases", case, SpecError)
+    if not spec.cases:
+        raise SpecError(f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters")
+    checked_size(where, "render_size", spec.render_size, SpecError)
+    checked_int(where, "render_fps", spec.render_fps, 1, 240, SpecError)
+    checked_mapping(where, "training", spec.training, SpecError)
+    checked_mapping(where, "showcase", spec.showcase, SpecError)
+    if isinstance(spec.kernel, str):
+        checked_str(where, "kernel", spec.kernel, SpecError)
+    elif not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):
+        raise SpecError(f"{where}: kernel = {shown(spec.kernel)}; it must be a text, a path or PythonKernels(...)")
+    checked_str(where, "summary", spec.summary, SpecError)
+    if checked_str(where, "title", spec.title, SpecError):
+        checked_name(where, "title", spec.title, SpecError)
+
+
+def _check_params(where, params):
+    if not isinstance(params, type) or not is_dataclass(params):
+        raise SpecError(
+            f"{where}: params = {shown(params)}; it must be a class, decorated with @dataclass(frozen=True)"
+        )
+    if "max_episode_steps" not in [f.name for f in fields(params)]:
+        raise SpecError(f"{where}: params = {params.__name__} needs max_episode_steps: int = param(..., low=1)")
+    for f in fields(params):
+        if "help" not in f.metadata:
+            raise SpecError(f"{where}: params: {params.__name__}.{f.name} must be made by param(default, help, ...)")

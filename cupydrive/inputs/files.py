@@ -1,0 +1,98 @@
+"""Files: written whole or not at all, and opened only where they are ordinary files.
+
+All functions raise ``OSError`` alone, also for paths that no file can have; callers turn it into an error of their own.
+"""
+
+import errno
+import os
+import stat
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+from cupydrive.inputs.arguments import shown
+
+
+def as_path(path):
+    """Return ``path`` as a ``Path``.
+
+    Raises:
+        OSError: If it is no path, or holds a character that no file name can hold.
+    """
+    try:
+        name = os.fsencode(path)
+        found = Path(path)  # bytes are none
+    except TypeError:
+        raise OSError(errno.EINVAL, f"{shown(path)} is no path; pass text or a pathlib.Path") from None
+    except UnicodeEncodeError:
+        raise OSError(errno.EINVAL, "the path holds a character that no file name can hold") from None
+    if b"\0" in name or not name:
+        raise OSError(errno.EINVAL, "the path is empty" if not name else "the path holds a NUL character")
+    return found
+
+
+@contextmanager
+def file_errors(kind, words):
+    """Turn ``OSError`` into ``kind``, an error of this package, with ``words`` and what the operating system says."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{words}: {error.strerror or error}") from None
+
+
+def write_atomically(path, content):
+    """Write bytes under a temporary name, sync and rename: readers see the old file or the whole new one.
+
+    Raises:
+        OSError: If it cannot be written; what was there stays, and nothing is left beside it.
+    """
+    path = as_path(path)
+    # Two threads or processes that write the same file each have a temporary file of their own. Its name is short, since that
+    # of the file may be as long as names can be.
+    if not path.name:
+        raise OSError(errno.EISDIR, "it is a folder")
+    part = path.with_name(f".{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename itself
+    finally:
+        os.close(folder)
+
+
+def open_file(path):
+    """Return an ordinary file, opened for reading bytes.
+
+    Raises:
+        OSError: If it cannot be opened, or is a folder, a pipe or a device, whose reading might never end.
+    """
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+    file = open(as_path(path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
+    return file
+
+
+def read_file(path, most):
+    """Return the bytes of a file.
+
+    Args:
+        path: An ordinary file.
+        most: Bytes that it may have.
+
+    Raises:
+        OSError: If it cannot be read, is no ordinary file, or is larger.
+    """
+    with open_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+    return content

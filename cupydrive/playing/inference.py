@@ -1,0 +1,325 @@
+"""Trained policies outside of training: from raw observations to actions, with no kernel, so that torch can export them.
+
+``Run.act``, ``Run.policy`` and ``Run.export`` are made of what stands here. Letters: D observation entries, H action numbers
+of one agent, K choices of all its heads together; "..." are any leading dimensions, such as (N,) or (N, C).
+"""
+
+import copy
+import logging
+import warnings
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import nn
+
+from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.inputs.arguments import checked_bool, checked_path, shown
+from cupydrive.inputs.files import write_atomically
+
+# The kernel compares exp(logit - largest logit) in float32, where all from here to 0 is 1: equally likely, and the first wins.
+AS_LIKELY = 2.0**-25
+
+
+class PolicyModule(nn.Module):
+    """Raw observations (..., D) to the actions of one group, as ``env.step`` takes them; greedy when called.
+
+    Args:
+        network: Module, (B, D) -> (parameters, value).
+        group: The ``Group``.
+        moments: ``RunningMoments`` of observations, or None.
+    """
+
+    def __init__(self, network, group, moments):
+        super().__init__()
+        self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
+        self.masked, self.normalizes = group.mask, moments is not None
+        if self.normalizes:
+            self.register_buffer("mean", moments.mean.float())
+            self.register_buffer("scale", moments.scale())
+
+    @property
+    def device(self):
+        """The device of its network."""
+        return next(self.network.parameters()).device
+
+    def parameters_of(self, obs):
+        """Return the network's first output for observations (..., D), (B, size), without autocast."""
+        rows = obs.reshape(-1, self.obs_dim).float()
+        if self.normalizes:
+            rows = ((rows - self.mean) * self.scale).clamp(-10.0, 10.0)
+        return self.network(rows)[0].float()
+
+
+class DiscretePolicy(PolicyModule):
+    """Actions of discrete heads: (...,) int32 for one head, else (..., H)."""
+
+    def __init__(self, network, group, moments):
+        super().__init__(network, group, moments)
+        self.sizes = group.sizes
+
+    def logits(self, obs, mask):
+        """Return the logits of each head, (B, choices), minus infinity where ``mask`` forbids."""
+        logits = self.parameters_of(obs)
+        if mask is None:
+            return logits.split(self.sizes, dim=1)
+        parts = zip(logits.split(self.sizes, 1), mask.reshape(-1, sum(self.sizes)).split(self.sizes, 1), strict=True)
+        return [x.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf) for x, allowed in parts]
+
+    def shaped(self, heads, obs):
+        """Return the choices of all heads, (B,) each, as one int32 tensor."""
+        one = heads[0] if len(heads) == 1 else torch.stack(heads, dim=-1)
+        lead = obs.shape[:-1] if len(heads) == 1 else (*obs.shape[:-1], self.heads)
+        return one.to(torch.int32).reshape(lead)
+
+    def forward(self, obs, mask=None):
+        """Return the likeliest choices, of equally likely ones the first.
+
+        Args:
+            obs: (..., D) floats.
+            mask: (..., K) bool, choices that are allowed, or None.
+        """
+        likeliest = [
+            ((x.amax(1, keepdim=True) - x) <= AS_LIKELY).to(torch.int32).argmax(1) for x in self.logits(obs, mask)
+        ]
+        return self.shaped(likeliest, obs)
+
+    def sample(self, obs, mask, generator):
+        """Return random choices, arguments as of ``forward``."""
+        drawn = [
+            torch.multinomial(torch.softmax(x, dim=1), 1, generator=generator)[:, 0] for x in self.logits(obs, mask)
+        ]
+        return self.shaped(drawn, obs)
+
+
+class BoxPolicy(PolicyModule):
+    """Actions of a Box, (..., H) float32 within its bounds.
+
+    Args:
+        network: As of ``PolicyModule``.
+        group: Likewise.
+        moments: Likewise.
+        squashed: Actions are tanh of what the network says, mapped to the bounds; else they are clipped.
+    """
+
+    def __init__(self, network, group, moments, squashed):
+        super().__init__(network, group, moments)
+        self.squashed = squashed
+        for name in ("low", "high"):
+            self.register_buffer(name, torch.as_tensor(getattr(group.action_space, name), device=self.device))
+
+    def bounded(self, raw, obs):
+        """Return (B, H) numbers as actions within the bounds."""
+        if self.squashed:
+            raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
+        return torch.clamp(raw, self.low, self.high).reshape(*obs.shape[:-1], self.heads)
+
+    def forward(self, obs, mask=None):
+        """Return the means; ``mask`` must be None."""
+        return self.bounded(self.parameters_of(obs)[:, : self.heads], obs)
+
+    def sample(self, obs, mask, generator):
+        """Return random actions."""
+        mean, log_deviation = self.parameters_of(obs).split(self.heads, dim=1)
+        normal = torch.randn(mean.shape, generator=generator, device=mean.device)
+        return self.bounded(mean + log_deviation.exp() * normal, obs)
+
+
+class DeterministicPolicy(BoxPolicy):
+    """Actions of a deterministic policy, whose network returns numbers in [-1, 1]."""
+
+    def __init__(self, network, group, moments):
+        super().__init__(network, group, moments, squashed=False)
+
+    def forward(self, obs, mask=None):
+        """Return the actions; ``mask`` must be None."""
+        return self.bounded(self.low + 0.5 * (self.high - self.low) * (self.parameters_of(obs) + 1.0), obs)
+
+    def sample(self, obs, mask, generator):
+        """Return the same actions: exploration noise belongs to training."""
+        return self(obs)
+
+
+class HeuristicPolicy(nn.Module):
+    """What an environment's heuristic does: observations (..., D) to actions, without a network.
+
+    Args:
+        heuristic: ``EnvSpec.heuristic``.
+        params: Parameters of the environment.
+        group: The ``Group``.
+    """
+
+    device = masked = None  # it has no tensors of its own, and does not look at masks
+
+    def __init__(self, heuristic, params, group):
+        super().__init__()
+        self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group.name, group.obs_dim
+        self.dtype, self.lone = (torch.float32, False) if group.continuous else (torch.int32, group.heads == 1)
+
+    def forward(self, obs, mask=None):
+        """Return the actions."""
+        heads = [head.to(self.dtype) for head in self.heuristic(self.params, obs, self.group)]
+        return heads[0] if self.lone else torch.stack(heads, dim=-1)
+
+    def sample(self, obs, mask, generator):
+        """Return the same actions."""
+        return self(obs)
+
+
+@contextmanager
+def evaluating(module):
+    """Put a module into evaluation mode: no dropout, and batch statistics stay as they are."""
+    training = module.training
+    if training:
+        module.eval()
+    try:
+        yield
+    finally:
+        if training:
+            module.train()
+
+
+# ---- Run.act, Run.policy, Run.export ---------------------------------------------------------------------------------
+
+
+def act(modules, obs, greedy, mask, generator):
+    """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
+
+    Args:
+        modules: ``PolicyModule`` or ``HeuristicPolicy`` by group name.
+        obs: Observations, by group if there are several.
+        greedy: The likeliest actions instead of random ones.
+        mask: Like ``obs``, allowed choices, or None.
+        generator: ``torch.Generator`` of the random ones, or None.
+    """
+    greedy = checked_bool("act", "greedy", greedy)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ParameterError(f"act: generator = {shown(generator)}; it must be a torch.Generator or None")
+    if not isinstance(obs, dict):
+        if len(modules) > 1:
+            raise ParameterError(
+                f"act: obs is a {type(obs).__name__}; of several groups it must be a dict with {', '.join(modules)}"
+            )
+        (name,) = modules
+        if isinstance(mask, dict):
+            mask = mask.get(name)
+        return act_of(name, modules[name], obs, greedy, mask, generator)
+    if mask is not None and not isinstance(mask, dict):
+        raise ParameterError(f"act: mask is a {type(mask).__name__}; it must be a dict by group, as obs is")
+    for argument, given in (("obs", obs), ("mask", mask or {})):
+        for name in given:
+            if name not in modules:
+                raise ParameterError(
+                    f"act: {argument} has {shown(name)}, which is no group.{did_you_mean(name, modules)} Groups: "
+                    f"{', '.join(modules)}"
+                )
+    return {
+        name: act_of(name, modules[name], rows, greedy, (mask or {}).get(name), generator) for name, rows in obs.items()
+    }
+
+
+def act_of(name, module, obs, greedy, mask, generator):
+    """Return the actions of one group, on the device and in the library of ``obs``."""
+    rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
+    device = module.device or rows.device
+    rows = rows.to(device, torch.float32)
+    if mask is not None and not isinstance(module, HeuristicPolicy):
+        if not isinstance(module, DiscretePolicy):
+            raise ParameterError(f"act: mask of {name!r}: a Box has no choices to mask; leave it out")
+        mask = checked_rows(f"act: mask of {name!r}", mask, sum(module.sizes), bools=True)
+        if mask.shape[:-1] != rows.shape[:-1]:
+            raise ParameterError(
+                f"act: mask of {name!r} has shape {tuple(mask.shape)}; for these observations it must be "
+                f"{(*rows.shape[:-1], sum(module.sizes))}"
+            )
+        mask = mask.to(device)
+    if generator is not None and generator.device.type != device.type:
+        raise ParameterError(f"act: generator is of {generator.device}; the run's policies are on {device}")
+    with torch.no_grad(), evaluating(module):
+        action = module(rows, mask) if greedy else module.sample(rows, mask, generator)
+    return action.cpu().numpy() if isinstance(obs, np.ndarray) else action.to(obs.device)
+
+
+def checked_rows(where, values, width, bools=False):
+    """Return a torch tensor or NumPy array as a tensor (..., width).
+
+    Raises:
+        ParameterError: If it is neither, of another width or type, or holds no numbers.
+    """
+    kinds, words = ("b", "bool") if bools else ("fiub", "float32")
+    if isinstance(values, np.ndarray) and values.dtype.kind in kinds:
+        values = torch.from_numpy(np.array(values, bool if bools else np.float32))
+    elif not isinstance(values, torch.Tensor):
+        found = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+        raise ParameterError(f"{where} is {found}; it must be a torch tensor or NumPy array of {words}")
+    if values.is_complex() or (values.dtype == torch.bool) != bools or values.layout != torch.strided:
+        raise ParameterError(f"{where} is {values.dtype}, {values.layout}; it must be strided {words}")
+    if values.device.type == "meta" or values.is_quantized:
+        raise ParameterError(f"{where} is on {values.device} and holds no numbers")
+    if values.dim() < 1 or values.shape[-1] != width:
+        raise ParameterError(f"{where} has shape {tuple(values.shape)}; its last axis must be {width}: (..., {width})")
+    return values
+
+
+def standalone(module):
+    """Return a copy of a module in evaluation mode, without gradients, which training on does not change."""
+    return copy.deepcopy(module).eval().requires_grad_(False)
+
+
+@contextmanager
+def quiet_exporter():
+    """Hide what torch's exporter says of packages that nobody needs, and of its own use of what is deprecated."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def export_onnx(module, path):
+    """Write a ``PolicyModule`` as an ONNX file and return its path.
+
+    Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's choices may be forbidden; its
+    output is ``action``, as the module returns it.
+
+    Raises:
+        ParameterError: If the path does not end in .onnx.
+        TrainingError: If a package is missing, or the file cannot be written.
+    """
+    path = checked_path("export", "path", path)
+    if path.suffix != ".onnx":
+        raise ParameterError(f"export: path = {str(path)!r}; it must end in .onnx")
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise TrainingError(f"export needs {' and '.join(missing)}: pip install onnx onnxscript")
+    module = module.cpu()
+    inputs = {"obs": torch.zeros(2, module.obs_dim)}
+    if module.masked:
+        inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool)
+    batch = torch.export.Dim("batch")
+    with quiet_exporter():
+        try:
+            program = torch.onnx.export(
+                module,
+                tuple(inputs.values()),
+                dynamo=True,
+                input_names=list(inputs),
+                output_names=["action"],
+                dynamic_shapes={name: {0: batch} for name in inputs},
+                verbose=False,
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise TrainingError(
+                "torch cannot export this policy's network to ONNX; torch.export.export(run.policy(...), ...) shows why: "
+                f"{str(error).partition(chr(10))[0]}"
+            ) from error
+    try:
+        write_atomically(path, program.model_proto.SerializeToString())
+    except OSError as error:
+        raise TrainingError(f"{path} cannot be written: {error.strerror}") from None
+    return path

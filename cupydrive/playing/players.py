@@ -1,0 +1,168 @@
+"""Who plays a group without learning: a random policy, the environment's heuristic, or a trained policy kept as it is."""
+
+from dataclasses import dataclass
+
+import torch
+
+from cupydrive.errors import ParameterError
+from cupydrive.playing.inference import HeuristicPolicy, evaluating
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler
+
+
+@dataclass(frozen=True)
+class Random:
+    """Uniformly random actions."""
+
+    def player(self, spec, group):
+        """Return the player of one group."""
+        return RandomPlayer()
+
+    def __str__(self):
+        return "random"
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """The environment's own heuristic."""
+
+    def player(self, spec, group):
+        """Return the player of one group."""
+        if spec.heuristic is None:
+            raise ParameterError(f"{spec.name} has no heuristic; play {group.name!r} by Random() or a trained policy")
+        return HeuristicPlayer()
+
+    def __str__(self):
+        return "heuristic"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A policy in memory, kept as it is; ``Run.frozen`` makes it.
+
+    Args:
+        learner: Its learner.
+        greedy: The likeliest action instead of a random one.
+        words: What to call it.
+        brief: Likewise in a word.
+    """
+
+    learner: object
+    greedy: bool = True
+    words: str = "trained"
+    brief: str = "trained"
+
+    def player(self, spec, group):
+        """Return the player of one group."""
+        return self.learner.acting(self.greedy)
+
+    def __str__(self):
+        return self.words
+
+
+class RandomPlayer:
+    """Plays uniformly: a categorical policy with equal logits, or uniform within the bounds of a Box."""
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        self.group, device = group, rollout.device
+        rows = rollout.batch.num_envs * group.count
+        if group.continuous:
+            low, high = (torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
+            self.low, self.span = low, high - low
+            self.distribution = Gaussian(group)
+            self.raw = torch.empty(rollout.action[group.name].shape[1:], device=device)
+        else:
+            self.distribution = Categorical(group)
+        self.parameters = torch.zeros(rows, self.distribution.size, device=device)
+        self.sampler = Sampler(self.distribution, rollout.batch, group)
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        action = rollout.action[self.group.name][t]
+        if self.group.continuous:  # the normal distribution's own cumulative makes normal numbers uniform
+            self.sampler(self.parameters, action, raw=self.raw)
+            action.copy_(self.low + self.span * torch.special.ndtr(self.raw))
+        else:
+            self.sampler(self.parameters, action, mask=rollout.mask(self.group, t))
+
+    def module(self, rollout, group):
+        """Refuse: chance is no function of observations."""
+        raise ParameterError(
+            f"group {group.name!r} plays at random in this run; leave it out, or sample its action space"
+        )
+
+
+class HeuristicPlayer:
+    """Plays the environment's heuristic."""
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        self.group = group
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        name, batch = self.group.name, rollout.batch
+        heads = batch.spec.heuristic(batch.params, rollout.obs[name][t], name)
+        torch.stack([h.to(rollout.action[name].dtype) for h in heads], dim=-1, out=rollout.action[name][t])
+
+    def module(self, rollout, group):
+        """Return the heuristic as a module."""
+        return HeuristicPolicy(rollout.batch.spec.heuristic, rollout.batch.params, group)
+
+
+class DeterministicPlayer:
+    """Plays with a torch policy that returns actions in [-1, 1].
+
+    Args:
+        policy: Module, (B, D) -> (actions (B, H), None).
+        normalize: Function of observations.
+    """
+
+    def __init__(self, policy, normalize):
+        self.policy, self.normalize, self.groups = policy, normalize, []
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        low, high = (
+            torch.as_tensor(x, device=rollout.device) for x in (group.action_space.low, group.action_space.high)
+        )
+        self.groups.append((group, low, (high - low) / 2))
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        for g, low, half in self.groups:
+            with evaluating(self.policy):
+                action, _ = self.policy(self.normalize(rollout.obs[g.name][t].view(-1, g.obs_dim)))
+            rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
+
+
+class PolicyPlayer:
+    """Plays with a torch policy that does not learn.
+
+    Args:
+        policy: Module, (B, D) -> (parameters, value).
+        distribution: Of its actions.
+        greedy: The likeliest action instead of a random one.
+        normalize: Function of observations, or None.
+    """
+
+    def __init__(self, policy, distribution, greedy=True, normalize=None):
+        self.policy, self.distribution, self.greedy, self.normalize = policy, distribution, greedy, normalize
+        self.groups, self.samplers, self.raws = [], {}, {}
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``."""
+        self.groups.append(group)
+        self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
+        if self.distribution.raw_size:
+            self.raws[group.name] = torch.empty(rollout.action[group.name].shape[1:], device=rollout.device)
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        for g in self.groups:
+            obs = rollout.obs[g.name][t].reshape(-1, g.obs_dim)
+            with evaluating(self.policy):
+                parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
+            parameters = parameters.float()
+            action, raw = rollout.action[g.name][t], self.raws.get(g.name)
+            self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy, mask=rollout.mask(g, t))

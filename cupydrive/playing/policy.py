@@ -1,0 +1,293 @@
+"""Policies and their distributions: ordinary torch modules, and the launches that sample from them.
+
+A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) float32 and returns ``(parameters, value)``:
+(B, distribution.size) and (B,). Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
+"""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from cupydrive.codegen.source import assemble_training, box_bounds, head_sizes
+from cupydrive.errors import ParameterError
+from cupydrive.playing.inference import BoxPolicy, DiscretePolicy
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
+LOG_2 = math.log(2)
+WIDTH = 8  # entries of 2 bytes that matrix products read at once
+
+
+class PaddedLinear(nn.Linear):
+    """``torch.nn.Linear`` that adds zeros up to multiples of 8 inputs and outputs where autocast halves its precision.
+
+    Matrix products of other widths take two to three times as long; the first and last layers of small policies have them.
+    """
+
+    def forward(self, x):
+        """Return (B, outputs) of (B, inputs)."""
+        missing, surplus = -self.in_features % WIDTH, -self.out_features % WIDTH
+        if not (missing or surplus) or not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        weight = functional.pad(self.weight, (0, missing, 0, surplus))
+        out = functional.linear(functional.pad(x, (0, missing)), weight, functional.pad(self.bias, (0, surplus)))
+        return out[..., : self.out_features]
+
+
+def mlp(sizes, activation="tanh", last_gain=1.0):
+    """Return a multilayer perceptron with orthogonal weights and zero biases.
+
+    Args:
+        sizes: Width of the input, of each hidden layer and of the output.
+        activation: Name in ``ACTIVATIONS``, between layers.
+        last_gain: Gain of the last layer's weights; the others have the square root of 2.
+    """
+    layers = []
+    for k, (inner, outer) in enumerate(pairwise(sizes)):
+        last = k == len(sizes) - 2
+        layers.append(PaddedLinear(inner, outer))
+        nn.init.orthogonal_(layers[-1].weight, last_gain if last else math.sqrt(2))
+        nn.init.zeros_(layers[-1].bias)
+        if not last:
+            layers.append(ACTIVATIONS[activation]())
+    return nn.Sequential(*layers)
+
+
+class ActorCritic(nn.Module):
+    """The default policy: two perceptrons, or one with two outputs.
+
+    Args:
+        obs_dim: D.
+        size: Number of the distribution's parameters.
+        hidden: Width of each hidden layer.
+        activation: Name in ``ACTIVATIONS``.
+        shared: Actor and critic share their hidden layers: half the work, but their gradients mix.
+    """
+
+    def __init__(self, obs_dim, size, hidden=(64, 64), activation="tanh", shared=False):
+        super().__init__()
+        if shared:
+            self.body = mlp((obs_dim, *hidden, size + 1), activation)
+            with torch.no_grad():
+                nn.init.orthogonal_(self.body[-1].weight[:size], 0.01)
+                nn.init.orthogonal_(self.body[-1].weight[size:], 1.0)
+        else:
+            self.actor = mlp((obs_dim, *hidden, size), activation, 0.01)
+            self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0)
+        self.shared, self.size = shared, size
+
+    def forward(self, obs):
+        """Return ``(parameters, value)`` of observations (B, D): (B, size) and (B,)."""
+        if self.shared:
+            out = self.body(obs)
+            return out[:, : self.size], out[:, self.size]
+        return self.actor(obs), self.critic(obs)[:, 0]
+
+
+def make_distribution(group, kind="auto"):
+    """Return the distribution over a group's actions.
+
+    Args:
+        group: ``Group`` of a spec.
+        kind: ``"categorical"``, ``"gaussian"``, ``"squashed"``, or ``"auto"``: categorical for discrete actions, else Gaussian.
+
+    Raises:
+        ParameterError: If the kind does not fit the action space.
+    """
+    fitting = ("gaussian", "squashed") if group.continuous else ("categorical",)
+    if kind == "auto":
+        kind = fitting[0]
+    if kind not in fitting:
+        raise ParameterError(
+            f"group {group.name!r} has actions {group.action_space}: its distribution can be {' or '.join(fitting)}, "
+            f"not {kind!r}"
+        )
+    return Categorical(group) if kind == "categorical" else Gaussian(group, squashed=kind == "squashed")
+
+
+def sample_call(*pointers):
+    """Return ``struct Sample`` of a kernel, all zero."""
+    ints = ("num_envs", "agents", "first_env", "first_agent", "greedy", "stride", "value_stride")
+    members = [(name, "i4") for name in ints] + [(name, "u8") for name in ("seed", "clock", *pointers)]
+    return np.zeros((), np.dtype(members, align=True))
+
+
+class Categorical:
+    """Independent discrete heads; parameters are the logits of all heads, one after the other."""
+
+    action_dtype = torch.int32
+
+    def __init__(self, group):
+        self.sizes, self.heads, self.size = group.sizes, group.heads, sum(group.sizes)
+        self.raw_size = 0
+
+    def unit(self):
+        """Return the ``Unit`` of the sampling kernel."""
+        constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", max(self.sizes)))
+        return assemble_training("categorical", constants, head_sizes(self.sizes))
+
+    def call(self):
+        """Return ``struct Sample`` of the kernel, all zero."""
+        return sample_call("parameters", "mask", "action", "value", "value_row", "log_prob", "entropy")
+
+    def log_prob_and_entropy(self, parameters, action, mask=None):
+        """Return (B,) log-probabilities and (B,) entropies in nats, summed over heads.
+
+        Args:
+            parameters: (B, sum of sizes) logits.
+            action: (B, H) int.
+            mask: (B, sum of sizes) bool, allowed choices, or None. A head that allows nothing is not masked.
+        """
+        action = action.long()
+        if len(set(self.sizes)) == 1:  # all heads at once
+            shape = (-1, self.heads, self.sizes[0])
+            logits = parameters.reshape(shape)
+            parts = [(logits, action, None if mask is None else mask.reshape(shape))]
+        else:
+            masks = [None] * self.heads if mask is None else mask.split(self.sizes, dim=1)
+            split = zip(parameters.split(self.sizes, dim=1), masks, strict=True)
+            parts = [
+                (x[:, None], action[:, h : h + 1], None if m is None else m[:, None]) for h, (x, m) in enumerate(split)
+            ]
+        log_prob = entropy = 0.0
+        for logits, chosen, allowed in parts:
+            if allowed is not None:
+                logits = logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf)
+            log_p = torch.log_softmax(logits, dim=-1)
+            log_prob = log_prob + log_p.gather(-1, chosen[..., None])[..., 0].sum(1)
+            if allowed is not None:
+                log_p = log_p.clamp(min=torch.finfo(log_p.dtype).min)  # 0 * -inf is not 0
+            entropy = entropy - (log_p.exp() * log_p).sum(-1).sum(1)
+        return log_prob, entropy
+
+    def module(self, network, group, moments):
+        """Return a network that gives these parameters as a module from raw observations to actions."""
+        return DiscretePolicy(network, group, moments)
+
+
+class Gaussian:
+    """A Gaussian per head, its logarithmic deviation the second half of the parameters; ``squashed``: tanh into the bounds."""
+
+    action_dtype = torch.float32
+
+    def __init__(self, group, squashed=False):
+        self.heads, self.size, self.squashed = group.heads, 2 * group.heads, squashed
+        self.space, self.raw_size = group.action_space, group.heads
+
+    def unit(self):
+        """Return the ``Unit`` of the sampling kernel."""
+        constants = (("HEADS", self.heads), ("SQUASHED", self.squashed))
+        return assemble_training("gaussian", constants, box_bounds(self.space))
+
+    def call(self):
+        """Return ``struct Sample`` of the kernel, all zero."""
+        return sample_call("parameters", "raw", "action", "value", "value_row", "log_prob")
+
+    def log_prob_and_entropy(self, parameters, raw, mask=None):
+        """Return (B,) log-densities and (B,) entropies in nats, summed over heads.
+
+        Args:
+            parameters: (B, 2 H): means, then logarithms of deviations.
+            raw: (B, H) float, actions before squashing.
+            mask: None; a Box has no choices to mask.
+
+        The entropy of a squashed Gaussian has no closed form: it is that of the Gaussian, plus the one-sample estimate of
+        what squashing adds, at ``raw``.
+        """
+        mean, log_deviation = parameters.split(self.heads, dim=1)
+        scaled = (raw - mean) * torch.exp(-log_deviation)
+        log_prob = -0.5 * scaled**2 - log_deviation - 0.5 * math.log(2 * math.pi)
+        entropy = log_deviation + 0.5 * (1 + math.log(2 * math.pi))
+        if self.squashed:
+            half_span = torch.as_tensor((self.space.high - self.space.low) / 2, device=raw.device)
+            stretch = 2 * (LOG_2 - raw - nn.functional.softplus(-2 * raw)) + half_span.log()
+            log_prob, entropy = log_prob - stretch, entropy + stretch
+        return log_prob.sum(1), entropy.sum(1)
+
+    def module(self, network, group, moments):
+        """Return a network that gives these parameters as a module from raw observations to actions."""
+        return BoxPolicy(network, group, moments, self.squashed)
+
+
+class StateIndependentDeviation(nn.Module):
+    """Wraps a policy whose parameters are means only: adds one learned logarithm of the deviation per head.
+
+    Args:
+        policy: Module that returns (B, H) means and (B,) values.
+        heads: H.
+        log_deviation: Where it starts.
+    """
+
+    def __init__(self, policy, heads, log_deviation=0.0):
+        super().__init__()
+        self.policy = policy
+        self.log_deviation = nn.Parameter(torch.full((heads,), float(log_deviation)))
+
+    def forward(self, obs):
+        """Return ``(parameters, value)``: (B, 2 H) and (B,)."""
+        mean, value = self.policy(obs)
+        return torch.cat([mean, self.log_deviation.expand_as(mean)], dim=1), value
+
+
+class Sampler:
+    """Draws the actions of one group from a distribution's parameters: one launch for all heads.
+
+    Args:
+        distribution: ``Categorical`` or ``Gaussian``.
+        batch: ``Batch`` whose clocks and seed key the random numbers.
+        group: The ``Group``.
+    """
+
+    def __init__(self, distribution, batch, group):
+        self.distribution, self.batch, self.group = distribution, batch, group
+        self.program = batch.executor.build(distribution.unit())
+        self.call = distribution.call()
+        self.call["num_envs"], self.call["agents"] = batch.num_envs, group.count
+        self.call["first_env"] = batch.first_env
+        before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
+        self.call["first_agent"] = sum(before)
+        self.call["seed"], self.call["clock"] = batch.executor.pointer(batch.seed), batch.executor.pointer(batch.clock)
+
+    def __call__(
+        self,
+        parameters,
+        action,
+        log_prob=None,
+        raw=None,
+        entropy=None,
+        mask=None,
+        greedy=False,
+        value=None,
+        value_row=None,
+    ):
+        """Queue the launch that fills ``action`` (N, C, H) and, if given, ``log_prob`` (N, C) and the others.
+
+        Args:
+            parameters: (N * C, distribution.size) float32 tensor with contiguous rows; it must live until the launch is done.
+            action: Contiguous tensor of the group's action dtype.
+            log_prob: (N, C) float32 tensor or None.
+            raw: (N, C, H) float32 tensor: Gaussian actions before squashing.
+            entropy: (N, C) float32 tensor or None; categorical only.
+            mask: (N, C, sum of sizes) bool tensor of allowed choices, or None; categorical only.
+            greedy: The likeliest action instead of a random one.
+            value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same launch, or None.
+            value_row: (N, C) float32 tensor.
+        """
+        call = self.call
+        if parameters.dtype != torch.float32 or parameters.stride(1) != 1:
+            raise ParameterError(
+                f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with strides {parameters.stride()}; "
+                "they must be float32 with contiguous rows"
+            )
+        call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
+        call["action"], call["greedy"] = action.data_ptr(), greedy
+        for name, tensor in (("log_prob", log_prob), ("raw", raw), ("entropy", entropy), ("mask", mask)):
+            if name in call.dtype.names:
+                call[name] = 0 if tensor is None else tensor.data_ptr()
+        call["value"], call["value_row"] = (0, 0) if value is None else (value.data_ptr(), value_row.data_ptr())
+        call["value_stride"] = 0 if value is None else value.stride(0)
+        rows = self.batch.num_envs * self.group.count
+        self.program.launch("sample_actions", call, rows, rows * self.distribution.size)

@@ -1,0 +1,233 @@
+"""Recordings: episodes that can be shown again exactly.
+
+A recording holds the seed, which gives the starts, and the actions taken: a few bytes a step. States are computed anew
+from them, bit for bit, on any device. The policy is not needed: its outputs change in the last bits with batch size and
+device, so that asking it again could give another episode.
+"""
+
+import json
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from cupydrive import envs
+from cupydrive.errors import ParameterError, RenderError, UnknownEpisodeError
+from cupydrive.executors import choose, executor
+from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
+from cupydrive.inputs.arguments import checked_path, is_number, shown
+from cupydrive.inputs.files import file_errors, open_file, write_atomically
+from cupydrive.inputs.formats import RECORDING, FormatError, explained
+from cupydrive.simulation.batch import Batch
+
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All episodes of a recording after one more step; those that are over stay as they ended.
+
+    Args:
+        step: Steps so far.
+        states: (N,) structs.
+        elapsed: (N,) int: steps of each episode.
+        over: (N,) bool.
+        returns: By group: (N, C) float32, rewards so far.
+    """
+
+    step: int
+    states: np.ndarray
+    elapsed: np.ndarray
+    over: np.ndarray
+    returns: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The first episodes of N environments.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        seed: Of the starts, and of what is random in the environment.
+        players: Who played each group, in words.
+        length: (N,) int32, steps of each episode.
+        action: By group: (T, N, C, H), 0 after an episode's end; T is the longest length.
+        first_env: Global id of the first environment.
+        checksum: Of the last states, if they were computed already; another one later is an error.
+        origin: Which files an environment of the user's own came from when the episodes were played, and their SHA-256.
+    """
+
+    spec: object
+    params: object
+    seed: int
+    players: dict[str, str]
+    length: np.ndarray
+    action: dict[str, np.ndarray]
+    first_env: int = 0
+    checksum: int | None = field(default=None)
+    origin: dict | None = None
+
+    @property
+    def num_envs(self):
+        """N."""
+        return len(self.length)
+
+    @property
+    def steps(self):
+        """T, the steps of the longest episode."""
+        return int(self.length.max())
+
+    def __getitem__(self, which):
+        """Return the recording of one episode, or of a range of them."""
+        limits = (which.start, which.stop, which.step) if isinstance(which, slice) else (which,)
+        if not all(is_number(limit, int | np.integer) or (limit is None and len(limits) == 3) for limit in limits):
+            raise ParameterError(
+                f"recording[{shown(which)}] must be the number of an episode, or a range such as [0:4]"
+            )
+        if not isinstance(which, slice) and not -self.num_envs <= which < self.num_envs:
+            raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
+        chosen = range(self.num_envs)[which]
+        chosen = chosen if isinstance(chosen, range) else range(chosen, chosen + 1)
+        if not chosen or chosen.step != 1:
+            raise ParameterError(f"recording[{shown(which)}] must name episodes side by side, such as recording[0:4]")
+        part = slice(chosen.start, chosen.stop)
+        length = self.length[part]
+        action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
+        return replace(self, length=length, action=action, first_env=self.first_env + chosen.start, checksum=None)
+
+    def moments(self, device="cpu"):
+        """Compute the episodes anew; yield a ``Moment`` for the start and after each step.
+
+        Raises:
+            RenderError: At the end, if the states are not those that were recorded.
+        """
+        batch = Batch(self.spec, self.num_envs, self.params, executor(choose(device)[0]), first_env=self.first_env)
+        if any(self.action[g.name].shape[2:] != (g.count, g.heads) for g in batch.groups):
+            raise RenderError(f"the recording does not fit {self.spec.name}: agents or actions differ")
+        batch.reset(self.seed)
+        buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
+        pointers = [batch.executor.pointer(b) for b in buffers]
+        states = batch.get_state()["state"]
+        returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
+        for t in range(self.steps + 1):
+            elapsed = np.minimum(t, self.length)
+            over = t >= self.length
+            yield Moment(t, states.copy(), elapsed, over, {name: array.copy() for name, array in returns.items()})
+            if t == self.steps:
+                break
+            for g, buffer in zip(batch.groups, buffers, strict=True):
+                batch.executor.put(buffer, np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype))
+            written = batch.step(pointers, autoreset=False)
+            states = np.where(over, states, batch.get_state()["state"])
+            for name, rewards in written.reward.items():
+                returns[name] += np.where(over[:, None], np.float32(0), batch.executor.get(rewards))
+        if self.checksum is not None and zlib.crc32(states.tobytes()) != self.checksum:
+            raise RenderError(
+                f"the recording was made with another {self.spec.name}: its kernel or its parameters have changed since"
+            )
+
+    def save(self, path):
+        """Write the recording as a NumPy archive (.npz)."""
+        path = checked_path("save", "path", path, RenderError)
+        for moment in self.moments():
+            last = moment.states
+        about = {
+            "format": FORMAT,
+            "env": self.spec.name,
+            "origin": self.origin,
+            "params": asdict(self.params),
+            "seed": self.seed,
+            "players": self.players,
+            "first_env": self.first_env,
+            "checksum": zlib.crc32(last.tobytes()),
+        }
+        arrays = {f"action.{name}": array for name, array in self.action.items()}
+        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        content = packed({"about": text, "length": self.length, **arrays})
+        with file_errors(RenderError, f"the recording cannot be written to path = {str(path)!r}"):
+            write_atomically(path, content)
+
+    @classmethod
+    def load(cls, path, env=None):
+        """Return the recording of a file; nothing in it can run.
+
+        Args:
+            path: A .npz that ``save`` wrote.
+            env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+
+        Warns:
+            CupydriveWarning: If the environment's files have changed since, or the file is from before recordings carried
+                a SHA-256.
+
+        Raises:
+            UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
+            RenderError: If it is none, is damaged, from a newer version, or does not fit the environment.
+        """
+        path = checked_path("load", "path", path, RenderError)
+        with file_errors(RenderError, f"path = {str(path)!r} cannot be read"):
+            file = open_file(path)
+        with file:
+            try:
+                about, arrays, sealed = read_npz(file, executor("cpu").free_bytes(), RECORDING, FORMAT)
+            except FormatError as error:
+                raise RenderError(explained(path, "recording", error, "Record the episodes again")) from None
+        call = f"cupydrive.Recording.load({str(path)!r}, env={{}})"
+        spec = envs.of_data(str(path), call, about["env"], about.get("origin"), env)
+        try:
+            params = spec.make_params(**about["params"])
+            action = checked_arrays(spec, params, arrays)
+            length = arrays["length"]
+        except (FormatError, ParameterError) as error:
+            raise RenderError(
+                f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
+            ) from None
+        if not sealed:
+            warn_unsealed(path)
+        keys = ("seed", "players", "first_env", "checksum", "origin")
+        return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})
+
+    def __repr__(self):
+        who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
+        size = sum(array.nbytes for array in self.action.values())
+        return (
+            f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps (seed {self.seed}), {who}; "
+            f"{size:,} bytes of actions>"
+        )
+
+
+def action_dtype(group):
+    """Return the smallest NumPy dtype that holds a group's actions."""
+    if group.continuous:
+        return np.dtype(np.float32)
+    return np.min_scalar_type(max(group.sizes) - 1)
+
+
+def checked_arrays(spec, params, arrays):
+    """Return the actions of a recording's file by group.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        arrays: The arrays of the file: ``length`` and ``action.GROUP``.
+
+    Raises:
+        FormatError: If a name, type, shape or value is wrong.
+    """
+    groups = {f"action.{g.name}": g for g in spec.groups(params)}
+    if set(arrays) != {"length", *groups}:
+        raise FormatError(f"it holds {', '.join(sorted(arrays))}; it must hold length, {', '.join(groups)}")
+    length = arrays["length"]
+    if length.dtype != np.int32 or length.ndim != 1 or not len(length):
+        raise FormatError(f"length is {length.dtype} {length.shape}; it must be int32 (N,)")
+    if length.min() < 1 or length.max() > params.max_episode_steps:
+        raise FormatError(
+            f"episodes of {length.min()} to {length.max()} steps; they must have 1 to {params.max_episode_steps}"
+        )
+    for name, g in groups.items():
+        array, shape = arrays[name], (int(length.max()), len(length), g.count, g.heads)
+        if array.dtype != action_dtype(g) or array.shape != shape:
+            raise FormatError(f"{name} is {array.dtype} {array.shape}; it must be {action_dtype(g)} {shape}")
+        if not g.continuous and (array >= np.array(g.sizes)).any():
+            raise FormatError(f"{name} holds a choice of {array.max()}; the heads have {g.sizes}")
+    return {g.name: arrays[name] for name, g in groups.items()}

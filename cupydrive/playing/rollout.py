@@ -1,0 +1,158 @@
+"""Rollouts with policies: T steps of N environments into time-first buffers, without the host.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+
+from cupydrive.codegen.source import assemble_training
+from cupydrive.executors.interop import as_torch, make_call, member, torch_stream
+from cupydrive.simulation.batch import Buffers, row_bytes
+
+NONE_FOUND = 2**63 - 1
+
+
+class Rollout:
+    """Buffers of T steps and the loop that fills them; each group's actions come from its player.
+
+    A player has ``begin(rollout, group)``, called once, ``act(rollout, t)``, which writes the actions of row t, and
+    ``module(rollout, group)``, which returns what it does as a torch module of ``inference.py``.
+
+    Args:
+        batch: The ``Batch`` to step.
+        players: Player by group name; one player may play several groups.
+        steps: T.
+        final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
+    """
+
+    def __init__(self, batch, players, steps, final_obs=None):
+        self.batch, self.steps = batch, steps
+        self.player_of = dict(players)
+        self.players = list({id(p): p for p in players.values()}.values())
+        final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
+        self.device = torch.device(batch.executor.name)
+        each = row_bytes(batch.spec, batch.params, final_obs) * batch.num_envs
+        batch.require_memory(each * steps, each, "num_steps", steps)
+        self.buffers = Buffers(batch, steps, final_obs=final_obs)
+        self._calls = batch.row_calls(self.buffers)
+        for name in ("obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"):
+            setattr(self, name, {key: as_torch(a) for key, a in (getattr(self.buffers, name) or {}).items()})
+        self.terminated, self.truncated = as_torch(self.buffers.terminated), as_torch(self.buffers.truncated)
+        self.episode_length = as_torch(self.buffers.episode_length)
+        flat = self.buffers.episode_log.reshape(-1, *self.buffers.episode_log.shape[2:])
+        shape = self.terminated.shape
+        self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._looks = self._prepare_looks()
+        for g in batch.groups:
+            players[g.name].begin(self, g)
+        self.carry_obs()
+
+    def _prepare_looks(self):
+        """Return (array name, group name, its tensor, launch argument) for each array that must stay finite."""
+        self._finite = self.batch.executor.build(assemble_training("finite"))
+        names = [(kind, name) for kind in ("obs", "reward") for name in getattr(self, kind)]
+        self.nonfinite = torch.full((len(names),), NONE_FOUND, dtype=torch.int64, device=self.device)
+        looks = []
+        for k, (kind, name) in enumerate(names):
+            tensor = getattr(self, kind)[name]
+            size = tensor.numel()
+            pointers = {"values": tensor, "iteration": self.iteration, "first": self.nonfinite[k]}
+            call = make_call({"elements": -(-size // 4)}, pointers, longs={"size": size})
+            looks.append((kind, name, tensor, call))
+        return looks
+
+    def carry_obs(self):
+        """Take over the batch's current observation, as after a reset."""
+        with self.stream():
+            for name, obs in self.obs.items():
+                obs[-1].copy_(as_torch(self.batch.current_obs[name]))
+            for name, mask in self.action_mask.items():
+                mask[-1].copy_(as_torch(self.batch.current_mask[name]))
+
+    def mask(self, group, t):
+        """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it may take anything."""
+        return self.action_mask[group.name][t] if group.mask else None
+
+    def stream(self):
+        """Return a context in which CuPy's kernels join torch's stream."""
+        return torch_stream() if self.device.type == "cuda" else nullcontext()
+
+    def collect(self):
+        """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
+        with torch.no_grad(), self.stream():
+            for carried in (*self.obs.values(), *self.action_mask.values()):
+                carried[0].copy_(carried[-1])
+            for t, call in enumerate(self._calls):
+                for player in self.players:
+                    player.act(self, t)
+                self.batch.step_row(call)
+            for _, _, tensor, call in self._looks:
+                self._finite.launch("look_for_nonfinite", call, int(call["elements"]), tensor.numel())
+            self.iteration += 1
+
+    def describe_nonfinite(self, found):
+        """Return what and where the first number was that is not finite, or None.
+
+        Args:
+            found: ``nonfinite`` as a list of ints on the host.
+        """
+        first = min(range(len(found)), key=lambda k: found[k] & NONE_FOUND)
+        if found[first] == NONE_FOUND:
+            return None
+        kind, name, tensor, _ = self._looks[first]
+        iteration, index = found[first] >> 40, found[first] & (1 << 40) - 1
+        t, e, agent, *entry = (int(i) for i in np.unravel_index(index, tensor.shape))
+        step = iteration * self.steps + t - (kind == "obs") + 1
+        entry = f", entry {entry[0]}" if entry else ""
+        return f"the {kind} of {name!r} in environment {e}, agent {agent}{entry}, after step {step} of this environment"
+
+
+class LatestEpisodes:
+    """Each environment's latest episode, kept on the device: its length, returns and metrics.
+
+    A mean over the episodes that end within some interval counts short episodes too often as long as environments run in step:
+    at first none but short ones end, then all the long ones at once. A mean over environments counts each of them once.
+
+    Args:
+        rollout: The ``Rollout``.
+
+    Attributes:
+        names: Of the numbers kept, ``"length"`` first.
+        values: (len(names), N) float32; a length of 0 where no episode has ended since the run began.
+        count: () float64, episodes that have ended since ``take``.
+    """
+
+    def __init__(self, rollout):
+        self.rollout, batch = rollout, rollout.batch
+        self.names = ["length", *(f"return.{g.name}" for g in batch.groups), *batch.spec.metrics]
+        self.values = torch.zeros((len(self.names), batch.num_envs), device=rollout.device)
+        self.count = torch.zeros((), device=rollout.device, dtype=torch.float64)
+        self._order = torch.arange(1, rollout.steps + 1, device=rollout.device)[:, None]
+
+    def add(self):
+        """Take in the rollout's episodes; a return is the mean over the agents of its group."""
+        r = self.rollout
+        over = r.terminated | r.truncated
+        self.count += over.sum()
+        last = (over * self._order).amax(0)  # the row after that of the last end, 0 where there is none
+        some, row = last > 0, (last - 1).clamp(min=0)[None]
+        found = [r.episode_length.gather(0, row)[0]]
+        for returns in r.episode_return.values():
+            found.append(returns.gather(0, row[..., None].expand(-1, -1, returns.shape[2]))[0].mean(-1))
+        found += [r.metrics[name].gather(0, row)[0] for name in r.batch.spec.metrics]
+        for kept, new in zip(self.values, found, strict=True):
+            kept.copy_(torch.where(some, new.float(), kept))
+
+    def take(self):
+        """Return (2 + len(names),) float64 and begin to count anew: episodes, the smallest length of all, the means."""
+        taken = torch.cat([torch.stack([self.count, self.values[0].amin()]), self.values.mean(1, dtype=torch.float64)])
+        self.count.zero_()
+        return taken
+
+    def tensors(self):
+        """Return what a checkpoint holds, by name."""
+        return {"episodes": self.count, "latest_episodes": self.values}

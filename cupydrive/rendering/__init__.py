@@ -1,0 +1,1 @@
+"""Episodes as videos, and as a viewer in a notebook."""

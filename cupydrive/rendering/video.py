@@ -1,0 +1,276 @@
+"""render(): episodes as video that plays in a notebook and saves as mp4, gif or webp."""
+
+import base64
+import html
+import io
+import os
+import tempfile
+from dataclasses import asdict
+from itertools import islice, repeat
+from pathlib import Path
+
+from PIL import Image
+
+from cupydrive import envs
+from cupydrive.drawing.frames import MOST, check_drawable, frames, players_in_words
+from cupydrive.errors import MemoryLimitError, ParameterError, RenderError
+from cupydrive.executors.host import HostExecutor
+from cupydrive.inputs.arguments import (
+    checked_bool,
+    checked_choice,
+    checked_float,
+    checked_instance,
+    checked_int,
+    checked_path,
+    checked_size,
+    checked_str,
+    checked_target,
+    shown,
+)
+from cupydrive.inputs.files import write_atomically
+from cupydrive.playing.evaluation import Evaluation, evaluate
+from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.recording import Recording
+from cupydrive.terminal.progress import counted
+
+SUFFIXES = (".mp4", ".gif", ".webp")
+# The canvas at twice the size and its copies take 30 bytes a pixel; H.264 looks 40 to 60 frames of 1.5 bytes a pixel ahead.
+PIXEL_BYTES = 120
+PLAYERS = {"random": Random, "heuristic": Heuristic}
+
+
+def render(
+    what,
+    path=None,
+    players=None,
+    *,
+    episodes=1,
+    seed=10_000,
+    greedy=True,
+    device="auto",
+    size=None,
+    fps=None,
+    hold=1.0,
+    title=None,
+    progress=True,
+    **params,
+):
+    """Play episodes and return a ``Video``; the same arguments give the same video.
+
+    Args:
+        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (another copy of it is played), or
+            ``Run``; or a ``Recording`` or an ``Evaluation``, whose first episodes are shown again.
+        path: Also write it there: ``.mp4``, ``.gif`` or ``.webp``.
+        players: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. By default a run's own policies, or
+            the heuristic, or random actions where there is none.
+        episodes: 1, or up to 64 side by side.
+        seed: Of starts and actions; that of ``evaluate``, whose first episodes are these.
+        greedy: A run's policies take the likeliest action.
+        device: Where to play.
+        size: (width, height) in pixels, even; a notebook shows half of it. By default the environment's.
+        fps: Frames per second; one frame is one step. By default the environment's.
+        hold: Seconds that the last frame stays.
+        title: Who plays, in the frame; by default what is known of it.
+        progress: Show one progress line.
+        **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If an argument is wrong.
+        RenderError: If the environment draws nothing, or the file cannot be written; before anything is played.
+    """
+    if path is not None:
+        path = check_path(path)
+    look = checked_look(size, fps, hold, title, progress)
+    if isinstance(what, Evaluation):
+        what = what.recording
+    if isinstance(what, Recording):
+        if players is not None or params:
+            given = [*(["players"] if players is not None else []), *params]
+            raise ParameterError(f"render: a recording brings its own; leave out {', '.join(given)}")
+        recording = what
+    else:
+        episodes = checked_int("render", "episodes", episodes, 1, MOST)
+        recording = play(what, players, episodes, seed, greedy, device, params)
+    video = Video(recording, *look)
+    if path is not None:
+        video.save(path)
+    return video
+
+
+def play(what, players, episodes, seed, greedy, device, params):
+    """Return the ``Recording`` of some episodes; arguments as of ``render``."""
+    is_run = hasattr(what, "learners")
+    if hasattr(what, "batch") and not is_run:  # a VectorEnv
+        what, device, params = what.spec, what.device, {**asdict(what.params), **params}
+    if not is_run and not isinstance(what, str | os.PathLike | envs.EnvSpec):
+        raise ParameterError(
+            f"render: what = {shown(what)} is a {type(what).__name__}; it must be an environment, a Run, a Recording or an "
+            "Evaluation"
+        )
+    spec = what.spec if is_run else envs.get(what)
+    check_drawable(spec)
+    if not is_run:
+        spec.require_known(params, render)
+    groups = [g.name for g in spec.groups(what.params if is_run else spec.make_params(**params))]
+    if players is None and not is_run:
+        players = "heuristic" if spec.heuristic else "random"
+    if isinstance(players, str):
+        checked_choice("render", "players", players, PLAYERS)
+        players = {name: PLAYERS[players]() for name in groups}
+    recording = evaluate(what, players, episodes=episodes, seed=seed, greedy=greedy, device=device, **params).recording
+    if recording is None or recording.num_envs < episodes:
+        raise ParameterError(
+            f"render: {episodes} episodes of {spec.name} are too long to keep; lower episodes or max_episode_steps"
+        )
+    return recording
+
+
+def checked_look(size, fps, hold, title, progress):
+    """Return how a video looks, arguments as of ``render``, None where the environment's own value is taken."""
+    size = None if size is None else checked_size("render", "size", size)
+    fps = None if fps is None else checked_int("render", "fps", fps, 1, 240)
+    hold = checked_float("render", "hold", hold, 0, 60, unit="seconds")
+    title = None if title is None else checked_str("render", "title", title)
+    return size, fps, hold, title, checked_bool("render", "progress", progress)
+
+
+class Video:
+    """A recording with what is needed to draw it; nothing is drawn before it is shown or saved.
+
+    Args:
+        recording: ``Recording``.
+        size: (width, height) in pixels, even; None: the environment's.
+        fps: Frames per second; None: the environment's.
+        hold: Seconds that the last frame stays.
+        title: Who plays, in the frame; None: what is known of it.
+        progress: Show one progress line while drawing.
+        every: Draw one step in this many.
+        seconds: Stop after this time; None: at the end.
+    """
+
+    def __init__(self, recording, size=None, fps=None, hold=1.0, title=None, progress=True, every=1, seconds=None):
+        checked_instance("Video", "recording", recording, Recording, "a Recording, such as evaluate(...).recording")
+        size, fps, hold, self.title, self.progress = checked_look(size, fps, hold, title, progress)
+        check_drawable(recording.spec)
+        self.recording, self.fps = recording, recording.spec.render_fps if fps is None else fps
+        self.width, self.height = recording.spec.render_size if size is None else size
+        require_memory(self.width, self.height)
+        self.held = round(hold * self.fps)
+        self.every = checked_int("render", "every", every)
+        self.drawn = -(-recording.steps // self.every) + 1
+        if seconds is not None:
+            seconds = checked_float("render", "seconds", seconds, 0, 86_400)
+            self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
+        self._mp4 = None
+
+    def __len__(self):
+        """Number of frames."""
+        return self.drawn + self.held
+
+    def frames(self):
+        """Yield all frames, (height, width, 3) uint8, the held ones too."""
+        drawn = frames(self.recording, self.width, self.height, title=self.title, every=self.every)
+        for picture in islice(drawn, self.drawn):
+            yield picture
+        yield from repeat(picture, self.held)
+
+    def _drawn(self):
+        return counted(self.frames(), f"draw {self.recording.spec.name}", len(self), self.progress)
+
+    def save(self, path):
+        """Write ``.mp4``, ``.gif`` or ``.webp``, atomically; return the path.
+
+        Raises:
+            RenderError: If the format is unknown, the codec is missing, or the file cannot be written.
+        """
+        path = check_path(path)
+        content = self.mp4() if path.suffix == ".mp4" else self._animation(path.suffix)
+        try:
+            write_atomically(path, content)
+        except OSError as error:
+            raise RenderError(f"the video cannot be written to {path}: {error.strerror}") from None
+        return path
+
+    def mp4(self, codec="libx264"):
+        """Return the video as bytes of an mp4 file; drawn once.
+
+        Raises:
+            RenderError: If PyAV has no such codec.
+        """
+        checked_str("Video.mp4", "codec", codec)
+        if self._mp4 is None:
+            import imageio.v3 as iio
+
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "video.mp4"
+                with iio.imopen(file, "w", plugin="pyav") as out:
+                    try:
+                        out.init_video_stream(codec, fps=self.fps, pixel_format="yuv420p")
+                    except ValueError:  # what PyAV raises for a codec that it was built without
+                        raise RenderError(
+                            f"PyAV has no codec {shown(codec)}; install av from PyPI, or save as .gif or .webp"
+                        ) from None
+                    # With three threads and more x264 sometimes writes other bytes for the same frames, and each number of
+                    # threads has bytes of its own. imageio offers no option for it, so its stream is reached into.
+                    out._video_stream.codec_context.thread_count = 1
+                    for frame in self._drawn():
+                        out.write_frame(frame)
+                self._mp4 = file.read_bytes()
+        return self._mp4
+
+    def _animation(self, suffix):
+        """Return the video as bytes of an animated picture."""
+        images = (Image.fromarray(frame) for frame in self._drawn())
+        options = {"save_all": True, "duration": round(1000 / self.fps), "loop": 0}
+        if suffix == ".gif":
+            images = one_palette(images)
+        else:
+            options |= {"quality": 60, "method": 4}
+        content = io.BytesIO()
+        first = next(images)
+        first.save(content, suffix.removeprefix("."), append_images=images, **options)
+        return content.getvalue()
+
+    def _repr_html_(self):
+        data = base64.b64encode(self.mp4()).decode()
+        label = html.escape(repr(self))
+        return (
+            f'<video controls autoplay loop muted playsinline width="{self.width // 2}" aria-label="{label}" '
+            f'src="data:video/mp4;base64,{data}"></video>'
+        )
+
+    def __repr__(self):
+        who = self.title or players_in_words(self.recording.players)
+        count = self.recording.num_envs
+        return (
+            f"<Video {self.recording.spec.name}, {who}: {count} episode{'s' * (count > 1)}, {len(self)} frames of "
+            f"{self.width} x {self.height} at {self.fps} a second>"
+        )
+
+
+def require_memory(width, height):
+    """Raise ``MemoryLimitError`` if pictures of this size would not fit into what is free."""
+    needed, free = width * height * PIXEL_BYTES, HostExecutor().free_bytes()
+    if needed > free:
+        raise MemoryLimitError(
+            f"render: size = ({width}, {height}) needs {needed:,} bytes to draw and encode, and {free:,} are free; the largest "
+            f"picture that fits has {free // PIXEL_BYTES:,} pixels"
+        )
+
+
+def one_palette(images):
+    """Yield images with the colours of the first one."""
+    palette = None
+    for image in images:
+        palette = palette or image.quantize(128, dither=Image.Dither.NONE)
+        yield image.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def check_path(path):
+    """Return ``path`` as a ``Path``; raise ``RenderError`` now rather than after the drawing if it cannot be written."""
+    path = checked_path("render", "path", path, RenderError)
+    if path.suffix not in SUFFIXES:
+        raise RenderError(
+            f"path = {shown(str(path))} ends in {shown(path.suffix)}; it must end in {', '.join(SUFFIXES)}"
+        )
+    return checked_target("path", path, RenderError)

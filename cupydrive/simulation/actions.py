@@ -1,0 +1,121 @@
+"""Reads a user's actions: tensors of the right shape, dtype and device, and on request of the right values.
+
+Letters: N environments, C agents of a group, H action heads.
+"""
+
+import numpy as np
+import torch
+
+from cupydrive.errors import ActionError, did_you_mean
+from cupydrive.executors.interop import as_torch
+from cupydrive.inputs.arguments import shown
+
+
+class ActionReader:
+    """Turns what ``step`` is given into tensors that a kernel reads in place.
+
+    Args:
+        batch: The ``Batch`` that will step.
+        single: Actions are one tensor, not a dictionary by group.
+        squeeze: A single agent has no agent axis.
+    """
+
+    def __init__(self, batch, single, squeeze):
+        self.batch, self.single = batch, single
+        self.spec, self.groups, self.num_envs = batch.spec, batch.groups, batch.num_envs
+        self.device = batch.executor.name
+        lone = [g.heads == 1 and not g.continuous for g in self.groups]
+        self.shapes = {
+            g.name: (self.num_envs, *(() if squeeze else (g.count,)), *(() if one else (g.heads,)))
+            for g, one in zip(self.groups, lone, strict=True)
+        }
+        self.dtypes = {g.name: torch.float32 if g.continuous else torch.int32 for g in self.groups}
+        self._converted = {}
+
+    def __call__(self, action, validate):
+        """Return one tensor per group; raise ``ActionError`` for what is wrong, values too if ``validate``."""
+        if self.single:
+            action = {self.groups[0].name: action}
+        elif not isinstance(action, dict):
+            raise ActionError(
+                f"the action is a {type(action).__name__}, but {self.spec.name} has several groups; pass a dict with "
+                f"{', '.join(self.dtypes)}"
+            )
+        for name in action:
+            if name not in self.dtypes:
+                raise ActionError(
+                    f"the action names a group {shown(name)} that there is not.{did_you_mean(name, self.dtypes)} Groups: "
+                    f"{', '.join(self.dtypes)}"
+                )
+        tensors = []
+        for g in self.groups:
+            if g.name not in action:
+                raise ActionError(f"no action for group {g.name!r}; pass all of {', '.join(self.dtypes)}")
+            tensors.append(self._checked(g, action[g.name], validate))
+        if validate:
+            for g, tensor in zip(self.groups, tensors, strict=True):
+                self._check_values(g, tensor)
+        return tensors
+
+    def _checked(self, g, action, validate):
+        shape, dtype = self.shapes[g.name], self.dtypes[g.name]
+        if isinstance(action, np.ndarray) and self.device == "cpu" and action.dtype.kind in "iufb":
+            action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
+        if not isinstance(action, torch.Tensor):
+            raise ActionError(
+                f"the action of {g.name!r} is a {type(action).__name__}; pass a torch tensor on {self.device}"
+            )
+        if action.layout != torch.strided:
+            raise ActionError(f"the action of {g.name!r} is {action.layout}; pass it as to_dense()")
+        if tuple(action.shape) != shape:
+            raise ActionError(f"the action of {g.name!r} has shape {tuple(action.shape)}; it must be {shape}")
+        if action.device.type != self.device:
+            raise ActionError(f"the action of {g.name!r} is on {action.device}; move it with .to({self.device!r})")
+        if action.dtype == dtype and action.is_contiguous():
+            return action
+        if action.dtype == torch.bool or action.is_complex() or action.is_floating_point() != g.continuous:
+            raise ActionError(f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}")
+        if g.name not in self._converted:
+            self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
+        if validate and action.dtype == torch.int64:
+            self._check_values(g, action)  # before a large value wraps
+        return self._converted[g.name].copy_(action)
+
+    def _check_values(self, g, tensor):
+        """Raise ``ActionError`` for the first action outside of the space; waits for the device."""
+        if g.continuous:
+            low, high = (torch.from_numpy(x).to(tensor.device) for x in (g.action_space.low, g.action_space.high))
+        else:
+            low, high = 0, torch.tensor(g.sizes, device=tensor.device) - 1
+        values = tensor.reshape(self.num_envs, g.count, g.heads)
+        good = (values >= low) & (values <= high)
+        if bool(good.all()):
+            if g.mask:
+                self._check_allowed(g, values)
+            return
+        env, agent, head = (~good).nonzero()[0].tolist()
+        value = values[env, agent, head].item()
+        limit = (
+            f"[{g.action_space.low[head]}, {g.action_space.high[head]}]"
+            if g.continuous
+            else f"0 to {g.sizes[head] - 1}"
+        )
+        raise ActionError(
+            f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is {value}; it must be {limit}. "
+            "With validate=False it would be read as the nearest valid one (NaN as 0)"
+        )
+
+    def _check_allowed(self, g, values):
+        """Raise ``ActionError`` for the first action that its mask forbids."""
+        mask = as_torch(self.batch.current_mask[g.name])
+        for head, (first, size) in enumerate(zip(g.first_choices, g.sizes, strict=True)):
+            allowed = mask[..., first : first + size]
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
+            good = allowed.gather(-1, values[..., head : head + 1].long())[..., 0]
+            if not bool(good.all()):
+                env, agent = (~good).nonzero()[0].tolist()
+                choices = ", ".join(str(k) for k in allowed[env, agent].nonzero().flatten().tolist())
+                raise ActionError(
+                    f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is "
+                    f"{values[env, agent, head].item()}, which its mask forbids; allowed: {choices}"
+                )

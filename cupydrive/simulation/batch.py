@@ -1,0 +1,391 @@
+"""N copies of one environment: buffers and launches, on any executor. NumPy or CuPy arrays; no torch.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cupydrive.codegen import source
+from cupydrive.codegen.printing import Printer
+from cupydrive.errors import MemoryLimitError, ParameterError
+from cupydrive.executors import executor as make_executor
+from cupydrive.executors.trial import try_out
+from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
+
+CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
+OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
+KEEP_FREE = 0.95  # share of the free memory that buffers may take
+
+
+class Buffers:
+    """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
+
+    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in rows where an episode
+    ended; other rows are unspecified.
+    """
+
+    def __init__(self, batch, steps=None, actions=True, final_obs=True):
+        lead = () if steps is None else (steps,)
+        self.steps = steps
+        n, allocate = batch.num_envs, batch.executor.allocate
+        obs_lead = (n,) if steps is None else (steps + 1, n)
+
+        def rows(shape, dtype):
+            return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
+
+        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups}
+        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
+        self.action = rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
+        self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
+        self.terminated = allocate((*lead, n), np.bool_)
+        self.truncated = allocate((*lead, n), np.bool_)
+        if batch.spec.one_agent(batch.params):  # side by side, as drive.cuh says
+            record = allocate((*lead, n, 2), np.int32)
+            self.episode_return = {g.name: record[..., :1].view(np.float32) for g in batch.groups}
+            self.episode_length = record[..., 1]
+        else:
+            self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
+            self.episode_length = allocate((*lead, n), np.int32)
+        self.episode_log = allocate((*lead, n), batch.log_dtype)
+        self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
+        leaving = [g for g in batch.groups if g.leaves]
+        self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+        self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+
+
+class RolloutCall:
+    """What launches of T steps have in common: made once, since a launch of a small batch takes less time than this.
+
+    Args:
+        batch: The ``Batch``.
+        buffers: Its ``Buffers`` of T steps.
+    """
+
+    def __init__(self, batch, buffers):
+        self.buffers, self.call = buffers, batch._call(buffers)
+        self.last_obs = {name: array[-1] for name, array in buffers.obs.items()}
+        self.last_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
+        self.begins_at = None  # the observations that `call` points to
+
+
+def row_bytes(spec, params, final_obs=True, entry=4):
+    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
+    size = 2 + 4 + spec.log_dtype().itemsize
+    for g in spec.groups(params):
+        size += g.count * (
+            entry * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
+        )
+    return size
+
+
+def set_params(call, spec, params):
+    """Write parameters into a ``struct Batch``."""
+    call["params"], call["max_episode_steps"] = spec.pack_params(params), params.max_episode_steps
+    call["inverse_horizon"] = np.float32(1.0) / np.float32(params.max_episode_steps)
+
+
+class Batch:
+    """N copies of one environment.
+
+    Args:
+        spec: The ``EnvSpec``.
+        num_envs: N.
+        params: Parameters made by ``spec.make_params``.
+        executor: ``"cuda"``, ``"cpu"`` or an executor.
+        first_env: Global id of environment 0; random streams are keyed by it.
+        layout: ``Layout`` of the threads, by default the executor's choice.
+        obs_dtype: ``"float32"``, or ``"bfloat16"``, which arrays hold as uint16.
+
+    Raises:
+        ParameterError: If an argument is wrong.
+        MemoryLimitError: If the buffers would not fit.
+    """
+
+    def __init__(self, spec, num_envs, params=None, executor="cpu", first_env=0, layout=None, obs_dtype="float32"):
+        checked_choice(spec.name, "obs_dtype", obs_dtype, OBS_DTYPES)
+        self.obs_dtype = np.dtype(OBS_DTYPES[obs_dtype])
+        half = obs_dtype == "bfloat16"
+        if half and spec.own_program is not None:
+            raise ParameterError(f"{spec.name}: kernels written in Python observe in float32; leave obs_dtype out")
+        self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        self.first_env = checked_int(spec.name, "first_env", first_env, 0, 2**31 - self.num_envs)  # ids are int32
+        if layout is not None:
+            checked_instance(
+                spec.name, "layout", layout, source.Layout, "a cupydrive.codegen.source.Layout, 'tuned' or None"
+            )
+        self.spec, self.params = spec, params if params is not None else spec.make_params()
+        self.executor = make_executor(executor) if isinstance(executor, str) else executor
+        self.groups = spec.groups(self.params)
+        self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
+        self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
+        self.layout = replace(layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half)
+        self.program = self._load(spec, self.params)
+        allocate, n = self.executor.allocate, self.num_envs
+        self.seed = allocate((1,), np.uint64)
+        self.state = allocate((n,), self.state_dtype)
+        self.clock = allocate((n,), CLOCK)
+        self.log = allocate((n,), self.log_dtype)
+        self.mask = allocate((n,), np.bool_)
+        self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
+        self.step_buffers = [Buffers(self, actions=False), None]
+        self.step_buffers[1] = self._other_obs(self.step_buffers[0])
+        self.now = 0  # which of the two step buffers was written last
+        self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
+        self.current_mask = self.step_buffers[0].action_mask
+        self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)  # CartPole: 1
+        self._rollouts = {}
+        self._template = self._describe(self.first_env)
+        self.printer = None
+        self._attach_printer([self._template])
+        self._calls = [self._call(b) for b in self.step_buffers]
+        self._reset_calls = [call.copy() for call in self._calls]
+
+    def _load(self, spec, params):
+        """Return the program of ``spec``; a kernel that is not the package's own runs in another process first."""
+        program = self.executor.load(spec, params, self.layout)
+        if self.executor.tries and spec.kernel is not None and spec.own_program is None:
+            try_out(Batch, spec, params, self.executor, self.layout)
+        return program
+
+    def exchange(self, spec, params):
+        """Run the kernels of ``spec`` on these buffers from now on; return False, and change nothing, if they do not fit."""
+
+        def layout(spec, params):
+            groups = [
+                (g.name, g.count, g.obs_dim, g.heads, g.continuous, g.mask, g.leaves) for g in spec.groups(params)
+            ]
+            return spec.state_dtype(params), spec.log_dtype(), source.batch_dtype(spec, params), groups
+
+        program = self._load(spec, params)
+        if layout(spec, params) != layout(self.spec, self.params):
+            return False
+        self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
+        rollouts = [kept.call for kept in self._rollouts.values()]
+        calls = [self._template, *self._calls, *self._reset_calls, *rollouts]
+        for call in calls:
+            set_params(call, spec, params)
+        self._attach_printer(calls)
+        return True
+
+    def _attach_printer(self, calls):
+        """Give a kernel that prints the memory to print to."""
+        if getattr(self.program, "prints", False):
+            self.printer = self.printer or Printer(self.executor, self.spec.name)
+            for call in calls:
+                call["printed"] = self.executor.pointer(self.printer.memory)
+
+    def _other_obs(self, first):
+        """Return buffers that differ from ``first`` in observation and mask alone: the other half of the double buffer."""
+        other = object.__new__(Buffers)
+        other.__dict__.update(first.__dict__)
+        other.obs = {
+            g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), self.obs_dtype) for g in self.groups
+        }
+        other.action_mask = {name: self.executor.allocate(a.shape, np.bool_) for name, a in first.action_mask.items()}
+        return other
+
+    def env_bytes(self):
+        """Return the bytes that one environment takes, a second observation included."""
+        entry = self.obs_dtype.itemsize
+        obs = sum(g.count * (entry * g.obs_dim + g.choices * g.mask) for g in self.groups)
+        returns = sum(4 * g.count for g in self.groups)
+        state = self.state_dtype.itemsize + CLOCK.itemsize + self.log_dtype.itemsize + 1
+        return row_bytes(self.spec, self.params, entry=entry) + obs + returns + state
+
+    def require_memory(self, needed, each, name, value):
+        """Raise ``MemoryLimitError`` if ``needed`` bytes are not free; ``each`` is what one more of ``name`` costs."""
+        free = int(self.executor.free_bytes() * KEEP_FREE)
+        if needed > free:
+            raise MemoryLimitError(
+                f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, and {free:,} are free on {self.executor.name}; "
+                f"the largest {name} that fits is {max(0, free // each):,}"
+            )
+
+    # ---- struct Batch ----
+
+    def _describe(self, first_env):
+        """Return ``struct Batch`` with all that does not change from call to call."""
+        pointer, call = self.executor.pointer, np.zeros((), source.batch_dtype(self.spec, self.params))
+        set_params(call, self.spec, self.params)
+        call["num_envs"], call["first_env"] = self.num_envs, first_env
+        for name in ("seed", "state", "clock", "log"):
+            call[name] = pointer(getattr(self, name))
+        for g in self.groups:
+            call[g.name]["returns"] = pointer(self.returns[g.name])
+        return call
+
+    def _call(self, buffers):
+        """Return ``struct Batch`` for launches that write ``buffers``."""
+        pointer, call = self.executor.pointer, self._template.copy()
+        call["steps"] = buffers.steps or 1
+        for name in ("terminated", "truncated", "episode_length", "episode_log"):
+            call[name] = pointer(getattr(buffers, name))
+        for g in self.groups:
+            rows = call[g.name]
+            for name in ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left"):
+                arrays = getattr(buffers, name)
+                if arrays and g.name in arrays:
+                    rows[name] = pointer(arrays[g.name])
+            if buffers.steps is not None:  # row 0 is the observation before the first step
+                rows["obs"] += self.num_envs * g.count * g.obs_dim * self.obs_dtype.itemsize
+                rows["action_mask"] += self.num_envs * g.count * g.choices * g.mask
+        return call
+
+    # ---- launches ----
+
+    def _launch(self, kernel, call):
+        self.program.launch(kernel, call, self.num_envs, self.num_envs * int(call["steps"]) * self._step_work)
+        if self.printer is not None:
+            self.printer.show()
+
+    def reset(self, seed=None, mask=None):
+        """Begin new episodes: all, or those of ``mask`` (N,) bool; a seed restarts all random streams.
+
+        Returns:
+            The current ``Buffers``; only ``obs`` is meaningful.
+        """
+        if seed is not None:
+            self.executor.put(self.seed, np.array([seed], np.uint64))
+            self.executor.put(self.clock, np.zeros(self.num_envs, CLOCK))
+        call = self._reset_calls[self.now]
+        call["mask"], call["steps"] = 0, 1
+        if mask is not None:
+            self._keep_observations()  # those that go on keep theirs
+            self.mask[...] = mask
+            call["mask"] = self.executor.pointer(self.mask)
+        self._launch("env_reset", call)
+        return self._show()
+
+    def observe(self):
+        """Observe the state as it is, after a change from outside; return the current ``Buffers``."""
+        call = self._reset_calls[self.now]
+        call["mask"], call["steps"] = 0, 0
+        self._launch("env_reset", call)
+        return self._show()
+
+    def _keep_observations(self):
+        """Bring the current observations, a rollout's last row perhaps, into the current step buffers."""
+        buffers = self.step_buffers[self.now]
+        if self.current_obs is not buffers.obs:
+            for name, array in buffers.obs.items():
+                array[...] = self.current_obs[name]
+            for name, array in buffers.action_mask.items():
+                array[...] = self.current_mask[name]
+
+    def _show(self):
+        """Make the observations of the current step buffers the current ones."""
+        buffers = self.step_buffers[self.now]
+        self.current_obs, self.current_mask = buffers.obs, buffers.action_mask
+        return buffers
+
+    def step(self, action_pointers, autoreset=True):
+        """Step once; ``action_pointers`` are addresses of (N, C, H) arrays in the order of the groups.
+
+        Without ``autoreset`` an environment that ends keeps its last state; step it no further.
+
+        Returns:
+            The ``Buffers`` just written; the previous observation stays valid until the next step.
+        """
+        self.now = 1 - self.now
+        call = self._calls[self.now]
+        for g, address in zip(self.groups, action_pointers, strict=True):
+            call[g.name]["action"] = address
+        if not autoreset:
+            self.mask[...] = False
+        call["mask"] = 0 if autoreset else self.executor.pointer(self.mask)
+        self._launch("env_step", call)
+        return self._show()
+
+    def row_calls(self, buffers):
+        """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
+        whole, calls = self._call(buffers), []
+        for t in range(buffers.steps):
+            call = whole.copy()
+            call["steps"] = 1
+            for name in ("terminated", "truncated", "episode_length", "episode_log"):
+                call[name] += t * self._row_bytes(getattr(buffers, name))
+            for g in self.groups:
+                for name in ("obs", "action_mask", "final_obs", "reward", "episode_return", "action", "active", "left"):
+                    arrays = getattr(buffers, name)
+                    if arrays and g.name in arrays:
+                        call[g.name][name] += t * self._row_bytes(arrays[g.name])
+            calls.append(call)
+        return calls
+
+    @staticmethod
+    def _row_bytes(array):
+        return array.strides[0]
+
+    def step_row(self, call):
+        """Step once, reading and writing one row of buffers: ``call`` is an element of ``row_calls``."""
+        self._launch("env_step", call)
+
+    def rollout(self, steps, final_obs=True):
+        """Take ``steps`` uniformly random steps in one launch.
+
+        Returns:
+            ``Buffers`` with T = steps; ``obs`` has T + 1 rows, row 0 the observation before the first step. They are
+            written again by the next rollout of as many steps.
+        """
+        key = (steps, final_obs)
+        if key not in self._rollouts:
+            self._rollouts.clear()  # one set at a time; current_obs keeps the last one alive until the next launch
+            each = row_bytes(self.spec, self.params, final_obs, self.obs_dtype.itemsize) * self.num_envs
+            self.require_memory(each * steps, each, "steps", steps)
+            self._rollouts[key] = RolloutCall(self, Buffers(self, steps, final_obs=final_obs))
+        kept = self._rollouts[key]
+        if kept.begins_at is not self.current_obs:
+            for g in self.groups:
+                kept.call[g.name]["current_obs"] = self.executor.pointer(self.current_obs[g.name])
+            kept.begins_at = self.current_obs
+        for name, array in kept.buffers.action_mask.items():
+            array[0] = self.current_mask[name]
+        self._launch("env_rollout", kept.call)
+        self.current_obs, self.current_mask = kept.last_obs, kept.last_mask
+        return kept.buffers
+
+    # ---- state ----
+
+    @staticmethod
+    def as_records(array, dtype):
+        """Return a NumPy array of structs, also where the executor keeps them as bytes."""
+        return array if array.dtype == dtype else np.ascontiguousarray(array).view(dtype)[..., 0]
+
+    def get_state(self):
+        """Return NumPy copies of what the future depends on: ``seed``, ``state``, ``clock``, ``log``, ``returns``."""
+        get = self.executor.get
+        kept = {"seed": get(self.seed)}
+        for name, dtype in (("state", self.state_dtype), ("clock", CLOCK), ("log", self.log_dtype)):
+            kept[name] = self.as_records(get(getattr(self, name)), dtype)
+        return {**kept, "returns": {name: get(array) for name, array in self.returns.items()}}
+
+    def first_states(self, count):
+        """Return NumPy copies of the first environments' ``states`` and ``elapsed`` steps."""
+        get = self.executor.get
+        clock = self.as_records(get(self.clock[:count]), CLOCK)
+        return {"states": self.as_records(get(self.state[:count]), self.state_dtype), "elapsed": clock["elapsed"]}
+
+    def set_state(self, kept):
+        """Put back what ``get_state`` returned; observations stay."""
+        for name in ("seed", "state", "clock", "log"):
+            self.executor.put(getattr(self, name), kept[name])
+        for name, array in self.returns.items():
+            self.executor.put(array, kept["returns"][name])
+
+    def get_observations(self):
+        """Return NumPy copies of the current ``obs`` and ``action_mask`` by group."""
+        get = self.executor.get
+        return (
+            {name: get(array) for name, array in self.current_obs.items()},
+            {name: get(array) for name, array in self.current_mask.items()},
+        )
+
+    def set_observations(self, obs, action_mask):
+        """Put back what ``get_observations`` returned; return the current ``Buffers``."""
+        buffers = self.step_buffers[self.now]
+        for arrays, values in ((buffers.obs, obs), (buffers.action_mask, action_mask)):
+            for name, array in arrays.items():
+                self.executor.put(array, values[name])
+        return self._show()

@@ -1,0 +1,59 @@
+"""make(): the way to a ``VectorEnv``."""
+
+import sys
+
+import cupydrive
+from cupydrive import envs
+from cupydrive.errors import ParameterError
+from cupydrive.executors import choose, executor
+from cupydrive.inputs.arguments import checked_bool, checked_int
+from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.tuner import tuned_layout
+from cupydrive.simulation.vector import VectorEnv
+from cupydrive.terminal.progress import in_notebook
+
+MOST_THREADS = 1024  # of the CPU
+_said = set()
+
+
+def make(
+    env, num_envs=1, *, device="auto", validate=True, debug=False, threads=None, first_env=0, layout=None,
+    obs_dtype="float32", **params,
+):  # fmt: skip
+    """Return a ``VectorEnv`` of ``num_envs`` copies.
+
+    Args:
+        env: Name, path of a Python file that defines ``SPEC``, or ``EnvSpec``.
+        num_envs: N; ``"auto"``: the number that trains fastest on this device, measured once, then known.
+        device: ``"cuda"``, ``"cpu"``, or ``"auto"``: CUDA where a GPU is usable; says what it picked and why.
+        validate: Look at the values of actions before each step (waits for the device); otherwise a discrete action out
+            of range is read as the nearest valid one, and NaN in a Box as 0.
+        debug: Build for the CPU with bounds-checked agents, observations, actions and arrays.
+        threads: Threads on the CPU, by default one per core.
+        first_env: Global id of environment 0; random streams are keyed by it.
+        layout: ``cupydrive.codegen.source.Layout`` of the GPU's threads, or ``"tuned"``: the fastest here, measured once, then
+            known. Every layout gives the same numbers.
+        obs_dtype: ``"float32"``, or ``"bfloat16"``: half the memory, the same numbers rounded to the nearest.
+        **params: Parameters of the environment.
+
+    Raises:
+        UnknownEnvironmentError, ParameterError, DeviceError, CompileError, MemoryLimitError: See their texts.
+    """
+    spec = envs.get(env)
+    spec.require_known(params, make)
+    made = spec.make_params(**params)
+    validate, debug = checked_bool("make", "validate", validate), checked_bool("make", "debug", debug)
+    threads = None if threads is None else checked_int("make", "threads", threads, 1, MOST_THREADS)
+    if debug and device == "cuda":
+        raise ParameterError("debug=True builds for the CPU; pass device='cpu' or leave device out")
+    name, reason = choose("cpu" if debug else device)
+    if device == "auto" and not debug and reason not in _said:
+        _said.add(reason)
+        # A notebook shows the standard error in red, as if something had gone wrong.
+        print(f"cupydrive: {reason}", file=sys.stdout if in_notebook() else sys.stderr)
+    where = executor(name) if name == "cuda" else executor(name, threads=threads, debug=debug)
+    if isinstance(num_envs, str) and num_envs == "auto":
+        num_envs = cupydrive.best_num_envs(spec, device=name, **params)
+    if isinstance(layout, str) and layout == "tuned":
+        layout = tuned_layout(spec, made, num_envs, name, obs_dtype)
+    return VectorEnv(Batch(spec, num_envs, made, where, first_env, layout, obs_dtype), validate=validate)

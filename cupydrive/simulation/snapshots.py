@@ -1,0 +1,229 @@
+"""Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any device takes back."""
+
+import json
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from cupydrive import envs
+from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
+from cupydrive.executors import executor
+from cupydrive.executors.interop import as_numpy
+from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
+from cupydrive.inputs.arguments import checked_path
+from cupydrive.inputs.files import file_errors, open_file, write_atomically
+from cupydrive.inputs.formats import SNAPSHOT, FormatError, explained
+from cupydrive.simulation.batch import CLOCK
+
+FORMAT = 2
+BY_GROUP = ("returns", "obs", "action_mask")
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A moment of N environments: ``env.restore`` goes on from it bit for bit, on the CPU or a GPU.
+
+    Args:
+        env: Name of the environment.
+        params: Its parameters by name.
+        num_envs: N.
+        first_env: Global id of environment 0, which random streams are keyed by.
+        seed: What the environment was seeded with.
+        state: (N,) ``struct State``.
+        clock: (N,) episode, elapsed and time.
+        log: (N,) metrics since the episodes began.
+        returns: By group: (N, C) float32 rewards since the episodes began.
+        obs: By group: (N, C, D) float32.
+        action_mask: By group that has one: (N, C, choices) bool.
+        origin: Which files an environment of the user's own came from, and their SHA-256.
+    """
+
+    env: str
+    params: dict
+    num_envs: int
+    first_env: int
+    seed: int
+    state: np.ndarray
+    clock: np.ndarray
+    log: np.ndarray
+    returns: dict[str, np.ndarray]
+    obs: dict[str, np.ndarray]
+    action_mask: dict[str, np.ndarray]
+    origin: dict | None = None
+
+    @classmethod
+    def of(cls, batch):
+        """Return the snapshot of a ``Batch``; waits for the device."""
+        kept = batch.get_state()
+        obs, mask = batch.get_observations()
+        seed = int(kept.pop("seed")[0])
+        return cls(
+            batch.spec.name,
+            asdict(batch.params),
+            batch.num_envs,
+            batch.first_env,
+            seed,
+            **kept,
+            obs=obs,
+            action_mask=mask,
+            origin=envs.origin(batch.spec),
+        )
+
+    def restore(self, batch):
+        """Write this moment into ``batch``.
+
+        Warns:
+            CupydriveWarning: If the files of an environment of the user's own have changed since.
+
+        Raises:
+            ParameterError: If ``batch`` is another environment, or differs in a parameter or size, or an environment's time
+                is up; nothing has changed then.
+        """
+        own = {"env": batch.spec.name, "num_envs": batch.num_envs, "first_env": batch.first_env, **asdict(batch.params)}
+        kept = {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params}
+        for name in {**own, **kept}:
+            if own.get(name) != kept.get(name):
+                raise ParameterError(
+                    f"the snapshot has {name} = {kept.get(name)!r}, this environment {own.get(name)!r}; they must be equal"
+                )
+        wanted, given = Snapshot.of(batch).arrays(), self.arrays()
+        if set(wanted) != set(given):
+            raise ParameterError(
+                f"the snapshot and this environment differ in {sorted(set(wanted) ^ set(given))}: {self.env} has changed since"
+            )
+        for name, array in given.items():
+            if wanted[name].dtype != array.dtype or wanted[name].shape != array.shape:
+                raise ParameterError(
+                    f"the snapshot's {name} is {array.dtype} {array.shape}, which does not fit: {self.env} has changed since"
+                )
+        elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
+        if elapsed.min() < 0 or elapsed.max() >= limit:
+            raise ParameterError(
+                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+            )
+        envs.compare_origin("the snapshot", batch.spec, self.origin)
+        state = {name: getattr(self, name) for name in ("state", "clock", "log", "returns")}
+        batch.set_state({"seed": np.array([self.seed], np.uint64), **state})
+        batch.set_observations(self.obs, self.action_mask)
+
+    def arrays(self):
+        """Return all arrays by name, those of groups as ``NAME.GROUP``."""
+        flat = {name: getattr(self, name) for name in ("state", "clock", "log")}
+        return flat | {f"{name}.{key}": array for name in BY_GROUP for key, array in getattr(self, name).items()}
+
+    def save(self, path):
+        """Write the snapshot as a NumPy archive (.npz)."""
+        path = checked_path("save", "path", path, SnapshotError)
+        about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
+        text = np.frombuffer(json.dumps({"format": FORMAT, **about}).encode(), np.uint8)
+        with file_errors(SnapshotError, f"the snapshot cannot be written to path = {str(path)!r}"):
+            write_atomically(path, packed({"about": text, **self.arrays()}))
+
+    @classmethod
+    def load(cls, path):
+        """Return the snapshot of a file; nothing in it can run, and its environment is not looked up before ``restore``.
+
+        Warns:
+            CupydriveWarning: If the file is from before snapshots carried a SHA-256.
+
+        Raises:
+            SnapshotError: If it is none, is damaged, or from a newer version.
+        """
+        path = checked_path("load", "path", path, SnapshotError)
+        with file_errors(SnapshotError, f"path = {str(path)!r} cannot be read"):
+            file = open_file(path)
+        with file:
+            try:
+                about, arrays, sealed = read_npz(file, executor("cpu").free_bytes(), SNAPSHOT, FORMAT)
+                found = checked_groups(arrays, about["num_envs"])
+            except FormatError as error:
+                raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
+        if not sealed:
+            warn_unsealed(path)
+        del about["format"]
+        return cls(**about, **found)
+
+    def __repr__(self):
+        size = sum(array.nbytes for array in self.arrays().values())
+        return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
+
+
+def checked_groups(arrays, num_envs):
+    """Return the arrays of a snapshot's file as arguments of ``Snapshot``.
+
+    Args:
+        arrays: By name, as ``Snapshot.arrays`` returns them.
+        num_envs: N.
+
+    Raises:
+        FormatError: If a name, type or shape cannot be that of any environment.
+    """
+    found = {name: {} for name in BY_GROUP}
+    for name, array in arrays.items():
+        kind, dot, group = name.partition(".")
+        known = {
+            "state": array.dtype.names is not None and array.ndim == 1,
+            "log": array.dtype.names is not None and array.ndim == 1,
+            "clock": array.dtype == CLOCK and array.ndim == 1,
+            "returns": array.dtype == np.float32 and array.ndim == 2,
+            "obs": array.dtype in (np.float32, np.uint16) and array.ndim == 3,
+            "action_mask": array.dtype == np.bool_ and array.ndim == 3,
+        }
+        if bool(dot) != (kind in BY_GROUP) or not known.get(kind) or len(array) != num_envs:
+            raise FormatError(
+                f"{name} is {array.dtype} {array.shape}, which is no array of a snapshot of {num_envs} environments"
+            )
+        if dot:
+            found[kind][group] = array
+        else:
+            found[kind] = array
+    if missing := [name for name in ("state", "clock", "log") if name not in found]:
+        raise FormatError(f"it has no entry {missing[0]!r}")
+    return found
+
+
+def checked_moment(env, elapsed=None, **fields):
+    """Return NumPy arrays of members of ``struct State`` by name and ``elapsed``: the arguments of ``set_state``."""
+    return checked_states(env, fields), None if elapsed is None else checked_elapsed(env, elapsed)
+
+
+def checked_states(env, values):
+    """Return ``values`` as NumPy arrays that fit the members of ``struct State``.
+
+    Args:
+        env: ``VectorEnv``.
+        values: By member: what NumPy takes, of shape (N, *shape of the member) or broadcast to it.
+
+    Raises:
+        ParameterError: If a name is unknown, the shape or type is another, or a number is not finite or does not fit.
+    """
+    known, checked = {f.name: f for f in env.spec.state(env.params)}, {}
+    for name, value in values.items():
+        if name not in known:
+            raise ParameterError(
+                f"{env.spec.name} has no state {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
+            )
+        f, given = known[name], as_numpy(env.spec.name, f"state {name!r}", value)
+        shape, dtype = (env.num_envs, *f.shape), np.dtype(f.dtype)
+        if given.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
+            raise ParameterError(f"state {name!r} is {given.dtype}; it must be {dtype.name}")
+        try:
+            given = np.broadcast_to(given, shape)
+        except ValueError:
+            raise ParameterError(f"state {name!r} has shape {given.shape}; it must be {shape}") from None
+        with np.errstate(over="ignore"):
+            checked[name] = given.astype(dtype)
+        fits = np.isfinite(checked[name]) if dtype.kind == "f" else checked[name] == given
+        if not fits.all():
+            raise ParameterError(f"state {name!r} holds {given[~fits].flat[0]}, which is no finite {dtype.name}")
+    return checked
+
+
+def checked_elapsed(env, elapsed):
+    """Return (N,) ints from 0 to ``max_episode_steps`` - 1, or raise ``ParameterError``."""
+    given, last = as_numpy(env.spec.name, "elapsed", elapsed), env.params.max_episode_steps - 1
+    if given.dtype.kind not in "iu" or given.shape not in ((), (env.num_envs,)):
+        raise ParameterError(f"elapsed is {given.dtype} {given.shape}; it must be ints ({env.num_envs},)")
+    if given.min() < 0 or given.max() > last:
+        raise ParameterError(f"elapsed is {given.min()} to {given.max()}; it must be from 0 to {last}")
+    return given

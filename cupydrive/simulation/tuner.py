@@ -1,0 +1,171 @@
+"""The layout of threads for rollouts, by measurement.
+
+It is found in seconds on the device at hand and kept in the cache folder, by device, kernel and size. Whatever is chosen,
+results have the same bits. Letters: N environments.
+"""
+
+import statistics
+import time
+from dataclasses import asdict, dataclass, replace
+
+from cupydrive import envs
+from cupydrive.codegen.source import Layout, assemble
+from cupydrive.errors import MemoryLimitError, SpecError
+from cupydrive.executors import choose, executor
+from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
+from cupydrive.inputs.arguments import checked_bool, checked_int
+from cupydrive.simulation.batch import Batch, row_bytes
+
+STEPS = 32  # of a launch by which layouts are compared
+LAUNCHES = (1, 4, 16, 64, 256)  # numbers of steps that are tried under the fastest layout
+ENOUGH = 0.95  # of the best rate: more steps than reach it only take memory
+RUNS = 5
+SECONDS = 0.01  # of one run, at least
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What ``tune`` found.
+
+    Args:
+        layout: The fastest ``Layout``.
+        rates: env-steps per second of random rollouts by layout, in words, the default one first.
+        launches: The same of the fastest layout, by the number of steps of a launch.
+        cached: Whether this was known.
+    """
+
+    layout: Layout
+    rates: dict[str, float]
+    launches: dict[int, float]
+    cached: bool = False
+
+    @property
+    def steps(self):
+        """The fewest steps of a launch that reach nearly the best rate: what ``rollout(T)`` should at least ask for."""
+        return min(t for t, rate in self.launches.items() if rate >= ENOUGH * max(self.launches.values()))
+
+    def __str__(self):
+        best = max(self.rates, key=self.rates.get)
+        lines = [f"layouts{' (known)' * self.cached}:"]
+        lines += [line(name, rate, name == best) for name, rate in self.rates.items()]
+        lines += ["steps of a launch:"]
+        lines += [line(f"{steps}", rate, steps == self.steps) for steps, rate in self.launches.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def line(name, rate, chosen):
+    """Return a line of the table."""
+    return f"  {name:<44}{rate / 1e6:12,.1f} M env-steps/s{'  <' * chosen}"
+
+
+def in_words(layout):
+    """Return a layout in words."""
+    near = [name for name in ("state", "rows", "obs") if getattr(layout, f"{name}_near")]
+    return f"team {layout.team}, {layout.envs_per_block} a block, near: {' '.join(near) or 'nothing'}"
+
+
+def candidates(spec, params, num_envs, where):
+    """Return layouts worth a try, the default one first; on the CPU there is no other."""
+    first = where.layout(spec, params, num_envs)
+    if where.name == "cpu":
+        return [first]
+    agents = sum(g.count for g in spec.groups(params))
+    found = [Layout(1, block) for block in (4, 8, 16, 32, 64, 128, 256, 512, 1024)] if agents <= 8 else []
+    largest = min(1024, 1 << (agents - 1).bit_length())
+    for team in (2**k for k in range(1, 11) if max(2, largest // 8) <= 2**k <= largest):
+        found += (
+            [Layout(team, block // team) for block in (64, 128, 256) if block >= team]
+            if team <= 32
+            else [Layout(team), Layout(team, rows_near=False)]
+        )
+    fitted = [layout.fit(spec, params, where.near_bytes) for layout in found]
+    return list(dict.fromkeys([first, *fitted]))
+
+
+def tune(env, num_envs, *, device="auto", remember=True, **params):
+    """Return the ``Tuned`` layouts of random rollouts of ``num_envs`` copies; ``make(..., layout="tuned")`` asks for it.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        num_envs: N; sizes within a factor of two share what was found.
+        device: As for ``make``.
+        remember: Use and keep what was found; otherwise measure anew and keep nothing.
+        **params: Parameters of the environment.
+
+    Raises:
+        MemoryLimitError: If N copies do not fit.
+    """
+    spec, remember = envs.get(env), checked_bool("tune", "remember", remember)
+    spec.require_known(params, tune)
+    made, where = spec.make_params(**params), executor(choose(device)[0])
+    num_envs = checked_int(spec.name, "num_envs", num_envs)
+    each = row_bytes(spec, made, final_obs=False)
+    if num_envs * each > where.free_bytes():
+        raise MemoryLimitError(
+            f"tune: num_envs = {num_envs:,} needs {num_envs * each:,} bytes for one step, more than are free"
+        )
+    tried = candidates(spec, made, num_envs, where)
+    text = assemble(spec, made, tried[0]).text if spec.own_program is None else spec.name
+    key = name_of("layout", where, text, num_envs.bit_length())
+    kept = recall(key, lambda content: kept_layouts(content, tried)) if remember else None
+    if kept is not None:
+        return kept
+    rates = {layout: rate(spec, made, num_envs, where, layout) for layout in tried}
+    rates = {layout: value for layout, value in rates.items() if value is not None}
+    best = max(rates, key=rates.get)
+    launches = {steps: rate(spec, made, num_envs, where, best, steps) for steps in LAUNCHES}
+    launches = {steps: value for steps, value in launches.items() if value is not None}
+    found = Tuned(best, {in_words(layout): value for layout, value in rates.items()}, launches)
+    if remember:
+        keep(key, {"layout": asdict(best), "rates": found.rates, "launches": launches})
+    return found
+
+
+def rate(spec, params, num_envs, where, layout, steps=None):
+    """Return env-steps per second under ``layout``, or None if it cannot be built or the rows of ``steps`` do not fit.
+
+    By default a launch has as many steps as fit, at most ``STEPS``.
+    """
+    fit = where.free_bytes() // 4 // (row_bytes(spec, params, final_obs=False) * num_envs)
+    if steps is not None and steps > max(1, fit):
+        return None
+    steps = steps or max(1, min(STEPS, fit))
+    try:
+        batch = Batch(spec, num_envs, params, where, layout=layout)
+    except (SpecError, RuntimeError) as error:
+        if isinstance(error, MemoryLimitError):
+            raise
+        return None
+    batch.reset(0)
+
+    def run(times):
+        where.synchronise()
+        begin = time.perf_counter()
+        for _ in range(times):
+            batch.rollout(steps, final_obs=False)
+        where.synchronise()
+        return (time.perf_counter() - begin) / times
+
+    run(max(1, min(params.max_episode_steps // steps, 20)))  # until episodes end now and then
+    times = max(1, int(SECONDS / run(1)))
+    return num_envs * steps / statistics.median(run(times) for _ in range(RUNS))
+
+
+def kept_layouts(found, tried):
+    """Return the ``Tuned`` that ``found`` describes; its layout must be one that is tried here."""
+    require(
+        isinstance(found, dict) and set(found) == {"layout", "rates", "launches"},
+        "it must hold layout, rates, launches",
+    )
+    layout = next((layout for layout in tried if asdict(layout) == found["layout"]), None)
+    require(layout is not None, "its layout is none that is tried here")
+    rates, launches = kept_rates(found["rates"]), kept_rates(found["launches"])
+    require(set(launches) <= {str(steps) for steps in LAUNCHES}, f"the steps of its launches must be among {LAUNCHES}")
+    return Tuned(layout, rates, {int(steps): value for steps, value in launches.items()}, cached=True)
+
+
+def tuned_layout(spec, params, num_envs, device, obs_dtype):
+    """Return the layout of ``tune`` for these parameters."""
+    return replace(tune(spec, num_envs, device=device, **asdict(params)).layout, half_obs=obs_dtype == "bfloat16")

@@ -1,0 +1,363 @@
+"""VectorEnv: N copies of one environment, seen as torch tensors that are the kernel's own memory.
+
+Letters: N environments, C agents of a group, D observation entries, H action heads, T steps. Environments with one group
+give tensors, several groups give dictionaries by group name; a single agent has no agent axis.
+"""
+
+import html
+import os
+from contextlib import nullcontext
+from dataclasses import asdict, fields
+from functools import cached_property
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import cupydrive
+from cupydrive import envs
+from cupydrive.errors import OrderError, ParameterError
+from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
+from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
+from cupydrive.simulation.actions import ActionReader
+from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.simulation.snapshots import Snapshot, checked_moment
+from cupydrive.simulation.trajectory import Trajectory
+
+
+class VectorEnv:
+    """N copies of one environment with Gymnasium's names and autoreset in the same step.
+
+    All tensors are views, made once, of the memory that kernels write: they change with the next call. ``obs`` alone is
+    double-buffered: the observation before and after a step exist side by side. Copy what you keep.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's form
+
+    def __init__(self, batch, validate=True):
+        self.batch, self.validate = batch, validate
+        self.spec, self.params, self.groups = batch.spec, batch.params, batch.groups
+        self.num_envs, self.device = batch.num_envs, batch.executor.name
+        self.obs_dtype = "bfloat16" if batch.layout.half_obs else "float32"
+        self.seed, self._ready, self._closed = None, False, False
+        self._single = len(self.groups) == 1
+        self._squeeze = self._single and self.groups[0].count == 1
+        self._results = [self._views(buffers) for buffers in batch.step_buffers]
+        self._read = ActionReader(batch, self._single, self._squeeze)
+        self._held = None
+        self._rollouts = {}
+        self.print_env = 0
+
+    @property
+    def print_env(self):
+        """The environment, from 0, whose ``env.print(...)`` lines in the kernel are shown after each call; None: none.
+
+        On a GPU each call then waits for the device. Kernels that do not print cost nothing.
+        """
+        return self._print_env
+
+    @print_env.setter
+    def print_env(self, env):
+        if env is not None:
+            env = checked_int(self.spec.name, "print_env", env, 0, self.num_envs - 1)
+        self._print_env = env
+        if self.batch.printer is not None:
+            self.batch.printer.choose(env)
+
+    # ---- views ----
+
+    def _by_group(self, arrays, axis, action=False):
+        """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
+        views = {}
+        for g in self.groups:
+            if g.name in arrays:
+                view = as_torch(arrays[g.name])
+                view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
+                if action and g.heads == 1 and not g.continuous:
+                    view = view.squeeze(-1)
+                views[g.name] = view.squeeze(axis) if self._squeeze else view
+        return views[self.groups[0].name] if self._single else views
+
+    def _episode(self, buffers, axis):
+        record = {"return": self._by_group(buffers.episode_return, axis), "length": as_torch(buffers.episode_length)}
+        for name in self.spec.metrics:
+            lead = buffers.episode_length.shape
+            flat = buffers.episode_log.reshape(-1, *buffers.episode_log.shape[len(lead) :])
+            view = member(flat, self.batch.log_dtype, name)
+            record[name] = as_torch(view).reshape(lead) if len(lead) == 1 else as_torch(view).view(lead)
+        return record
+
+    def _views(self, buffers):
+        """Return the results of one step as a tuple made once."""
+        info = {"final_obs": self._by_group(buffers.final_obs, 1), "episode": self._episode(buffers, 1)}
+        for name in ("action_mask", "active", "left"):
+            if arrays := getattr(buffers, name):
+                info[name] = {key: as_torch(array) for key, array in arrays.items()}
+        flags = as_torch(buffers.terminated), as_torch(buffers.truncated)
+        return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
+
+    @cached_property
+    def state(self):
+        """Writable views of ``struct State`` by member, (N, *shape of the member)."""
+        views = {name: member(self.batch.state, self.batch.state_dtype, name) for name in self.batch.state_dtype.names}
+        return {name: as_torch(view) for name, view in views.items()}
+
+    @cached_property
+    def elapsed(self):
+        """(N,) int32 view: steps since each episode began."""
+        return as_torch(member(self.batch.clock, CLOCK, "elapsed"))
+
+    # ---- spaces ----
+
+    def _spaces(self, pick):
+        spaces = {g.name: pick(g) for g in self.groups}
+        return spaces[self.groups[0].name] if self._single else spaces
+
+    @cached_property
+    def single_observation_space(self):
+        """One agent's observation space; by group if there are several."""
+        return self._spaces(lambda g: g.observation_space)
+
+    @cached_property
+    def single_action_space(self):
+        """One agent's action space; by group if there are several."""
+        return self._spaces(lambda g: g.action_space)
+
+    def _batched(self, space, g):
+        return batch_space(space if self._squeeze else batch_space(space, g.count), self.num_envs)
+
+    @cached_property
+    def observation_space(self):
+        """The space of ``obs``."""
+        return self._spaces(lambda g: self._batched(g.observation_space, g))
+
+    @cached_property
+    def action_space(self):
+        """The space of ``action``."""
+        return self._spaces(lambda g: self._batched(g.action_space, g))
+
+    # ---- calls ----
+
+    def _stream(self):
+        return torch_stream() if self.device == "cuda" else nullcontext()
+
+    def _check_open(self, call):
+        if self._closed:
+            raise OrderError(f"{call} after close(); make a new environment")
+
+    def _check_ready(self, call):
+        self._check_open(call)
+        if not self._ready:
+            raise OrderError(f"{call} before reset(); call reset(seed=...) first")
+
+    def reset(self, seed=None, mask=None):
+        """Begin new episodes and return ``(obs, info)``.
+
+        Args:
+            seed: Int in [0, 2**64); restarts all random streams. The first reset without one draws it and keeps it as
+                ``env.seed``.
+            mask: (N,) bool, the environments to reset; the others go on.
+
+        Raises:
+            ParameterError: If the seed or the mask is wrong, or both are given.
+        """
+        self._check_open("reset()")
+        if mask is not None:
+            if seed is not None:
+                raise ParameterError(
+                    "reset(seed, mask): a seed restarts the streams of all environments; pass one of the two"
+                )
+            if not self._ready:
+                raise OrderError("reset(mask=...) before the first reset(); call reset() once for all environments")
+            mask = self._checked_mask(mask)
+        elif seed is None and self.seed is None:
+            seed = int.from_bytes(os.urandom(8), "little")
+        if seed is not None:
+            self.seed = checked_int(self.spec.name, "seed", seed, 0, 2**64 - 1)
+        with self._stream():
+            self.batch.reset(seed, mask)
+        self._ready = True
+        return self._shown()
+
+    def _checked_mask(self, mask):
+        if not isinstance(mask, torch.Tensor) or mask.device.type != self.device:
+            array = as_numpy(self.spec.name, "mask", mask)
+            mask = torch.from_numpy(array.copy()) if array.dtype == np.bool_ else torch.empty(array.shape)
+        if mask.dtype != torch.bool or mask.shape != (self.num_envs,) or mask.layout != torch.strided:
+            raise ParameterError(f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool ({self.num_envs},)")
+        if self.device == "cpu":
+            return mask.numpy()
+        return self.batch.executor.xp.from_dlpack(mask.cuda().contiguous())
+
+    def step(self, action, *, autoreset=True):
+        """Step all environments; return ``(obs, reward, terminated, truncated, info)``.
+
+        Args:
+            action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by group if there are
+                several: (N, C) for one discrete head, else (N, C, H). Such tensors are read in place; others of the same
+                kind are converted into a buffer kept for it.
+            autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the episode; then call
+                ``reset(mask=...)`` before the next step.
+
+        Raises:
+            ActionError: If shape, dtype, device, group or (``validate=True``) value is wrong; nothing has changed then.
+            OrderError: Before the first reset, or after ``close``.
+        """
+        self._check_ready("step()")
+        autoreset = autoreset if autoreset is True else checked_bool(self.spec.name, "autoreset", autoreset)
+        tensors = self._read(action, self.validate)
+        self._held = tensors  # the launch reads them after this call has returned
+        with self._stream():
+            self.batch.step([t.data_ptr() for t in tensors], autoreset)
+        return self.step_results
+
+    def rollout(self, steps, final_obs=True):
+        """Take ``steps`` uniformly random steps in one launch and return a ``Trajectory``.
+
+        Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
+        """
+        self._check_ready("rollout()")
+        steps = checked_int(self.spec.name, "steps", steps)
+        final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
+        with self._stream():
+            buffers = self.batch.rollout(steps, final_obs)
+        if self._rollouts.get("of") is not buffers:
+            self._rollouts = {"of": buffers, "views": self._trajectory(buffers)}
+        return self._rollouts["views"]
+
+    def _trajectory(self, buffers):
+        return Trajectory(
+            obs=self._by_group(buffers.obs, 2),
+            action=self._by_group(buffers.action, 2, action=True),
+            reward=self._by_group(buffers.reward, 2),
+            terminated=as_torch(buffers.terminated),
+            truncated=as_torch(buffers.truncated),
+            final_obs=None if buffers.final_obs is None else self._by_group(buffers.final_obs, 2),
+            episode=self._episode(buffers, 2),
+            action_mask={name: as_torch(array) for name, array in buffers.action_mask.items()},
+            active={name: as_torch(array) for name, array in buffers.active.items()},
+            left={name: as_torch(array) for name, array in buffers.left.items()},
+        )
+
+    # ---- moments ----
+
+    def snapshot(self):
+        """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or another."""
+        self._check_ready("snapshot()")
+        with self._stream():
+            return Snapshot.of(self.batch)
+
+    def restore(self, snapshot):
+        """Go back to a ``Snapshot`` of an environment with the same parameters and size; return ``(obs, info)``.
+
+        Raises:
+            ParameterError: If it does not fit; nothing has changed then.
+        """
+        self._check_open("restore()")
+        checked_instance(self.spec.name, "snapshot", snapshot, Snapshot, "a Snapshot, as env.snapshot() returns it")
+        with self._stream():
+            snapshot.restore(self.batch)
+        self.seed, self._ready = snapshot.seed, True
+        return self._shown()
+
+    def set_state(self, *, elapsed=None, **fields):
+        """Write members of ``struct State`` and observe; return ``(obs, info)``. For tests and teaching.
+
+        Episodes, their returns and the random streams go on.
+
+        Args:
+            elapsed: (N,) ints or one: steps since the episodes began, below ``max_episode_steps``.
+            **fields: (N, *shape of the member), or what broadcasts to it, finite.
+
+        Raises:
+            ParameterError: If a name, shape, type or value is wrong; nothing has changed then.
+        """
+        self._check_ready("set_state()")
+        values, elapsed = checked_moment(self, elapsed, **fields)
+        with self._stream():
+            kept = self.batch.get_state()
+            for name, array in values.items():
+                kept["state"][name] = array
+            if elapsed is not None:
+                kept["clock"]["elapsed"] = elapsed
+            self.batch.set_state(kept)
+            self.batch.observe()
+        return self._shown()
+
+    @property
+    def step_results(self):
+        """What the last ``step`` returned: the same views."""
+        return self._results[self.batch.now]
+
+    def _shown(self):
+        return self.step_results[0], self.step_results[4]
+
+    # ---- looking and editing ----
+
+    def reload(self):
+        """Compile the environment's changed file, cell or text again; return whether episodes go on.
+
+        Tensors and state stay as they are if ``State``, groups and parameters have the layout they had. Otherwise new
+        memory is taken, and ``reset`` must be called.
+
+        Raises:
+            CompileError: If it does not compile; the environment goes on as it was.
+        """
+        self._check_open("reload()")
+        spec = envs.reload(self.spec)
+        known = {f.name for f in fields(spec.params)}
+        params = spec.make_params(**{key: value for key, value in asdict(self.params).items() if key in known})
+        if self.batch.exchange(spec, params):
+            self.spec, self.params = spec, params
+            self.print_env = self._print_env
+            return True
+        old = self.batch
+        self.close()
+        made = Batch(spec, old.num_envs, params, old.executor, old.first_env, obs_dtype=self.obs_dtype)
+        self.__init__(made, self.validate)
+        return False
+
+    def view(self, players=None, *, episodes=4, steps=100, seed=None, **options):
+        """Return a viewer for a notebook: a few episodes of other copies, step by step, with a slider.
+
+        Args:
+            players: As for ``render``.
+            episodes: How many.
+            steps: Of them to show, at most.
+            seed: By default this environment's.
+            **options: Of ``render``.
+        """
+        seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
+        return cupydrive.view(self, players, episodes=episodes, steps=steps, seed=seed, **options)
+
+    def _repr_html_(self):
+        shown = f"<pre>{html.escape(repr(self))}</pre>"
+        if self.spec.draw is None or self._closed or not self._ready:
+            return shown
+        from cupydrive.drawing.frames import still
+
+        return shown + still(self.spec, self.params, **self.batch.first_states(4))
+
+    def close(self):
+        """Give the memory back; later calls raise ``OrderError``."""
+        if not self._closed:
+            self.batch.executor.synchronise()
+        self._closed, self._results, self._rollouts, self._held, self.batch = True, None, {}, None, None
+        self.__dict__.pop("state", None)
+        self.__dict__.pop("elapsed", None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        lines = [
+            f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {self.device}{', closed' * self._closed}"
+        ]
+        for g in self.groups:
+            lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action {g.action_space}")
+        end = "ends the task" if self.spec.horizon == "task" else "truncates"
+        return "\n".join([*lines, f"  {self.params.max_episode_steps} steps at most, which {end}>"])

@@ -1,0 +1,101 @@
+"""Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window opens."""
+
+import io
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from cupydrive.errors import ParameterError, did_you_mean
+from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
+
+# Distinguishable with any of the common colour blindnesses: Okabe and Ito, "Color Universal Design" (2008).
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+RETURNS = "charts/episodic_return"
+OF_EPISODES = (
+    "charts/episodic_",
+    "env/",
+)  # how metrics begin that are means over environments of their latest episodes
+PANEL_SIZE = (4.2, 2.6)  # inches
+POINTS = 150  # of one curve
+
+
+class Curves(Figure):
+    """A Matplotlib figure that a notebook shows without further settings."""
+
+    def png(self):
+        """Return the picture as bytes of a PNG file."""
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+    _repr_png_ = png
+
+
+def pooled(rows, key):
+    """Return at most ``POINTS`` points (env-steps, value): means of neighbouring rows."""
+    each = -(-len(rows) // POINTS) or 1
+    points = []
+    for first in range(0, len(rows), each):
+        part = rows[first : first + each]
+        points.append((part[-1]["charts/global_step"], sum(row[key] for row in part) / len(part)))
+    return points
+
+
+def curves(rows, keys=None, levels=None, title=None):
+    """Return a figure with one panel per metric over env-steps.
+
+    Args:
+        rows: Metrics, as ``Run.metrics`` holds them. Those of episodes are means over environments of each one's latest
+            episode, and begin when each has ended one.
+        keys: Names of metrics; None: the episodic return of every group.
+        levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+        title: Above all panels.
+
+    Raises:
+        ParameterError: If no row has a metric of that name; those of episodes may be waited for, in an empty panel.
+    """
+    known = list(dict.fromkeys(key for row in rows for key in row))
+    if keys is None:
+        keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
+    else:
+        waiting = not any(key.startswith(OF_EPISODES) for key in known)  # some environment has not ended an episode yet
+        for key in keys:
+            checked_str("plot", "a metric of keys", key)
+            if key not in known and not (waiting and key.startswith(OF_EPISODES)):
+                raise ParameterError(f"no metric {shown(key)}.{did_you_mean(key, known)} There are: {', '.join(known)}")
+    levels = {} if levels is None else checked_mapping("plot", "levels", levels)
+    levels = {label: checked_mapping("plot", f"levels[{label!r}]", values) for label, values in levels.items()}
+    for label, values in levels.items():
+        for key, value in values.items():
+            checked_float("plot", f"levels[{label!r}][{key!r}]", value)
+    figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
+    for number, key in enumerate(keys):
+        axes = figure.add_subplot(1, len(keys), number + 1)
+        points = pooled([row for row in rows if key in row], key)
+        few = "." if len(points) < 3 else None
+        axes.plot(*zip(*points, strict=True) if points else ((), ()), color=COLORS[0], linewidth=1.6, marker=few)
+        for color, (label, values) in zip(COLORS[1:], levels.items(), strict=False):
+            if key in values:
+                axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=8)
+        axes.set_xlabel("env-steps")
+        axes.set_ylabel(key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def bars(values, xlabel, ylabel):
+    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with its number above."""
+    figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
+    axes = figure.add_subplot()
+    shown = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
+    axes.bar_label(shown, fmt="{:,.4g}", fontsize=8)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -1,0 +1,179 @@
+"""Progress: one line on a terminal, a line (of training: with a live curve) in a notebook, plain lines in a log.
+
+Nothing here needs a widget: what a notebook shows is HTML and stays in the saved file.
+"""
+
+import base64
+import html
+import sys
+import time
+
+from tqdm import tqdm
+
+LOG_SECONDS = 10.0  # between the lines of a log
+DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
+DRAW_SHARE = 20  # of the time, at most one part in this many goes into drawing
+
+
+def in_notebook():
+    """Return whether this process runs the cells of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def follow(total, words, shown=True):
+    """Return what shows the progress of ``total`` env-steps: an object with ``update(done, row)`` and ``close()``."""
+    if not shown:
+        return Silent()
+    if in_notebook():
+        return Notebook(total, words)
+    return Terminal(total, words) if sys.stderr.isatty() else Log(total, words)
+
+
+def counted(items, words, total, shown=True):
+    """Yield ``items`` and show how many are done: on a terminal or in a notebook, and only until the last one.
+
+    Args:
+        items: Iterable.
+        words: What is done.
+        total: How many there are.
+        shown: False: show nothing.
+    """
+    if shown and in_notebook():
+        yield from counted_in_notebook(items, words, total)
+    else:
+        shown = shown and sys.stderr.isatty()
+        yield from tqdm(items, desc=words, total=total, disable=not shown, leave=False)
+
+
+def counted_in_notebook(items, words, total):
+    """Yield ``items``; show one line that goes away at the end."""
+    from IPython.display import display
+
+    start = written = time.perf_counter()
+    handle = display({"text/plain": words}, raw=True, display_id=True)
+    try:
+        for done, item in enumerate(items):
+            if time.perf_counter() - written > DRAW_SECONDS / 4:
+                written = time.perf_counter()
+                line = tqdm.format_meter(done, total, written - start, ncols=0, prefix=words)
+                handle.update({"text/plain": line}, raw=True)
+            yield item
+    finally:
+        handle.update({"text/plain": ""}, raw=True)
+
+
+def summary(row):
+    """Return the returns and losses of a row of metrics, by short name."""
+    names = [key for key in row if "episodic_return" in key]
+    names += [key for key in row if key.startswith("losses/") and key.endswith(("value_loss", "entropy", "qf_loss"))]
+    return {name.split("/", 1)[1]: f"{row[name]:.3g}" for name in names}
+
+
+class Silent:
+    """Shows nothing."""
+
+    def update(self, done, row):
+        """Take note of ``done`` env-steps and the newest row of metrics."""
+
+    def close(self, words=None):
+        """Show the end; ``words`` say what happened."""
+
+
+class Terminal(Silent):
+    """One line that is written over."""
+
+    def __init__(self, total, words):
+        self.bar = tqdm(total=total, desc=words, unit="step", unit_scale=True, dynamic_ncols=True)
+
+    def update(self, done, row):
+        """Write the line anew."""
+        self.bar.set_postfix(summary(row), refresh=False)
+        self.bar.update(done - self.bar.n)
+
+    def close(self, words=None):
+        """Leave the last line."""
+        self.bar.close()
+        if words:
+            print(words, file=sys.stderr)
+
+
+class Log(Silent):
+    """A line of text every few seconds, for files and pipes."""
+
+    def __init__(self, total, words):
+        self.total, self.words = total, words
+        self.start = self.written = time.perf_counter()
+        self.done, self.row, self.shown = 0, {}, 0
+
+    def line(self):
+        """Return the state of things as one line."""
+        seconds = time.perf_counter() - self.start
+        about = ", ".join(f"{key}={value}" for key, value in summary(self.row).items())
+        return tqdm.format_meter(
+            self.done, self.total, seconds, prefix=self.words, unit="step", unit_scale=True, ncols=0, postfix=about
+        )
+
+    def update(self, done, row):
+        """Show the newest numbers if it is time to."""
+        self.done, self.row = done, row
+        if time.perf_counter() - self.written >= LOG_SECONDS:
+            self.written, self.shown = time.perf_counter(), done
+            self.show()
+
+    def show(self):
+        """Write one line."""
+        print(self.line(), file=sys.stderr, flush=True)
+
+    def close(self, words=None):
+        """Write the last line, if it was not written yet."""
+        if self.shown < self.done or not self.done:
+            self.show()
+        if words:
+            print(words, file=sys.stderr, flush=True)
+
+
+class Notebook(Log):
+    """A line of text and the learning curve so far, drawn anew in place."""
+
+    def __init__(self, total, words):
+        from IPython.display import display
+
+        super().__init__(total, words)
+        self.rows, self.cost, self.note = [], 0.0, ""
+        self.handle = display(self, display_id=True)
+
+    def update(self, done, row):
+        """Draw the curve anew if it is time to."""
+        self.done, self.row = done, row
+        self.rows.append(row)
+        if time.perf_counter() - self.written >= max(DRAW_SECONDS, DRAW_SHARE * self.cost):
+            self.show()
+
+    def show(self):
+        """Draw everything anew."""
+        start = time.perf_counter()
+        self.handle.update(self)
+        self.written = time.perf_counter()
+        self.cost = self.written - start
+
+    def close(self, words=None):
+        """Draw the last state."""
+        self.note = words or ""
+        self.show()
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        text = self.line() + (f"\n{self.note}" if self.note else "")
+        shown = f"<pre>{html.escape(text)}</pre>"
+        if len(self.rows) > 1:
+            from cupydrive.terminal.curves import curves  # Matplotlib takes a while to import
+
+            shown += image(curves(self.rows))
+        return {"text/plain": text, "text/html": shown}
+
+
+def image(figure, alt="learning curve"):
+    """Return a figure as an HTML image that holds its own data."""
+    data = base64.b64encode(figure.png()).decode()
+    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

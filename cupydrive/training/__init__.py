@@ -1,0 +1,1 @@
+"""Training: ``train``, runs and their folders, schedules, normalisation, and the algorithms."""

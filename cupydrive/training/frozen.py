@@ -1,0 +1,183 @@
+"""Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import torch
+
+from cupydrive import envs
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
+from cupydrive.playing.players import Heuristic, Random
+from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.training.runfolder import read_checkpoint, read_config
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The policy of a run folder's last checkpoint, kept as it is.
+
+    Args:
+        path: The run folder.
+        policy: Name of its policy; None: the one that plays the same group there.
+        greedy: The likeliest action instead of a random one.
+        env: The run's environment, if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+            It is registered, so that the name is known from then on.
+    """
+
+    path: str
+    policy: str | None = None
+    greedy: bool = False
+    env: object = field(default=None, repr=False)
+
+    brief = "frozen"  # what frames call it
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", str(checked_path("Frozen", "path", self.path)))
+        if self.policy is not None:
+            checked_str("Frozen", "policy", self.policy)
+        object.__setattr__(self, "greedy", checked_bool("Frozen", "greedy", self.greedy))
+        if self.env is not None:
+            config = read_config(self.path)
+            envs.of_data(self.path, "", config["env"], config.get("origin"), self.env)
+
+    def player(self, spec, group):
+        """Return the player of one group.
+
+        Raises:
+            TrainingError: If there is no such run, or it belongs to another environment.
+        """
+        return self._player(spec, group, (Path(self.path).resolve(),))
+
+    def _player(self, spec, group, seen):
+        """Return the player; ``seen`` are the folders that led here, since a run's policy may be frozen itself."""
+        config = read_config(self.path)
+        if config["env"] != spec.name:
+            raise TrainingError(f"{self.path} belongs to environment {config['env']!r}, not {spec.name!r}")
+        envs.compare_origin(self.path, spec, config.get("origin"))
+        names = [
+            n for n in config["policies"] if n == self.policy or (self.policy is None and group.name in n.split("+"))
+        ]
+        if not names:
+            known = ", ".join(config["policies"])
+            raise TrainingError(f"{self.path} has no policy {shown(self.policy or group.name)}; it has: {known}")
+        try:
+            settings = rebuild(names[0], config["policies"][names[0]], None)
+        except (ParameterError, TrainingError) as error:
+            raise TrainingError(f"{self.path}: {error}") from None
+        if isinstance(settings, Frozen):
+            where = Path(settings.path).resolve()
+            if where in seen:
+                raise TrainingError(f"{self.path}: its policy {names[0]!r} is frozen from a run that is frozen from it")
+            return settings._player(spec, group, (*seen, where))
+        if not hasattr(settings, "learner"):
+            return settings.player(spec, group)
+        saved, start = read_checkpoint(self.path, spec.name)["tensors"], f"{names[0]}/"
+        tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
+        return FrozenPlayer(settings.learner(), tensors, self)
+
+
+class FrozenPlayer:
+    """Plays what a checkpoint holds."""
+
+    def __init__(self, learner, tensors, settings):
+        self.learner, self.tensors, self.settings, self.acting = learner, tensors, settings, None
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``: make the network and fill it."""
+        if self.acting is None:
+            self.learner.make(group, rollout)
+            for name, tensor in self.learner.tensors().items():
+                if name.startswith(("policy.", "obs_moments.")):
+                    saved = self.tensors.get(name)
+                    if saved is None or saved.shape != tensor.shape or saved.dtype != tensor.dtype:
+                        found = "missing" if saved is None else f"{saved.dtype} {tuple(saved.shape)}"
+                        raise TrainingError(
+                            f"{self.settings.path}: its {name} is {found}, here {tensor.dtype} {tuple(tensor.shape)} is "
+                            "needed; the environment's parameters or the policy's settings differ"
+                        )
+                    with torch.no_grad():
+                        tensor.copy_(saved)
+            self.acting = self.learner.acting(self.settings.greedy)
+        self.acting.begin(rollout, group)
+
+    def act(self, rollout, t):
+        """Write the actions of row t."""
+        self.acting.act(rollout, t)
+
+    def module(self, rollout, group):
+        """Return the policy as a module from raw observations to actions."""
+        return self.learner.module(rollout, group)
+
+
+def checked_policies(policies, groups):
+    """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
+
+    Args:
+        policies: What the caller gave.
+        groups: Names of the environment's groups, for the message.
+
+    Raises:
+        ParameterError: If it is none.
+    """
+    if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
+        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
+    for name, settings in policies.items():
+        if isinstance(settings, type) or not (hasattr(settings, "learner") or hasattr(settings, "player")):
+            raise ParameterError(
+                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Heuristic(), Random() or "
+                "Frozen(path)"
+            )
+    return policies
+
+
+FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen}
+
+
+def describe(settings):
+    """Return a policy's settings as JSON can hold them."""
+    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    if isinstance(settings, Frozen):
+        del values["env"]  # what a file says is never loaded
+    if callable(values.get("policy")):
+        values["policy"] = "custom"
+    kind = getattr(settings, "name", type(settings).__name__.lower())
+    return {"kind": kind, **values}
+
+
+def rebuild(name, about, given):
+    """Return settings from ``describe``'s dictionary.
+
+    Args:
+        name: Of the policy.
+        about: The dictionary, of the kinds that ``formats.CONFIG`` allows.
+        given: Settings by policy name that stand instead.
+
+    Raises:
+        TrainingError: If the kind or a setting is unknown, or the policy is a module of the user's own.
+        ParameterError: If a value is wrong.
+    """
+    if given and name in given:
+        return given[name]
+    about = dict(about)
+    kind = about.pop("kind", None)
+    makers = {**ALGORITHMS, **FIXED}
+    if type(kind) is not str or kind not in makers:
+        raise TrainingError(f"policy {name!r} is of an unknown kind {kind!r}; the run may be from a newer version")
+    if kind in ALGORITHMS and about.get("policy") == "custom":
+        raise TrainingError(f"policy {name!r} is a module of your own; pass policies={{{name!r}: ...}} with it")
+    known = [f.name for f in fields(makers[kind])]
+    if unknown := [key for key in about if key not in known or (kind == "frozen" and key == "env")]:
+        raise TrainingError(
+            f"policy {name!r}: {kind} has no setting {unknown[0]!r}; the run may be from a newer version"
+        )
+    if kind in ALGORITHMS and about.get("policy") is not None:
+        raise TrainingError(f"policy {name!r}: policy is {about['policy']!r}; it must be null or 'custom'")
+    tuples = {
+        k: tuple(map(tuple, v)) if v and isinstance(v[0], list) else tuple(v)
+        for k, v in about.items()
+        if isinstance(v, list)
+    }
+    if kind == "frozen" and not (isinstance(about.get("path"), str) and isinstance(about.get("policy"), str | None)):
+        raise TrainingError(f"policy {name!r} is frozen, but its path or policy is no text")
+    return makers[kind](**about | tuples)

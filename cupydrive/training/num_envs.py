@@ -1,0 +1,103 @@
+"""The number of copies that trains fastest, by measurement on the device at hand; kept in the cache folder."""
+
+import sys
+import time
+from dataclasses import asdict
+
+import torch
+
+from cupydrive import envs
+from cupydrive.codegen.source import assemble
+from cupydrive.errors import MemoryLimitError
+from cupydrive.executors import choose, executor
+from cupydrive.executors.interop import capture
+from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
+from cupydrive.inputs.arguments import checked_bool, checked_callable
+from cupydrive.training.loop import precision
+from cupydrive.training.torch_settings import memory_errors
+from cupydrive.training.train import make_run
+
+SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried
+ITERATIONS = 5  # of training that are timed
+NO_GAIN = 1.02  # a number of copies that trains less than this much faster, twice in a row, ends the search
+
+
+def best_num_envs(env, *, device="auto", remember=True, progress=None, **params):
+    """Return the number of copies that trains the most env-steps per second; ``make(num_envs="auto")`` asks for it.
+
+    Powers of four are tried with what the environment suggests to train it, until memory ends or nothing is gained.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        device: As for ``make``.
+        remember: As for ``tune``.
+        progress: Called with a line for each number tried; None: ``print`` to the standard error.
+        **params: Parameters of the environment.
+
+    Raises:
+        MemoryLimitError: If not even the fewest copies can be trained.
+    """
+    spec, remember = envs.get(env), checked_bool("best_num_envs", "remember", remember)
+    if progress is not None:
+        checked_callable("best_num_envs", "progress", progress)
+    spec.require_known(params, best_num_envs)
+    made, where = spec.make_params(**params), executor(choose(device)[0])
+    layout = where.layout(spec, made, SIZES[0])
+    text = assemble(spec, made, layout).text if spec.own_program is None else spec.name
+    key = name_of("num_envs", where, text, SIZES[-1])
+    kept = recall(key, kept_number) if remember else None
+    if kept is not None:
+        return kept
+    say = progress or (lambda line: print(f"cupydrive: {line}", file=sys.stderr, flush=True))
+    rates, without_gain = {}, 0
+    for n in SIZES:
+        value = training_rate(spec, made, n, where.name)
+        if value is None:
+            say(f"{n:,} copies do not fit into memory")
+            break
+        say(f"{n:,} copies train {value / 1e6:,.2f} M env-steps/s")
+        without_gain = 0 if value > NO_GAIN * max(rates.values(), default=0) else without_gain + 1
+        rates[n] = value
+        if without_gain == 2:
+            break
+    if not rates:
+        raise MemoryLimitError(f"{spec.name}: not even {SIZES[0]} copies can be trained in the memory there is")
+    best = max(rates, key=rates.get)
+    if remember:
+        keep(key, {"num_envs": best, "rates": rates})
+    return best
+
+
+def training_rate(spec, params, num_envs, device):
+    """Return env-steps per second of whole training iterations, or None if memory is short."""
+    try:
+        with memory_errors():
+            run = make_run(spec, num_envs=num_envs, device=device, **asdict(params))
+            with precision(run):
+                iterate = run.iterate
+                if device == "cuda":
+                    saved = run.snapshot()
+                    iterate = capture(run.iterate, lambda: run.restore(saved)).replay
+                iterate()
+                run.batch.executor.synchronise()
+                begin = time.perf_counter()
+                for _ in range(ITERATIONS):
+                    iterate()
+                run.batch.executor.synchronise()
+                return ITERATIONS * run.steps_per_iteration / (time.perf_counter() - begin)
+    except MemoryLimitError:
+        return None
+    finally:
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def kept_number(found):
+    """Return the number of copies that ``found`` describes."""
+    require(isinstance(found, dict) and set(found) == {"num_envs", "rates"}, "it must hold num_envs and rates")
+    rates = kept_rates(found["rates"])
+    require(type(found["num_envs"]) is int, "num_envs must be an int")
+    require(
+        found["num_envs"] in SIZES and str(found["num_envs"]) in rates, f"num_envs must be among {SIZES} and its rates"
+    )
+    return found["num_envs"]

@@ -1,0 +1,97 @@
+"""The folder that ``train(out=...)`` writes: whether it is free, goes on with the run it holds, or begins anew."""
+
+import json
+from dataclasses import asdict
+
+from cupydrive.errors import DeviceError, ParameterError, TrainingError
+from cupydrive.executors import DEVICES
+from cupydrive.inputs.arguments import checked_choice, shown
+from cupydrive.inputs.files import file_errors
+from cupydrive.training.frozen import describe
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints, read_config
+
+EVENTS = "events.out.tfevents.*"  # TensorBoard's files
+
+
+def check_folder(out):
+    """Raise ``TrainingError`` if ``out`` can be no folder."""
+    if out.exists() and not out.is_dir():
+        raise TrainingError(f"out = {str(out)!r} is a file; pass a folder")
+
+
+def check_free(run, out):
+    """Raise ``TrainingError`` if ``out`` holds another run than this one, with the calls that go on."""
+    if not checkpoints(out) or (run.folder is not None and run.folder.resolve() == out.resolve()):
+        return
+    env, done = read_config(out)["env"], int(checkpoints(out)[-1].stem)
+    raise TrainingError(
+        f"{out} holds a run of {env!r} already, of {done:,} env-steps. Go on with it: train(..., out=..., resume=True), or "
+        f"train(cupydrive.load({str(out)!r}), steps=...) for more steps; replace it: overwrite=True; or pass another folder. "
+        "On the command line: --resume, --overwrite"
+    )
+
+
+def clear(out):
+    """Remove the checkpoints and event files of a run; the rest of them is written anew, and other files stay."""
+    with file_errors(TrainingError, f"the run in {out} cannot be replaced"):
+        damaged = (out / "checkpoints").glob("[0-9]*.damaged")
+        for path in (*checkpoints(out), *damaged, *out.glob(EVENTS)):
+            path.unlink(missing_ok=True)
+
+
+def resumed(out, env, plan, given, device):
+    """Return the run of ``out``, to go on with.
+
+    Args:
+        out: A folder that holds a run.
+        env: What ``train`` was given.
+        plan: ``Plan`` of the run that the same arguments would begin.
+        given: Names of the arguments that were given; the others are the run's.
+        device: Where to go on.
+
+    Raises:
+        TrainingError: If it cannot be loaded, or differs from what was asked for.
+    """
+    config = read_config(out)
+    known = [("the environment", plan.spec.name, config["env"])]
+    wanted = asdict(plan.params)
+    known += [(name, wanted[name], config["params"].get(name)) for name in wanted if name in given]
+    known += [(name, getattr(plan, name), config[name]) for name in ("num_envs", "seed") if name in given]
+    policies = None
+    if "policies" in given:
+        policies = plan.policies
+        known += [("the policies' groups", ", ".join(policies), ", ".join(config["policies"]))]
+        for name, settings in policies.items():
+            mine, theirs = json.loads(json.dumps(describe(settings))), config["policies"].get(name, {})
+            known += [(f"{key} of policy {name!r}", value, theirs.get(key)) for key, value in mine.items()]
+    for name, mine, theirs in known:
+        if mine != theirs:
+            raise TrainingError(
+                f"{out} holds a run whose settings differ: {name} is {shown(theirs)} there, and {shown(mine)} was asked for. "
+                "Leave it out to go on with the run's, or pass overwrite=True or another folder"
+            )
+    own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
+    return Run.load(out, device, policies=own or None, env=env)
+
+
+def refuse_for_run(run, refused, params, device):
+    """Raise ``ParameterError`` for arguments of ``train(run)`` that a run brings itself.
+
+    Args:
+        run: The ``Run``.
+        refused: Values by name of arguments that must be None or False.
+        params: Environment parameters and unknown names: there must be none.
+        device: Must be ``"auto"`` or the run's own.
+    """
+    for name, value in (*refused.items(), *params.items()):
+        if name in params or (value is not None and value is not False):
+            raise ParameterError(
+                f"train(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} out, "
+                "or begin a new run with the environment's name"
+            )
+    if checked_choice("train", "device", device, DEVICES, DeviceError) not in ("auto", run.device):
+        raise ParameterError(
+            f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it there: "
+            "cupydrive.load(folder, device=...)"
+        )

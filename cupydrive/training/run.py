@@ -1,0 +1,386 @@
+"""Run: an environment, the policies that learn in it, and everything that their future depends on.
+
+A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What draws is imported where it is used: to
+train, nobody needs Matplotlib or a video codec.
+"""
+
+import html
+import io
+import json
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from cupydrive import __version__, envs
+from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you_mean
+from cupydrive.executors import choose, executor
+from cupydrive.inputs.archive import seal
+from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
+from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.playing import inference
+from cupydrive.playing.evaluation import evaluate
+from cupydrive.playing.players import Trained
+from cupydrive.playing.rollout import LatestEpisodes, Rollout
+from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.spec import EnvSpec
+from cupydrive.training.frozen import checked_policies, describe, rebuild
+from cupydrive.training.runfolder import (
+    FORMAT,
+    FolderLock,
+    checkpoints,
+    fitting_arrays,
+    read_checkpoint,
+    read_config,
+    read_metrics,
+)
+
+WARM_STEPS = 128  # of a rollout in which nobody learns
+
+
+class Run:
+    """Policies learning in N environments; made by ``cupydrive.train``.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Parameters made by ``spec.make_params``.
+        policies: Settings by group names, ``"tagger"`` or ``"tagger+runner"`` for a shared policy: ``PPO(...)``,
+            ``A2C(...)``, ``Heuristic()``, ``Random()`` or ``Frozen(path)``.
+        num_envs: N.
+        seed: Of environments, actions, shuffles and weights.
+        device: ``"cuda"`` or ``"cpu"``.
+
+    Attributes:
+        step: Env-steps done.
+        seconds: Spent training in this process, after set-up and capture.
+        metrics: One dictionary per logged interval.
+        policies: Torch module by policy name, of those that learn.
+    """
+
+    def __init__(self, spec, params, policies, num_envs, seed, device):
+        self.spec = checked_instance("Run", "spec", spec, EnvSpec, "an EnvSpec")
+        self.params = checked_instance("Run", "params", params, spec.params, "what spec.make_params(...) returns")
+        self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        self.seed = checked_int("Run", "seed", seed, 0, 2**63 - 1)
+        self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
+        groups = {g.name: g for g in spec.groups(params)}
+        self.settings = checked_policies(policies, groups)
+        self._check_policies(groups)
+        self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
+        self.origin = envs.origin(spec)  # of the files as they are compiled now
+        self.lock = FolderLock()
+        self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
+        self.batch = Batch(spec, self.num_envs, params, executor(device))
+        self.batch.reset(seed)
+        self.learners, players = {}, {}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            for name, settings in policies.items():
+                names = name.split("+")
+                if hasattr(settings, "learner"):
+                    self.learners[name] = player = settings.learner()
+                else:
+                    player = settings.player(spec, groups[names[0]])
+                players |= dict.fromkeys(names, player)
+            lengths = {settings.num_steps for settings in policies.values() if hasattr(settings, "num_steps")}
+            if len(lengths) > 1:
+                raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+            self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
+        for learner in self.learners.values():
+            learner.prepare(self.rollout)
+        self.episodes = LatestEpisodes(self.rollout)
+        self.steps_per_iteration = self.num_envs * self.rollout.steps
+
+    def _check_policies(self, groups):
+        played = [name for key in self.settings for name in key.split("+")]
+        for name in played:
+            if name not in groups:
+                raise ParameterError(
+                    f"{self.spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
+                )
+        for name in groups:
+            if played.count(name) != 1:
+                raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one")
+        for key in self.settings:
+            spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
+            if len(spaces) > 1:
+                raise ParameterError(
+                    f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
+                )
+
+    @property
+    def policies(self):
+        """Torch module by policy name, of those that learn.
+
+        They are the networks alone: they take observations as ``normalize_obs`` leaves them and return parameters of a
+        distribution and a value. ``act`` and ``policy`` take raw observations and return actions.
+        """
+        return {name: learner.policy for name, learner in self.learners.items()}
+
+    def frozen(self, group, greedy=True):
+        """Return settings that play ``group`` as this run does now, without learning."""
+        group, greedy = self._group(group), checked_bool("frozen", "greedy", greedy)
+        key, settings = next((key, kept) for key, kept in self.settings.items() if group in key.split("+"))
+        if key not in self.learners:
+            return settings
+        words = f"{settings.name} after {self.step:,} env-steps{', greedy' * greedy}"
+        return Trained(self.learners[key], greedy, words, settings.name)
+
+    # ---- inference ----
+
+    def act(self, obs, *, greedy=True, mask=None, generator=None):
+        """Return the actions that this run's policies take now, as ``env.step`` takes them.
+
+        Observations are those of the environment, not normalised; on a run in training it is the policy of this moment.
+
+        Args:
+            obs: (..., D) torch tensor or NumPy array, any leading dimensions, (N, D) or (N, C, D) say; a dict by group
+                if there are several groups, in which groups may be left out.
+            greedy: The likeliest actions, those of ``evaluate``, instead of random ones.
+            mask: (..., K) bool, the choices of all heads that are allowed, by group if there are several; None: all.
+            generator: ``torch.Generator`` on the run's device for random actions; None: torch's own.
+
+        Returns:
+            By group if ``obs`` is, in its library and on its device: int32 (...,) for one discrete head, else (..., H);
+            float32 (..., H) within the bounds for a Box.
+
+        Raises:
+            ParameterError: If an observation or mask has another shape or type, or a group plays at random.
+        """
+        names = obs if isinstance(obs, dict) else self.rollout.player_of
+        modules = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
+        return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator)
+
+    def policy(self, group=None):
+        """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy actions, as of ``act``.
+
+        It is a copy in evaluation mode, with the normalisation inside: it can be moved to another device, and training on
+        does not change it. ``torch.export.export`` and ``torch.jit.trace`` accept it. Its second, optional input is the
+        mask of allowed choices.
+
+        Args:
+            group: Name; None: the only group.
+        """
+        return inference.standalone(self._module(self._group(group)))
+
+    def export(self, path, *, group=None):
+        """Write a group's policy as an ONNX file and return its path; needs the packages ``onnx`` and ``onnxscript``.
+
+        Args:
+            path: File that ends in ``.onnx``. Its input is ``obs`` (batch, D) float32, and ``mask`` (batch, K) bool where
+                choices may be forbidden; its output ``action`` is what ``policy(group)`` returns.
+            group: Name; None: the only group.
+
+        Raises:
+            TrainingError: If a package is missing, the network cannot be exported, or the file cannot be written.
+        """
+        return inference.export_onnx(self.policy(group), path)
+
+    def _group(self, name):
+        names = [g.name for g in self.batch.groups]
+        if name is None and len(names) == 1:
+            return names[0]
+        if not isinstance(name, str) or name not in names:
+            raise ParameterError(
+                f"group = {shown(name)}: {self.spec.name} has the groups {', '.join(names)}.{did_you_mean(name, names)}"
+            )
+        return name
+
+    def _module(self, name):
+        group = next(g for g in self.batch.groups if g.name == name)
+        return self.rollout.player_of[name].module(self.rollout, group)
+
+    def iterate(self):
+        """Collect one rollout and learn from it: what a CUDA graph captures."""
+        self.rollout.collect()
+        for learner in self.learners.values():
+            learner.update(self.rollout)
+        with torch.no_grad():
+            self.episodes.add()
+
+    def evaluate(self, episodes=1000, **options):
+        """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
+        return evaluate(self, episodes=episodes, **options)
+
+    def render(self, path=None, **options):
+        """Return a ``Video`` of this run's policies, written to ``path`` if given; options are ``cupydrive.render``'s."""
+        from cupydrive.rendering.video import render
+
+        return render(self, path, **options)
+
+    def plot(self, *keys, levels=None):
+        """Return learning curves as a Matplotlib figure, which a notebook shows and ``.savefig(path)`` writes.
+
+        Args:
+            *keys: Names of metrics, such as ``"losses/entropy"``; none: the episodic return of every group.
+            levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+        """
+        from cupydrive.terminal.curves import curves
+
+        return curves(self.metrics, keys or None, levels, title=f"{self.spec.name}, {self.num_envs:,} environments")
+
+    # ---- what the future depends on ----
+
+    def tensors(self):
+        """Return every torch tensor that the future depends on, by name; the tensors themselves, not copies."""
+        kept = {**self.episodes.tensors(), "iteration": self.rollout.iteration}
+        kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
+        kept |= {f"action_mask.{name}": mask[-1] for name, mask in self.rollout.action_mask.items()}
+        for name, learner in self.learners.items():
+            kept |= {f"{name}/{key}": tensor for key, tensor in learner.tensors().items()}
+        return kept
+
+    def snapshot(self):
+        """Return copies on the CPU of everything that the future depends on."""
+        state = self.batch.get_state()
+        returns = state.pop("returns")
+        arrays = {**state, **{f"returns.{name}": array for name, array in returns.items()}}
+        kept = {f"env/{name}": torch.from_numpy(as_bytes(array).copy()) for name, array in arrays.items()}
+        return kept | {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+
+    def restore(self, kept):
+        """Write what ``snapshot`` returned back, in place.
+
+        Raises:
+            TrainingError: If a name, shape, type or range does not fit this run; nothing has changed then.
+        """
+        own, arrays = self.tensors(), self.batch.get_state()
+        arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
+        if (
+            isinstance(kept, dict) and "episode_sums" in kept
+        ):  # a checkpoint from before each environment's latest episode was kept
+            kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
+            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
+        new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
+        returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
+        self.batch.set_state({**new, "returns": returns})
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(kept[name])
+
+    # ---- files ----
+
+    def config(self):
+        """Return what this run was made of, as JSON can hold it."""
+        return {
+            "format": FORMAT,
+            "cupydrive": __version__,
+            "env": self.spec.name,
+            "origin": self.origin,
+            "params": asdict(self.params),
+            "num_envs": self.num_envs,
+            "seed": self.seed,
+            "total": self.total,
+            "policies": {name: describe(settings) for name, settings in self.settings.items()},
+        }
+
+    def save(self, folder, keep=3):
+        """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
+
+        Raises:
+            TrainingError: If another run writes into the folder, has written into it since this one was loaded, or it cannot
+                be written; files that were there stay.
+            ParameterError: If ``keep`` is less than 1; nothing is written then.
+        """
+        keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
+        words = f"the run cannot be written to {folder} (earlier checkpoints are kept)"
+        with file_errors(TrainingError, words):
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        with self.lock.hold(folder), file_errors(TrainingError, words):
+            self.check_newest(folder)
+            content = io.BytesIO()
+            torch.save(
+                {"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": self.snapshot()}, content
+            )
+            seal(content)
+            for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
+                if path.parent == (folder / "checkpoints").resolve() and path.exists():
+                    path.replace(path.with_suffix(".damaged"))
+            write_atomically(folder / "config.json", json.dumps(self.config(), indent=1).encode() + b"\n")
+            write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
+            # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
+            for path in (*checkpoints(folder)[:-keep], *(folder / "checkpoints").glob(".*.part")):
+                path.unlink(missing_ok=True)
+        self.folder = folder
+
+    def check_newest(self, folder):
+        """Raise ``TrainingError`` if ``folder`` holds a checkpoint from after this run's present moment."""
+        newer = [p for p in checkpoints(folder) if int(p.stem) > self.step and p.resolve() not in self.passed_over]
+        if newer:
+            raise TrainingError(
+                f"{folder} holds a checkpoint of env-step {int(newer[-1].stem):,}, and this run has done {self.step:,}: "
+                f"another run has written there. Go on with that one, cupydrive.load({str(folder)!r}), or pass another folder"
+            )
+
+    @classmethod
+    def load(cls, folder, device="cpu", policies=None, env=None):
+        """Return the run of a folder at its last checkpoint that can be read; nothing in the folder can run.
+
+        Args:
+            folder: Run folder.
+            device: Where to go on: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+            policies: Settings by policy name, needed where a policy is a module of one's own.
+            env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+                The folder says which file that was, but only you can have it loaded.
+
+        Warns:
+            CupydriveWarning: If the environment's files have changed since, a newer checkpoint is damaged, or the folder is
+                from before checkpoints carried a SHA-256.
+
+        Raises:
+            UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
+            DeviceError: If ``device`` is unknown or cannot be used here.
+            TrainingError: If there is no run, or it is damaged, from a newer version, or of another environment.
+        """
+        device, folder = choose(device)[0], checked_path("load", "folder", folder, TrainingError)
+        config = read_config(folder)
+        for name in {} if policies is None else checked_policies(policies, config["policies"]):
+            if name not in config["policies"]:
+                known = ", ".join(config["policies"])
+                raise ParameterError(f"policies: {folder} has no policy {shown(name)}; it has: {known}")
+        call = f"cupydrive.load({str(folder)!r}, env={{}})"
+        spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
+        saved = read_checkpoint(folder, spec.name)
+        clock = saved["tensors"].get("env/clock")
+        if clock is None or clock.numel() != config["num_envs"] * CLOCK.itemsize:  # before memory is taken for them
+            raise TrainingError(
+                f"the checkpoint of {folder} is not of the {config['num_envs']} environments of its config.json"
+            )
+        try:
+            params = spec.make_params(**config["params"])
+            settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
+            run = cls(spec, params, settings, config["num_envs"], config["seed"], device)
+            run.restore(saved["tensors"])
+        except ParameterError as error:
+            raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None
+        except TrainingError as error:
+            raise TrainingError(f"{folder}: {error}") from None
+        run.total, run.step, run.folder = config["total"], saved["step"], folder
+        run.passed_over = [path.resolve() for path in saved["passed_over"]]
+        run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
+        return run
+
+    def __repr__(self):
+        lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
+        lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
+        last = {
+            key: value for key, value in (self.metrics[-1] if self.metrics else {}).items() if "episodic_return" in key
+        }
+        lines += [f"  {key}: {value:.4g}" for key, value in last.items()]
+        return "\n".join(lines) + ">"
+
+    def _repr_html_(self):
+        from cupydrive.terminal.progress import image
+
+        shown = f"<pre>{html.escape(repr(self))}</pre>"
+        return shown + (image(self.plot()) if self.metrics else "")
+
+
+def as_bytes(array):
+    """Return the bytes of a NumPy array as a flat uint8 array."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def load(folder, device="cpu", policies=None, env=None):
+    """Return the ``Run`` of a folder at its last checkpoint, to go on with; arguments and errors as of ``Run.load``."""
+    return Run.load(folder, device, policies, env)

@@ -1,0 +1,264 @@
+"""The files of a run folder: ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``.
+
+Files are written under a temporary name, synced and renamed, so that a kill at any moment leaves the last complete one.
+Checkpoints hold tensors, numbers and strings only, carry a SHA-256, and are read with ``weights_only=True``: loading runs no
+code. Whoever writes holds the folder's lock, so that there is one writer at a time.
+"""
+
+import fcntl
+import os
+import pickle
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.inputs.archive import ZIP_ERRORS, Archive, check_seal, warn_unsealed
+from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
+from cupydrive.inputs.formats import (
+    CHECKPOINT,
+    CONFIG,
+    METRICS,
+    MOST_JSON,
+    FormatError,
+    NewerFormatError,
+    explained,
+    newer,
+    read_json,
+)
+
+FORMAT = 2
+MOST_METRICS = 2**30  # bytes of metrics.jsonl
+COUNTERS = ("iteration", "written", "filled")  # tensors of a run that count, and that kernels compute places from
+# What torch.load has been seen to raise for files that are a sound zip archive but no checkpoint.
+TORCH_ERRORS = (
+    *ZIP_ERRORS,
+    pickle.UnpicklingError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    MemoryError,
+)
+
+
+def checkpoints(folder):
+    """Return the checkpoint files of a run folder, oldest first.
+
+    Raises:
+        TrainingError: If ``folder`` is no path.
+    """
+    with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
+        found = (as_path(folder) / "checkpoints").glob("[0-9]*.pt")
+        return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
+
+
+def read_config(folder):
+    """Return the configuration of a run folder.
+
+    Raises:
+        TrainingError: If there is none, or it is not what ``formats.CONFIG`` says.
+    """
+    with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
+        path = as_path(folder) / "config.json"
+        is_file = as_path(folder).is_file()
+    if is_file:
+        raise TrainingError(
+            f"{folder} is a file, not a run folder; Recording.load reads a recording, Snapshot.load a snapshot"
+        )
+    with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
+        content = read_file(path, MOST_JSON)
+    try:
+        return read_json(content, CONFIG, FORMAT)
+    except FormatError as error:
+        raise TrainingError(explained(path, "configuration of a run", error, "Put the file back as it was")) from None
+
+
+def read_checkpoint(folder, env):
+    """Return the content of the last checkpoint that can be read; tensors are on the CPU.
+
+    Warns if that is not the last one, and why, or if it is from before checkpoints carried a digest.
+
+    Returns:
+        A dictionary of ``env``, ``step``, ``tensors``, and ``passed_over``: the newer files that cannot be read.
+
+    Raises:
+        TrainingError: If there is none, or it belongs to another environment.
+    """
+    files = checkpoints(folder)
+    if not files:
+        raise TrainingError(f"{folder} holds no checkpoint; train with out={str(folder)!r} to make one")
+    problems = []
+    for path in reversed(files):
+        try:
+            saved, is_sealed = load_checkpoint(path)
+        except (OSError, FormatError) as error:
+            problems.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
+            continue
+        if saved["env"] != env:
+            raise TrainingError(f"{path} belongs to environment {saved['env']!r}, not {env!r}")
+        if problems:
+            warnings.warn(
+                f"{folder}: {path.name} is read instead of a newer checkpoint that is damaged ({'; '.join(problems)})",
+                CupydriveWarning,
+                stacklevel=4,
+            )
+        if not is_sealed:
+            warn_unsealed(path)
+        return {**saved, "passed_over": files[len(files) - len(problems) :]}
+    raise TrainingError(
+        f"no checkpoint of {folder} can be read: {'; '.join(problems)}. Train anew, into another folder"
+    )
+
+
+def load_checkpoint(path):
+    """Return the content of one checkpoint file, and whether it carries a digest.
+
+    Raises:
+        OSError: If it cannot be read.
+        FormatError: If it is no checkpoint, or damaged.
+    """
+    with open_file(path) as file:
+        # torch stores without compression, so that no entry can be larger than the file.
+        is_sealed = Archive(file, os.fstat(file.fileno()).st_size).sealed
+        file.seek(0)
+        try:
+            saved = torch.load(file, map_location="cpu", weights_only=True)
+        except TORCH_ERRORS as error:
+            words = str(error).splitlines() or [""]
+            raise FormatError(f"torch cannot read it ({type(error).__name__}: {words[0][:200]})") from None
+    if type(saved) is not dict or type(saved.get("tensors")) is not dict:
+        raise FormatError("it holds no tensors by name")
+    CHECKPOINT.check({name: value for name, value in saved.items() if name != "tensors"}, "")
+    if saved["format"] > FORMAT:
+        raise NewerFormatError(newer(saved["format"], FORMAT))
+    check_seal(is_sealed, saved["format"])
+    for name, tensor in saved["tensors"].items():
+        if type(name) is not str or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise FormatError(f"{shown(name)} is no tensor with a name")
+        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+            raise FormatError(f"{shown(name)} is no ordinary tensor")
+    return saved, is_sealed
+
+
+def fitting_arrays(kept, own, arrays, limit):
+    """Return the environments' arrays of a checkpoint, once all of it is known to fit a run; nothing is written.
+
+    Args:
+        kept: Tensors of the checkpoint by name; those of the environments are their bytes, ``env/NAME``.
+        own: The run's tensors by name.
+        arrays: The arrays of its environments by name.
+        limit: Steps of an episode at most.
+
+    Returns:
+        NumPy arrays of the shapes and types of ``arrays``.
+
+    Raises:
+        TrainingError: If a name, shape, type or range is another.
+    """
+    if not isinstance(kept, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in kept.values()):
+        raise TrainingError(f"kept = {shown(kept)}; it must be tensors by name, as Run.snapshot() returns them")
+    expected = {*own, *(f"env/{name}" for name in arrays)}
+    if set(kept) != expected:
+        raise TrainingError(
+            f"the checkpoint does not fit this run: it differs in {shown(sorted(set(kept) ^ expected, key=str)[:6])}"
+        )
+    for name, array in arrays.items():
+        saved = kept[f"env/{name}"]
+        if saved.dtype != torch.uint8 or saved.shape != (array.nbytes,):
+            raise TrainingError(
+                f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's has {array.nbytes} bytes"
+            )
+    for name, tensor in own.items():
+        saved = kept[name]
+        if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
+            raise TrainingError(
+                f"the checkpoint's {name} is {saved.dtype} {tuple(saved.shape)}, this run's is {tensor.dtype} "
+                f"{tuple(tensor.shape)}; the environment or the settings have changed since"
+            )
+        if name.rpartition("/")[2] in COUNTERS and not 0 <= int(saved.min()) <= int(saved.max()) < 2**62:
+            raise TrainingError(f"the checkpoint's {name} is {saved.tolist()}; it must count from 0")
+    new = {
+        name: kept[f"env/{name}"].contiguous().numpy().view(array.dtype).reshape(array.shape)
+        for name, array in arrays.items()
+    }
+    elapsed = new["clock"]["elapsed"]
+    if elapsed.min() < 0 or elapsed.max() >= limit:
+        raise TrainingError(
+            f"the checkpoint's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
+        )
+    return new
+
+
+def read_metrics(folder):
+    """Return the rows of a run folder's metrics, [] without any; a last line cut short by a kill is left out.
+
+    Raises:
+        TrainingError: If the file cannot be read, or a line is not what ``formats.METRICS`` says.
+    """
+    path, rows = Path(folder) / "metrics.jsonl", []
+    if not os.path.lexists(path):
+        return rows
+    words = "Move the file away to go on without the learning curve so far"
+    with file_errors(TrainingError, f"{path} cannot be read ({words})"):
+        lines = read_file(path, MOST_METRICS).split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if number == len(lines) and not line:
+            break
+        try:
+            row = read_json(line, METRICS, None)
+            step = row.get("charts/global_step")
+            if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
+                raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")
+        except FormatError as error:
+            if number == len(lines):
+                break
+            raise TrainingError(f"{path}, line {number} is damaged: {error}. {words}") from None
+        rows.append(row)
+    return rows
+
+
+class FolderLock:
+    """Whether a run writes into its folder: one writer at a time, over all threads and processes.
+
+    The lock is the operating system's on the file ``.lock``, and is released when the process dies, however it does.
+    """
+
+    def __init__(self):
+        self._held = None
+
+    @contextmanager
+    def hold(self, folder):
+        """Hold the lock of ``folder`` for a while; a run that holds it already goes on.
+
+        Raises:
+            TrainingError: If another run writes into the folder, or it cannot be locked.
+        """
+        folder = Path(folder).resolve()
+        if self._held == folder:
+            yield
+            return
+        with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        before = self._held
+        try:
+            with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    writer = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+                    writer = writer if writer.isprintable() and writer else "unknown"
+                    raise TrainingError(
+                        f"{folder} is being written by another run (process {writer}); wait for it, stop it, or pass another "
+                        "folder"
+                    ) from None
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)  # for the message above
+            self._held = folder
+            yield
+        finally:
+            self._held = before
+            os.close(descriptor)
