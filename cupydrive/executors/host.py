@@ -139,7 +139,7 @@ class HostProgram:
         self.executor, self.library, self.prints = executor, build(unit, executor.flags), unit.prints
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
-    def launch(self, kernel, call, count, work):
+    def launch(self, kernel, call, count, work=0):
         """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads pay. Returns when done."""
         function, address = self.functions[kernel], ctypes.c_void_p(call.ctypes.data)
         threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, count)

@@ -118,6 +118,8 @@ class NoDraws:
 class PythonProgram:
     """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
 
+    prints = False  # Python prints by itself
+
     def __init__(self, kernels, executor, spec, params):
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
         self.groups = spec.groups(params)

@@ -20,6 +20,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.playing.players import Heuristic
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.simulation.batch import Batch
 
 CHUNK = 32  # steps of one rollout
@@ -156,7 +157,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     greedy = checked_bool("evaluate", "greedy", greedy)
     given = {} if players is None else checked_mapping("evaluate", "players", players)
     checked_choice("evaluate", "device", device, DEVICES, DeviceError)
-    run = env if hasattr(env, "learners") else None
+    run = env if isinstance(env, Policies) else None
     if run is None:
         spec = envs.get(env)
         spec.require_known(params, evaluate)
@@ -171,7 +172,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
             raise ParameterError(
                 f"players: {spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
             )
-        if isinstance(player, type) or not hasattr(player, "player"):
+        if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
                 f"players[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
             )

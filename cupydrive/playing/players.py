@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.errors import ParameterError
-from cupydrive.playing.inference import HeuristicPolicy, evaluating
-from cupydrive.playing.policy import Categorical, Gaussian, Sampler
+from cupydrive.playing.inference import DeterministicPolicy, HeuristicPolicy, evaluating
+from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_memory, with_memory
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ class DeterministicPlayer:
 
     Args:
         policy: Module, (B, D) -> (actions (B, H), None).
-        normalize: Function of observations.
+        moments: ``RunningMoments`` of observations, or None.
     """
 
-    def __init__(self, policy, normalize):
-        self.policy, self.normalize, self.groups = policy, normalize, []
+    def __init__(self, policy, moments=None):
+        self.policy, self.moments, self.groups = policy, moments, []
 
     def begin(self, rollout, group):
         """Prepare to play ``group``."""
@@ -132,8 +132,12 @@ class DeterministicPlayer:
         """Write the actions of row t."""
         for g, low, half in self.groups:
             with evaluating(self.policy):
-                action, _ = self.policy(self.normalize(rollout.obs[g.name][t].view(-1, g.obs_dim)))
+                action, _ = self.policy(seen(rollout, g, t, self.moments))
             rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
+
+    def module(self, rollout, group):
+        """Return the policy as a module from raw observations to actions."""
+        return DeterministicPolicy(self.policy, group, self.moments)
 
 
 class PolicyPlayer:
@@ -143,12 +147,13 @@ class PolicyPlayer:
         policy: Module, (B, D) -> (parameters, value).
         distribution: Of its actions.
         greedy: The likeliest action instead of a random one.
-        normalize: Function of observations, or None.
+        moments: ``RunningMoments`` of observations, or None.
     """
 
-    def __init__(self, policy, distribution, greedy=True, normalize=None):
-        self.policy, self.distribution, self.greedy, self.normalize = policy, distribution, greedy, normalize
-        self.groups, self.samplers, self.raws = [], {}, {}
+    def __init__(self, policy, distribution, greedy=True, moments=None):
+        self.policy, self.distribution, self.greedy, self.moments = policy, distribution, greedy, moments
+        self.ask = with_memory(policy)
+        self.groups, self.samplers, self.raws, self.memories = [], {}, {}, {}
 
     def begin(self, rollout, group):
         """Prepare to play ``group``."""
@@ -156,13 +161,30 @@ class PolicyPlayer:
         self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
         if self.distribution.raw_size:
             self.raws[group.name] = torch.empty(rollout.action[group.name].shape[1:], device=rollout.device)
+        if self.ask.memory_size:
+            self.memories[group.name] = first_memory(self.ask, 1, rollout.batch.num_envs * group.count, rollout.device)[
+                0
+            ]
 
     def act(self, rollout, t):
         """Write the actions of row t."""
         for g in self.groups:
-            obs = rollout.obs[g.name][t].reshape(-1, g.obs_dim)
+            memory = self.memories.get(g.name)
+            start = None if memory is None else rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
             with evaluating(self.policy):
-                parameters, _ = self.policy(obs if self.normalize is None else self.normalize(obs))
+                parameters, _, left = self.ask(seen(rollout, g, t, self.moments), memory, start)
+            if memory is not None:
+                memory.copy_(left)
             parameters = parameters.float()
             action, raw = rollout.action[g.name][t], self.raws.get(g.name)
             self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy, mask=rollout.mask(g, t))
+
+    def module(self, rollout, group):
+        """Return the policy as a module from raw observations to actions."""
+        return self.distribution.module(self.policy, group, self.moments)
+
+
+def seen(rollout, group, t, moments):
+    """Return row t of a group's observations (N * C, D) as its network sees them."""
+    obs = rollout.obs[group.name][t].view(-1, group.obs_dim)
+    return obs if moments is None else moments.normalized(obs)

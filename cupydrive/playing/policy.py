@@ -1,7 +1,9 @@
 """Policies and their distributions: ordinary torch modules, and the launches that sample from them.
 
 A policy is any ``torch.nn.Module`` whose call ``policy(obs)`` takes (B, D) float32 and returns ``(parameters, value)``:
-(B, distribution.size) and (B,). Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
+(B, distribution.size) and (B,). What plays and learns calls it by way of ``with_memory``.
+
+Letters: B rows, N environments, C agents of a group, H action heads, D observation entries.
 """
 
 import math
@@ -85,6 +87,36 @@ class ActorCritic(nn.Module):
             out = self.body(obs)
             return out[:, : self.size], out[:, self.size]
         return self.actor(obs), self.critic(obs)[:, 0]
+
+
+class Stateless:
+    """A module without memory behind the call of one that has some; it adds nothing to what the module does."""
+
+    memory_size = 0
+
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self, obs, memory=None, start=None):
+        """Return ``(parameters, value, memory)`` of observations (B, D); the memory is handed on as it came."""
+        parameters, value = self.module(obs)
+        return parameters, value, memory
+
+
+def with_memory(module):
+    """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
+
+    A module with a memory has ``memory_size`` = M > 0, and is called itself, with L steps of b agents one after the other:
+    observations (L * b, D), time first; the memory (b, M) before the first of them; and ``start`` (L * b,) bool, where the
+    memory is forgotten (set to 0) before the step, or None: nowhere. It returns parameters (L * b, size), values (L * b,), and
+    the memory (b, M) after the last step. L is 1 while it plays and T while it learns.
+    """
+    return module if getattr(module, "memory_size", 0) else Stateless(module)
+
+
+def first_memory(policy, rows, agents, device):
+    """Return zeros (rows, agents, M) for the memory of a ``with_memory`` policy, or None if it has none."""
+    return torch.zeros((rows, agents, policy.memory_size), device=device) if policy.memory_size else None
 
 
 def make_distribution(group, kind="auto"):

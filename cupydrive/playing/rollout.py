@@ -16,10 +16,7 @@ NONE_FOUND = 2**63 - 1
 
 
 class Rollout:
-    """Buffers of T steps and the loop that fills them; each group's actions come from its player.
-
-    A player has ``begin(rollout, group)``, called once, ``act(rollout, t)``, which writes the actions of row t, and
-    ``module(rollout, group)``, which returns what it does as a torch module of ``inference.py``.
+    """Buffers of T steps and the loop that fills them; each group's actions come from its ``Player``.
 
     Args:
         batch: The ``Batch`` to step.
@@ -76,6 +73,13 @@ class Rollout:
     def mask(self, group, t):
         """Return what an agent of ``group`` may take in row t, (N, C, choices) bool, or None if it may take anything."""
         return self.action_mask[group.name][t] if group.mask else None
+
+    def starts(self, t):
+        """Return (N,) bool: where row t is the first of an episode, since the step before it ended one.
+
+        For t = 0 that is the last step of the rollout before.
+        """
+        return self.terminated[t - 1] | self.truncated[t - 1]
 
     def stream(self):
         """Return a context in which CuPy's kernels join torch's stream."""

@@ -31,6 +31,7 @@ from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.evaluation import Evaluation, evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Recording
+from cupydrive.protocols import Policies
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
@@ -99,7 +100,7 @@ def render(
 
 def play(what, players, episodes, seed, greedy, device, params):
     """Return the ``Recording`` of some episodes; arguments as of ``render``."""
-    is_run = hasattr(what, "learners")
+    is_run = isinstance(what, Policies)
     if hasattr(what, "batch") and not is_run:  # a VectorEnv
         what, device, params = what.spec, what.device, {**asdict(what.params), **params}
     if not is_run and not isinstance(what, str | os.PathLike | envs.EnvSpec):

@@ -171,7 +171,7 @@ class Batch:
 
     def _attach_printer(self, calls):
         """Give a kernel that prints the memory to print to."""
-        if getattr(self.program, "prints", False):
+        if self.program.prints:
             self.printer = self.printer or Printer(self.executor, self.spec.name)
             for call in calls:
                 call["printed"] = self.executor.pointer(self.printer.memory)

@@ -9,6 +9,7 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
 from cupydrive.playing.players import Heuristic, Random
+from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.runfolder import read_checkpoint, read_config
 
@@ -70,7 +71,7 @@ class Frozen:
             if where in seen:
                 raise TrainingError(f"{self.path}: its policy {names[0]!r} is frozen from a run that is frozen from it")
             return settings._player(spec, group, (*seen, where))
-        if not hasattr(settings, "learner"):
+        if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)
         saved, start = read_checkpoint(self.path, spec.name)["tensors"], f"{names[0]}/"
         tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
@@ -86,7 +87,7 @@ class FrozenPlayer:
     def begin(self, rollout, group):
         """Prepare to play ``group``: make the network and fill it."""
         if self.acting is None:
-            self.learner.make(group, rollout)
+            self.learner.begin(rollout, group)
             for name, tensor in self.learner.tensors().items():
                 if name.startswith(("policy.", "obs_moments.")):
                     saved = self.tensors.get(name)
@@ -123,7 +124,7 @@ def checked_policies(policies, groups):
     if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
         raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
     for name, settings in policies.items():
-        if isinstance(settings, type) or not (hasattr(settings, "learner") or hasattr(settings, "player")):
+        if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
                 f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Heuristic(), Random() or "
                 "Frozen(path)"

@@ -79,7 +79,7 @@ class Loop:
         run, iterations = self.run, 0
         while run.step < self.goal:
             for learner in run.learners.values():
-                learner.scheduled.set(run.step)
+                learner.schedule(run.step)
             with memory_errors():
                 iterate()
             run.step += run.steps_per_iteration
@@ -168,7 +168,7 @@ class Loop:
                 copies = [numbers, found.clone()]
             for learner in run.learners.values():
                 learner.metric_sums.zero_()
-        rates = {name: learner.scheduled.now("learning_rate") for name, learner in run.learners.items()}
+        rates = {name: learner.learning_rate for name, learner in run.learners.items()}
         self.waiting.append(Interval(run.step, copies, ready, time.perf_counter(), rates))
 
     def _receive(self, allowed):

@@ -22,6 +22,7 @@ from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import LatestEpisodes, Rollout
+from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.spec import EnvSpec
 from cupydrive.training.frozen import checked_policies, describe, rebuild
@@ -77,12 +78,12 @@ class Run:
             torch.manual_seed(seed)
             for name, settings in policies.items():
                 names = name.split("+")
-                if hasattr(settings, "learner"):
+                if isinstance(settings, LearnerSettings):
                     self.learners[name] = player = settings.learner()
                 else:
                     player = settings.player(spec, groups[names[0]])
                 players |= dict.fromkeys(names, player)
-            lengths = {settings.num_steps for settings in policies.values() if hasattr(settings, "num_steps")}
+            lengths = {settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)}
             if len(lengths) > 1:
                 raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
             self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)

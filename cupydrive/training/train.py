@@ -18,6 +18,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import file_errors
+from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.frozen import checked_policies
 from cupydrive.training.loop import Loop
@@ -191,7 +192,7 @@ def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, **para
     if policies is None:
         if algorithm is None or isinstance(algorithm, str):
             algorithm = suggested_algorithm(env, algorithm)
-        if isinstance(algorithm, type) or not hasattr(algorithm, "learner"):
+        if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
             raise ParameterError(
                 f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names"
             )

@@ -6,13 +6,11 @@ the returns are of up to T steps.
 
 from dataclasses import dataclass
 
-from cupydrive.training.algorithms.on_policy import (
-    OnPolicy,
-    OnPolicyLearner,
-    normalized_advantage,
-    weighted_mean,
-)
-from cupydrive.training.algorithms.settings import counted, scheduled
+import torch
+
+from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
+from cupydrive.training.algorithms.rows import normalized_advantage, weighted_mean
+from cupydrive.training.algorithms.settings import integer, schedule
 from cupydrive.training.schedule import Schedule
 
 
@@ -20,9 +18,9 @@ from cupydrive.training.schedule import Schedule
 class A2C(OnPolicy):
     """Settings of A2C, those of ``OnPolicy``."""
 
-    learning_rate: Schedule = scheduled(7e-4, 0.0, positive=True)
-    num_steps: int = counted(16)
-    gae_lambda: Schedule = scheduled(1.0, 0.0, 1.0)
+    learning_rate: Schedule = schedule(7e-4, 0.0, positive=True)
+    num_steps: int = integer(16)
+    gae_lambda: Schedule = schedule(1.0, 0.0, 1.0)
     norm_adv: bool = False
 
     name = "a2c"
@@ -33,17 +31,29 @@ class A2C(OnPolicy):
 
 
 class A2CLearner(OnPolicyLearner):
-    """One gradient step on all rows of each rollout."""
+    """One iteration of A2C: ``act`` for every step of a rollout, then ``update``."""
 
-    def learn(self, rollout):
-        """Take the step."""
-        self.withheld.zero_()
-        self.descend(self.flat(rollout))
+    def act(self, rollout, t):
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        for g in self.groups:
+            obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
+            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
+            self.play(rollout, g, t, parameters, value)
+            self.remember(g, t, memory)
+
+    def update(self, rollout):
+        """Learn from the rollout: advantages (as ``ppo.py`` explains them), then one step on all rows."""
+        with torch.no_grad(), rollout.stream():
+            for g in self.groups:
+                self.estimate(rollout, g)
+        self.skip_update.zero_()
+        self.step(self.loss(self.flat(rollout)))
+        self.finish(rollout)
 
     def _loss(self, rows):
         """Return the losses by name; ``loss`` is what is minimised."""
         s, weight = self.scheduled, rows.get("weight")
-        parameters, value = self._forward(rows["obs"])
+        parameters, value, _ = self.again(rows)
         log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
         advantage = rows["advantage"]
         if self.config.norm_adv:

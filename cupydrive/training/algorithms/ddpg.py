@@ -19,11 +19,11 @@ from cupydrive.playing.policy import ACTIVATIONS, mlp
 from cupydrive.training.algorithms.gather import RowGather
 from cupydrive.training.algorithms.settings import (
     Settings,
-    chosen,
-    counted,
-    measured,
+    choice,
+    integer,
+    number,
     require_network_memory,
-    scheduled,
+    schedule,
 )
 from cupydrive.training.algorithms.step import adam, adam_tensors, settle, take_step
 from cupydrive.training.normalize import RunningMoments
@@ -52,21 +52,21 @@ class DDPG(Settings):
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
     """
 
-    learning_rate: Schedule = scheduled(1e-3, 0.0, positive=True)
-    actor_learning_rate: Schedule = scheduled(3e-4, 0.0, positive=True)
-    num_steps: int = counted(4)
-    updates: int = counted(4)
-    gamma: Schedule = scheduled(0.99, 0.0, 1.0)
-    tau: Schedule = scheduled(0.005, 0.0, 1.0, positive=True)
-    batch_size: int = counted(4096)
-    buffer_size: int = counted(1_000_000)
-    learning_starts: int = counted(25_000)
-    exploration_noise: float = measured(0.1, 0.0)
-    noise_damping: float = measured(1.0, 0.0, 1.0, above=True)
-    max_grad_norm: Schedule = scheduled(10.0, 0.0, positive=True)
+    learning_rate: Schedule = schedule(1e-3, 0.0, positive=True)
+    actor_learning_rate: Schedule = schedule(3e-4, 0.0, positive=True)
+    num_steps: int = integer(4)
+    updates: int = integer(4)
+    gamma: Schedule = schedule(0.99, 0.0, 1.0)
+    tau: Schedule = schedule(0.005, 0.0, 1.0, positive=True)
+    batch_size: int = integer(4096)
+    buffer_size: int = integer(1_000_000)
+    learning_starts: int = integer(25_000)
+    exploration_noise: float = number(0.1, 0.0)
+    noise_damping: float = number(1.0, 0.0, 1.0, above=True)
+    max_grad_norm: Schedule = schedule(10.0, 0.0, positive=True)
     normalize_obs: bool = False
     hidden: tuple[int, ...] = (256, 256)
-    activation: str = chosen("relu", *ACTIVATIONS)
+    activation: str = choice("relu", *ACTIVATIONS)
 
     name = "ddpg"
 
@@ -154,8 +154,8 @@ class DDPGLearner:
         self.target_policy.load_state_dict(self.policy.state_dict())
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.scheduled = Scheduled(config, device)
-        self.actor_optimizer, self.actor_withheld = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
-        self.critic_optimizer, self.critic_withheld = adam(self.critic.parameters(), self.scheduled.learning_rate)
+        self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
+        self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.written = torch.zeros(1, dtype=torch.int64, device=device)  # slots of the replay buffer, ever
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # transitions in the buffer
@@ -204,6 +204,15 @@ class DDPGLearner:
         """Return the rows of a minibatch."""
         return self.config.batch_size
 
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps."""
+        self.scheduled.set(step)
+
+    @property
+    def learning_rate(self):
+        """The critic's rate that was written last."""
+        return self.scheduled.now("learning_rate")
+
     def normalized(self, obs):
         """Return observations (B, D) as the networks see them."""
         return obs if self.obs_moments is None else self.obs_moments.normalized(obs)
@@ -227,8 +236,8 @@ class DDPGLearner:
             waiting = (self.filled < config.learning_starts)[0].float()
         for k in range(config.updates):
             rows = self._drawn(rollout, k)
-            for withheld in (self.actor_withheld, self.critic_withheld):
-                withheld.copy_(waiting)
+            for skip in (self.actor_skip, self.critic_skip):
+                skip.copy_(waiting)
             self._descend(rows)
         with torch.no_grad():
             self.started.copy_(1.0 - waiting)
@@ -297,7 +306,7 @@ class DDPGLearner:
         actor_loss = self.actor_loss(rows)
         take_step(self.actor_optimizer, actor_loss, [actor_loss], settle, max_norm, self.bad, self.metric_sums[3:])
         with torch.no_grad():
-            share = self.scheduled.tau * (1.0 - self.critic_withheld)
+            share = self.scheduled.tau * (1.0 - self.critic_skip)
             for target, network in ((self.target_policy, self.policy), (self.target_critic, self.critic)):
                 for slow, fast in zip(target.parameters(), network.parameters(), strict=True):
                     slow.lerp_(fast, share)
@@ -312,7 +321,7 @@ class DDPGLearner:
 
     def acting(self, greedy):
         """Return a player that acts as the policy does now, without learning and without noise."""
-        return DeterministicPlayer(self.policy, self.normalized)
+        return DeterministicPlayer(self.policy, self.obs_moments)
 
     def module(self, rollout, group):
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""

@@ -9,7 +9,7 @@ from torch import nn
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import shown
-from cupydrive.playing.policy import ActorCritic
+from cupydrive.playing.policy import ActorCritic, with_memory
 from cupydrive.training.algorithms.settings import require_network_memory
 
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
@@ -106,9 +106,12 @@ def try_out(where, network, group, size, rollout):
     kept = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))  # so that swapped axes show
     obs = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim)[:1].repeat(rows, 1).float()
+    size_of_memory = with_memory(network).memory_size
     with torch.random.fork_rng(), torch.enable_grad():
         try:
-            returned = network(obs)
+            returned = (
+                network(obs) if size_of_memory == 0 else network(obs, obs.new_zeros(rows, size_of_memory), None)[:2]
+            )
         except torch.OutOfMemoryError:
             raise
         except MISFITS as error:

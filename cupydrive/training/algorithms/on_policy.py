@@ -1,23 +1,24 @@
-"""What PPO and A2C share: storage, advantages, minibatches, and one optimiser step that may be withheld on the device.
+"""What PPO and A2C share: their settings, the rows that a rollout leaves, and how a policy is asked and kept.
 
-Letters: T steps, N environments, C agents of a group, D observation entries, H action heads; B = T * N * (agents of all
-groups that share the policy).
+The algorithms themselves read top to bottom in ``ppo.py`` and ``a2c.py``.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads, M numbers of memory;
+B = T * N * (agents of all groups that share the policy).
 """
 
-import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from cupydrive.codegen.source import assemble_training
-from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.players import PolicyPlayer
-from cupydrive.playing.policy import ACTIVATIONS, Sampler, make_distribution
+from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_distribution, with_memory
 from cupydrive.training.algorithms.gather import RowGather
 from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
-from cupydrive.training.algorithms.settings import Settings, chosen, counted, scheduled
+from cupydrive.training.algorithms.rows import in_game
+from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.training.normalize import RunningMoments
 from cupydrive.training.schedule import Schedule, Scheduled
@@ -28,7 +29,7 @@ class OnPolicy(Settings):
     """Settings that PPO and A2C share, with CleanRL's names.
 
     It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
-    returns an ``OnPolicyLearner`` whose ``learn`` and ``_loss`` are its own; ``A2C`` is the shortest example.
+    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example.
 
     Args:
         learning_rate: Of Adam.
@@ -54,23 +55,23 @@ class OnPolicy(Settings):
             times kernels for each matrix product: a minute of set-up, faster for fewer environments.
     """
 
-    learning_rate: Schedule = scheduled(2.5e-4, 0.0, positive=True)
-    num_steps: int = counted(32)
-    gamma: Schedule = scheduled(0.99, 0.0, 1.0)
-    gae_lambda: Schedule = scheduled(0.95, 0.0, 1.0)
-    ent_coef: Schedule = scheduled(0.01, 0.0)
-    vf_coef: Schedule = scheduled(0.5, 0.0)
-    max_grad_norm: Schedule = scheduled(0.5, 0.0, positive=True)
+    learning_rate: Schedule = schedule(2.5e-4, 0.0, positive=True)
+    num_steps: int = integer(32)
+    gamma: Schedule = schedule(0.99, 0.0, 1.0)
+    gae_lambda: Schedule = schedule(0.95, 0.0, 1.0)
+    ent_coef: Schedule = schedule(0.01, 0.0)
+    vf_coef: Schedule = schedule(0.5, 0.0)
+    max_grad_norm: Schedule = schedule(0.5, 0.0, positive=True)
     norm_adv: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = chosen("tanh", *ACTIVATIONS)
+    activation: str = choice("tanh", *ACTIVATIONS)
     shared_layers: bool = False
-    distribution: str = chosen("auto", "auto", "categorical", "gaussian", "squashed")
+    distribution: str = choice("auto", "auto", "categorical", "gaussian", "squashed")
     policy: object = None
-    precision: str = chosen("float32", "float32", "tf32", "bfloat16")
-    compile: bool | str = chosen(False, False, True, "max-autotune")
+    precision: str = choice("float32", "float32", "tf32", "bfloat16")
+    compile: bool | str = choice(False, False, True, "max-autotune")
 
     name = "on_policy"
 
@@ -80,14 +81,13 @@ class OnPolicy(Settings):
 
 
 class OnPolicyLearner:
-    """A policy that learns from the T steps that it has just played, for one group or several with equal spaces.
+    """The parts of a learner that PPO and A2C share; what they do with them stands in their own ``act`` and ``update``.
 
-    ``begin`` and ``act`` are a player's; ``update`` is called after each rollout. Everything it touches is device memory
-    that is allocated once, so that a whole iteration can be captured in a CUDA graph.
+    It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
+    allocated once, so that a whole iteration can be captured in a CUDA graph.
 
     Args:
         config: ``PPO`` or ``A2C``.
-        seed: Of the weights; set by torch's generator before the network is made.
     """
 
     reported = ("policy_loss", "value_loss", "entropy", "grad_norm")
@@ -96,10 +96,33 @@ class OnPolicyLearner:
         self.config = config
         self.groups, self.samplers, self.stored = [], {}, {}
 
-    # ---- playing ----
+    # ---- what it holds ----
+
+    def make(self, group, rollout):
+        """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
+        config, device = self.config, rollout.device
+        self.distribution = make_distribution(group, config.distribution)
+        self.policy = make_network(config, group, self.distribution.size, rollout)
+        self.ask = with_memory(self.policy)
+        self.scheduled = Scheduled(config, device)
+        self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
+        self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
+        self.return_moments = RunningMoments((), device) if config.normalize_reward else None
+        self.reward_scale = torch.ones((), device=device)
+        self.discounted = {}
+        self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
+        batch = rollout.batch
+        self.advantages = batch.executor.build(assemble_training("advantages"))
+        self.shuffle = batch.executor.build(assemble_training("shuffle"))
+        self.gather = RowGather(batch.executor)
+        self.forward, self.loss, self.settle = (
+            compiled(f, config.compile) for f in (self._forward, self._loss, settle)
+        )
 
     def begin(self, rollout, group):
-        """Prepare to play ``group``; the first group decides the network."""
+        """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
         if not self.groups:
             self.make(group, rollout)
@@ -115,31 +138,10 @@ class OnPolicyLearner:
             "advantage": torch.zeros(shape, device=device),
             "returns": torch.zeros(shape, device=device),
             "raw": torch.zeros((*shape, group.heads), device=device) if self.distribution.raw_size else None,
+            "memory": first_memory(self.ask, steps + 1, n * group.count, device),
         }
         if self.config.normalize_reward:
             self.discounted[group.name] = torch.zeros((n, group.count), device=device)
-
-    def make(self, group, rollout):
-        """Make the networks and everything that learning keeps besides rollouts."""
-        config, device = self.config, rollout.device
-        self.distribution = make_distribution(group, config.distribution)
-        self.policy = make_network(config, group, self.distribution.size, rollout)
-        self.scheduled = Scheduled(config, device)
-        self.optimizer, self.withheld = adam(self.policy.parameters(), self.scheduled.learning_rate)
-        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
-        self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
-        self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
-        self.return_moments = RunningMoments((), device) if config.normalize_reward else None
-        self.reward_scale = torch.ones((), device=device)
-        self.discounted = {}
-        self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
-        batch = rollout.batch
-        self.advantages = batch.executor.build(assemble_training("advantages"))
-        self.shuffle = batch.executor.build(assemble_training("shuffle"))
-        self.gather = RowGather(batch.executor)
-        self.forward, self.loss, self.settle = (
-            compiled(f, config.compile) for f in (self._forward, self._loss, settle)
-        )
 
     def prepare(self, rollout):
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
@@ -159,6 +161,17 @@ class OnPolicyLearner:
         """Return the rows of its largest forward pass in training."""
         return self.rows(rollout)
 
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps."""
+        self.scheduled.set(step)
+
+    @property
+    def learning_rate(self):
+        """The rate that was written last."""
+        return self.scheduled.now("learning_rate")
+
+    # ---- asking the policy ----
+
     def normalized(self, obs):
         """Return observations (B, D) as the network sees them."""
         return obs if self.obs_moments is None else self.obs_moments.normalized(obs)
@@ -167,59 +180,57 @@ class OnPolicyLearner:
         """Return the context of matrix products in the configured precision."""
         if self.config.precision != "bfloat16":
             return nullcontext()
-        return torch.autocast(self.withheld.device.type, torch.bfloat16)
+        return torch.autocast(self.skip_update.device.type, torch.bfloat16)
 
-    def _forward(self, obs):
-        """Return the policy's ``(parameters, value)``, float32, of raw observations (B, D)."""
+    def _forward(self, obs, memory=None, start=None):
+        """Return ``(parameters, value, memory)``, float32, of raw observations (B, D); the contract is ``with_memory``'s."""
         with self.autocast():
-            parameters, value = self.policy(self.normalized(obs))
-        return parameters.float(), value.float()
+            parameters, value, memory = self.ask(self.normalized(obs), memory, start)
+        return parameters.float(), value.float(), memory
 
-    def act(self, rollout, t):
-        """Write actions, log-probabilities and values of row t."""
-        for g in self.groups:
-            stored = self.stored[g.name]
-            parameters, value = self.forward(rollout.obs[g.name][t].view(-1, g.obs_dim))
-            raw = None if stored["raw"] is None else stored["raw"][t]
-            self.samplers[g.name](
-                parameters,
-                rollout.action[g.name][t],
-                stored["log_prob"][t],
-                raw,
-                mask=rollout.mask(g, t),
-                value=value,
-                value_row=stored["value"][t],
-            )
+    def remembered(self, rollout, g, t):
+        """Return the memory (N * C, M) with which row t is seen, and where it is forgotten first; None without memory."""
+        memory = self.stored[g.name]["memory"]
+        if memory is None:
+            return None, None
+        if t == 0:  # `finish` has forgotten what ended with the rollout before
+            return memory[0], torch.zeros(len(memory[0]), dtype=torch.bool, device=rollout.device)
+        return memory[t], rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
 
-    # ---- learning ----
+    def remember(self, g, t, memory):
+        """Keep the memory that row t leaves."""
+        if memory is not None:
+            self.stored[g.name]["memory"][t + 1].copy_(memory)
 
-    def update(self, rollout):
-        """Learn from the rollout."""
-        with torch.no_grad(), rollout.stream():
-            for g in self.groups:
-                self._estimate(rollout, g)
-        self.learn(rollout)
-        with torch.no_grad():
-            if self.obs_moments is not None:  # after learning: one iteration sees one normalisation
-                for g in self.groups:
-                    self.obs_moments.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
-            self.iteration += 1
+    def play(self, rollout, g, t, parameters, value):
+        """Draw the actions of row t from the policy's parameters; store them, their log-probabilities and the values."""
+        stored = self.stored[g.name]
+        raw = None if stored["raw"] is None else stored["raw"][t]
+        action, log_prob, value_row = rollout.action[g.name][t], stored["log_prob"][t], stored["value"][t]
+        mask = rollout.mask(g, t)
+        self.samplers[g.name](parameters, action, log_prob, raw, mask=mask, value=value, value_row=value_row)
 
-    def _estimate(self, rollout, g):
-        """Fill the advantages and returns of one group."""
+    # ---- rows of a rollout ----
+
+    def estimate(self, rollout, g):
+        """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread for each agent."""
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
-        stored["value"][-1].copy_(self.forward(rollout.obs[name][-1].view(-1, g.obs_dim))[1].view(n, -1))
+        obs = rollout.obs[name][-1].view(-1, g.obs_dim)
+        stored["value"][-1].copy_(self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1))
         pointers = {"truncated": rollout.truncated, "truncated_at": stored["truncated_at"]}
         if slots:
             call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
             self.advantages.launch("truncations", call, n, n * steps)
             rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
             final_obs = rollout.final_obs[name].view(steps * n, -1).index_select(0, rows)
-            value = self.forward(final_obs.view(-1, g.obs_dim))[1]
+            memory = stored["memory"]
+            if memory is not None:  # what the last step of the episode has left
+                memory = memory[1:].view(steps * n, -1).index_select(0, rows).view(slots * n * g.count, -1)
+            value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
         if self.return_moments is not None:
-            self._scale_rewards(rollout, g)
+            self.scale_rewards(rollout, g)
         pointers = {
             "gamma": self.scheduled.gamma,
             "gae_lambda": self.scheduled.gae_lambda,
@@ -237,7 +248,7 @@ class OnPolicyLearner:
         call = make_call({"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}, pointers)
         self.advantages.launch("advantages", call, n * g.count, n * g.count * steps)
 
-    def _scale_rewards(self, rollout, g):
+    def scale_rewards(self, rollout, g):
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""
         running, over = self.discounted[g.name], (rollout.terminated | rollout.truncated)[..., None]
         for t in range(rollout.steps):
@@ -247,7 +258,10 @@ class OnPolicyLearner:
         self.reward_scale.copy_(1.0 / (self.return_moments.variance + 1e-8).sqrt())
 
     def flat(self, rollout):
-        """Return what a minibatch is drawn from, all groups one after the other: tensors of B rows by name."""
+        """Return what is learnt from, the groups one after the other: tensors of B rows by name.
+
+        The rows of a policy with memory are time first over all agents of all groups: row t * S + s is step t of agent s.
+        """
         parts, leaving = {}, any(g.leaves for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
@@ -255,25 +269,30 @@ class OnPolicyLearner:
             columns = {
                 "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
                 "action": taken.view(-1, g.heads),
-                "weight": self._weight(rollout, g) if leaving else None,
+                "weight": in_game(rollout, g) if leaving else None,
                 "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),
             }
+            if stored["memory"] is not None:
+                steps = range(rollout.steps)
+                columns["memory"] = stored["memory"][:-1].flatten(0, 1)
+                columns["start"] = torch.cat([self.remembered(rollout, g, t)[1] for t in steps])
+                columns = {key: c.unflatten(0, (len(steps), -1)) for key, c in columns.items() if c is not None}
             for key, column in columns.items():
                 if column is not None:
                     parts.setdefault(key, []).append(column)
+        if "memory" in parts:
+            return {key: torch.cat(columns, 1).flatten(0, 1) for key, columns in parts.items()}
         return {key: columns[0] if len(columns) == 1 else torch.cat(columns) for key, columns in parts.items()}
 
-    @staticmethod
-    def _weight(rollout, g):
-        """Return (T * N * C,): 1 where an agent was in the game before the step, 0 where it was not."""
-        if g.leaves:
-            return rollout.active[g.name].view(-1).float()
-        return torch.ones(rollout.reward[g.name].numel(), device=rollout.device)
+    def sequences(self, rollout):
+        """Return how many pieces the rows fall into that minibatches may shuffle: rows, or agents if there is a memory."""
+        return self.rows(rollout) // (rollout.steps if self.ask.memory_size else 1)
 
-    def permutation(self, rollout, size, draw):
-        """Return a random permutation of ``size`` rows: the ``draw``-th of this iteration."""
+    def permutation(self, rollout, draw):
+        """Return a random permutation of all sequences: the ``draw``-th of this iteration."""
+        size = self.sequences(rollout)
         index = torch.empty(size, dtype=torch.int64, device=rollout.device)
         pointers = {"seed": as_torch(rollout.batch.seed), "count": self.iteration, "index": index}
         call = make_call({"size": size, "draw": draw}, pointers)
@@ -281,20 +300,40 @@ class OnPolicyLearner:
             self.shuffle.launch("shuffle", call, size, size)
         return index
 
-    def descend(self, rows):
-        """Take one optimiser step on a minibatch, unless it is withheld; return the losses by name."""
-        losses = self.loss(rows)
+    def minibatch(self, rollout, rows, chosen):
+        """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T * b, time first."""
+        if self.ask.memory_size:
+            first = self.sequences(rollout) * torch.arange(rollout.steps, device=rollout.device)
+            chosen = (first[:, None] + chosen).view(-1)
+        with rollout.stream():
+            return self.gather(rows, chosen)
+
+    # ---- one optimiser step ----
+
+    def again(self, rows):
+        """Return the parameters and values (b,) that the policy gives for rows now, and the memory that they leave."""
+        if "memory" not in rows:
+            return self._forward(rows["obs"])
+        agents = rows["start"].numel() // self.config.num_steps
+        return self._forward(rows["obs"], rows["memory"][:agents], rows["start"])
+
+    def step(self, losses):
+        """Descend the gradient of ``losses["loss"]``, unless a number is not finite or ``skip_update`` is 1."""
         reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm
         max_norm = self.scheduled.max_grad_norm
         take_step(self.optimizer, losses["loss"], reported, self.settle, max_norm, self.bad, self.metric_sums)
-        return losses
 
-    def _loss(self, rows):
-        raise NotImplementedError
-
-    def learn(self, rollout):
-        """Update the network from stored rows."""
-        raise NotImplementedError
+    def finish(self, rollout):
+        """Follow the observations' moments, once the iteration has learnt with the old ones, and count the iteration."""
+        with torch.no_grad():
+            for g in self.groups:
+                if self.obs_moments is not None:
+                    self.obs_moments.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+                memory = self.stored[g.name]["memory"]
+                if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
+                    last, start = self.remembered(rollout, g, rollout.steps)
+                    memory[0].copy_(last.masked_fill(start[:, None], 0.0))
+            self.iteration += 1
 
     def losses(self, sums):
         """Return mean losses by name from ``metric_sums`` as a list."""
@@ -304,7 +343,7 @@ class OnPolicyLearner:
 
     def acting(self, greedy):
         """Return a player that acts as the policy does now, without learning."""
-        return PolicyPlayer(self.policy, self.distribution, greedy, self.normalized)
+        return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_moments)
 
     def module(self, rollout, group):
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
@@ -318,34 +357,7 @@ class OnPolicyLearner:
         for name, moments in (("obs_moments", self.obs_moments), ("return_moments", self.return_moments)):
             if moments is not None:
                 kept |= {f"{name}.{key}": value for key, value in moments.tensors().items()}
+        for name, stored in self.stored.items():
+            if stored["memory"] is not None:
+                kept[f"memory.{name}"] = stored["memory"][0]
         return kept | {f"discounted.{name}": value for name, value in self.discounted.items()}
-
-
-def weighted_mean(values, weight):
-    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None."""
-    if weight is None:
-        return values.mean()
-    return (values * weight).sum() / weight.sum().clamp(min=1.0)
-
-
-def normalized_advantage(advantage, weight):
-    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1."""
-    mean = weighted_mean(advantage, weight)
-    variance = weighted_mean((advantage - mean) ** 2, weight)
-    return (advantage - mean) / (variance.sqrt() + 1e-8)
-
-
-def minibatch_size(rows, minibatches, where):
-    """Return ``rows / minibatches``.
-
-    Raises:
-        ParameterError: If it is not a whole number; says which numbers are.
-    """
-    if rows % minibatches:
-        fitting = [n for n in range(1, min(rows, 4 * minibatches) + 1) if rows % n == 0]
-        near = sorted(sorted(fitting, key=lambda n: abs(math.log(n / minibatches)))[:4])
-        raise ParameterError(
-            f"{where}: {rows:,} rows (steps x environments x agents) do not divide into {minibatches} minibatches; "
-            f"num_minibatches = {', '.join(map(str, near))} would"
-        )
-    return rows // minibatches

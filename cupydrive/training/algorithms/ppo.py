@@ -1,21 +1,19 @@
-"""Proximal policy optimisation.
+"""Proximal policy optimisation, from top to bottom: collect, advantages, epochs, minibatches, loss, step.
 
-Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7; names and details as in CleanRL
-(Huang et al., JMLR 2022). The approximate KL divergence is Schulman's k3, mean((r - 1) - log r).
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7; advantages of Schulman et al. 2016, "High-
+dimensional continuous control using generalized advantage estimation"; names and details as in CleanRL (Huang et al., JMLR
+2022). The approximate KL divergence is Schulman's k3, mean((r - 1) - log r).
+
+Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share the policy).
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from cupydrive.training.algorithms.on_policy import (
-    OnPolicy,
-    OnPolicyLearner,
-    minibatch_size,
-    normalized_advantage,
-    weighted_mean,
-)
-from cupydrive.training.algorithms.settings import counted, measured, scheduled
+from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
+from cupydrive.training.algorithms.rows import minibatch_size, normalized_advantage, weighted_mean
+from cupydrive.training.algorithms.settings import integer, number, schedule
 from cupydrive.training.schedule import Schedule
 
 
@@ -31,11 +29,11 @@ class PPO(OnPolicy):
         target_kl: An epoch that ends above this is the last of its iteration; None: no such limit.
     """
 
-    num_minibatches: int = counted(4)
-    update_epochs: int = counted(4)
-    clip_coef: Schedule = scheduled(0.2, 0.0, positive=True)
+    num_minibatches: int = integer(4)
+    update_epochs: int = integer(4)
+    clip_coef: Schedule = schedule(0.2, 0.0, positive=True)
     clip_vloss: bool = False
-    target_kl: float | None = measured(None, 0.0, above=True, optional=True)
+    target_kl: float | None = number(None, 0.0, above=True, optional=True)
 
     name = "ppo"
 
@@ -45,39 +43,57 @@ class PPO(OnPolicy):
 
 
 class PPOLearner(OnPolicyLearner):
-    """Several epochs over shuffled minibatches of each rollout."""
+    """One iteration of PPO: ``act`` for every step of a rollout, then ``update``."""
 
     reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
 
     def prepare(self, rollout):
         """Raise ``ParameterError`` if the rows do not divide into minibatches."""
-        self.part = minibatch_size(self.rows(rollout), self.config.num_minibatches, "PPO")
+        self.part = minibatch_size(self.sequences(rollout), self.config.num_minibatches, "PPO")
         super().prepare(rollout)
 
     def rows_at_once(self, rollout):
         """Return the rows of a minibatch."""
-        return self.part
+        return self.part * (rollout.steps if self.ask.memory_size else 1)
 
-    def learn(self, rollout):
-        """Make ``update_epochs`` passes over the rollout's rows."""
-        config, rows = self.config, self.flat(rollout)
-        size, part = len(rows["advantage"]), self.part
-        self.withheld.zero_()
+    def act(self, rollout, t):
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        for g in self.groups:
+            obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
+            parameters, value, memory = self.forward(obs, *self.remembered(rollout, g, t))
+            self.play(rollout, g, t, parameters, value)
+            self.remember(g, t, memory)
+
+    def update(self, rollout):
+        """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in shuffled minibatches."""
+        config = self.config
+        # For every agent, backwards from the last step; 0 <= t < T, and advantage[T] = 0:
+        #   next         = 0 if terminated[t] or the agent left; value of the final obs if truncated[t]; else value[t + 1]
+        #   error        = reward[t] * reward_scale + gamma * next - value[t]
+        #   carried      = 0 if the episode or the agent's part in it ended, else advantage[t + 1]
+        #   advantage[t] = error + gamma * gae_lambda * carried
+        #   returns[t]   = advantage[t] + value[t]
+        # An agent that is not in the game (active[t] is 0) has advantage 0, and weight 0 in every mean below.
+        with torch.no_grad(), rollout.stream():
+            for g in self.groups:
+                self.estimate(rollout, g)
+        rows = self.flat(rollout)
+        self.skip_update.zero_()
         for epoch in range(config.update_epochs):
-            index = self.permutation(rollout, size, epoch)
-            for k in range(config.num_minibatches):
-                chosen = index[k * part : (k + 1) * part]
-                with rollout.stream():
-                    part_rows = self.gather(rows, chosen)
-                losses = self.descend(part_rows)
-            if config.target_kl is not None:
-                self.withheld.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
+            order = self.permutation(rollout, epoch)
+            for chosen in order.split(self.part):
+                losses = self.loss(self.minibatch(rollout, rows, chosen))
+                self.step(losses)
+            if config.target_kl is not None:  # decided on the device: the steps that follow are skipped there
+                self.skip_update.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
+        self.finish(rollout)
 
     def _loss(self, rows):
         """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
         s, config, weight = self.scheduled, self.config, rows.get("weight")
-        parameters, value = self._forward(rows["obs"])
+        parameters, value, _ = self.again(rows)
         log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
+        # The policy: the clipped objective.
         log_ratio = log_prob - rows["log_prob"]
         ratio = log_ratio.exp()
         advantage = rows["advantage"]
@@ -85,17 +101,18 @@ class PPOLearner(OnPolicyLearner):
             advantage = normalized_advantage(advantage, weight)
         clipped = torch.clamp(ratio, 1 - s.clip_coef, 1 + s.clip_coef)
         policy_loss = -weighted_mean(torch.minimum(advantage * ratio, advantage * clipped), weight)
+        # The value: half the squared error, the larger one of two if its change is clipped.
         error = (value - rows["returns"]) ** 2
         if config.clip_vloss:
             near = rows["value"] + torch.clamp(value - rows["value"], -s.clip_coef, s.clip_coef)
             error = torch.maximum(error, (near - rows["returns"]) ** 2)
         value_loss = 0.5 * weighted_mean(error, weight)
         mean_entropy = weighted_mean(entropy, weight)
+        loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
         with torch.no_grad():
             report = {
                 "old_approx_kl": weighted_mean(-log_ratio, weight),
                 "approx_kl": weighted_mean((ratio - 1) - log_ratio, weight),
                 "clipfrac": weighted_mean(((ratio - 1).abs() > s.clip_coef).float(), weight),
             }
-        loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
         return {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy, **report}

@@ -1,6 +1,6 @@
 """Settings of algorithms: dataclasses that check each field when they are made, and explain what is wrong.
 
-A field says by its metadata what it may hold: ``scheduled``, ``counted`` or ``measured`` make such fields.
+A field says by its metadata what it may hold: ``schedule``, ``integer``, ``number`` and ``choice`` make such fields.
 """
 
 import inspect
@@ -58,7 +58,7 @@ NAMES_ELSEWHERE = {
 }
 
 
-def scheduled(default, low=-np.inf, high=np.inf, positive=False):
+def schedule(default, low=-np.inf, high=np.inf, positive=False):
     """Return a dataclass field that holds a ``Schedule`` with finite values in [low, high].
 
     Args:
@@ -70,12 +70,12 @@ def scheduled(default, low=-np.inf, high=np.inf, positive=False):
     return field(default=default, metadata={"schedule": True, "low": low, "high": high, "positive": positive})
 
 
-def counted(default):
+def integer(default):
     """Return a dataclass field that holds a positive int."""
     return field(default=default, metadata={"count": True})
 
 
-def measured(default, low, high=np.inf, above=False, optional=False):
+def number(default, low, high=np.inf, above=False, optional=False):
     """Return a dataclass field that holds one finite number.
 
     Args:
@@ -89,7 +89,7 @@ def measured(default, low, high=np.inf, above=False, optional=False):
     return field(default=default, metadata=about)
 
 
-def chosen(default, *choices):
+def choice(default, *choices):
     """Return a dataclass field that holds one of ``choices``."""
     return field(default=default, metadata={"choices": choices})
 

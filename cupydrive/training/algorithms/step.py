@@ -1,11 +1,11 @@
-"""One optimiser step on the device: Adam whose state exists from the start, and the decision to withhold a step."""
+"""One optimiser step on the device: Adam whose state exists from the start, and the decision to skip a step."""
 
 import torch
 from torch import nn
 
 
 def adam(parameters, learning_rate):
-    """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor ``withheld`` is 1.
+    """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor ``skip_update`` is 1.
 
     The state exists before the first step, so that it can be saved, restored in place and captured in a CUDA graph.
 
@@ -22,10 +22,10 @@ def adam(parameters, learning_rate):
             "exp_avg": torch.zeros_like(p),
             "exp_avg_sq": torch.zeros_like(p),
         }
-    withheld = torch.zeros((), device=device)
+    skip_update = torch.zeros((), device=device)
     # What torch's own gradient scaler uses for the same purpose.
-    optimizer.found_inf, optimizer.grad_scale = withheld, None
-    return optimizer, withheld
+    optimizer.found_inf, optimizer.grad_scale = skip_update, None
+    return optimizer, skip_update
 
 
 def adam_tensors(optimizer):
@@ -37,7 +37,7 @@ def adam_tensors(optimizer):
 
 
 def take_step(optimizer, loss, reported, settle, max_norm, bad, sums):
-    """Descend the gradient of ``loss``, unless a number is not finite or the step is withheld.
+    """Descend the gradient of ``loss``, unless a number is not finite or the step is to be skipped.
 
     Args:
         optimizer: From ``adam``.
@@ -61,17 +61,17 @@ def take_step(optimizer, loss, reported, settle, max_norm, bad, sums):
     optimizer.step()
 
 
-def settle(loss, norm, reported, max_norm, bad, withheld, sums):
-    """Return the factor on the gradients, and the new values of ``bad``, ``withheld`` and ``sums``; see ``take_step``.
+def settle(loss, norm, reported, max_norm, bad, skip_update, sums):
+    """Return the factor on the gradients, and the new values of ``bad``, ``skip_update`` and ``sums``; see ``take_step``.
 
     ``torch.nn.utils.clip_grad_norm_`` would read its limit back to the host.
     """
     finite = torch.isfinite(norm) & torch.isfinite(loss)
     bad = torch.maximum(bad, 1.0 - finite.float())
-    withheld = torch.maximum(withheld, bad)
+    skip_update = torch.maximum(skip_update, bad)
     added = torch.stack([*(value.float() for value in reported), torch.ones_like(norm)])
-    sums = torch.where(withheld > 0, sums, sums + added)
-    return torch.clamp(max_norm / (norm + 1e-6), max=1.0), bad, withheld, sums
+    sums = torch.where(skip_update > 0, sums, sums + added)
+    return torch.clamp(max_norm / (norm + 1e-6), max=1.0), bad, skip_update, sums
 
 
 def compiled(function, how):

@@ -1,0 +1,223 @@
+"""What the parts that can be exchanged have to offer: executors and their programs, players, learners, and settings.
+
+Whatever has these members fits, and ``isinstance`` asks for no more; a class that names one as its base gets the methods that
+may do nothing. To write an algorithm of
+your own, write a ``LearnerSettings`` whose ``learner()`` returns a ``Learner``, and pass it to ``cupydrive.train``; to write a
+policy that does not learn, a ``PlayerSettings`` whose ``player(...)`` returns a ``Player``.
+
+Letters: T steps of a rollout, N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+from typing import Protocol, runtime_checkable
+
+# ---- who acts ----------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Player(Protocol):
+    """Chooses the actions of one group, or of several that share it.
+
+    What it sees and fills are the tensors of a ``Rollout``, time first, by name of the group; they live on
+    ``rollout.device`` and are written again by every rollout:
+
+    ``rollout.obs[name]`` (T + 1, N, C, D) float32; row t is what step t sees.
+    ``rollout.action_mask[name]`` (T + 1, N, C, choices) bool, of groups with masks; ``rollout.mask(group, t)`` is one row.
+    ``rollout.action[name]`` (T, N, C, H), int32, or float32 of a Box: row t is what ``act`` fills.
+    """
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``, a ``Group`` of the environment; called once for each of its groups, before all else."""
+
+    def act(self, rollout, t):
+        """Write the actions of row ``t`` for all of its groups: queue the work, and do not wait for the device."""
+
+    def module(self, rollout, group):
+        """Return what it does in ``group`` as ``Run.act``, ``Run.policy`` and ``Run.export`` need it: a torch module.
+
+        It is one of ``cupydrive.playing.inference``: ``DiscretePolicy``, ``BoxPolicy`` or ``DeterministicPolicy``, of a
+        network (B, D) -> (parameters, value). What is no function of observations raises ``ParameterError``.
+        """
+
+
+@runtime_checkable
+class Learner(Player, Protocol):
+    """A player that learns from the T steps that it has just played.
+
+    One iteration is: ``act`` for t = 0, ..., T - 1, then ``update``. ``train`` may capture an iteration in a CUDA graph
+    (``capture=True``, the default on a GPU): then all tensors are made before, changed in place, and read by the host only
+    where ``metric_sums`` and ``bad`` say so.
+
+    Besides what a ``Player`` uses, a rollout has, time first: ``reward[name]`` (T, N, C) float32; ``terminated`` and
+    ``truncated`` (T, N) bool; ``final_obs[name]`` (T, N, C, D), rows valid where an episode was truncated; ``active[name]``
+    and ``left[name]`` (T, N, C) bool of groups whose agents leave: in the game before the step, gone after it.
+
+    Attributes:
+        policy: ``torch.nn.Module`` that learns; ``Run.policies`` shows it.
+        metric_sums: (K,) float32 tensor: what ``update`` adds up to be logged. The loop reads it, then sets it to 0.
+        bad: () float32 tensor: 0 until a loss or gradient is not finite, then 1: training stops with an error.
+        learning_rate: Float, the rate that ``schedule`` has set last; it is logged.
+    """
+
+    policy: object
+    metric_sums: object
+    bad: object
+    learning_rate: float
+
+    def prepare(self, rollout):
+        """Take the memory that depends on all groups; called once, after ``begin`` of each. Refuses sizes that do not fit."""
+
+    def rows_at_once(self, rollout):
+        """Return the number of observations of its largest forward pass: it decides how many threads a CPU computes on."""
+        return rollout.steps * rollout.batch.num_envs
+
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps; called before each iteration, outside of the graph."""
+
+    def update(self, rollout):
+        """Learn from the rollout."""
+
+    def losses(self, sums):
+        """Return what is logged, a dictionary of floats by name.
+
+        Args:
+            sums: ``metric_sums`` of some iterations, a list of floats.
+        """
+
+    def tensors(self):
+        """Return all tensors that its future depends on, by name, themselves and not copies: what a checkpoint holds."""
+
+    def acting(self, greedy):
+        """Return a ``Player`` that plays as the policy does at any moment from now on, without learning.
+
+        ``cupydrive.playing.players.PolicyPlayer`` is one for any network (B, D) -> (parameters, value).
+
+        Args:
+            greedy: The likeliest actions instead of random ones.
+        """
+
+
+# ---- settings of policies ------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class PlayerSettings(Protocol):
+    """Names a policy that does not learn, as ``Heuristic()`` and ``Frozen(path)`` do; ``str(...)`` is what it is called."""
+
+    def player(self, spec, group):
+        """Return the ``Player`` of one group; raises ``ParameterError`` if there is none for this environment.
+
+        Args:
+            spec: ``EnvSpec``.
+            group: ``Group``.
+        """
+
+
+@runtime_checkable
+class LearnerSettings(Protocol):
+    """Settings of an algorithm, as ``PPO()``: a frozen dataclass whose fields JSON can hold.
+
+    Attributes:
+        name: Of the algorithm.
+        num_steps: T, the same for all that learn together.
+    """
+
+    name: str
+    num_steps: int
+
+    def learner(self):
+        """Return the ``Learner`` of one policy; it is made after torch's generator has got the run's seed."""
+
+
+PolicySettings = PlayerSettings | LearnerSettings
+
+
+@runtime_checkable
+class Policies(Protocol):
+    """An environment together with the policy of each of its groups, as a ``Run`` is one.
+
+    Attributes:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        device: ``"cuda"`` or ``"cpu"``.
+    """
+
+    spec: object
+    params: object
+    device: str
+
+    def frozen(self, group, greedy=True):
+        """Return ``PlayerSettings`` that play the group of this name as it is played now."""
+
+
+# ---- where kernels run ---------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class Program(Protocol):
+    """One compiled unit of kernels.
+
+    Attributes:
+        prints: Whether a kernel of it calls ``env.print``.
+    """
+
+    prints: bool
+
+    def launch(self, kernel, call, count, work=0):
+        """Run a kernel for [0, ``count``), or queue it in the current stream.
+
+        Args:
+            kernel: Its name.
+            call: The kernel's one argument, a NumPy structured scalar; it is copied before this returns.
+            count: Environments, or rows.
+            work: Elements that are touched; where threads are made for it, it says whether they pay.
+        """
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Where kernels run.
+
+    Attributes:
+        name: torch's name of the device: ``"cpu"`` or ``"cuda"``.
+        xp: The array library, NumPy or CuPy.
+        max_team: The most threads that may work on one environment.
+        tries: Whether a user's new kernel should be tried in a process of its own first.
+    """
+
+    name: str
+    xp: object
+    max_team: int
+    tries: bool
+
+    def layout(self, spec, params, num_envs=1):
+        """Return the ``Layout`` of threads that is fast for ``num_envs`` copies; every layout gives the same bits."""
+
+    def load(self, spec, params, layout=None):
+        """Return the ``Program`` of an environment, compiled or from a cache; its own one if it brings one."""
+
+    def build(self, unit):
+        """Return the ``Program`` of any ``Unit``."""
+
+    def allocate(self, shape, dtype):
+        """Return an array of zeros; structs may be bytes (*shape, itemsize)."""
+
+    def pointer(self, array):
+        """Return the address of an array, for a member of ``call``."""
+
+    def put(self, array, values):
+        """Write NumPy ``values`` into ``array``."""
+
+    def get(self, array):
+        """Return a NumPy copy of ``array``; waits for the device."""
+
+    def synchronise(self):
+        """Return when everything queued is done."""
+
+    def capturing(self):
+        """Return whether launches are written into a graph instead of run."""
+
+    def free_bytes(self):
+        """Return the bytes of memory that are free."""
+
+    def describe(self):
+        """Return one line about the device."""

@@ -1,0 +1,47 @@
+"""Pure functions of rows: means over those that count, and how many go into a minibatch.
+
+Letters: T steps, N environments, C agents of a group; B rows.
+"""
+
+import math
+
+import torch
+
+from cupydrive.errors import ParameterError
+
+
+def in_game(rollout, g):
+    """Return (T * N * C,): 1 where an agent was in the game before the step, 0 where it was not."""
+    if g.leaves:
+        return rollout.active[g.name].view(-1).float()
+    return torch.ones(rollout.reward[g.name].numel(), device=rollout.device)
+
+
+def weighted_mean(values, weight):
+    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None."""
+    if weight is None:
+        return values.mean()
+    return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def normalized_advantage(advantage, weight):
+    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1."""
+    mean = weighted_mean(advantage, weight)
+    variance = weighted_mean((advantage - mean) ** 2, weight)
+    return (advantage - mean) / (variance.sqrt() + 1e-8)
+
+
+def minibatch_size(rows, minibatches, where):
+    """Return ``rows / minibatches``.
+
+    Raises:
+        ParameterError: If it is not a whole number; says which numbers are.
+    """
+    if rows % minibatches:
+        fitting = [n for n in range(1, min(rows, 4 * minibatches) + 1) if rows % n == 0]
+        near = sorted(sorted(fitting, key=lambda n: abs(math.log(n / minibatches)))[:4])
+        raise ParameterError(
+            f"{where}: {rows:,} rows (steps x environments x agents) do not divide into {minibatches} minibatches; "
+            f"num_minibatches = {', '.join(map(str, near))} would"
+        )
+    return rows // minibatches
