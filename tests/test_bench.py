@@ -1,7 +1,8 @@
-"""The benchmark counts what it says, times what it says, and the README shows what it found."""
+"""The benchmark counts what it says, times what it says, and the README and gallery/SPEED.md show what it found."""
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,6 +222,20 @@ def test_every_case_of_the_tables_exists():
             envs.get(work.env).make_params(**work.params)
 
 
-def test_the_readme_shows_what_was_measured():
-    readme = (ROOT / "README.md").read_text()
-    assert tables.written(readme) == readme, "run: python -m cupydrive.bench.tables"
+@pytest.mark.parametrize("file", ["README.md", "gallery/SPEED.md"])
+def test_the_files_show_what_was_measured(file):
+    text, made = (ROOT / file).read_text(), tables.tables()[file]
+    assert tables.written(text, made) == text, "run: python -m cupydrive.bench.tables"
+    assert text.count("written by cupydrive.bench.tables") == 2 * len(made)  # no table is left behind
+
+
+def test_the_readmes_table_has_both_of_each_task():
+    rows = tables.tables()["README.md"]["speed, briefly"].split("| --- |\n")[1].split("\n\n")[0].splitlines()
+    who = [row.split(" | ")[2] for row in rows]
+    assert len(rows) == 2 * len(tables.BRIEFLY) and who[1::2] == ["cupydrive"] * len(tables.BRIEFLY)
+    assert "cupydrive" not in who[::2]
+
+
+def test_the_pictures_of_the_speed_page_are_there():
+    named = re.findall(r"\]\(([^)#]+)\)", (ROOT / "gallery" / "SPEED.md").read_text())
+    assert named and all((ROOT / "gallery" / name).is_file() for name in named)

@@ -1,10 +1,11 @@
-"""The tables of the README, from the results that are committed in ``gallery/``.
+"""The tables of ``gallery/SPEED.md``, and the README's short one, from the results that are committed in ``gallery/``.
 
-python -m cupydrive.bench.tables     writes them between the README's marks; a test compares
+python -m cupydrive.bench.tables     writes them between the marks of both files; a test compares
 """
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 from cupydrive.bench.report import Bench
@@ -13,13 +14,21 @@ from cupydrive.bench.timing import short
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = {"cuda": "speed.json", "training": "speed-training.json", "cpu": "speed-cpu.json"}  # in gallery/
+LESSONS = "learning.json"  # likewise; written by tests/learning.py
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
+# Environments and agents of the README's table: where another library has the same task.
+BRIEFLY = (("cartpole", 1), ("tag_grid", 5), ("tag_grid", 1000), ("tag_continuous", 105))
+MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagged"}  # in a lesson; else a return
+
+
+def committed(file):
+    """Return what a JSON file of the gallery holds."""
+    return json.loads((ROOT / "gallery" / file).read_text())
 
 
 def results():
     """Return the committed ``Bench``es."""
-    kept = {name: ROOT / "gallery" / file for name, file in RESULTS.items()}
-    return {name: Bench.from_dict(json.loads(path.read_text())) for name, path in kept.items()}
+    return {name: Bench.from_dict(committed(file)) for name, file in RESULTS.items()}
 
 
 def markdown(titles, rows):
@@ -28,16 +37,19 @@ def markdown(titles, rows):
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+def made(machine, versions, date, command, device):
+    """Return what made some figures, in words."""
+    names = ("Python", "torch") if device == "cpu" else ("Python", "torch", "CuPy", "NVRTC")
+    known = (f"{name} {versions[name]}" for name in names if name in versions)
+    return f"{', '.join([machine, *known, date[:10]])}; `{command}`."
+
+
 def where(result):
     """Return what a table was measured on, in words."""
-    versions = {name: result.versions[name] for name in ("Python", "torch", "CuPy", "NVRTC") if name in result.versions}
-    if result.device == "cpu":
-        versions = {name: versions[name] for name in ("Python", "torch")}
     c = result.ceilings
     return (
-        f"{result.machine}, {', '.join(f'{name} {version}' for name, version in versions.items())}, {result.date[:10]}; "
-        f"`{result.command}`. Limits measured in the same run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, "
-        f"{short(c.arithmetic)}FLOP/s."
+        f"{made(result.machine, result.versions, result.date, result.command, result.device)} Limits measured in the same "
+        f"run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, {short(c.arithmetic)}FLOP/s."
     )
 
 
@@ -46,16 +58,20 @@ def speed(result):
     rows, counted = [], any(row.operations_per_step is not None for row in result.rows)
     for row in result.rows:
         if row.case in ("rollout", "stepping") and row.who == "cupydrive":
-            share = f"{row.bytes_per_second / result.ceilings.write:.0%}"
             how = ("one launch" if row.case == "rollout" else "a launch per step") + f", {row.note}" * bool(row.note)
             rows.append(
                 [f"`{row.env}`", f"{row.agents:,}", f"{row.num_envs:,}", str(row.steps), how, short(row.rate),
-                 f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share]
+                 f"{row.bytes_per_step:,}", f"{short(row.bytes_per_second)}B/s", share(result, row)]
                 + computed(result, row) * counted
             )  # fmt: skip
     titles = ["environment", "agents", "copies", "steps", "how", "env-steps/s", "bytes a step", "written", "of limit"]
     titles += ["operations a step", "of limit"] * counted
     return f"{where(result)}\n\n{markdown(titles, rows)}"
+
+
+def share(result, row):
+    """Return the part of the write limit that a row fills; of other libraries nothing."""
+    return "" if row.bytes_per_step is None else f"{row.bytes_per_second / result.ceilings.write:.0%}"
 
 
 def computed(result, row):
@@ -103,29 +119,116 @@ def startup(result):
     return markdown(["seconds", "cache", *parts, "without torch and context"], rows)
 
 
+def lessons(kept):
+    """Return the table of what was learnt, and how soon: medians over seeds, and the spread of what was measured."""
+    about, rows = {}, []
+    for name, lesson in kept.items():
+        about[made(", ".join(lesson["machine"]), lesson["versions"], lesson["date"], lesson["command"], "cuda")] = None
+        seeds = lesson["seeds"]
+        key = next(key for key in lesson if key in seeds[0] and key != "passed" and key != "seconds")
+        heuristic = statistics.median(seed["heuristic"][0] for seed in seeds) if "heuristic" in seeds[0] else None
+        rows.append(
+            [f"`{name}`", short(statistics.median(seed["env_steps"] for seed in seeds)),
+             f"{lesson['seconds']['median']:.1f}", MEASURED.get(key, f"return of `{key}`"),
+             *(f"{lesson[key][each]:.1f}" for each in ("lowest", "median", "highest")),
+             "" if heuristic is None else f"{heuristic:.1f}",
+             f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}"]
+        )  # fmt: skip
+    titles = [
+        "lesson",
+        "env-steps",
+        "seconds",
+        "measured",
+        "lowest",
+        "median",
+        "highest",
+        "heuristic",
+        "seeds that pass",
+    ]
+    return f"{' '.join(about)}\n\n{markdown(titles, rows)}"
+
+
+def sweeps():
+    """Return the charts of sweeps, each with the command that makes it."""
+    parts = []
+    for path in sorted((ROOT / "gallery").glob("scaling-*.json")):
+        kept = committed(path.name)
+        parts.append(f"![{path.stem}]({path.stem}.png)\n\n`{kept['command']}`; {kept['machine']}, {kept['date'][:10]}.")
+    return "\n\n".join(parts)
+
+
+def fastest(rows, env, agents=1):
+    """Return the fastest row of another library, and cupydrive's with the nearest number of copies, the first if several."""
+    rows = [row for row in rows if (row.env, row.agents) == (env, agents)]
+    other = max((row for row in rows if not row.who.startswith("cupydrive")), key=lambda row: row.rate)
+    own = (row for row in rows if row.who == "cupydrive")
+    return other, min(own, key=lambda row: abs(row.num_envs - other.num_envs))
+
+
+def of_case(result, case):
+    """Return the rows of one case."""
+    return [row for row in result.rows if row.case == case]
+
+
+def briefly(found):
+    """Return what the README says: a table of rollouts beside the fastest others, and one line on each of the rest."""
+    gpu, cpu, rows = found["cuda"], found["cpu"], []
+    for env, agents in BRIEFLY:
+        for row in fastest(of_case(gpu, "rollout"), env, agents):
+            cells = [
+                f"`{env}`",
+                f"{agents:,}",
+                row.who,
+                f"{row.num_envs:,}",
+                short(row.rate),
+                share(gpu, row),
+                row.note,
+            ]
+            rows.append(cells)
+    titles = ["task", "agents", "who", "copies", "env-steps/s", "of the write limit", "not alike"]
+    other, own = fastest(of_case(found["training"], "training"), "cartpole")
+    there, here = fastest(of_case(cpu, "rollout"), "cartpole")
+    start = own_seconds(gpu.startup["tag_continuous"]["warm"])
+    lines = [
+        f"Training in `cartpole`, whole iterations with learning, {own.num_envs:,} copies: {short(own.rate)} env-steps/s "
+        f"({own.note}); {other.who}: {short(other.rate)}.",
+        f"On a CPU ({cpu.machine}), rollouts of `cartpole`, {here.num_envs:,} copies: {short(here.rate)} env-steps/s; "
+        f"{there.who}: {short(there.rate)}.",
+        f"From a new process to the first step of `tag_continuous`: {start:.2f} s with a warm cache, the import of torch and "
+        "the CUDA context not counted.",
+    ]
+    return "\n\n".join([where(gpu), markdown(titles, rows), "\n".join(f"- {line}" for line in lines)])
+
+
 def tables():
-    """Return all tables by the name of their marks."""
+    """Return all tables: by file, by the name of their marks."""
     found = results()
     return {
-        "speed": speed(found["cuda"]),
-        "speed on a CPU": f"{speed(found['cpu'])}\n\n{compared(found['cpu'])}",
-        "peers": compared(found["cuda"]),
-        "training speed": training(found["training"]),
-        "startup": startup(found["cuda"]),
+        "README.md": {"speed, briefly": briefly(found)},
+        "gallery/SPEED.md": {
+            "speed": speed(found["cuda"]),
+            "peers": compared(found["cuda"]),
+            "sweeps": sweeps(),
+            "startup": startup(found["cuda"]),
+            "speed on a CPU": f"{speed(found['cpu'])}\n\n{compared(found['cpu'])}",
+            "training speed": training(found["training"]),
+            "lessons": lessons(committed(LESSONS)),
+        },
     }
 
 
-def written(text):
-    """Return the README's text with its tables made anew."""
-    for name, table in tables().items():
+def written(text, made):
+    """Return a file's text with its tables, by the name of their marks, made anew."""
+    for name, table in made.items():
         mark = MARKS.format(name=name)
         found = re.search(f"{re.escape(mark)}\n.*?\n{re.escape(mark)}", text, re.S)
         if found is None:
-            raise ValueError(f"the README has no two marks {mark}")
+            raise ValueError(f"there are no two marks {mark}")
         text = text[: found.start()] + f"{mark}\n{table}\n{mark}" + text[found.end() :]
     return text
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(written(readme.read_text()))
+    for file, made_of_it in tables().items():
+        path = ROOT / file
+        path.write_text(written(path.read_text(), made_of_it))
