@@ -1,6 +1,7 @@
 """The house: imports go one way, kernels use nothing that differs between CPU and GPU, two files an environment."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -20,6 +21,8 @@ ORDER = [
 MOST_MODULES = 14  # directly in cupydrive/
 ROOMS = [room for room in ORDER if (PACKAGE / room).is_dir()]
 KERNELS = sorted((ROOT / "kernels" / "envs").glob("*.cu"))
+GENERATED = {"sizes.cuh", "spaces.cuh", "agreement.cuh"}  # by cupydrive/codegen/source.py
+PATH = r"(?<![\w./])(?:cupydrive|kernels|tests|gallery|notebooks)/[\w./*-]*"
 
 
 def imported(path):
@@ -56,6 +59,45 @@ def test_the_corridor_is_short():
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_says_what_lives_there(room):
     assert ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text()))
+
+
+def on_the_map():
+    """Return the paths that the map of CONTRIBUTING.md names, in its order: the first words of a line, below what it is in."""
+    paths, above, text = [], [], (ROOT / "CONTRIBUTING.md").read_text()
+    for line in re.search(r"^```\n(.*?)^```", text, re.S | re.M)[1].splitlines():
+        names = list(itertools.takewhile(lambda word: re.fullmatch(r"\w+(/|\.py)", word), line.split()))
+        above[(len(line) - len(line.lstrip())) // 2 :] = names[:1]
+        paths += ["".join([*above[:-1], name]) for name in names]
+    return paths
+
+
+def test_the_map_of_the_code_is_whole():
+    paths = on_the_map()
+    assert all((ROOT / path).exists() for path in paths), paths
+    rooms = [path.removeprefix("cupydrive/") for path in paths if re.fullmatch(r"cupydrive/\w+(/|\.py)", path)]
+    assert rooms == [f"{name}/" if name in ROOMS else f"{name}.py" for name in ORDER]
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.cu*")}
+    assert {f"{folder}/" for folder in folders} <= set(paths)
+    assert "(CONTRIBUTING.md)" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "gallery/SPEED.md", "kernels/NOTES.md"])
+def test_paths_in_prose_exist(file):
+    for name in re.findall(PATH, (ROOT / file).read_text()):
+        if not re.search("NAME|-v0$", name):  # of any environment; Gymnasium's ids
+            assert list(ROOT.glob(name.rstrip("/."))), name
+
+
+def test_files_that_comments_name_exist():
+    headers = {path.name for path in (ROOT / "kernels").rglob("*.cuh")} | GENERATED
+    files = [path for folder in (PACKAGE, ROOT / "kernels", ROOT / "tests") for path in folder.rglob("*.*")]
+    files += (ROOT / "notebooks").glob("*.ipynb")
+    for file in files:
+        if file.suffix in (".py", ".cu", ".cuh", ".txt", ".ipynb"):
+            text = file.read_text()
+            for name in re.findall(r"(?<![\w./])(?:cupydrive|kernels|tests)/[\w/]+\.(?:py|cuh?|md|json)\b", text):
+                assert (ROOT / name).exists() or Path(name).stem.isupper(), f"{file}: {name}"
+            assert set(re.findall(r"\b\w+\.cuh\b", text)) <= headers, file
 
 
 @pytest.mark.parametrize(

@@ -134,17 +134,7 @@ def lessons(kept):
              "" if heuristic is None else f"{heuristic:.1f}",
              f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}"]
         )  # fmt: skip
-    titles = [
-        "lesson",
-        "env-steps",
-        "seconds",
-        "measured",
-        "lowest",
-        "median",
-        "highest",
-        "heuristic",
-        "seeds that pass",
-    ]
+    titles = ["lesson", "env-steps", "seconds", "measured", "lowest", "median", "highest", "heuristic", "passed"]
     return f"{' '.join(about)}\n\n{markdown(titles, rows)}"
 
 
@@ -175,16 +165,9 @@ def briefly(found):
     gpu, cpu, rows = found["cuda"], found["cpu"], []
     for env, agents in BRIEFLY:
         for row in fastest(of_case(gpu, "rollout"), env, agents):
-            cells = [
-                f"`{env}`",
-                f"{agents:,}",
-                row.who,
-                f"{row.num_envs:,}",
-                short(row.rate),
-                share(gpu, row),
-                row.note,
-            ]
-            rows.append(cells)
+            rows.append(
+                [f"`{env}`", f"{agents:,}", row.who, f"{row.num_envs:,}", short(row.rate), share(gpu, row), row.note]
+            )
     titles = ["task", "agents", "who", "copies", "env-steps/s", "of the write limit", "not alike"]
     other, own = fastest(of_case(found["training"], "training"), "cartpole")
     there, here = fastest(of_case(cpu, "rollout"), "cartpole")

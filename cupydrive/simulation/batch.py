@@ -14,7 +14,7 @@ from cupydrive.executors import executor as make_executor
 from cupydrive.executors.trial import try_out
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
 
-CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of drive.cuh
+CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
 KEEP_FREE = 0.95  # share of the free memory that buffers may take
 
