@@ -174,9 +174,9 @@ def briefly(found):
     start = own_seconds(gpu.startup["tag_continuous"]["warm"])
     lines = [
         f"Training in `cartpole`, whole iterations with learning, {own.num_envs:,} copies: {short(own.rate)} env-steps/s "
-        f"({own.note}); {other.who}: {short(other.rate)}.",
+        f"({own.note}); {other.who}: {short(other.rate)} ({other.note}).",
         f"On a CPU ({cpu.machine}), rollouts of `cartpole`, {here.num_envs:,} copies: {short(here.rate)} env-steps/s; "
-        f"{there.who}: {short(there.rate)}.",
+        f"{there.who}: {short(there.rate)} ({there.note}).",
         f"From a new process to the first step of `tag_continuous`: {start:.2f} s with a warm cache, the import of torch and "
         "the CUDA context not counted.",
     ]
