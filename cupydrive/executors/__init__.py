@@ -1,11 +1,6 @@
-"""Where kernels run: the CPU or a CUDA GPU, behind one small interface.
+"""Where kernels run: the CPU or a CUDA GPU. What an executor offers is ``protocols.Executor``; ``executor(name)`` returns one.
 
-load(spec, params, layout) -> Program       compiles an environment, or takes the result from a cache
-build(unit) -> Program                      likewise any ``Unit``
-program.launch(kernel, call, count, work)   runs a kernel for [0, count) on its one argument, a structured scalar
-allocate(shape, dtype) -> array             zeros, NumPy or CuPy
-pointer(array) -> int, synchronise(), free_bytes()
-max_team                                    the largest team of threads that a unit may be made for
+Also what they share with kernels written in Python, and what a device has been measured to do.
 """
 
 import ctypes

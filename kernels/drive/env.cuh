@@ -7,7 +7,7 @@
 // One thread may step an environment of few agents, with their state in registers, which have no index: pick(state.x, i) and
 // put(state.x, i, value) read and write the place of an agent that only the run finds out (platform.cuh).
 //
-// source.py writes what is generated: sizes (TEAM, GROUPS, METRICS ...), spaces (how NAME_space reads and draws
+// codegen/source.py writes what is generated: sizes (TEAM, GROUPS, METRICS ...), spaces (how NAME_space reads and draws
 // actions) and agreement (assertions that the structs are in C what they are in Python).
 #pragma once
 #include "drive/random.cuh"
