@@ -39,7 +39,7 @@ JUDGES = {
     "train/advantages.cu": ["tests/test_advantages.py"],
     "train/categorical.cu": [TRAIN],
     "train/gaussian.cu": [TRAIN],
-    "train/draws.cu": [TRAIN],
+    "tools/draws.cu": [TRAIN],
     "train/finite.cu": [TRAIN],
     "train/shuffle.cu": [TRAIN],
     "train/gather.cu": ["tests/test_gather.py"],

@@ -43,7 +43,7 @@ WORDS = (
     "constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;"
 )
 BESIDE = (
-    "constexpr bool SIDE_BY_SIDE = !Agent::Space::MASKED && !Agent::Space::LEAVES && !HAS_SHARED && STATE_NEAR "
+    "constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && STATE_NEAR "
     "&& sizeof(State) <= 128;"
 )
 FASTER = "chooses the faster of two ways with the same results"

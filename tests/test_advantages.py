@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cupydrive.codegen.source import assemble_training
+from cupydrive.codegen.source import assemble_file
 from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call
 
@@ -13,7 +13,7 @@ def estimate(
     reward, value, terminated, truncated, final_value=None, active=None, left=None, gamma=0.9, lam=0.8, scale=1.0
 ):
     """Run the kernels on NumPy arrays (T, N, C) and (T, N); return advantages and returns."""
-    program = executor("cpu").build(assemble_training("advantages"))
+    program = executor("cpu").build(assemble_file("train/advantages"))
     steps, n, agents = reward.shape
     slots = 0 if final_value is None else len(final_value)
     t = {k: None if v is None else torch.from_numpy(np.ascontiguousarray(v)) for k, v in dict(
@@ -116,7 +116,7 @@ def test_truncations_are_found_in_order():
     at = torch.full((slots, 50), -1, dtype=torch.int64)
     tensors = {"truncated": torch.from_numpy(truncated), "truncated_at": at}
     call = make_call({"num_envs": 50, "steps": 30, "slots": slots}, tensors)
-    executor("cpu").build(assemble_training("advantages")).launch("truncations", call, 50, 0)
+    executor("cpu").build(assemble_file("train/advantages")).launch("truncations", call, 50, 0)
     for e in range(50):
         found = np.flatnonzero(truncated[:, e])
         assert at[: len(found), e].tolist() == found.tolist() and not at[len(found) :, e].any()

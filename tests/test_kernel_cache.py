@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import python_path
 
-from cupydrive.codegen.source import assemble_training
+from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError
 from cupydrive.executors import cache, host
 from cupydrive.executors.cache import cache_folder, find_library
@@ -27,7 +27,7 @@ def folder(monkeypatch, tmp_path):
 def load(monkeypatch):
     """Load a small kernel as a new process does; return the library's path and its kernels."""
     monkeypatch.setattr(host, "_loaded", {})
-    program = HostExecutor().build(assemble_training("finite"))
+    program = HostExecutor().build(assemble_file("train/finite"))
     return Path(program.library._name), set(program.functions)
 
 
@@ -53,8 +53,8 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
 
 def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
     program = (
-        "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_training; "
-        "HostExecutor().build(assemble_training('finite')); print('done')"
+        "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_file; "
+        "HostExecutor().build(assemble_file('train/finite')); print('done')"
     )
     environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
 

@@ -59,7 +59,7 @@ def test_all_mutants_are_killed(name):
 
 # What draws for another purpose, and what drops a statement, in two files whose judges take a few seconds.
 PLANTED = {
-    "train/draws.cu": "purpose",
+    "tools/draws.cu": "purpose",
     "train/advantages.cu": "dropped statement",
 }
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
-from cupydrive.codegen.source import KERNELS, Layout, assemble, assemble_training, box_bounds, column_words, head_sizes
+from cupydrive.codegen.source import KERNELS, Layout, assemble, assemble_file, box_bounds, column_words, head_sizes
 
 pytestmark = pytest.mark.build
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -80,36 +80,37 @@ def test_each_case_compiles_for_a_team_of_one(name, case):
     assert compiled(assemble(spec, params, Layout(1, 32).fit(spec, params, 2000)), 90) == (0, "")
 
 
-TRAINING = [
-    ("categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
-    ("gaussian", (("HEADS", 2), ("SQUASHED", 1)), box_bounds(spaces.Box(-1.0, np.float32([1, 2])))),
-    ("advantages", (), ""),
-    ("shuffle", (), ""),
-    ("draws", (), ""),
-    ("finite", (), ""),
-    ("ceilings", (), ""),
-    ("gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
+FILES = [
+    ("train/categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
+    ("train/gaussian", (("HEADS", 2), ("SQUASHED", 1)), box_bounds(spaces.Box(-1.0, np.float32([1, 2])))),
+    ("train/advantages", (), ""),
+    ("train/shuffle", (), ""),
+    ("tools/draws", (), ""),
+    ("train/finite", (), ""),
+    ("tools/ceilings", (), ""),
+    ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
 ]
 
 
-def test_every_training_kernel_is_compiled_here():
-    assert {p.stem for p in (KERNELS / "train").glob("*.cu")} == {name for name, _, _ in TRAINING}
+def test_every_kernel_that_is_no_environments_is_compiled_here():
+    files = {f"{p.parent.name}/{p.stem}" for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"}
+    assert files == {path for path, _, _ in FILES}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("name", "constants", "generated"), TRAINING, ids=[name for name, _, _ in TRAINING])
-def test_training_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    assert compiled(assemble_training(name, constants, generated), architecture) == (0, "")
+@pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
+def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
+    assert compiled(assemble_file(name, constants, generated), architecture) == (0, "")
 
 
 def each_kernel():
-    """Yield one unit of every environment and of all training kernels."""
+    """Yield one unit of every environment and of all others."""
     for name in envs.names():
         spec = envs.get(name)
         params = spec.make_params(**spec.cases[0])
         yield pytest.param(assemble(spec, params, layout(spec, params)), id=name)
-    for name, constants, generated in TRAINING:
-        yield pytest.param(assemble_training(name, constants, generated), id=name)
+    for name, constants, generated in FILES:
+        yield pytest.param(assemble_file(name, constants, generated), id=name)
 
 
 @pytest.mark.parametrize("unit", list(each_kernel()))

@@ -190,7 +190,7 @@ def test_words_of_kernels_in_python(purpose, device):
     arrays = dict(
         seed=SEED_WORDS, clock=bytes_of(clock), bits=np.zeros(shape, np.int32), uniform=np.zeros(shape, np.float32)
     )
-    got = launch(build("draws", device=device), "draw_words", size, ints, arrays, device)
+    got = launch(build("tools/draws", device=device), "draw_words", size, ints, arrays, device)
     episode, step = {
         RESET: (clock["episode"], 0),
         DYNAMICS: (clock["episode"] - 1, clock["elapsed"]),
@@ -207,7 +207,9 @@ def test_words_of_kernels_in_python(purpose, device):
 
 def permuted(size, draw=0, count=0, device="cpu", seed=SEED_WORDS):
     arrays = dict(seed=seed, count=np.int64([count]), index=np.full(size + 1, -1, np.int64))
-    return launch(build("shuffle", device=device), "shuffle", size, dict(size=size, draw=draw), arrays, device)["index"]
+    return launch(build("train/shuffle", device=device), "shuffle", size, dict(size=size, draw=draw), arrays, device)[
+        "index"
+    ]
 
 
 def feistel(size, draw, count):
@@ -259,7 +261,7 @@ def test_shuffles_of_other_epochs_iterations_and_seeds_have_nothing_in_common():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_random_rows_come_from_their_words_and_reach_every_row(device):
-    program, size = build("shuffle", device=device), 4001
+    program, size = build("train/shuffle", device=device), 4001
     for limit, draw, count in ((1, 0, 0), (7, 2, 3), (1000, 1, (5 << 32) + 9), (2**32, 4, 1)):
         arrays = dict(
             seed=SEED_WORDS, count=np.int64([count]), limit=np.int64([limit]), index=np.full(size + 1, -1, np.int64)
@@ -279,7 +281,7 @@ def test_random_rows_come_from_their_words_and_reach_every_row(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
-    none, program = (1 << 62) - 1, build("finite", device=device)
+    none, program = (1 << 62) - 1, build("train/finite", device=device)
     for size in (1, 2, 3, 4, 5, 7, 129):
         for places in [
             (),
@@ -298,7 +300,7 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
 
 
 def test_the_earliest_number_that_is_not_finite_is_kept():
-    program, values = build("finite"), np.float32([0, 0, 0, 0, 0, np.nan])
+    program, values = build("train/finite"), np.float32([0, 0, 0, 0, 0, np.nan])
     for found_before, wanted in ((2 << 40 | 9, 2 << 40 | 9), (3 << 40 | 9, 3 << 40 | 5), (4 << 40, 3 << 40 | 5)):
         arrays = dict(values=values, iteration=np.int64([3]), first=np.int64([found_before]))
         got = launch(program, "look_for_nonfinite", 2, dict(elements=2), arrays, longs=dict(size=6))

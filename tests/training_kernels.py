@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from cupydrive.codegen.source import assemble_training, box_bounds, head_sizes
+from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
@@ -22,10 +22,10 @@ def clocks(rng, n):
     return clock
 
 
-def build(name, constants=(), spaces="", device="cpu"):
-    """Return the program of ``kernels/train/NAME.cu``; device "debug": the CPU, with arrays whose bounds are checked."""
+def build(path, constants=(), spaces="", device="cpu"):
+    """Return the program of ``kernels/PATH.cu``; device "debug": the CPU, with arrays whose bounds are checked."""
     where = HostExecutor(debug=True) if device == "debug" else executor(device)
-    return where.build(assemble_training(name, constants, spaces))
+    return where.build(assemble_file(path, constants, spaces))
 
 
 def on_device(array, device):
@@ -86,12 +86,12 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
 def categorical(sizes, device="cpu"):
     """Return the program that samples heads of these sizes."""
     constants = (("HEADS", len(sizes)), ("CHOICES", sum(sizes)), ("LARGEST", max(sizes)))
-    return build("categorical", constants, head_sizes(sizes), device)
+    return build("train/categorical", constants, head_sizes(sizes), device)
 
 
 def gaussian(box, squashed, device="cpu"):
     """Return the program that samples and explores in ``box``."""
-    return build("gaussian", (("HEADS", len(box.low)), ("SQUASHED", squashed)), box_bounds(box), device)
+    return build("train/gaussian", (("HEADS", len(box.low)), ("SQUASHED", squashed)), box_bounds(box), device)
 
 
 def words_with_extremes(purpose, first=0):

@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 
 from cupydrive.bench.timing import timed
-from cupydrive.codegen.source import assemble_training
+from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
 
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
@@ -30,7 +30,7 @@ class Ceilings:
 
 def ceilings(where, runs=9):
     """Return the ``Ceilings`` of the executor ``where``."""
-    program = where.build(assemble_training("ceilings"))
+    program = where.build(assemble_file("tools/ceilings"))
     size = BYTES[where.name]
     source, target = (where.allocate((size // 4,), "f4") for _ in range(2))
 

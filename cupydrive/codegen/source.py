@@ -114,7 +114,8 @@ def assemble(spec, params, layout):
     look_over(spec.name, shown, kernel)
     texts = {
         "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
-        "generated/spaces.cuh": "\n".join(map(_space, spec.groups(params))),
+        "generated/groups.cuh": _groups(spec.groups(params)),
+        "generated/log.cuh": _log(spec.metrics),
         "generated/agreement.cuh": _agreement(spec, params),
         "kernel": kernel,
     }
@@ -122,11 +123,11 @@ def assemble(spec, params, layout):
 
 
 @lru_cache(maxsize=64)
-def assemble_training(name, constants=(), spaces="", team=1):
-    """Return the ``Unit`` of ``kernels/train/NAME.cu``: one team per element.
+def assemble_file(path, constants=(), spaces="", team=1):
+    """Return the ``Unit`` of ``kernels/PATH.cu``, a kernel of rows or words: one team per element.
 
     Args:
-        name: The file.
+        path: The file, such as ``"train/advantages"``.
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
         team: Threads of one element on a GPU, at most 32.
@@ -140,7 +141,7 @@ def assemble_training(name, constants=(), spaces="", team=1):
     ]
     sizes += [f"constexpr int {key} = {int(value)};" for key, value in constants]
     texts = {"generated/sizes.cuh": "\n".join(sizes), "generated/spaces.cuh": spaces}
-    return _unit(name, ("drive/platform.cuh", f"train/{name}.cu"), texts, f"kernels/train/{name}.cu", layout)
+    return _unit(path.split("/")[1], ("drive/platform.cuh", f"{path}.cu"), texts, f"kernels/{path}.cu", layout)
 
 
 def _unit(name, parts, texts, shown, layout):
@@ -217,22 +218,51 @@ def _sizes(spec, params, layout, kernel):
             value = choices.index(value)
         lines.append(f"constexpr int {name} = {int(value)};")
     lines += [f"constexpr int {name} = {int(value)};" for name, value in spec.constants(params).items()]
-    members = " ".join(
-        f"X({g.name}, {g.count}, {g.obs_dim}, {g.heads}, {'float' if g.continuous else 'int'})" for g in groups
+    return "\n".join(lines)
+
+
+def _log(metrics):
+    """Return ``struct Log`` of metrics {name: "int" or "float"} in C, and ``each_count``, which visits its integers."""
+    members = metrics or {"none": "int"}
+    counts = [f"  visit(log.{name});" for name, kind in members.items() if kind == "int"]
+    return "\n".join(
+        [
+            "// What one member has counted since the episode began. The members' integers are added up; a float metric is",
+            "// counted by the leader alone, in one fixed order.",
+            f"struct Log {{ {' '.join(f'{kind} {name};' for name, kind in members.items())} }};",
+            "template <class Visit> DEVICE void each_count([[maybe_unused]] Visit visit, [[maybe_unused]] Log& log) {",
+            *counts,
+            "}",
+        ]
     )
-    metrics = " ".join(f"X({kind}, {name})" for name, kind in spec.metrics.items()) or "X(int, none)"
-    lines += [
-        f"#define GROUPS(X) {members}",
-        f"#define METRICS(X) {metrics}",
-        f"#define FIRST_GROUP(batch) (batch).{groups[0].name}",
+
+
+def _groups(groups):
+    """Return a struct of each group in C, one of each for a template, and ``each_group``, which calls something for each."""
+    first = [sum(g.count for g in groups[:k]) for k in range(len(groups))]
+    lines = [
+        *map(_group, groups, first),
+        "// One Of<Kind> for each group, by its name.",
+        "template <template <class> class Of> struct EachGroup {",
+        *(f"  Of<{g.name}_group> {g.name};" for g in groups),
+        "};",
+        "// Calls visit(Kind{}, parts.NAME...) for one group after the other.",
+        "template <class Visit, class... Parts> DEVICE void each_group(Visit visit, Parts&... parts) {",
+        *(f"  visit({g.name}_group{{}}, parts.{g.name}...);" for g in groups),
+        "}",
+        f"typedef {groups[0].name}_group FirstGroup;",
+        f"constexpr int OBS_ENTRIES = {sum(g.count * g.obs_dim for g in groups)};  // of one environment",
+        "template <class Parts> DEVICE auto& first_group(Parts& parts) { return parts." + f"{groups[0].name}; }}",
     ]
     return "\n".join(lines)
 
 
-def _space(g):
-    """Return the struct of one group's actions in C: how to read and how to draw one."""
+def _group(g, first_agent):
+    """Return the struct of one group in C: its sizes, and how to read and draw its actions."""
     lines = [
-        f"struct {g.name}_space {{",
+        f"struct {g.name}_group {{",
+        f"  typedef {'float' if g.continuous else 'int'} Action;",
+        f"  static constexpr int COUNT = {g.count}, OBS = {g.obs_dim}, HEADS = {g.heads}, FIRST_AGENT = {first_agent};",
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
         f"  static constexpr bool BYTES = {str(_fits_bytes(g)).lower()};",
         f"  static constexpr int CHOICES = {g.choices};",
@@ -336,8 +366,10 @@ def _agreement(spec, params):
             f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
         )
     batch = batch_dtype(spec, params)
+    groups = {g.name for g in spec.groups(params)}
     lines += [
-        f'static_assert(OFFSET_OF(Batch, {name}) == {batch.fields[name][1]}, "struct Batch: {name}");'
+        f"static_assert(OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {batch.fields[name][1]}, "
+        f'"struct Batch: {name}");'
         for name in batch.names
     ]
     lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')

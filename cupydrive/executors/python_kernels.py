@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from cupydrive.codegen.source import assemble_training
+from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
 from cupydrive.executors.interop import as_torch, make_call, member
 from cupydrive.random import ACTION, DYNAMICS, RESET
@@ -124,7 +124,7 @@ class PythonProgram:
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
         self.groups = spec.groups(params)
         self.agents = sum(g.count for g in self.groups)
-        self.draws = executor.build(assemble_training("draws"))
+        self.draws = executor.build(assemble_file("tools/draws"))
         self.state_dtype, self.log_dtype = spec.state_dtype(params), spec.log_dtype()
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
         self._scratch = {}

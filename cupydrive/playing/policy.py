@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from cupydrive.codegen.source import assemble_training, box_bounds, head_sizes
+from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
 from cupydrive.playing.inference import BoxPolicy, DiscretePolicy
 
@@ -159,7 +159,7 @@ class Categorical:
     def unit(self):
         """Return the ``Unit`` of the sampling kernel."""
         constants = (("HEADS", self.heads), ("CHOICES", self.size), ("LARGEST", max(self.sizes)))
-        return assemble_training("categorical", constants, head_sizes(self.sizes))
+        return assemble_file("train/categorical", constants, head_sizes(self.sizes))
 
     def call(self):
         """Return ``struct Sample`` of the kernel, all zero."""
@@ -212,7 +212,7 @@ class Gaussian:
     def unit(self):
         """Return the ``Unit`` of the sampling kernel."""
         constants = (("HEADS", self.heads), ("SQUASHED", self.squashed))
-        return assemble_training("gaussian", constants, box_bounds(self.space))
+        return assemble_file("train/gaussian", constants, box_bounds(self.space))
 
     def call(self):
         """Return ``struct Sample`` of the kernel, all zero."""

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
-from cupydrive.codegen.source import assemble_training
+from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call, member, torch_stream
 from cupydrive.simulation.batch import Buffers, row_bytes
 
@@ -50,7 +50,7 @@ class Rollout:
 
     def _prepare_looks(self):
         """Return (array name, group name, its tensor, launch argument) for each array that must stay finite."""
-        self._finite = self.batch.executor.build(assemble_training("finite"))
+        self._finite = self.batch.executor.build(assemble_file("train/finite"))
         names = [(kind, name) for kind in ("obs", "reward") for name in getattr(self, kind)]
         self.nonfinite = torch.full((len(names),), NONE_FOUND, dtype=torch.int64, device=self.device)
         looks = []

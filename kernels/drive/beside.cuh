@@ -65,11 +65,8 @@ struct Beside {
 #endif
 
 #if SIDE_OBS
-struct alignas(16) SideObs {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[Beside::MOST * COUNT * OBS];
-  GROUPS(MEMBER)
-#undef MEMBER
-};
+template <class Kind> struct SideRows { alignas(16) obs_t obs[Beside::MOST * Kind::COUNT * Kind::OBS]; };
+typedef EachGroup<SideRows> SideObs;
 #define BLOCK_BYTES (sizeof(SideObs) * (ENVS_PER_BLOCK / Beside::MOST))
 DEVICE SideObs& side_obs() { return ((SideObs*)block_memory())[threadIdx.x / 32]; }
 #endif

@@ -21,40 +21,31 @@ struct Batch {
   u8* truncated;             // (T, N)
   int* episode_length;       // (T, N) * RECORD; rows written where an episode ended
   Log* episode_log;          // (T, N); likewise
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) GroupRows<ACTION> NAME;
-  GROUPS(MEMBER)
-#undef MEMBER
+  EachGroup<GroupRows> rows;
   Printed* printed;          // null unless the kernel prints
 };
 
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
 // memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
 struct alignas(16) NearState { State value; };
-struct Hidden {  // from an environment's functions
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  Choose<ROWS_NEAR && !own_drawn(COUNT, PACKED<NAME##_space>), TeamDrawn<NAME##_space, COUNT, HEADS>, NoRows>::type NAME;
-  GROUPS(MEMBER)
-#undef MEMBER
-};
+template <class Kind> using HiddenDrawn =  // from an environment's functions
+    typename Choose<ROWS_NEAR && !own_drawn(Kind::COUNT, PACKED<Kind>), TeamDrawn<Kind>, NoRows>::type;
 struct Own {  // of one member, in registers
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  Choose<few_own(COUNT), OwnReturns<COUNT>, NoRows>::type NAME; \
-  Choose<own_drawn(COUNT, PACKED<NAME##_space>), OwnDrawn<NAME##_space, COUNT, HEADS>, NoRows>::type NAME##_drawn;
-  GROUPS(MEMBER)
-#undef MEMBER
+  template <class Kind> using Returns = typename Choose<few_own(Kind::COUNT), OwnReturns<Kind>, NoRows>::type;
+  template <class Kind> using Drawn = typename Choose<own_drawn(Kind::COUNT, PACKED<Kind>), OwnDrawn<Kind>, NoRows>::type;
+  EachGroup<Returns> returns;
+  EachGroup<Drawn> drawn;
 };
 template <class Rows> DEVICE Rows& either(Rows& own, NoRows&) { return own; }
 template <class Rows> DEVICE Rows& either(NoRows&, Rows& hidden) { return hidden; }
 DEVICE NoRows& either(NoRows& own, NoRows&) { return own; }
+template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
+template <class Kind> struct WorkObs { alignas(16) obs_t obs[OBS_NEAR && !SIDE_OBS ? Kind::COUNT * Kind::OBS : 4]; };
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
-  Hidden hidden;
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Choose<ROWS_NEAR, NearRows<COUNT, HEADS, ACTION>, NoRows>::type NAME;
-  GROUPS(MEMBER)
-#undef MEMBER
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) alignas(16) obs_t NAME##_obs[OBS_NEAR && !SIDE_OBS ? COUNT * OBS : 4];
-  GROUPS(MEMBER)
-#undef MEMBER
+  EachGroup<HiddenDrawn> hidden;
+  EachGroup<WorkRows> rows;
+  EachGroup<WorkObs> obs;
   Shared shared;
 };
 
@@ -80,12 +71,22 @@ constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <
 constexpr bool AHEAD = false;
 #endif
 
-// The near observations of this environment; SIZE = 0: of the first one of the warp.
+// The near observations of this environment. Of whole warps: those of the first environment of the warp, all others behind it.
+DEVICE auto& near_obs([[maybe_unused]] Workspace& work) {
 #if SIDE_OBS
-#define NEAR_OBS(NAME, SIZE) (side_obs().NAME##_obs + threadIdx.x % 32 * (SIZE))
+  return side_obs();
 #else
-#define NEAR_OBS(NAME, SIZE) work.NAME##_obs
+  return work.obs;
 #endif
+}
+// Where those of this environment begin.
+template <class Kind, class Near> DEVICE obs_t* own_obs(Near& near) {
+#if SIDE_OBS
+  return near.obs + threadIdx.x % 32 * (Kind::COUNT * Kind::OBS);
+#else
+  return near.obs;
+#endif
+}
 
 // On a CPU what an environment with a Shared of its own does is compiled once for both kernels, which is most of the compiler's
 // work; smaller ones are up to a third faster within each kernel.
@@ -108,11 +109,11 @@ ONCE(void, reset)
 // Observes into row `row` of the arrays that `which` picks (obs or final_obs); what is near waits for `store_obs`.
 template <class Which>
 DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  env.NAME.obs_row = OBS_NEAR ? NEAR_OBS(NAME, COUNT * OBS) : which(batch.NAME) + row * (COUNT * OBS); \
-  if constexpr (NAME##_space::MASKED) env.NAME.mask_row = batch.NAME.action_mask + row * (COUNT * NAME##_space::CHOICES);
-  GROUPS(MEMBER)
-#undef MEMBER
+  each_group([&](auto kind, auto& group, const auto& rows, auto& near) INLINED {
+    using Kind = decltype(kind);
+    group.obs_row = OBS_NEAR ? own_obs<Kind>(near) : which(rows) + row * (Kind::COUNT * Kind::OBS);
+    if constexpr (Kind::MASKED) group.mask_row = rows.action_mask + row * (Kind::COUNT * Kind::CHOICES);
+  }, env, batch.rows, near_obs(work));
   observe_once(env);
   env.team.sync();
 }
@@ -120,10 +121,11 @@ DEVICE void observe_into(Env& env, const Batch& batch, Workspace& work, const si
 template <class Which>
 DEVICE void store_obs(Env& env, const Batch& batch, Workspace& work, const size_type row, Which which) {
   if constexpr (OBS_NEAR) {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    copy_obs<COUNT * OBS, true>(env.team, which(batch.NAME) + row * (COUNT * OBS), NEAR_OBS(NAME, COUNT * OBS));
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto kind, const auto& rows, auto& near) INLINED {
+      using Kind = decltype(kind);
+      constexpr int SIZE = Kind::COUNT * Kind::OBS;
+      copy_obs<SIZE, true>(env.team, which(rows) + row * SIZE, own_obs<Kind>(near));
+    }, batch.rows, near_obs(work));
   }
 }
 
@@ -138,7 +140,7 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
 
 // Draws the state that the next episode begins with.
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
-  Env fresh{env.team, start, env.shared, env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
+  Env fresh{{}, env.team, start, env.shared, env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
             env.max_episode_steps, env.horizon, false, Log{}};
   reset(fresh);
 }
@@ -146,13 +148,7 @@ DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
 // Adds up what the members have counted; every member gets the total.
 DEVICE Log total(const Team team, const Log& mine) {
   Log all = mine;
-#define int_TOTAL(name) all.name = team.sum(mine.name);
-#define float_TOTAL(name)
-#define MEMBER(type, name) type##_TOTAL(name)
-  METRICS(MEMBER)
-#undef MEMBER
-#undef int_TOTAL
-#undef float_TOTAL
+  each_count([&](int& count) INLINED { count = team.sum(count); }, all);
   return all;
 }
 
@@ -165,7 +161,7 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 }
 
 #define MAKE_ENV(clock) \
-  Env env{team, near_state(work, batch, e), work.shared, batch.params, \
+  Env env{{}, team, near_state(work, batch, e), work.shared, batch.params, \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
   PRINT_FROM(env, batch, e)
@@ -188,10 +184,9 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
   if (begin) {
     if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    for (int i : team.each(COUNT)) batch.NAME.returns[(size_type)e * COUNT + i] = 0.0f;
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto kind, const auto& rows) INLINED {
+      for (int i : team.each(kind.COUNT)) rows.returns[(size_type)e * kind.COUNT + i] = 0.0f;
+    }, batch.rows);
   }
   team.sync();
 }
@@ -201,27 +196,27 @@ template <bool RANDOM>
 DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e, const int from, const int until) {
 #if BESIDE
   const Beside beside(e, batch.num_envs);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-  const obs_t* const NAME##_before = batch.NAME.current_obs + (size_type)(e - beside.lane) * (COUNT * OBS); \
-  if constexpr (RANDOM && SIDE_OBS) beside.begin_copy<COUNT * OBS>(NEAR_OBS(NAME, 0), NAME##_before);
-  GROUPS(MEMBER)
-#undef MEMBER
+  [[maybe_unused]] const size_type first = e - beside.lane;  // environment of the warp
+  if constexpr (RANDOM && SIDE_OBS) {
+    each_group([&](auto kind, const auto& rows, auto& near) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      beside.begin_copy<SIZE>(near.obs, rows.current_obs + first * SIZE);
+    }, batch.rows, near_obs(work));
+  }
 #endif
   Clock clock = batch.clock[e];
   MAKE_ENV(clock);
   [[maybe_unused]] Own own;
   if (HAS_METRICS && team.leader()) env.log = batch.log[e];
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, true);
-  GROUPS(MEMBER)
-#undef MEMBER
+  each_group([&](auto, auto& returns, const auto& rows) INLINED { copy_returns(team, returns, rows, e, true); },
+             own.returns, batch.rows);
 #if !BESIDE
   const auto copy_current_obs = [&] {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    copy_obs<COUNT * OBS, false>(team, batch.NAME.obs - (size_type)(batch.num_envs - e) * (COUNT * OBS), \
-                                 batch.NAME.current_obs + (size_type)e * (COUNT * OBS));
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto kind, const auto& rows) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      copy_obs<SIZE, false>(team, rows.obs - (size_type)(batch.num_envs - e) * SIZE, rows.current_obs + (size_type)e * SIZE);
+    }, batch.rows);
   };
   // Where observations are too many to be near, not all teams copy before the first step: memory is kept busy evenly.
   constexpr bool SPREAD = RANDOM && TEAM > 32 && !OBS_NEAR;
@@ -230,26 +225,23 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   if constexpr (RANDOM) if (from == 0) {
 #if BESIDE
     if constexpr (SIDE_OBS) beside.end_copies();
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    beside.copy<COUNT * OBS>(batch.NAME.obs - (size_type)(batch.num_envs - e + beside.lane) * (COUNT * OBS), \
-                             SIDE_OBS ? NEAR_OBS(NAME, 0) : NAME##_before);
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto kind, const auto& rows, auto& near) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      beside.copy<SIZE>(rows.obs - (batch.num_envs - first) * SIZE, SIDE_OBS ? near.obs : rows.current_obs + first * SIZE);
+    }, batch.rows, near_obs(work));
     beside.sync();  // the near observations are written again
 #else
     if constexpr (!SPREAD) copy_current_obs();
 #endif
   }
   const auto fetch = [&](const size_type row) {
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) fetch_actions(team, work.NAME, batch.NAME, row);
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto, auto& near, const auto& rows) INLINED { fetch_actions(team, near, rows, row); }, work.rows, batch.rows);
   };
   if constexpr (!RANDOM && FETCHED) fetch((size_type)from * batch.num_envs + e);
   const auto autoreset = [&] { return RANDOM || batch.mask == nullptr || batch.mask[e]; };
   [[maybe_unused]] NearState start;  // of the next episode, if it is `drawn`
   bool drawn = false;
-  u32 has_final = FIRST_GROUP(batch).final_obs != nullptr;
+  u32 has_final = first_group(batch.rows).final_obs != nullptr;
   hold(has_final);
   for (int t = from; t < until; ++t) {
     team.in_step(batch.num_envs);
@@ -259,22 +251,14 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
     const u32 word_of_four = clock.time % 4;
     const size_type row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
-    int first_agent = 0;
     if (RANDOM && (t == from || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-      draw_actions(team, env.NAME, either(own.NAME##_drawn, work.hidden.NAME), actions, first_agent); \
-      first_agent += COUNT;
-      GROUPS(MEMBER)
-#undef MEMBER
-      first_agent = 0;
+      each_group([&](auto kind, auto& drawn, auto& hidden) INLINED { draw_actions(team, kind, either(drawn, hidden), actions); },
+                 own.drawn, work.hidden);
     }
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    take_actions<RANDOM>(team, env.NAME, batch.NAME, work.NAME, either(own.NAME##_drawn, work.hidden.NAME), row, actions, \
-                         word_of_four, first_agent, batch.num_envs); \
-    begin_step(team, env.NAME, batch.NAME, work.NAME, row); \
-    first_agent += COUNT;
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto, auto& group, const auto& rows, auto& near, auto& drawn, auto& hidden) INLINED {
+      take_actions<RANDOM>(team, group, rows, near, either(drawn, hidden), row, actions, word_of_four, batch.num_envs);
+      begin_step(team, group, rows, near, row);
+    }, env, batch.rows, work.rows, own.drawn, work.hidden);
     clock.elapsed += 1;
     clock.time += 1;
     env.elapsed = clock.elapsed;
@@ -286,9 +270,9 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
     const bool record = team.near_any(over);
     const int length = clock.elapsed;
     float sum = 0.0f;  // of the last agent; all there is to record if it is the only one
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) end_step(team, env.NAME, batch.NAME, own.NAME, row, e, over, record, sum);
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto, auto& group, const auto& rows, auto& returns) INLINED {
+      end_step(team, group, rows, returns, row, e, over, record, sum);
+    }, env, batch.rows, own.returns);
     const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
     if (record && team.leader()) {
       if constexpr (!ONE_AGENT) store_last(batch.episode_length + row, clock.elapsed);
@@ -324,16 +308,14 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
     }
 #if SIDE_OBS
     beside.sync();
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) \
-    beside.copy<COUNT * OBS>(batch.NAME.obs + (row - beside.lane) * (COUNT * OBS), NEAR_OBS(NAME, 0));
-    GROUPS(MEMBER)
-#undef MEMBER
+    each_group([&](auto kind, const auto& rows, auto& near) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      beside.copy<SIZE>(rows.obs + (row - beside.lane) * SIZE, near.obs);
+    }, batch.rows, near_obs(work));
     beside.sync();  // the near observations are written again
 #endif
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) store_rows<RANDOM>(team, work.NAME, batch.NAME, row);
-    GROUPS(MEMBER)
-#undef MEMBER
-    if (ONE_AGENT && record && team.leader()) store_record(FIRST_GROUP(batch).episode_return + row * RECORD, sum, length);
+    each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows, batch.rows);
+    if (ONE_AGENT && record && team.leader()) store_record(first_group(batch.rows).episode_return + row * RECORD, sum, length);
     if (team.leader()) {
       batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
       batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
@@ -344,9 +326,8 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   }
   team.sync();
   if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) copy_returns<COUNT>(team, own.NAME, batch.NAME, e, false);
-  GROUPS(MEMBER)
-#undef MEMBER
+  each_group([&](auto, auto& returns, const auto& rows) INLINED { copy_returns(team, returns, rows, e, false); },
+             own.returns, batch.rows);
   if constexpr (HAS_METRICS) {
     const Log counted = total(team, env.log);
     if (team.leader()) batch.log[e] = counted;
@@ -362,9 +343,7 @@ KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
 
 // Of a CPU: so many steps at a time (launch.cuh). Four, for which actions are drawn together; all where the rows of one
 // environment fill pages of their own.
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) + COUNT * OBS * (int)sizeof(obs_t)
-constexpr int PIECE = GROUPS(MEMBER) < 2048 ? 4 : 0x7fffffff;
-#undef MEMBER
+constexpr int PIECE = OBS_ENTRIES * (int)sizeof(obs_t) < 2048 ? 4 : 0x7fffffff;
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))
 KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<true>(call, team, *work, e, from, until))

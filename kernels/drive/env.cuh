@@ -7,8 +7,8 @@
 // One thread may step an environment of few agents, with their state in registers, which have no index: pick(state.x, i) and
 // put(state.x, i, value) read and write the place of an agent that only the run finds out (platform.cuh).
 //
-// codegen/source.py writes what is generated: sizes (TEAM, GROUPS, METRICS ...), spaces (how NAME_space reads and draws
-// actions) and agreement (assertions that the structs are in C what they are in Python).
+// codegen/source.py writes what is generated: sizes (TEAM, METRICS ...), groups (a description of each, how it reads and draws
+// actions, and each_group) and agreement (assertions that the structs are in C what they are in Python).
 #pragma once
 #include "drive/random.cuh"
 #include "drive/math.cuh"
@@ -19,9 +19,11 @@
 struct Shared {};
 #endif
 
-// One group of agents with equal spaces. COUNT agents, OBS floats of observation, HEADS action numbers each.
-// Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
-template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group {
+// One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS floats of
+// observation and HEADS action numbers each. Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
+template <class Kind> struct Group {
+  typedef typename Kind::Action Action;
+  static constexpr int COUNT = Kind::COUNT, OBS = Kind::OBS, HEADS = Kind::HEADS;
   obs_t* obs_row;        // (COUNT, OBS)
   float* reward_row;     // (COUNT)
   const Action* action_row;  // (COUNT, HEADS)
@@ -35,13 +37,13 @@ template <class Space, int COUNT, int OBS, int HEADS, class Action> struct Group
   // Discrete: in [0, size), whatever the caller passed in; Box: the number given, NaN read as 0.
   DEVICE Action action(int i, int head = 0 CALLER) const {
     CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, HEADS, "action head");
-    return Space::read(action_row[(size_type)i * HEADS + head], head);
+    return Kind::read(action_row[(size_type)i * HEADS + head], head);
   }
   // `observe` writes for every choice of every agent whether it may be taken next; a head that allows nothing allows all.
   DEVICE u8& mask(int i, int choice, int head = 0 CALLER) const {
     CHECK_INDEX(i, COUNT, "agent (mask)"); CHECK_INDEX(head, HEADS, "action head (mask)");
-    CHECK_INDEX(choice, Space::size(head), "choice (mask)");
-    return mask_row[(size_type)i * Space::CHOICES + Space::first_choice(head) + choice];
+    CHECK_INDEX(choice, Kind::size(head), "choice (mask)");
+    return mask_row[(size_type)i * Kind::CHOICES + Kind::first_choice(head) + choice];
   }
   DEVICE u8& active(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (active)"); return active_row[i]; }
   DEVICE u8& left(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (left)"); return left_row[i]; }
@@ -60,17 +62,10 @@ DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   return 0;
 }
 DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
-#include "generated/spaces.cuh"
+#include "generated/groups.cuh"
+#include "generated/log.cuh"
 
-// Counts of this member since the episode began. drive.cuh adds up the members' integers; a float metric is counted
-// by the leader alone, in one fixed order.
-struct Log {
-#define MEMBER(type, name) type name;
-  METRICS(MEMBER)
-#undef MEMBER
-};
-
-struct Env {
+struct Env : EachGroup<Group> {
   const Team team;
   State& state;
   Shared& shared;        // scratch: undefined when `step`, `reset` or `observe` begins
@@ -81,9 +76,6 @@ struct Env {
   const math::Divisor horizon;  // the same number
   bool last_step;        // in `step`: the time limit ends the episode with this step
   Log log;
-#define MEMBER(NAME, COUNT, OBS, HEADS, ACTION) Group<NAME##_space, COUNT, OBS, HEADS, ACTION> NAME;
-  GROUPS(MEMBER)
-#undef MEMBER
 
 #if PRINTS
   Printed* printed = nullptr;  // null: this environment does not print

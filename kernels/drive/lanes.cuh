@@ -23,18 +23,12 @@ template <class T> struct Lanes {
   }
 };
 
-template <class Group> struct Traits;
-template <class S, int COUNT, int O, int H, class A> struct Traits<Group<S, COUNT, O, H, A>> {
-  typedef S Space;
-  typedef A Action;
-  static constexpr int OBS = O, HEADS = H;
-};
-typedef Traits<decltype(FIRST_GROUP(*(Env*)nullptr))> Agent;  // of the only group
+typedef FirstGroup Agent;  // the only group
 struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
 // Masks, agents that leave, scratch memory and large states are advance_env's.
-constexpr bool SIDE_BY_SIDE = !Agent::Space::MASKED && !Agent::Space::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
+constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
 // for others it would compute them one lane after the other.
@@ -61,7 +55,7 @@ DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 firs
       ALL_LANES near.drawn[head].put(l, Random{seed, first_env + l, 0, near.time[l] / 4, ACTION}.bits(0, head));
     }
     ALL_LANES {
-      const Agent::Action action = Agent::Space::sample(near.drawn[head].word[near.time[l] % 4][l], head);
+      const Agent::Action action = Agent::sample(near.drawn[head].word[near.time[l] % 4][l], head);
       __builtin_memcpy(&near.action.word[head][l], &action, 4);
     }
   }
@@ -71,16 +65,16 @@ DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 firs
 template <bool RANDOM>
 DEVICE void advance_together(const Batch& call, const int first, const int count, const int from, const int until) {
   const Batch batch = call;  // a copy that no store can reach
-  const auto& rows = FIRST_GROUP(batch);
+  const auto& rows = first_group(batch.rows);
   const u64 seed = *batch.seed;
   const Team team{0};
   Together near;
   Shared scratch;
 
 #define LANE_ENV(state, log, obs, reward, action) \
-  Env env{team, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, \
+  Env env{{}, team, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, \
           near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log}; \
-  FIRST_GROUP(env).obs_row = obs; FIRST_GROUP(env).reward_row = reward; FIRST_GROUP(env).action_row = action
+  first_group(env).obs_row = obs; first_group(env).reward_row = reward; first_group(env).action_row = action
 
   ALL_LANES {
     const int e = l < count ? first + l : first;

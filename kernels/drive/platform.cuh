@@ -14,6 +14,7 @@ typedef long long i64;
 typedef unsigned long long u64;
 typedef u64 size_type;
 #define DEVICE __device__ __forceinline__
+#define INLINED  // of a lambda; NVRTC has inlined them all
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
 #define PRAGMA(text) _Pragma(#text)
@@ -31,10 +32,12 @@ typedef uint64_t u64;
 typedef size_t size_type;
 #ifdef COUNT_BRANCHES  // each function once, and gcov's counts written on demand (cupydrive/checks/branches.py)
 #define DEVICE inline
+#define INLINED
 extern "C" void __gcov_dump();
 extern "C" void write_branches() { __gcov_dump(); }
 #else
 #define DEVICE inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))
 #endif
 #define UNROLL
 #define NO_UNROLL

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from cupydrive.codegen.source import assemble_training, box_bounds
+from cupydrive.codegen.source import assemble_file, box_bounds
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.inference import DeterministicPolicy
@@ -167,8 +167,8 @@ class DDPGLearner:
         self.span = torch.as_tensor(group.action_space.high - group.action_space.low, device=device)
         self.metric_sums = torch.zeros(3 + 2, device=device)  # the critic's and their count, the actor's and its count
         constants = (("HEADS", group.heads), ("SQUASHED", 0))
-        self.explore = batch.executor.build(assemble_training("gaussian", constants, box_bounds(group.action_space)))
-        self.draws = batch.executor.build(assemble_training("shuffle"))
+        self.explore = batch.executor.build(assemble_file("train/gaussian", constants, box_bounds(group.action_space)))
+        self.draws = batch.executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(batch.executor)
 
     def prepare(self, rollout):

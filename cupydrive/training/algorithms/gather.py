@@ -2,7 +2,7 @@
 
 import torch
 
-from cupydrive.codegen.source import assemble_training, column_words
+from cupydrive.codegen.source import assemble_file, column_words
 from cupydrive.executors.interop import make_call
 
 
@@ -23,7 +23,7 @@ class RowGather:
         words = tuple(column[0].numel() * column.element_size() // 4 for column in columns.values())
         if words not in self._programs:
             team = min(self.executor.max_team, 32, 1 << max(0, (max(words) // 4 - 1)).bit_length())
-            unit = assemble_training("gather", (("COLUMNS", len(words)),), column_words(words), team)
+            unit = assemble_file("train/gather", (("COLUMNS", len(words)),), column_words(words), team)
             self._programs[words] = self.executor.build(unit)
         taken = {name: column.new_empty((len(index), *column.shape[1:])) for name, column in columns.items()}
         pointers = {"index": index, **{f"from.{name}": column for name, column in columns.items()}}

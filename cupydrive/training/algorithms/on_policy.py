@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cupydrive.codegen.source import assemble_training
+from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_distribution, with_memory
@@ -114,8 +114,8 @@ class OnPolicyLearner:
         self.discounted = {}
         self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
         batch = rollout.batch
-        self.advantages = batch.executor.build(assemble_training("advantages"))
-        self.shuffle = batch.executor.build(assemble_training("shuffle"))
+        self.advantages = batch.executor.build(assemble_file("train/advantages"))
+        self.shuffle = batch.executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(batch.executor)
         self.forward, self.loss, self.settle = (
             compiled(f, config.compile) for f in (self._forward, self._loss, settle)
