@@ -10,8 +10,8 @@ BATCH = [
     "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-rows_near]",
     "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-state_near]",
     "tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]",
-    "tests/test_lanes.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
-    "tests/test_lanes.py::test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references",
+    "tests/test_simd.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
+    "tests/test_simd.py::test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references",
 ]
 PRINTED = [
     "tests/test_print.py::test_a_step_prints_one_line_for_one_environment[cpu]",
@@ -75,7 +75,7 @@ JUDGES = {
         *SANITIZED,
     ],
     "drive/groups.cuh": BATCH,
-    "drive/lanes.cuh": [
+    "drive/simd.cuh": [
         *BATCH,
         "tests/test_masks.py::test_the_checker_compares_masks_and_random_actions_obey_them[1]",
         *SANITIZED[:1],

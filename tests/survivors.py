@@ -37,7 +37,7 @@ LEAST = (
 ONE = "on a CPU this team has one member: TEAM is 1, its rank is 0"
 ROOM = "takes more room than is needed, and nothing reads it"
 TURNS = "more turns and room than are needed: each turn looks whether its index is one"
-LANES = "drive/lanes.cuh"
+SIMD = "drive/simd.cuh"
 LANE_WORDS = "u32 word[sizeof(T) / 4][LANES];"
 WORDS = (
     "constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;"
@@ -127,10 +127,10 @@ EQUIVALENT = {
         "memcpy(to, from, 4 * (size_type)WORDS);",
     ): "a place copied onto itself stays as it is, in every C library",
     (PLATFORM, ALL, ALL.replace("/ TEAM * TEAM", "/ TEAM + TEAM")): "indices of n or more are allowed",
-    (LANES, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
-    (LANES, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
-    (LANES, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,
-    (LANES, BESIDE, BESIDE.replace("<=", "<")): FASTER,
+    (SIMD, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
+    (SIMD, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
+    (SIMD, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,
+    (SIMD, BESIDE, BESIDE.replace("<=", "<")): FASTER,
     (ENV, CHOICES, CHOICES.replace("<", "<=")): "returns before: as many choices are counted as are allowed",
     (
         ENV,

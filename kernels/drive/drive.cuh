@@ -348,7 +348,7 @@ constexpr int PIECE = OBS_ENTRIES * (int)sizeof(obs_t) < 2048 ? 4 : 0x7fffffff;
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))
 KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<true>(call, team, *work, e, from, until))
 #else
-#include "drive/lanes.cuh"
+#include "drive/simd.cuh"
 template <bool RANDOM>
 DEVICE void advance(const Batch& batch, const Team team, Workspace& work, const int e, const int count, const int from,
                     const int until) {

@@ -1,4 +1,4 @@
-// lanes.cuh -- on a CPU: LANES environments of one agent step side by side, so that the compiler can use vector registers.
+// simd.cuh -- on a CPU: LANES environments of one agent step side by side, so that the compiler can use vector registers.
 //
 // What a step does, and in which order, is advance_env's of drive.cuh; tests compare the two bit for bit. Here each act is
 // a loop over lanes of its own, and what is near is kept word by word: word w of lane l at [w][l].
@@ -10,7 +10,7 @@ constexpr int LANES = 16;
 #define ALL_LANES for (int l = 0; l < LANES; ++l)
 #define FOR_LANES for (int l = 0; l < count; ++l)
 
-template <class T> struct Lanes {
+template <class T> struct SimdWords {
   u32 word[sizeof(T) / 4][LANES];
 
   DEVICE T get(int l) const {
@@ -35,11 +35,11 @@ constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED &&
 constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
 
 struct Together {
-  Lanes<State> state;
-  Lanes<Log> log;
-  Lanes<LaneObs> obs;  // WORD_BY_WORD
-  Lanes<LaneActions> action;
-  Lanes<Random::Bits> drawn[Agent::HEADS];  // words for four steps
+  SimdWords<State> state;
+  SimdWords<Log> log;
+  SimdWords<LaneObs> obs;  // WORD_BY_WORD
+  SimdWords<LaneActions> action;
+  SimdWords<Random::Bits> drawn[Agent::HEADS];  // words for four steps
   float reward[LANES], returns[LANES];
   u32 episode[LANES], time[LANES];
   int elapsed[LANES];
