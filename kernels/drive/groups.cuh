@@ -1,7 +1,13 @@
 // groups.cuh -- one group of agents of one environment: its rows of the batch, and what drive.cuh does with them in a step.
 #pragma once
 #include "drive/env.cuh"
-#include "drive/beside.cuh"
+
+// Observations of a warp's environments leave together, where each has a thread and several agents (storage/warp_copy.cuh).
+#if defined(__CUDACC__) && TEAM == 1 && !ONE_AGENT && OBS_NEAR && ENVS_PER_BLOCK % 32 == 0
+#define OBS_WARP_COPY 1
+#else
+#define OBS_WARP_COPY 0
+#endif
 
 // Return and length of one agent's episode lie side by side, one record of 8 bytes: half as many pieces of memory to touch.
 constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
@@ -30,7 +36,7 @@ struct NoRows {};
 
 // What four steps' actions of one head are drawn from: random words; in a team, of few choices that are all allowed, the
 // actions themselves, a byte each. (One thread has registers enough where environments are few, and waits for packing.)
-template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || SIDE_OBS);
+template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBS_WARP_COPY);
 template <bool BYTES> struct Drawn {
   alignas(16) Random::Bits bits;
 
@@ -70,10 +76,10 @@ template <class Kind> struct TeamDrawn {
 // Given actions are fetched before the step that takes them, by a team of one: nothing else has to wait for them then.
 constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;
 template <class Kind>
-DEVICE void fetch_actions(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
+DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   copy_words<Kind::COUNT * Kind::HEADS>(team, near.action, rows.action + row * (Kind::COUNT * Kind::HEADS));
 }
-template <class Kind> DEVICE void fetch_actions(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
+template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
 // Draws four steps' actions.
 template <class Kind, class Rows> DEVICE void draw_actions(const Team team, Kind, Rows& rows, const Random& random) {
@@ -120,7 +126,7 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
 
 // Points the group at row (t, e) and sets its rewards to 0.
 template <class Kind, class Near>
-DEVICE void begin_step(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row) {
+DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row) {
   if constexpr (ROWS_NEAR) group.reward_row = near.reward;
   else group.reward_row = rows.reward + row * Kind::COUNT;
   if constexpr (Kind::LEAVES) {
@@ -140,7 +146,7 @@ DEVICE float& return_at(NoRows&, const GroupRows<Kind>& rows, const int e, const
 
 // Adds up the rewards and hands over the sums where the episode is over (one agent's: with its length, later).
 template <class Kind, class Own>
-DEVICE void end_step(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Own& own, const size_type row, const int e,
+DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Own& own, const size_type row, const int e,
                      const bool over, const bool record, float& sum) {
   FOR_OWN(team, k, i, Kind::COUNT) {
     float& returns = return_at<Kind>(own, rows, e, k, i);

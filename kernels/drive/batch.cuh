@@ -1,0 +1,67 @@
+// batch.cuh -- what a kernel is given, and what one environment keeps near while a launch runs.
+//
+// Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
+#pragma once
+#include "drive/storage/direct.cuh"
+#include "drive/storage/shared.cuh"
+#if OBS_WARP_COPY
+#include "drive/storage/warp_copy.cuh"
+typedef WarpCopyObs Observations;
+#define BLOCK_BYTES WarpCopyObs::BLOCK_BYTES
+#else
+typedef Choose<OBS_NEAR, SharedObs, DirectObs>::type Observations;
+#endif
+
+struct Batch {
+  Params params;
+  int num_envs, first_env;   // N; the global id of environment 0
+  int steps;                 // T; 0 in env_reset: begin nothing, observe the state that is there
+  int max_episode_steps;
+  float inverse_horizon;     // 1 / max_episode_steps
+  const u64* seed;           // (1)
+  State* state;              // (N)
+  Clock* clock;              // (N)
+  Log* log;                  // (N) counts since the episode began
+  const u8* mask;            // (N) or null (all): which env_reset resets, and which env_step may reset at an end
+  u8* terminated;            // (T, N)
+  u8* truncated;             // (T, N)
+  int* episode_length;       // (T, N) * RECORD; rows written where an episode ended
+  Log* episode_log;          // (T, N); likewise
+  EachGroup<GroupRows> rows;
+  Printed* printed;          // null unless the kernel prints
+};
+
+// What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
+// memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
+struct alignas(16) NearState { State value; };
+template <class Kind> using HiddenDrawn =  // from an environment's functions
+    typename Choose<ROWS_NEAR && !own_drawn(Kind::COUNT, PACKED<Kind>), TeamDrawn<Kind>, NoRows>::type;
+struct Own {  // of one member, in registers
+  template <class Kind> using Returns = typename Choose<few_own(Kind::COUNT), OwnReturns<Kind>, NoRows>::type;
+  template <class Kind> using Drawn = typename Choose<own_drawn(Kind::COUNT, PACKED<Kind>), OwnDrawn<Kind>, NoRows>::type;
+  EachGroup<Returns> returns;
+  EachGroup<Drawn> drawn;
+};
+template <class Rows> DEVICE Rows& either(Rows& own, NoRows&) { return own; }
+template <class Rows> DEVICE Rows& either(NoRows&, Rows& hidden) { return hidden; }
+DEVICE NoRows& either(NoRows& own, NoRows&) { return own; }
+template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
+struct Contents {
+  Choose<STATE_NEAR, NearState, NoRows>::type state;
+  EachGroup<HiddenDrawn> hidden;
+  EachGroup<WorkRows> rows;
+  EachGroup<Observations::Near> obs;
+  Shared shared;
+};
+
+// Teams of one warp have their workspaces side by side in shared memory, which is 32 banks of 4 bytes. Of sizes that are
+// TEAM words more than a multiple of 32 banks, no two members touch the same bank where all read their own agent.
+#ifdef __CUDACC__
+constexpr int BANK_WORDS = TEAM < 4 ? 4 : TEAM;
+constexpr int SPARE_WORDS = TEAM == 1 || TEAM >= 32 ? 0 : (32 + BANK_WORDS - (int)(sizeof(Contents) / 4) % 32) % 32;
+#else
+constexpr int SPARE_WORDS = 0;
+#endif
+template <int WORDS> struct Spare { int word[WORDS]; };
+template <> struct Spare<0> {};
+struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };

@@ -1,0 +1,268 @@
+// phases.cuh -- the phases of step.cuh for one environment in the hands of a team, of one thread or of many.
+#pragma once
+#include "drive/step.cuh"
+
+// Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
+// of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
+#ifdef __CUDACC__
+constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 64 && !PRINTS;
+#else
+constexpr bool AHEAD = false;
+#endif
+
+// On a CPU what an environment with a Shared of its own does is compiled once for both kernels, which is most of the compiler's
+// work; smaller ones are up to a third faster within each kernel.
+#ifdef __CUDACC__
+#define ONCE(type, name) DEVICE type name##_once(Env& env) { return name(env); }
+#else
+#define ONCE(type, name)                                                              \
+  __attribute__((noinline)) inline type name##_apart(Env& env) { return name(env); }  \
+  DEVICE type name##_once(Env& env) {                                                 \
+    ENTER(name);                                                                      \
+    if constexpr (HAS_SHARED) return name##_apart(env);                               \
+    else return name(env);                                                            \
+  }
+#endif
+ONCE(bool, step)
+ONCE(void, observe)
+ONCE(void, reset)
+#undef ONCE
+
+// Observes into row `row`; what is near waits for `keep` or `commit`.
+DEVICE void observe_into(Env& env, const Batch& batch, const Observations& observations, const View view, const size_type row) {
+  observations.row(env, view, row);
+  each_group([&](auto kind, auto& group, const auto& rows) INLINED {
+    if constexpr (kind.MASKED) group.mask_row = rows.action_mask + row * (kind.COUNT * kind.CHOICES);
+  }, env, batch.rows);
+  observe_once(env);
+  env.team.sync();
+}
+
+DEVICE void begin_episode(Env& env, Clock& clock) {
+  clock.elapsed = 0;
+  env.elapsed = 0;
+  env.log = Log{};
+  env.random.episode = clock.episode; env.random.step = 0; env.random.purpose = RESET;
+  reset_once(env);
+  env.team.sync();
+}
+
+// Draws the state that the next episode begins with.
+DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
+  Env fresh{{}, env.team, start, env.shared, env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
+            env.max_episode_steps, env.horizon, false, Log{}};
+  reset(fresh);
+}
+
+// Adds up what the members have counted; every member gets the total.
+DEVICE Log total(const Team team, const Log& mine) {
+  Log all = mine;
+  each_count([&](int& count) INLINED { count = team.sum(count); }, all);
+  return all;
+}
+
+DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
+#if STATE_NEAR
+  return work.state.value;
+#else
+  return batch.state[e];
+#endif
+}
+
+#define MAKE_ENV(clock) \
+  Env env{{}, team, near_state(work, batch, e), work.shared, batch.params, \
+          Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
+          batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
+  PRINT_FROM(env, batch, e)
+
+// Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
+DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {
+  if (batch.mask != nullptr && !batch.mask[e]) return;
+  const bool begin = batch.steps != 0;
+  Clock clock = batch.clock[e];
+  team.sync();  // all have read the clock
+  MAKE_ENV(clock);
+  if (begin) {
+    begin_episode(env, clock);
+  } else if constexpr (STATE_NEAR) {
+    copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
+    team.sync();
+  }
+  const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
+  observe_into(env, batch, observations, NEXT, e);
+  observations.keep_own(NEXT, e);
+  if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
+  if (begin) {
+    if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
+    each_group([&](auto kind, const auto& rows) INLINED {
+      for (int i : team.each(kind.COUNT)) rows.returns[(size_type)e * kind.COUNT + i] = 0.0f;
+    }, batch.rows);
+  }
+  team.sync();
+}
+
+template <bool RANDOM> struct TeamPhases {
+  static constexpr bool SMALL = AHEAD && ONE_AGENT;
+  static constexpr int UNROLLED_VIEWS = SMALL ? 2 : 1;
+
+  const Batch& batch;
+  const Team team;
+  Workspace& work;
+  const int e, until;
+  // Arrays are local variables of their own: inside this struct they would keep all of it out of registers.
+  Env& env;
+  Own& own;
+  NearState& start;      // of the next episode, if it is `drawn`
+  const Observations& observations;
+  Clock clock;
+  bool drawn = false;
+  u32 has_final;         // whether the states that episodes end with are wanted
+  int t;                 // this step, and its row
+  size_type row;
+  bool ended, over, recorded, to_final;
+  int length;            // of the episode, if it is over
+  float sum;             // the return so far of the last agent; all there is to record if it is the only one
+
+  DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env, Own& own,
+                    NearState& start, const Observations& observations, const Clock& clock)
+      : batch(batch), team(team), work(work), e(e), until(until), env(env), own(own), start(start), observations(observations),
+        clock(clock) {}
+
+  DEVICE bool autoreset() const { return RANDOM || batch.mask == nullptr || batch.mask[e]; }
+
+  DEVICE void load(const int from) {
+    if (HAS_METRICS && team.leader()) env.log = batch.log[e];
+    if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
+    each_group([&](auto, auto& returns, const auto& rows) INLINED { copy_returns(team, returns, rows, e, true); },
+               own.returns, batch.rows);
+    if constexpr (RANDOM) if (from == 0) observations.copy_first();
+    if constexpr (!RANDOM && FETCHED) fetch((size_type)from * batch.num_envs + e);
+    first_step = true;
+    has_final = first_group(batch.rows).final_obs != nullptr;
+    hold(has_final);
+  }
+
+  DEVICE void fetch(const size_type of_row) {
+    each_group([&](auto, auto& near, const auto& rows) INLINED { fetch_actions_of(team, near, rows, of_row); }, work.rows, batch.rows);
+  }
+
+  DEVICE void fetch_actions(const int of_step) {
+    t = of_step;
+    team.in_step(batch.num_envs);
+    const u32 word_of_four = clock.time % 4;
+    row = (size_type)t * batch.num_envs + e;
+    const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
+    if (RANDOM && (first_step || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
+      each_group([&](auto kind, auto& drawn, auto& hidden) INLINED { draw_actions(team, kind, either(drawn, hidden), actions); },
+                 own.drawn, work.hidden);
+    }
+    first_step = false;
+    each_group([&](auto, auto& group, const auto& rows, auto& near, auto& drawn, auto& hidden) INLINED {
+      take_actions<RANDOM>(team, group, rows, near, either(drawn, hidden), row, actions, word_of_four, batch.num_envs);
+    }, env, batch.rows, work.rows, own.drawn, work.hidden);
+  }
+
+  DEVICE void begin_step() {
+    each_group([&](auto, auto& group, const auto& rows, auto& near) INLINED { begin_rows(team, group, rows, near, row); },
+               env, batch.rows, work.rows);
+    clock.elapsed += 1;
+    clock.time += 1;
+    env.elapsed = clock.elapsed;
+    env.last_step = clock.elapsed >= batch.max_episode_steps;
+    env.random.episode = clock.episode - 1; env.random.step = clock.elapsed; env.random.purpose = DYNAMICS;
+    team.sync();
+  }
+
+  DEVICE void step() {
+    ended = team.any(step_once(env));
+    over = ended || env.last_step;
+    recorded = team.near_any(over);
+    length = clock.elapsed;
+  }
+
+  DEVICE void end_step() {
+    sum = 0.0f;
+    each_group([&](auto, auto& group, const auto& rows, auto& returns) INLINED {
+      end_rows(team, group, rows, returns, row, e, over, recorded, sum);
+    }, env, batch.rows, own.returns);
+  }
+
+  DEVICE void record() {
+    const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
+    if (recorded && team.leader()) {
+      if constexpr (!ONE_AGENT) store_last(batch.episode_length + row, clock.elapsed);
+      if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
+    }
+    if constexpr (AHEAD) {
+      if (team.warp_any(over && autoreset() && !drawn)) {  // what others had drawn they draw again
+        draw_start(env, clock, start.value);
+        drawn = true;
+      }
+    }
+    to_final = over && has_final != 0;
+  }
+
+  DEVICE View first_view() const { return SMALL || to_final ? FINAL : NEXT; }
+
+  DEVICE void reset() {
+    if (!over || !autoreset()) return;
+    if constexpr (AHEAD) {
+      env.state = start.value;
+      drawn = false;
+      clock.elapsed = env.elapsed = 0;
+      env.log = Log{};
+    } else {
+      begin_episode(env, clock);
+    }
+    clock.episode += 1;
+  }
+
+  DEVICE void observe(const View view) {
+    if (SMALL && view == FINAL && !to_final) return;
+    observe_into(env, batch, observations, view, row);
+    observations.keep(view, row);
+    if (view == FINAL) team.sync();  // the near observation is written again
+  }
+
+  DEVICE void commit() {
+    observations.commit(row);
+    each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows, batch.rows);
+    if (ONE_AGENT && recorded && team.leader()) store_record(first_group(batch.rows).episode_return + row * RECORD, sum, length);
+    if (team.leader()) {
+      batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;
+      batch.truncated[row] = !HORIZON_ENDS_TASK && over && !ended;
+    }
+    if constexpr (!RANDOM && FETCHED) {
+      if (t + 1 < until) fetch(row + batch.num_envs);
+    }
+  }
+
+  DEVICE void store() {
+    team.sync();
+    if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
+    each_group([&](auto, auto& returns, const auto& rows) INLINED { copy_returns(team, returns, rows, e, false); },
+               own.returns, batch.rows);
+    if constexpr (HAS_METRICS) {
+      const Log counted = total(team, env.log);
+      if (team.leader()) batch.log[e] = counted;
+    }
+    if (team.leader()) batch.clock[e] = clock;
+    team.sync();
+  }
+
+ private:
+  bool first_step;  // of this launch
+};
+
+// Steps [from, until) of one environment, actions given (T, N, ...) or drawn at random.
+template <bool RANDOM>
+DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e, const int from, const int until) {
+  const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
+  if constexpr (RANDOM) observations.begin();
+  const Clock clock = batch.clock[e];
+  MAKE_ENV(clock);
+  Own own;
+  NearState start;
+  TeamPhases<RANDOM> phases(batch, team, work, e, until, env, own, start, observations, clock);
+  take_steps(phases, from, until);
+}

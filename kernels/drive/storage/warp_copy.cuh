@@ -1,0 +1,103 @@
+// warp_copy.cuh -- observations of a warp's environments, one thread each, leave together (CUDA only).
+//
+// They lie one after the other in global memory, but rows that threads store one by one are as many requests as words. So they
+// are made one after the other in shared memory, too, from where the warp stores 512 bytes at a time.
+#pragma once
+#include "drive/storage/direct.cuh"
+
+struct WarpCopyObs {
+  static constexpr int LANES = 32;
+  template <class Kind> struct Near {};  // nothing in the workspace, which is one thread's
+  template <class Kind> struct OfWarp { alignas(16) obs_t obs[LANES * Kind::COUNT * Kind::OBS]; };
+  static constexpr int BLOCK_BYTES = sizeof(EachGroup<OfWarp>) * (ENVS_PER_BLOCK / LANES);
+  const Team team;
+  const EachGroup<GroupRows>& rows;
+  EachGroup<OfWarp>& near;
+  const int lane, count;  // of this environment, [0, count); of environments in the warp, [1, LANES]
+  const int e, num_envs;
+
+  DEVICE WarpCopyObs(const Team team, const EachGroup<GroupRows>& rows, EachGroup<Near>&, const int e, const int num_envs)
+      : team(team), rows(rows), near(((EachGroup<OfWarp>*)block_memory())[threadIdx.x / LANES]), lane(threadIdx.x % LANES),
+        count(math::min(LANES, num_envs - (e - lane))), e(e), num_envs(num_envs) {}
+
+  DEVICE void begin() const {
+    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
+      begin_copy<kind.COUNT * kind.OBS>(of_warp.obs, far.current_obs + first() * (kind.COUNT * kind.OBS));
+    }, rows, near);
+  }
+  DEVICE void copy_first() const {
+    end_copies();
+    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      copy<SIZE>(far.obs - (num_envs - first()) * SIZE, of_warp.obs);
+    }, rows, near);
+    sync();  // the near observations are written again
+  }
+  DEVICE void row(Env& env, View, size_type) const {
+    each_group([&](auto kind, auto& group, auto& of_warp) INLINED {
+      group.obs_row = of_warp.obs + lane * (kind.COUNT * kind.OBS);
+    }, env, near);
+  }
+  DEVICE void keep(const View view, const size_type r) const {
+    if (view == FINAL) keep_own(view, r);
+  }
+  DEVICE void keep_own(const View view, const size_type r) const {
+    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      copy_obs<SIZE, true>(team, far_obs(far, view, r), of_warp.obs + lane * SIZE);
+    }, rows, near);
+  }
+  DEVICE void commit(const size_type r) const {
+    sync();
+    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
+      constexpr int SIZE = kind.COUNT * kind.OBS;
+      copy<SIZE>(far.obs + (r - lane) * SIZE, of_warp.obs);
+    }, rows, near);
+    sync();  // the near observations are written again
+  }
+
+ private:
+  DEVICE size_type first() const { return e - lane; }  // environment of the warp
+  DEVICE void sync() const { __syncwarp(Team::WARP); }
+
+  // Copies the rows of all, `SIZE` entries each, to and from those of the first one.
+  template <int SIZE> DEVICE void copy(obs_t* to, const obs_t* from) const {
+    constexpr int PIECES = pieces(SIZE);
+    if (wide(SIZE, to, from)) {
+      UNROLL for (int k = 0; k < PIECES; k += LANES) {
+        if (k + lane < PIECES) __stcs((int4*)to + k + lane, ((const int4*)from)[k + lane]);
+      }
+    } else {
+      for (int k = lane; k < count * SIZE; k += count) to[k] = from[k];
+    }
+  }
+
+  // The same from global to shared memory, all at once and through no registers: `to` has it after `end_copies`.
+  template <int SIZE> DEVICE void begin_copy(obs_t* to, const obs_t* from) const {
+    constexpr int PIECES = pieces(SIZE);
+    if (wide(SIZE, to, from)) {
+      UNROLL for (int k = 0; k < PIECES; k += LANES) {
+        if (k + lane < PIECES) copy_piece((int4*)to + k + lane, (const int4*)from + k + lane);
+      }
+    } else {
+      for (int k = lane; k < count * SIZE; k += count) to[k] = from[k];
+    }
+  }
+  DEVICE void end_copies() const {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+    sync();
+  }
+  static DEVICE void copy_piece(int4* to, const int4* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+#else
+    *to = *from;
+#endif
+  }
+  static DEVICE constexpr int pieces(const int size) { return size * LANES * (int)sizeof(obs_t) / 16; }
+  DEVICE bool wide(const int size, const void* to, const void* from) const {
+    return count == LANES && size * LANES * sizeof(obs_t) % 16 == 0 && ((u64)to | (u64)from) % 16 == 0;
+  }
+};
