@@ -1,4 +1,4 @@
-"""A small environment, for tests, that uses all of what drive.cuh offers at once.
+"""A small environment, for tests, that uses all of what kernels/drive offers at once.
 
 Two groups: walkers (two discrete heads, a mask, and they may leave) and drivers (a Box of two). Random numbers in `step`,
 scratch memory that members share, integer metrics and a float one, an end that depends on all members.

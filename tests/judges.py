@@ -68,12 +68,17 @@ JUDGES = {
         "tests/test_bad_input.py::test_unchecked_wild_actions_are_read_as_the_nearest_valid",
         "tests/test_bad_input.py::test_a_debug_build_checks_every_index_that_an_accessor_takes",
     ],
-    "drive/drive.cuh": [
+    "drive/drive.cuh": [*BATCH, *SANITIZED],
+    "drive/batch.cuh": [*BATCH, *SANITIZED],
+    "drive/step.cuh": [*BATCH, *SANITIZED],
+    "drive/phases.cuh": [
         *BATCH,
         *PRINTED,
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-null pointer]",
         *SANITIZED,
     ],
+    "drive/storage/direct.cuh": [*BATCH, *SANITIZED],
+    "drive/storage/shared.cuh": [*BATCH, *SANITIZED],
     "drive/groups.cuh": BATCH,
     "drive/simd.cuh": [
         *BATCH,

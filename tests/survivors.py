@@ -13,16 +13,14 @@ HALF = "while (half < 15 && (1 << 2 * half) < call.size) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
 NORMALS = "if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);"
 BITS = "if (head % 4 == 0) bits = random.bits(call.first_agent + i, head / 4);"
-DRIVE = "drive/drive.cuh"
+PHASES = "drive/phases.cuh"
 READ = "team.sync();  // all have read the clock"
-AGAIN = "if (!last) team.sync();  // the near observation is written again"
+AGAIN = "if (view == FINAL) team.sync();  // the near observation is written again"
 LATER = "the clock is written after the sync that ends every observation, which whoever has not read it has not reached"
 SYNCED = "what comes next reads the member's own words, or what was written before a sync that every way there passes"
 STREAM = "Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \\"
-COPIED = "[[maybe_unused]] const int copied_at = from == 0 ? e % until : -1;"
-SKIPPED = "if (SMALL && !last && !to_final) continue;"
+SKIPPED = "if (SMALL && view == FINAL && !to_final) return;"
 DRAWS = "whoever draws sets the step and the purpose first"
-SPREAD = "constexpr bool SPREAD = RANDOM && TEAM > 32 && !OBS_NEAR;"
 PLATFORM = "drive/platform.cuh"
 COPY = "if (to != from) memcpy(to, from, 4 * (size_type)WORDS);"
 OWN_COUNT = "constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }"
@@ -93,23 +91,21 @@ SCALED = "const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;"
 PARTS = "parts = MOST / bound;"
 DOUBT = "the order is in doubt more often, and then found in the slower way, with the same result"
 EQUIVALENT = {
-    (DRIVE, "}\nteam.sync();", ";"): SYNCED,
-    (DRIVE, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
-    (DRIVE, READ, ";  // all have read the clock"): LATER,
+    (PHASES, "}\nteam.sync();", ";"): SYNCED,
+    (PHASES, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
+    (PHASES, READ, ";  // all have read the clock"): LATER,
     (
-        DRIVE,
+        PHASES,
         AGAIN,
-        "if (!last) ;  // the near observation is written again",
+        "if (view == FINAL) ;  // the near observation is written again",
     ): "a reset, which has a sync of its own, comes between",
-    (DRIVE, STREAM, STREAM.replace("0u", "(0u + 1)")): DRAWS,
-    (DRIVE, STREAM, STREAM.replace("RESET", "DYNAMICS")): DRAWS,
+    (PHASES, STREAM, STREAM.replace("0u", "(0u + 1)")): DRAWS,
+    (PHASES, STREAM, STREAM.replace("RESET", "DYNAMICS")): DRAWS,
     (
-        DRIVE,
+        PHASES,
         SKIPPED,
         SKIPPED.replace("&&", "||", 1),
     ): "on a CPU SMALL is false and the loop begins where there is something",
-    (DRIVE, COPIED, COPIED.replace("? e", "? !e")): "the rows may be copied at any step",
-    (DRIVE, SPREAD, SPREAD.replace("> 32", ">= 32")): FASTER,
     (PLATFORM, OWN_COUNT, OWN_COUNT.replace("- 1", "+ 1")): TURNS,
     (PLATFORM, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
     (PLATFORM, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,

@@ -98,8 +98,8 @@ def test_lines_that_no_result_depends_on_are_no_mutants():
         "  steps(PIECE);",
     ]
     assert shared_mutation.without_results(lines) == {0, 1, 2, 3, 6, 7}
-    unrolled = [m.after for m in shared_mutation.chosen("drive/drive.cuh", 1000) if "UNROLL_TIMES" in m.before]
-    assert unrolled and all("UNROLL_TIMES(SMALL ? 2 : 1)" in after for after in unrolled)
+    unrolled = [m.after for m in shared_mutation.chosen("drive/step.cuh", 1000) if "UNROLL_TIMES" in m.before]
+    assert unrolled and all("UNROLL_TIMES(Phases::UNROLLED_VIEWS)" in after for after in unrolled)
 
 
 def test_two_arguments_that_may_change_places_do_not():

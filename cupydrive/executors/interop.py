@@ -1,5 +1,8 @@
 """Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
 
+import ctypes
+from functools import lru_cache
+
 import numpy as np
 import torch
 
@@ -89,3 +92,35 @@ def torch_stream():
     if key not in _streams:
         _streams[key] = cupy.cuda.Stream.from_external(stream)
     return _streams[key]
+
+
+# ---- memory at an address --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def native_at(device, address, shape, dtype):
+    """Return a NumPy or CuPy view of memory at an address; the caller keeps that memory alive."""
+    size = max(1, int(np.prod(shape)) * dtype.itemsize)
+    if device == "cpu":
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        return raw[: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
+    import cupy
+
+    pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, size, None), 0)
+    return cupy.ndarray(shape, dtype, pointer)
+
+
+@lru_cache(maxsize=4096)
+def torch_at(device, address, shape, dtype):
+    """Return a torch view of memory at an address."""
+    return as_torch(native_at(device, address, shape, dtype))
+
+
+@lru_cache(maxsize=256)
+def members_at(device, address, count, dtype):
+    """Return torch views of the members of ``count`` structs at an address."""
+    if device == "cpu":
+        records = native_at(device, address, (count,), dtype)
+    else:
+        records = native_at(device, address, (count, dtype.itemsize), np.dtype(np.uint8))
+    return {name: as_torch(member(records, dtype, name)) for name in dtype.names}

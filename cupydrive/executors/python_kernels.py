@@ -2,21 +2,19 @@
 
 An ``EnvSpec`` with ``kernel=PythonKernels(reset, step, observe)`` needs no .cu file. The callables may launch kernels of
 ``cupyx.jit``, ``numba.cuda`` or Triton, or be plain torch operations; they must not wait for the device. What all
-environments share is done here, by torch operations in the order of ``kernels/drive/drive.cuh``: time limit, autoreset,
+environments share is done here, by torch operations in the phases of ``kernels/drive/step.cuh``: time limit, autoreset,
 ``final_obs``, statistics, random actions. Letters: N environments, C agents of a group, D observation entries, H heads.
 """
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
-from cupydrive.executors.interop import as_torch, make_call, member
+from cupydrive.executors.interop import make_call, members_at, torch_at
 from cupydrive.random import ACTION, DYNAMICS, RESET
 
 DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",)}
@@ -115,6 +113,18 @@ class NoDraws:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = __and__ = _refuse
 
 
+@dataclass
+class Step:
+    """One step of all environments on its way through the phases: (N,) tensors, and rows by name."""
+
+    call: object
+    arrays: Arrays
+    row: dict
+    clock: torch.Tensor  # (N, 3): episode, elapsed, time
+    ended: torch.Tensor = None
+    over: torch.Tensor = None
+
+
 class PythonProgram:
     """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
 
@@ -145,54 +155,89 @@ class PythonProgram:
                 before = self._row(call[g.name]["obs"], shape, np.float32, -1)
                 before.copy_(self._at(call[g.name]["current_obs"], shape, np.float32))
         for t in range(int(call["steps"])):
-            self._advance(call, t, kernel == "env_rollout")
+            self._take_step(call, t, kernel == "env_rollout")
 
     # ---- one step ----
 
-    def _advance(self, call, t, random):
-        """Take step t of all environments: ``advance_env`` of drive.cuh."""
-        arrays, n = self._arrays(call, t), int(call["num_envs"])
-        clock = self._at(call["clock"], (n, 3), np.int32)  # episode, elapsed, time
-        if random:
-            self._choose(call, t, clock[:, 2])
-        for g in self.groups:
-            self._read(call, g, t, arrays.action[g.name])
-            arrays.reward[g.name].zero_()
-        arrays.terminated.zero_()
-        clock[:, 1:] += 1
-        arrays = self._with_draws(call, arrays, DYNAMICS, self.kernels.step_draws)
-        self._run(self.kernels.step, arrays)
+    def _take_step(self, call, t, random):
+        """Take step t of all environments: the phases of kernels/drive/step.cuh, by the same names."""
+        now = Step(
+            call,
+            self._arrays(call, t),
+            self._rows(call, t),
+            self._at(call["clock"], (int(call["num_envs"]), 3), np.int32),
+        )
+        self._fetch_actions(now, t, random)
+        self._begin_step(now)
+        self._step(now)
+        self._end_step(now)
+        self._record(now)
+        self._observe_final(now)
+        self._reset(now)
+        self._run(self.kernels.observe, now.arrays)
 
-        ended = arrays.terminated.clone()
-        over = ended | (arrays.elapsed >= int(call["max_episode_steps"]))
-        row = self._rows(call, t)
+    def _fetch_actions(self, now, t, random):
+        """Read the actions given, or draw them."""
+        if random:
+            self._choose(now.call, t, now.clock[:, 2])
         for g in self.groups:
-            returns = self._at(call[g.name]["returns"], (n, g.count), np.float32)
-            returns += arrays.reward[g.name]
-            row["episode_return"][g.name].copy_(returns)
-            returns.masked_fill_(over[:, None], 0)
-        row["episode_length"].copy_(arrays.elapsed)
-        row["episode_log"].copy_(self._words(call["log"], n))
+            self._read(now.call, g, t, now.arrays.action[g.name])
+
+    def _begin_step(self, now):
+        """Rewards are 0, one more step has passed, random numbers are this step's."""
+        for reward in now.arrays.reward.values():
+            reward.zero_()
+        now.arrays.terminated.zero_()
+        now.clock[:, 1:] += 1
+        now.arrays = self._with_draws(now.call, now.arrays, DYNAMICS, self.kernels.step_draws)
+
+    def _step(self, now):
+        """Run the environment's own step; then an episode has ended, or is over by the time limit."""
+        self._run(self.kernels.step, now.arrays)
+        now.ended = now.arrays.terminated.clone()
+        now.over = now.ended | (now.arrays.elapsed >= int(now.call["max_episode_steps"]))
+
+    def _end_step(self, now):
+        """Add up the rewards, and say how the step has ended."""
+        for g in self.groups:
+            returns = self._returns(now.call, g)
+            returns += now.arrays.reward[g.name]
+            now.row["episode_return"][g.name].copy_(returns)
+            returns.masked_fill_(now.over[:, None], 0)
         task = self.spec.horizon == "task"
-        arrays.terminated.copy_(over if task else ended)
-        row["truncated"].copy_(torch.zeros_like(over) if task else over & ~ended)
-        if row["final_obs"] is not None:
-            self._run(self.kernels.observe, replace(arrays, obs=row["final_obs"]))
-        allowed = self._at(call["mask"], (n,), np.bool_)
-        self._begin(call, arrays, over if allowed is None else over & allowed)
-        self._run(self.kernels.observe, arrays)
+        now.arrays.terminated.copy_(now.over if task else now.ended)
+        now.row["truncated"].copy_(torch.zeros_like(now.over) if task else now.over & ~now.ended)
+
+    def _record(self, now):
+        """Write length and counts; where no episode is over nobody reads them."""
+        now.row["episode_length"].copy_(now.arrays.elapsed)
+        now.row["episode_log"].copy_(self._words(now.call["log"], len(now.over)))
+
+    def _observe_final(self, now):
+        """Observe the states that episodes have ended with, if that is wanted."""
+        if now.row["final_obs"] is not None:
+            self._run(self.kernels.observe, replace(now.arrays, obs=now.row["final_obs"]))
+
+    def _reset(self, now):
+        """Begin new episodes where one is over (Gymnasium's autoreset in the same step)."""
+        allowed = self._at(now.call["mask"], (len(now.over),), np.bool_)
+        self._begin(now.call, now.arrays, now.over if allowed is None else now.over & allowed)
 
     def _begin(self, call, arrays, mask):
-        """Begin new episodes where ``mask``: ``begin_episode`` of drive.cuh."""
+        """Begin new episodes where ``mask``: ``begin_episode`` of kernels/drive/phases.cuh."""
         n = int(call["num_envs"])
         clock = self._at(call["clock"], (n, 3), np.int32)
         clock[:, 1].masked_fill_(mask, 0)
         self._words(call["log"], n).masked_fill_(mask[:, None], 0)
         for g in self.groups:
-            self._at(call[g.name]["returns"], (n, g.count), np.float32).masked_fill_(mask[:, None], 0)
+            self._returns(call, g).masked_fill_(mask[:, None], 0)
         arrays = self._with_draws(call, replace(arrays, mask=mask), RESET, self.kernels.reset_draws)
         self._run(self.kernels.reset, arrays)
         clock[:, 0] += mask
+
+    def _returns(self, call, g):
+        """Return the rewards of a group since each episode began, (N, C)."""
+        return self._at(call[g.name]["returns"], (int(call["num_envs"]), g.count), np.float32)
 
     def _run(self, function, arrays):
         """Call one of the three with arrays of its library; they were made in torch."""
@@ -240,7 +285,7 @@ class PythonProgram:
         return bits, uniform
 
     def _choose(self, call, t, time):
-        """Write uniformly random actions into row t: ``take_actions`` of drive.cuh."""
+        """Write uniformly random actions into row t: ``take_actions`` of kernels/drive/groups.cuh."""
         n, first = int(call["num_envs"]), 0
         bits, _ = self._draw(call, ACTION, max(g.heads for g in self.groups))
         words = bits.view(torch.int32).long() & 0xFFFFFFFF
@@ -304,7 +349,7 @@ class PythonProgram:
         }
         if None in rows["final_obs"].values():
             rows["final_obs"] = None
-        if self.spec.one_agent(self.params):  # side by side, as drive.cuh says
+        if self.spec.one_agent(self.params):  # side by side, as kernels/drive/groups.cuh says
             (g,) = self.groups
             record = self._row(call[g.name]["episode_return"], (n, 2), np.int32, t)
             rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
@@ -359,32 +404,3 @@ def sample(group, words, head, mask=None):
         low, high = group.action_space.low[head], group.action_space.high[head]
         return float(low) + float(high - low) * ((words >> 8).float() * 2.0**-24)
     return (words * group.sizes[head]) >> 32
-
-
-@lru_cache(maxsize=4096)
-def native_at(device, address, shape, dtype):
-    """Return a NumPy or CuPy view of memory at an address; the caller keeps that memory alive."""
-    size = max(1, int(np.prod(shape)) * dtype.itemsize)
-    if device == "cpu":
-        raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-        return raw[: int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape)
-    import cupy
-
-    pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, size, None), 0)
-    return cupy.ndarray(shape, dtype, pointer)
-
-
-@lru_cache(maxsize=4096)
-def torch_at(device, address, shape, dtype):
-    """Return a torch view of memory at an address."""
-    return as_torch(native_at(device, address, shape, dtype))
-
-
-@lru_cache(maxsize=256)
-def members_at(device, address, count, dtype):
-    """Return torch views of the members of ``count`` structs at an address."""
-    if device == "cpu":
-        records = native_at(device, address, (count,), dtype)
-    else:
-        records = native_at(device, address, (count, dtype.itemsize), np.dtype(np.uint8))
-    return {name: as_torch(member(records, dtype, name)) for name in dtype.names}

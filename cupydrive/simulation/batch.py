@@ -41,7 +41,7 @@ class Buffers:
         self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
         self.terminated = allocate((*lead, n), np.bool_)
         self.truncated = allocate((*lead, n), np.bool_)
-        if batch.spec.one_agent(batch.params):  # side by side, as drive.cuh says
+        if batch.spec.one_agent(batch.params):  # side by side, as kernels/drive/groups.cuh says
             record = allocate((*lead, n, 2), np.int32)
             self.episode_return = {g.name: record[..., :1].view(np.float32) for g in batch.groups}
             self.episode_length = record[..., 1]

@@ -1,6 +1,6 @@
 // env.cuh -- what an environment's functions see: `Env&`. Included by an environment's file after its structs.
 //
-//   bool step(Env& env)      one step; every member returns whether the task has ended, drive.cuh takes the OR
+//   bool step(Env& env)      one step; every member returns whether the task has ended, phases.cuh takes the OR
 //   void reset(Env& env)     writes all of a fresh state, from env.random and env.params alone: it may run ahead of time
 //   void observe(Env& env)   writes the observation, a function of the state and of env.elapsed alone
 //

@@ -1,4 +1,4 @@
-// groups.cuh -- one group of agents of one environment: its rows of the batch, and what drive.cuh does with them in a step.
+// groups.cuh -- one group of agents of one environment: its rows of the batch, and what phases.cuh does with them in a step.
 #pragma once
 #include "drive/env.cuh"
 
@@ -27,7 +27,7 @@ template <class Kind> struct GroupRows {
   u8* left;                  // (T, N, C) in this step      }
 };
 
-// What is near while a launch runs (drive.cuh says where), if ROWS_NEAR.
+// What is near while a launch runs (batch.cuh says where), if ROWS_NEAR.
 template <class Kind> struct NearRows {
   alignas(16) float reward[Kind::COUNT];
   alignas(16) typename Kind::Action action[Kind::COUNT * Kind::HEADS];

@@ -1,7 +1,7 @@
 // rows.cuh -- writes rows of observations that are made by one member each, entry by entry.
 //
 // On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, which takes so many a second, short or long. So rows
-// go to near memory as a whole (OBS_NEAR, drive.cuh copies them), or 128 bytes at a time through a `Stage`, a member of the
+// go to near memory as a whole (OBS_NEAR, storage/shared.cuh), or 128 bytes at a time through a `Stage`, a member of the
 // environment's `struct Shared`, from where the lanes of a warp store them side by side. Elsewhere entries are stored one after
 // the other.
 #pragma once

@@ -1,7 +1,7 @@
 // simd.cuh -- on a CPU: LANES environments of one agent step side by side, so that the compiler can use vector registers.
 //
-// What a step does, and in which order, is advance_env's of drive.cuh; tests compare the two bit for bit. Here each act is
-// a loop over lanes of its own, and what is near is kept word by word: word w of lane l at [w][l].
+// The same phases as in phases.cuh; tests compare the two bit for bit. Here each is a loop over lanes, and what is
+// near is kept word by word: word w of lane l at [w][l].
 #pragma once
 
 constexpr int LANES = 16;
@@ -27,7 +27,7 @@ typedef FirstGroup Agent;  // the only group
 struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
-// Masks, agents that leave, scratch memory and large states are advance_env's.
+// Masks, agents that leave, scratch memory and large states are left to phases.cuh.
 constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
@@ -61,54 +61,72 @@ DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 firs
   }
 }
 
-// Steps [from, until) of environments [first, first + count), count <= LANES, actions given (T, N, ...) or drawn at random.
-template <bool RANDOM>
-DEVICE void advance_together(const Batch& call, const int first, const int count, const int from, const int until) {
-  const Batch batch = call;  // a copy that no store can reach
-  const auto& rows = first_group(batch.rows);
-  const u64 seed = *batch.seed;
-  const Team team{0};
-  Together near;
-  Shared scratch;
+// The phases of step.cuh for environments [first, first + count), count <= LANES.
+template <bool RANDOM> struct SimdPhases {
+  static constexpr int UNROLLED_VIEWS = 1;
 
-#define LANE_ENV(state, log, obs, reward, action) \
-  Env env{{}, team, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, \
-          near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log}; \
-  first_group(env).obs_row = obs; first_group(env).reward_row = reward; first_group(env).action_row = action
+  const Batch& batch;            // a copy that no store can reach
+  const GroupRows<Agent>& rows;  // of the only group
+  const int first, count;
+  const u64 seed;
+  Together& near;
+  Shared& scratch;
+  size_type row;                 // of the first environment in this step
+  int any_over;
+  bool first_step;               // of this launch
 
-  ALL_LANES {
-    const int e = l < count ? first + l : first;
-    near.state.put(l, batch.state[e]);
-    near.log.put(l, HAS_METRICS ? batch.log[e] : Log{});
-    near.returns[l] = rows.returns[e];
-    near.episode[l] = batch.clock[e].episode;
-    near.elapsed[l] = batch.clock[e].elapsed;
-    near.time[l] = batch.clock[e].time;
-  }
-  if constexpr (RANDOM) if (from == 0) {
-    memcpy(rows.obs + ((i64)first - batch.num_envs) * Agent::OBS, rows.current_obs + (i64)first * Agent::OBS,
-           sizeof(LaneObs) * count);
+  DEVICE SimdPhases(const Batch& batch, const int first, const int count, Together& near, Shared& scratch)
+      : batch(batch), rows(first_group(batch.rows)), first(first), count(count), seed(*batch.seed), near(near), scratch(scratch) {}
+
+  // Lane l's environment as its functions see it.
+  DEVICE Env env_of(const int l, State& state, const Log& log, obs_t* obs, float* reward, const Agent::Action* action) const {
+    Env env{{}, Team{0}, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET},
+            near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log};
+    first_group(env).obs_row = obs; first_group(env).reward_row = reward; first_group(env).action_row = action;
+    return env;
   }
 
-  for (int t = from; t < until; ++t) {
-    const size_type row = (size_type)t * batch.num_envs + first;
+  DEVICE void load(const int from) {
+    ALL_LANES {
+      const int e = l < count ? first + l : first;
+      near.state.put(l, batch.state[e]);
+      near.log.put(l, HAS_METRICS ? batch.log[e] : Log{});
+      near.returns[l] = rows.returns[e];
+      near.episode[l] = batch.clock[e].episode;
+      near.elapsed[l] = batch.clock[e].elapsed;
+      near.time[l] = batch.clock[e].time;
+    }
+    if constexpr (RANDOM) if (from == 0) {
+      memcpy(rows.obs + ((i64)first - batch.num_envs) * Agent::OBS, rows.current_obs + (i64)first * Agent::OBS,
+             sizeof(LaneObs) * count);
+    }
+    first_step = true;
+  }
+
+  DEVICE void fetch_actions(const int t) {
+    row = (size_type)t * batch.num_envs + first;
     if constexpr (RANDOM) {
-      draw_actions_together(near, seed, (u32)(batch.first_env + first), t == from);
+      draw_actions_together(near, seed, (u32)(batch.first_env + first), first_step);
+      first_step = false;
     } else {
       const LaneActions* given = (const LaneActions*)rows.action + row;
       ALL_LANES near.action.put(l, given[l < count ? l : 0]);
     }
+  }
 
+  DEVICE void begin_step() {}  // in the loop of `step`, as `end_step`: one pass over what is near instead of three
+
+  DEVICE void step() {
     ALL_LANES {
       State state = near.state.get(l);
       float reward = 0.0f;
       const LaneActions action = near.action.get(l);
       near.elapsed[l] += 1;
       near.time[l] += 1;
-      LANE_ENV(state, near.log.get(l), nullptr, &reward, action.of);
+      Env env = env_of(l, state, near.log.get(l), nullptr, &reward, action.of);
       env.last_step = near.elapsed[l] >= batch.max_episode_steps;
       env.random.episode = near.episode[l] - 1; env.random.step = near.elapsed[l]; env.random.purpose = DYNAMICS;
-      const bool ended = step(env);
+      const bool ended = ::step(env);
       near.ended[l] = ended;
       near.over[l] = ended | env.last_step;
       near.state.put(l, state);
@@ -116,47 +134,66 @@ DEVICE void advance_together(const Batch& call, const int first, const int count
       near.reward[l] = reward;
       near.returns[l] += reward;
     }
+  }
 
-    int any_over = 0;
+  DEVICE void end_step() {}
+
+  DEVICE void record() {
+    any_over = 0;  // `reset` records: one loop whose branches are often guessed wrongly, not two
     FOR_LANES any_over |= near.over[l];
+  }
+
+  DEVICE View first_view() const { return any_over && rows.final_obs != nullptr ? FINAL : NEXT; }
+
+  DEVICE void reset() {
     if (any_over) {
       FOR_LANES {
         if (!near.over[l]) continue;
-        State state = near.state.get(l);
-        obs_t* const final_obs = rows.final_obs == nullptr ? nullptr : rows.final_obs + (row + l) * Agent::OBS;
-        LANE_ENV(state, Log{}, final_obs, nullptr, nullptr);
         store_record(rows.episode_return + (row + l) * RECORD, near.returns[l], near.elapsed[l]);
         near.returns[l] = 0.0f;
         if constexpr (HAS_METRICS) batch.episode_log[row + l] = near.log.get(l);
-        if (final_obs != nullptr) observe(env);
-        if (RANDOM || batch.mask == nullptr || batch.mask[first + l]) {
-          near.elapsed[l] = env.elapsed = 0;
-          near.log.put(l, Log{});
-          env.random.episode = near.episode[l]; env.random.step = 0; env.random.purpose = RESET;
-          reset(env);
-          near.episode[l] += 1;
-        }
+        if (!(RANDOM || batch.mask == nullptr || batch.mask[first + l])) continue;
+        State state = near.state.get(l);
+        near.elapsed[l] = 0;
+        near.log.put(l, Log{});
+        Env env = env_of(l, state, Log{}, nullptr, nullptr, nullptr);
+        ::reset(env);
+        near.episode[l] += 1;
         near.state.put(l, state);
       }
     }
-
     for (int l = count; l < LANES; ++l) {
       near.state.put(l, near.state.get(0));
       near.episode[l] = near.episode[0];
       near.elapsed[l] = near.elapsed[0];
     }
+  }
 
+  DEVICE void observe(const View view) {
+    if (view == FINAL) {
+      FOR_LANES {
+        if (!near.over[l]) continue;
+        State state = near.state.get(l);
+        Env env = env_of(l, state, Log{}, rows.final_obs + (row + l) * Agent::OBS, nullptr, nullptr);
+        ::observe(env);
+        near.state.put(l, state);
+      }
+      return;
+    }
     LaneObs* const seen = (LaneObs*)rows.obs + row;
     FOR_LANES {
       State state = near.state.get(l);
       LaneObs obs;
-      LANE_ENV(state, Log{}, obs.of, nullptr, nullptr);
-      observe(env);
+      Env env = env_of(l, state, Log{}, obs.of, nullptr, nullptr);
+      ::observe(env);
       near.state.put(l, state);
       if constexpr (WORD_BY_WORD) near.obs.put(l, obs);
       else seen[l] = obs;
     }
     if constexpr (WORD_BY_WORD) FOR_LANES seen[l] = near.obs.get(l);
+  }
+
+  DEVICE void commit() {
     if constexpr (RANDOM) {
       LaneActions* const taken = (LaneActions*)rows.action + row;
       FOR_LANES taken[l] = near.action.get(l);
@@ -166,14 +203,25 @@ DEVICE void advance_together(const Batch& call, const int first, const int count
     FOR_LANES batch.truncated[row + l] = HORIZON_ENDS_TASK ? 0 : near.over[l] & (near.ended[l] ^ 1);
   }
 
-  FOR_LANES {
-    const int e = first + l;
-    batch.state[e] = near.state.get(l);
-    if constexpr (HAS_METRICS) batch.log[e] = near.log.get(l);
-    rows.returns[e] = near.returns[l];
-    batch.clock[e] = Clock{near.episode[l], near.elapsed[l], near.time[l]};
+  DEVICE void store() {
+    FOR_LANES {
+      const int e = first + l;
+      batch.state[e] = near.state.get(l);
+      if constexpr (HAS_METRICS) batch.log[e] = near.log.get(l);
+      rows.returns[e] = near.returns[l];
+      batch.clock[e] = Clock{near.episode[l], near.elapsed[l], near.time[l]};
+    }
   }
-#undef LANE_ENV
-}
+};
 #undef FOR_LANES
 #undef ALL_LANES
+
+// Steps [from, until) of environments [first, first + count), actions given (T, N, ...) or drawn at random.
+template <bool RANDOM>
+DEVICE void advance_together(const Batch& call, const int first, const int count, const int from, const int until) {
+  const Batch batch = call;
+  Together near;
+  Shared scratch;
+  SimdPhases<RANDOM> phases(batch, first, count, near, scratch);
+  take_steps(phases, from, until);
+}
