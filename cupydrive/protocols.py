@@ -158,9 +158,11 @@ class Program(Protocol):
 
     Attributes:
         prints: Whether a kernel of it calls ``env.print``.
+        cache_bytes: Of its ``struct Cache``, of which each environment has one; 0: it has none.
     """
 
     prints: bool
+    cache_bytes: int
 
     def launch(self, kernel, call, count, work=0):
         """Run a kernel for [0, ``count``), or queue it in the current stream.

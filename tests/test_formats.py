@@ -33,7 +33,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.archive import packed, seal
 
 OLD = Path(__file__).parent / "data" / "format1"  # written by the version before files carried a digest
-TODAY = OLD.with_name("format2")
+FORMAT_2 = OLD.with_name("format2")
 FORMATS = ("recording", "snapshot", "checkpoint", "config", "metrics")
 
 
@@ -203,21 +203,26 @@ def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
     assert cd.load(tmp_path / "run").step == 24  # and no warning: its checkpoint has a digest now
 
 
-def test_files_of_today_load_in_silence_and_go_on_bit_for_bit(tmp_path):
-    """Continuous Tag, whose kernel keeps more between steps than its rules need."""
-    moment = cd.Snapshot.load(TODAY / "moment.npz")
+def test_files_of_format_2_load_in_silence_and_go_on_bit_for_bit(tmp_path):
+    """Continuous Tag, whose kernel kept in the state what stands in struct Cache since."""
+    moment = cd.Snapshot.load(FORMAT_2 / "moment.npz")
     env = cd.make("tag_continuous", 3, device="cpu", **moment.params)
     env.restore(moment)
     seen = env.rollout(40)
     bits = b"".join(array.numpy().tobytes() for part in (seen.obs, seen.reward) for _, array in sorted(part.items()))
     assert hashlib.sha256(bits).hexdigest() == "dd36e33a19d5f4e772647d76d53baf59df34d517f16f06b29c34dc21e8c5f5a0"
-    *_, last = cd.Recording.load(TODAY / "episodes.npz").moments()
+    *_, last = cd.Recording.load(FORMAT_2 / "episodes.npz").moments()
     assert last.over.all()
-    shutil.copytree(TODAY / "run", tmp_path / "run")
+    shutil.copytree(FORMAT_2 / "run", tmp_path / "run")
     run = cd.load(tmp_path / "run")
-    saved = torch.load(next((TODAY / "run" / "checkpoints").glob("*.pt")), weights_only=True)["tensors"]
+    saved = torch.load(next((FORMAT_2 / "run" / "checkpoints").glob("*.pt")), weights_only=True)["tensors"]
     now = run.snapshot()
-    assert set(saved) == set(now) and all(torch.equal(saved[name], now[name]) for name in saved)
+    state = saved.pop("env/state").numpy()
+    assert len(state) == len(now["env/state"]) + run.num_envs * run.batch.program.cache_bytes
+    for e, row in enumerate(state.reshape(run.num_envs, -1)):
+        size = run.batch.state_dtype.itemsize
+        assert row[:size].tobytes() == now["env/state"].numpy().reshape(run.num_envs, size)[e].tobytes()
+    assert set(saved) == set(now) - {"env/state"} and all(torch.equal(saved[name], now[name]) for name in saved)
     cd.train(run, steps=8, out=tmp_path / "run", progress=False)
     assert cd.load(tmp_path / "run").step == 24
 

@@ -80,8 +80,9 @@ def observed(device, agents, layout=None, spec=None, **params):
     states["x"], states["y"] = places(rng, N, agents)
     states["active"] = rng.random((N, agents)) < np.resize(HERE, N)[:, None]
     states["active"][:, 0] = 1
-    states["reach"] = rng.choice([0.0, 1.0, 5.0, 100.0], (N, agents))  # a hint: any will do
     put(batch, state=states)
+    hints = rng.choice(np.float32([0.0, 1.0, 5.0, 100.0, -3.0, np.nan, np.inf, 1e30]), (N, agents))  # any will do
+    device.put(batch.cache, hints.view(np.uint8).reshape(batch.cache.shape))
     batch.observe()
     return np.concatenate([device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1), states
 

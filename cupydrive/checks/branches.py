@@ -46,6 +46,7 @@ class CountedProgram(HostProgram):
         compile_unit(unit, compiler()[0], (*FLAGS, *COUNTING, *team), text, library)
         self.executor, self.library, self.folder = executor, ctypes.CDLL(str(library)), folder
         self.functions, self.prints = {name: getattr(self.library, name) for name in unit.kernels}, unit.prints
+        self.cache_bytes = self.library.cache_bytes()
 
     def counts(self, file):
         """Return how often each branch of ``file`` was taken, by (line, branches of the line, number of the branch)."""

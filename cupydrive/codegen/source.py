@@ -195,7 +195,7 @@ def _paste(line, texts, files, kernel_name):
 def _sizes(spec, params, layout, kernel):
     """Return the constants of this environment: layout, sizes, groups, metrics."""
     groups = spec.groups(params)
-    has_shared = re.search(r"\bstruct\s+Shared\b", kernel) is not None
+    has_shared, has_cache = (re.search(rf"\bstruct\s+{name}\b", kernel) is not None for name in ("Shared", "Cache"))
     lines = [
         f"#define TEAM {layout.team}",
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
@@ -204,6 +204,7 @@ def _sizes(spec, params, layout, kernel):
         f"#define OBS_NEAR {int(layout.obs_near)}",
         f"#define OBS_HALF {int(layout.half_obs)}",
         f"#define HAS_SHARED {int(has_shared)}",
+        f"#define HAS_CACHE {int(has_cache)}",
         f"#define PRINTS {int(prints(kernel))}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
@@ -421,5 +422,5 @@ def batch_dtype(spec, params):
         )
     ]
     members += [(g.name, rows) for g in spec.groups(params)]
-    members += [("printed", "u8")]
+    members += [("printed", "u8"), ("cache", "u8")]
     return np.dtype(members, align=True)

@@ -94,7 +94,6 @@ def state(p):
         Field("direction", "f4", agents, TWO_PI, "rad, from 0 to 2 pi"),
         Field("acceleration", "f4", agents, p.max_speed, "length/step^2"),
         Field("active", "i4", agents, unit="1 in the game, 0 out"),
-        Field("reach", "f4", agents, p.grid_length, "length; a hint for the search of neighbours"),
     )
 
 
@@ -199,7 +198,6 @@ def step(p, states, action, elapsed, random):
     }
     remaining = active[:, t:].sum(axis=1)
     moved["active"] = active
-    full_scan = needs_full_scan(p, moved, s["reach"])
     return Outcome(
         state=moved,
         reward={"tagger": tagger, "runner": runner},
@@ -218,33 +216,22 @@ def step(p, states, action, elapsed, random):
             "survived the last step": in_game & last & ~tagged,
             "all out": (remaining == 0) & tagged.any(axis=1),
             "already out": ~in_game,
-            "full scan": full_scan,
-            "short scan": ~full_scan & active,
         },
         margin=margin,
     )
 
 
-def needs_full_scan(p, moved, reach):
-    """Return (N, A): an agent in the game that has fewer than k others within its reach."""
-    if p.use_full_observation:
-        return np.zeros(reach.shape, bool)
-    distance = np.hypot(*(moved[axis][:, None, :] - moved[axis][:, :, None] for axis in "xy"))
-    within = (distance < reach[..., None]) & moved["active"][:, None, :]
-    return moved["active"] & (within.sum(axis=2) - 1 < p.num_other_agents_observed)
-
-
 def observe(p, states, elapsed):
-    """Return observations by group, (N, C, D), and the hint ``reach`` (N, A)."""
-    s = {name: states[name].astype(np.float64) for name in states.dtype.names if name not in ("active", "reach")}
+    """Return observations by group, (N, C, D)."""
+    s = {name: states[name].astype(np.float64) for name in states.dtype.names if name != "active"}
     active = states["active"].astype(bool)
     (n, agents), others = active.shape, constants(p)["OTHERS"]
     if p.use_full_observation or others == 0:
         seen = np.array([[j for j in range(agents) if j != i] for i in range(agents)])[:, :others]
         seen = np.broadcast_to(seen, (n, agents, others))
-        valid, reach, margin = np.ones(seen.shape, bool), np.zeros((n, agents)), np.full((n, agents), np.inf)
+        valid, margin = np.ones(seen.shape, bool), np.full((n, agents), np.inf)
     else:
-        seen, valid, reach, margin = nearest_agents(p, s, active, others)
+        seen, valid, margin = nearest_agents(p, s, active, others)
 
     def difference(name):  # (N, A, others): what each sees of each, minus its own
         return np.take_along_axis(s[name][:, None, :], seen, axis=2) - s[name][:, :, None]
@@ -269,11 +256,11 @@ def observe(p, states, elapsed):
     doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
     t = p.num_taggers
     by_group = [{"tagger": array[:, :t], "runner": array[:, t:]} for array in (obs, doubt)]
-    return Observed(by_group[0], {"reach": reach}, by_group[1])
+    return Observed(by_group[0], margin=by_group[1])
 
 
 def nearest_agents(p, s, active, k):
-    """Return ids (N, A, k) of the nearest in the game, which are valid, the hint, and the margin of their order."""
+    """Return ids (N, A, k) of the nearest in the game, which are valid, and the margin of their order."""
     squared = sum((s[axis][:, None, :] - s[axis][:, :, None]) ** 2 for axis in "xy")
     agents = squared.shape[1]
     squared[~np.broadcast_to(active[:, None, :], squared.shape)] = np.inf
@@ -285,10 +272,7 @@ def nearest_agents(p, s, active, k):
     with np.errstate(invalid="ignore"):
         gaps = np.diff(np.sqrt(ordered), axis=2, append=np.sqrt(beyond)[..., None]) / p.grid_length
     gaps = nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
-    furthest = np.sqrt(ordered[..., -1])
-    drift = 2.001 * p.max_speed * max(p.skill_level_tagger, p.skill_level_runner)
-    reach = np.where(np.isfinite(furthest), furthest, 0.0) + drift
-    return order, valid, np.where(valid[..., -1] & (agents > 8), reach, 0.0), gaps  # 8 and fewer all look at each other
+    return order, valid, gaps
 
 
 def sample(p, rng, n):
@@ -316,7 +300,6 @@ def sample(p, rng, n):
     present[:, : p.num_taggers] = True
     present[np.arange(n), rng.integers(p.num_taggers, agents, n)] = True  # the episode has not ended yet
     states["active"] = present
-    states["reach"] = rng.choice([0.0, 0.1, 0.5, 2.0], (n, agents)) * p.grid_length
     return states
 
 
@@ -368,7 +351,7 @@ def draw(canvas, p, states, elapsed):
 
 
 EVENTS = (
-    *("edge hit by a tagger", "edge hit by a runner", "speed at its limit", "speed at zero", "full scan", "short scan"),
+    *("edge hit by a tagger", "edge hit by a runner", "speed at its limit", "speed at zero"),
     *("tag", "double tag", "tag in the last step", "survived the last step", "all out", "already out"),
 )
 

@@ -132,7 +132,10 @@ class CudaProgram:
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise (explain(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")) from None
-        self.shared_bytes = int(cupy.ndarray((), np.int32, self.module.get_global("block_bytes")).get())
+        self.shared_bytes, self.cache_bytes = (
+            int(cupy.ndarray((), np.int32, self.module.get_global(name)).get())
+            for name in ("block_bytes", "cache_bytes")
+        )
         self.threads = self.layout.team * self.layout.envs_per_block
         if STATIC_BYTES < self.shared_bytes <= executor.shared_bytes:
             for kernel in self.kernels.values():

@@ -137,6 +137,7 @@ class HostProgram:
 
     def __init__(self, executor, unit):
         self.executor, self.library, self.prints = executor, build(unit, executor.flags), unit.prints
+        self.cache_bytes = self.library.cache_bytes()
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
     def launch(self, kernel, call, count, work=0):

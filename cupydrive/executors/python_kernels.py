@@ -128,7 +128,7 @@ class Step:
 class PythonProgram:
     """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
 
-    prints = False  # Python prints by itself
+    prints, cache_bytes = False, 0  # Python prints by itself
 
     def __init__(self, kernels, executor, spec, params):
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params

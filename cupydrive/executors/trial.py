@@ -60,7 +60,7 @@ class Trial:
     def load(self, spec, params, layout=None):
         """Return the program of ``host``, whose launches will be written down."""
         program = self.host.load(spec, params, layout)
-        self.library, self.prints = program.library._name, program.prints
+        self.library, self.prints, self.cache_bytes = program.library._name, program.prints, program.cache_bytes
         return self
 
     def allocate(self, shape, dtype):
@@ -93,7 +93,7 @@ class Trial:
         """Return the bytes of memory that are free."""
         return self.host.free_bytes()
 
-    def launch(self, kernel, call, count, work):
+    def launch(self, kernel, call, count, work=0):
         """Write down a launch."""
         pointers = []
         for offset in _pointers(call.dtype):

@@ -127,6 +127,9 @@ class Batch:
         self.state = allocate((n,), self.state_dtype)
         self.clock = allocate((n,), CLOCK)
         self.log = allocate((n,), self.log_dtype)
+        self.cache = allocate(
+            (n, self.program.cache_bytes), np.uint8
+        )  # for speed alone: in no state, snapshot or checkpoint
         self.mask = allocate((n,), np.bool_)
         self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
         self.step_buffers = [Buffers(self, actions=False), None]
@@ -159,7 +162,7 @@ class Batch:
             return spec.state_dtype(params), spec.log_dtype(), source.batch_dtype(spec, params), groups
 
         program = self._load(spec, params)
-        if layout(spec, params) != layout(self.spec, self.params):
+        if (program.cache_bytes, *layout(spec, params)) != (self.program.cache_bytes, *layout(self.spec, self.params)):
             return False
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
         rollouts = [kept.call for kept in self._rollouts.values()]
@@ -203,6 +206,19 @@ class Batch:
                 f"the largest {name} that fits is {max(0, free // each):,}"
             )
 
+    def without_cache(self, states):
+        """Return states (N,) of files from before ``struct Cache``, whose members stood at the end of ``State``, as of now.
+
+        Args:
+            states: Their bytes (N * size,) uint8, or an array of structs (N,); of any other size they are returned as they are.
+        """
+        former = self.state_dtype.itemsize + self.program.cache_bytes
+        if self.program.cache_bytes == 0 or states.nbytes != self.num_envs * former:
+            return states
+        rows = np.ascontiguousarray(states).view(np.uint8).reshape(self.num_envs, former)
+        kept = np.ascontiguousarray(rows[:, : self.state_dtype.itemsize]).reshape(-1)
+        return kept if states.dtype == np.uint8 else kept.view(self.state_dtype)
+
     # ---- struct Batch ----
 
     def _describe(self, first_env):
@@ -210,7 +226,7 @@ class Batch:
         pointer, call = self.executor.pointer, np.zeros((), source.batch_dtype(self.spec, self.params))
         set_params(call, self.spec, self.params)
         call["num_envs"], call["first_env"] = self.num_envs, first_env
-        for name in ("seed", "state", "clock", "log"):
+        for name in ("seed", "state", "clock", "log", "cache"):
             call[name] = pointer(getattr(self, name))
         for g in self.groups:
             call[g.name]["returns"] = pointer(self.returns[g.name])

@@ -86,7 +86,8 @@ class Snapshot:
                 raise ParameterError(
                     f"the snapshot has {name} = {kept.get(name)!r}, this environment {own.get(name)!r}; they must be equal"
                 )
-        wanted, given = Snapshot.of(batch).arrays(), self.arrays()
+        former = batch.without_cache(self.state)
+        wanted, given = Snapshot.of(batch).arrays(), self.arrays() | {"state": former}
         if set(wanted) != set(given):
             raise ParameterError(
                 f"the snapshot and this environment differ in {sorted(set(wanted) ^ set(given))}: {self.env} has changed since"
@@ -102,7 +103,7 @@ class Snapshot:
                 f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
             )
         envs.compare_origin("the snapshot", batch.spec, self.origin)
-        state = {name: getattr(self, name) for name in ("state", "clock", "log", "returns")}
+        state = {"state": former, **{name: getattr(self, name) for name in ("clock", "log", "returns")}}
         batch.set_state({"seed": np.array([self.seed], np.uint64), **state})
         batch.set_observations(self.obs, self.action_mask)
 

@@ -252,6 +252,8 @@ class Run:
         ):  # a checkpoint from before each environment's latest episode was kept
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
             kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
+        if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
+            kept = kept | {"env/state": torch.from_numpy(self.batch.without_cache(kept["env/state"].numpy()))}
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
         self.batch.set_state({**new, "returns": returns})

@@ -29,6 +29,7 @@ struct Batch {
   Log* episode_log;          // (T, N); likewise
   EachGroup<GroupRows> rows;
   Printed* printed;          // null unless the kernel prints
+  Cache* cache;              // (N)
 };
 
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared

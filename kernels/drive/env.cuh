@@ -4,6 +4,9 @@
 //   void reset(Env& env)     writes all of a fresh state, from env.random and env.params alone: it may run ahead of time
 //   void observe(Env& env)   writes the observation, a function of the state and of env.elapsed alone
 //
+// Before the include its author may define struct Shared, scratch memory of the team, and struct Cache, which stays from step to
+// step for speed alone: it is in no snapshot or checkpoint, and whatever it holds, all results are the same.
+//
 // One thread may step an environment of few agents, with their state in registers, which have no index: pick(state.x, i) and
 // put(state.x, i, value) read and write the place of an agent that only the run finds out (platform.cuh).
 //
@@ -17,6 +20,13 @@
 
 #if !HAS_SHARED
 struct Shared {};
+#endif
+#if HAS_CACHE
+#define CACHE_FROM(place) place,  // in the list of what an Env is made of
+#define CACHE_BYTES sizeof(Cache)
+#else
+struct Cache;
+#define CACHE_FROM(place)
 #endif
 
 // One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS floats of
@@ -69,6 +79,9 @@ struct Env : EachGroup<Group> {
   const Team team;
   State& state;
   Shared& shared;        // scratch: undefined when `step`, `reset` or `observe` begins
+#if HAS_CACHE
+  Cache& cache;          // kept from step to step, for speed alone: whatever it holds, all results are the same
+#endif
   const Params& params;
   Random random;         // the stream of this environment, episode and step
   int elapsed;           // steps since the episode began; in `step`, this one included

@@ -7,6 +7,10 @@
 #pragma once
 #include "drive/faults.cuh"
 
+#ifndef CACHE_BYTES
+#define CACHE_BYTES 0  // of each environment's struct Cache (env.cuh)
+#endif
+
 #ifdef __CUDACC__
 // A kernel may have been launched while the one before it in its stream still ran (cupydrive/executors/overlap.py): returns
 // when that has ended and what it wrote is seen here. Nothing is read or written before.
@@ -35,8 +39,11 @@ DEVICE void await_previous() {
 #define BLOCK_BYTES (TEAM > 1 ? sizeof(Workspace) * ENVS_PER_BLOCK : 0)
 #endif
 extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // of shared memory that a block asks for
+extern "C" __device__ const int cache_bytes = CACHE_BYTES;
 
 #else
+extern "C" int cache_bytes() { return CACHE_BYTES; }
+
 // As CuPy's -ftz=true does on the GPU: denormal inputs and results are 0. Restored on leaving, since NumPy and torch
 // run in the same thread.
 struct FlushDenormals {

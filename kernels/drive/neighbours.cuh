@@ -1,17 +1,29 @@
 // neighbours.cuh -- finds the K nearest neighbours of each of A points of the plane: exactly, sorted by (squared distance, id).
 //
 //   struct Shared { Neighbours<A, K> near; };
+//   struct Cache { Hints<A> hints; };
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
-//   near.each(team, reach, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
+//   near.each(team, hints, drift, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
 //
 // `each`, once after each `place`, calls once for every i of [0, A), and without `mine` so that all members of a warp call
-// equally often. reach(i) is a hint: a distance that K others are likely to be nearer than, or 0. It is looked at if `HINTED`.
-// `length`: most points lie in [0, length) both ways; for speed alone.
+// equally often. `length`: most points lie in [0, length) both ways. `drift`: how much nearer or further two points may be by
+// the next search. These two, and the hints, are for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
 
 constexpr float FAR = 1e30f;      // a squared distance that no two points have
 constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every point, squared
+
+// How far each point's neighbours were last time, and what they may have moved since: a distance that K others are likely to
+// be nearer than, or 0. Any content gives the same neighbours.
+template <int A> struct Hints {
+  float reach[A];
+
+  DEVICE float of(const int i) const { return reach[i] > 0.0f && reach[i] < 1e15f ? reach[i] : 0.0f; }
+  template <class Found> DEVICE void remember(const Found& found, const float drift) {
+    reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
+  }
+};
 
 // Who i's neighbours are: id[k] in [0, A) for k of [0, K), i itself where fewer than K others are here.
 template <int K> struct Found {
@@ -41,7 +53,6 @@ template <int K> struct Found {
 
 // Of few points: everybody is taken in turn, in the order of ids.
 template <int A, int K> struct Few {
-  static constexpr bool HINTED = false;
   float x[A], y[A];  // NOWHERE: not here
 
   DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float) {
@@ -51,7 +62,7 @@ template <int A, int K> struct Few {
     }
   }
 
-  template <class Reach, class Visit> DEVICE void each(const Team team, Reach, Visit visit) const {
+  template <class Visit> DEVICE void each(const Team team, Hints<A>&, float, Visit visit) const {
     NO_UNROLL for (int i : team.all(A)) {
       Found<K> found(i < A ? i : 0);
       Nearest<float, K> nearest;
@@ -71,7 +82,6 @@ template <int A, int K> struct Few {
 
 // Looks at all pairs of those who are here, which stand first in a list, in the order of ids.
 template <int A, int K> struct AllPairs {
-  static constexpr bool HINTED = true;
   static constexpr int SCAN = 32;  // places that are looked at together
   static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;
   alignas(16) float x[PLACES];  // NOWHERE: not here, or nobody
@@ -133,16 +143,17 @@ template <int A, int K> struct AllPairs {
   }
 
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS)
-  template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) const {
+  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
-      if (p < count && !quick(found, p, reach(found.i))) thorough(found, p);
+      if (p < count && !quick(found, p, hints.of(found.i))) thorough(found, p);
       visit(found, p < A);
+      if (p < A) hints.remember(found, drift);
     }
   }
 #else
   // On a CPU: some points side by side, which insert everybody.
-  template <class Reach, class Visit> DEVICE void each(const Team, Reach reach, Visit visit) const {
+  template <class Visit> DEVICE void each(const Team, Hints<A>& hints, const float drift, Visit visit) const {
     typedef NearestWords<floats, K, A> Words;
     for (int base = 0; base < count; base += SIDE_FLOATS) {
       const int last = math::min(base + SIDE_FLOATS, count);
@@ -151,7 +162,7 @@ template <int A, int K> struct AllPairs {
         const int p = base + l < last ? base + l : base;
         at_x[l] = x[p];
         at_y[l] = y[p];
-        bound[l] = reach(id[p]) * reach(id[p]);
+        bound[l] = hints.of(id[p]) * hints.of(id[p]);
       }
       Words words;
       words.clear(bound);
@@ -172,9 +183,10 @@ template <int A, int K> struct AllPairs {
         for (int k = 0; k <= K; ++k) own.word[k] = words.word[k][p - base];
         if (!found.take(own, *this, p)) thorough(found, p);
         visit(found, true);
+        hints.remember(found, drift);
       }
     }
-    for (int p = count; p < A; ++p) visit(Found<K>(id[p]), true);
+    for (int p = count; p < A; ++p) visit(Found<K>(id[p]), true);  // whose hints stay, which says nothing
   }
 #endif
 };
@@ -182,7 +194,6 @@ template <int A, int K> struct AllPairs {
 // Looks in the cells of a grid, whose points stand together in a list, row by row. In which order within a cell is left to
 // chance: no result depends on it. Cells are narrow, since several of a row cost no more than one to look at.
 template <int A, int K> struct Cells {
-  static constexpr bool HINTED = true;
   static constexpr int root(float n) { int r = 1; while ((float)((r + 1) * (r + 1)) <= n) ++r; return r; }
   static constexpr int WIDE = 3;  // cells that are as wide as a row is high
   static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // points of WIDE cells, on average
@@ -336,10 +347,10 @@ template <int A, int K> struct Cells {
     found.take(nearest);
   }
 
-  template <class Reach, class Visit> DEVICE void each(const Team team, Reach reach, Visit visit) {
+  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) {
     in_turn(team, next, A, [&](int p) {
       Found<K> found(p < A ? id[p] : 0);
-      float hint = p < count ? reach(found.i) : 0.0f;
+      float hint = p < count ? hints.of(found.i) : 0.0f;
       while (p < count && !look(found, p, hint)) {
         if (hint == 0.0f) {
           look_exactly(found, p, 0, WIDE * rows - 1, 0, rows - 1);
@@ -348,6 +359,7 @@ template <int A, int K> struct Cells {
         hint = 0.0f;
       }
       visit(found, p < A);
+      if (p < A) hints.remember(found, drift);
     });
   }
 };

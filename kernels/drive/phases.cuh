@@ -5,7 +5,7 @@
 // Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
 // of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
 #ifdef __CUDACC__
-constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && sizeof(State) <= 64 && !PRINTS;
+constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && !HAS_CACHE && sizeof(State) <= 64 && !PRINTS;
 #else
 constexpr bool AHEAD = false;
 #endif
@@ -49,7 +49,7 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
 
 // Draws the state that the next episode begins with.
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
-  Env fresh{{}, env.team, start, env.shared, env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
+  Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
             env.max_episode_steps, env.horizon, false, Log{}};
   reset(fresh);
 }
@@ -70,7 +70,7 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 }
 
 #define MAKE_ENV(clock) \
-  Env env{{}, team, near_state(work, batch, e), work.shared, batch.params, \
+  Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(batch.cache[e]) batch.params, \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
   PRINT_FROM(env, batch, e)

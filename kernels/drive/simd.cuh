@@ -28,7 +28,7 @@ struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
 // Masks, agents that leave, scratch memory and large states are left to phases.cuh.
-constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && STATE_NEAR && sizeof(State) <= 128;
+constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
 // for others it would compute them one lane after the other.
@@ -80,7 +80,7 @@ template <bool RANDOM> struct SimdPhases {
 
   // Lane l's environment as its functions see it.
   DEVICE Env env_of(const int l, State& state, const Log& log, obs_t* obs, float* reward, const Agent::Action* action) const {
-    Env env{{}, Team{0}, state, scratch, batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET},
+    Env env{{}, Team{0}, state, scratch, CACHE_FROM(batch.cache[first]) batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET},
             near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log};
     first_group(env).obs_row = obs; first_group(env).reward_row = reward; first_group(env).action_row = action;
     return env;

@@ -3,8 +3,7 @@
 // Source: the rules of WarpDrive's TagContinuous (Lan et al., JMLR 2022); tag_continuous.py says what differs.
 //
 //   state   x, y [length, 0 to grid_length], speed [length/step, 0 to max_speed * skill], direction [rad, [0, 2 pi)],
-//           acceleration [length/step^2], active [1 in the game, 0 out];
-//           reach [length]: a hint for the next search of neighbours, no value of it changes an observation.
+//           acceleration [length/step^2], active [1 in the game, 0 out].
 //           Taggers are agents [0, NUM_TAGGERS), runners the rest.
 //   action  (change of acceleration, turn): 0 = none, 1 .. levels: from the lowest to the highest
 //   reward  tag: tag_reward to the nearest tagger, tag_penalty to the runner; penalties at the edge and per step;
@@ -18,7 +17,6 @@ struct Params {
 struct State {
   float x[NUM_AGENTS], y[NUM_AGENTS], speed[NUM_AGENTS], direction[NUM_AGENTS], acceleration[NUM_AGENTS];
   int active[NUM_AGENTS];
-  float reach[NUM_AGENTS];
 };
 #include "drive/neighbours.cuh"
 #include "drive/rows.cuh"
@@ -27,6 +25,7 @@ struct Shared {
   Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
   Stage stage;
 };
+struct Cache { Hints<NUM_AGENTS> near; };
 #include "drive/env.cuh"
 
 constexpr float SQRT_2 = 1.41421356f;
@@ -48,7 +47,6 @@ DEVICE void reset(Env& env) {
     s.speed[i] = 0.0f;
     s.acceleration[i] = 0.0f;
     s.active[i] = 1;
-    s.reach[i] = 0.0f;
   }
 }
 
@@ -199,18 +197,17 @@ DEVICE void see_nothing(const Env& env, int i, bool mine) {
 
 // The OTHERS nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
 DEVICE void observe_nearest(Env& env) {
-  State& s = env.state;
+  const State& s = env.state;
   auto& near = env.shared.near;
   near.place(env.team, s.x, s.y, s.active, env.params.grid_length);
   env.team.sync();
   const Scales scale = scales(env.params);
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
-  near.each(env.team, [&](int i) { return s.reach[i]; }, [&](const auto& found, bool mine) {
+  near.each(env.team, env.cache.near, drift, [&](const auto& found, bool mine) {
     const bool sees = mine && pick(s.active, found.i) != 0;
     if (ROWS_TOGETHER ? env.team.warp_any(sees) : sees) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
     else see_nothing(env, found.i, mine);
-    if (mine) put(s.reach, found.i, near.HINTED && found.all() ? math::sqrt(found.furthest) + drift : 0.0f);
   });
 }
 
@@ -221,7 +218,6 @@ DEVICE void observe_all(Env& env) {
     const bool mine = n < NUM_AGENTS;
     const int i = mine ? n : 0;
     see(env, scale, i, mine, [&](int k) { return k < i ? k : k + 1; });
-    if (mine) env.state.reach[i] = 0.0f;
   }
 }
 
