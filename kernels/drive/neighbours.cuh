@@ -5,7 +5,7 @@
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
 //   near.each(team, hints, drift, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
 //
-// `each`, once after each `place`, calls once for every i of [0, A), and without `mine` so that all members of a warp call
+// `each` calls once for every i of [0, A), and without `mine` so that all members of a warp call
 // equally often. `length`: most points lie in [0, length) both ways. `drift`: how much nearer or further two points may be by
 // the next search. These two, and the hints, are for speed alone.
 #pragma once
@@ -204,7 +204,6 @@ template <int A, int K> struct Cells {
   int id[A];
   int end[CELLS];  // of each cell: one after its last place
   int count, rows;
-  int next;     // of `each`
   float scale;  // rows per length
 
   DEVICE float across(float at) const { return at * ((float)WIDE * scale); }  // in columns
@@ -222,7 +221,6 @@ template <int A, int K> struct Cells {
     for (int c : team.each(CELLS)) end[c] = 0;
     if (team.leader()) {
       count = all;
-      next = TEAM;
       rows = math::clamp(math::to_int(math::sqrt((float)all / PER_SQUARE)), 1, MOST_ROWS);
       scale = (float)rows / length;
     }
@@ -347,8 +345,8 @@ template <int A, int K> struct Cells {
     found.take(nearest);
   }
 
-  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) {
-    in_turn(team, next, A, [&](int p) {
+  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
+    for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
       float hint = p < count ? hints.of(found.i) : 0.0f;
       while (p < count && !look(found, p, hint)) {
@@ -360,7 +358,7 @@ template <int A, int K> struct Cells {
       }
       visit(found, p < A);
       if (p < A) hints.remember(found, drift);
-    });
+    }
   }
 };
 

@@ -239,22 +239,6 @@ struct Team {
 };
 #endif
 
-// Calls call(i) for the i of `Team::all`, whose warps take the next 32 when they are ready, since some take longer than
-// others. `next` is shared, TEAM when this begins, and not looked at before the next sync.
-template <class Call> DEVICE void in_turn(const Team team, [[maybe_unused]] int& next, int n, Call call) {
-#ifdef __CUDACC__
-  if constexpr (TEAM > 32) {
-    const int lane = team.rank % 32;
-    for (int first = team.rank - lane; first < n;) {
-      const int i = first + lane;
-      first = __shfl_sync(0xffffffffu, lane == 0 ? atomicAdd(&next, 32) : 0, 0);
-      call(i);
-    }
-  } else  // a loop that is never reached would be a warning
-#endif
-  for (int i : team.all(n)) call(i);
-}
-
 #ifdef __CUDACC__
 // The shared memory that this block asked for.
 DEVICE void* block_memory() {

@@ -26,13 +26,9 @@ DEVICE void reset(Env& env) {
   }
 }
 
-// What each action adds to x and to y, plus 1: two bits per action, action 0 lowest. No comparisons, of which five actions
-// need four each.
-constexpr int X_MOVES = 0b01'01'00'10'01, Y_MOVES = 0b00'10'01'01'01;
-
 // Moves agent i; returns whether a wall stopped it.
 DEVICE bool move(State& s, int i, int action) {
-  const int x = s.x[i] + (X_MOVES >> 2 * action & 3) - 1, y = s.y[i] + (Y_MOVES >> 2 * action & 3) - 1;
+  const int x = s.x[i] + (action == 1) - (action == 2), y = s.y[i] + (action == 3) - (action == 4);
   s.x[i] = math::clamp(x, 0, GRID_LENGTH);
   s.y[i] = math::clamp(y, 0, GRID_LENGTH);
   return s.x[i] != x || s.y[i] != y;
