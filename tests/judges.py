@@ -56,7 +56,8 @@ JUDGES = {
     "drive/nearest.cuh": NEAREST,
     "drive/neighbours.cuh": NEAREST,
     "drive/rows.cuh": ROWS,
-    "drive/platform.cuh": [
+    "drive/indices.cuh": [*BATCH, *NEAREST[:2], *SANITIZED],
+    "drive/backend/cpu_team.cuh": [
         *BATCH,
         *NEAREST[:2],
         f"{TRAIN}::test_the_earliest_number_that_is_not_finite_is_kept",

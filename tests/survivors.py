@@ -22,6 +22,7 @@ STREAM = "Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RES
 SKIPPED = "if (SMALL && view == FINAL && !to_final) return;"
 DRAWS = "whoever draws sets the step and the purpose first"
 PLATFORM = "drive/platform.cuh"
+INDICES, CPU = "drive/indices.cuh", "drive/backend/cpu_team.cuh"
 COPY = "if (to != from) memcpy(to, from, 4 * (size_type)WORDS);"
 OWN_COUNT = "constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }"
 OWN_TURNS = "for (int k = 0; k < own_count(n); ++k)                         \\"
@@ -41,7 +42,7 @@ WORDS = (
     "constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;"
 )
 BESIDE = (
-    "constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && STATE_NEAR "
+    "constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && !HAS_CACHE && STATE_NEAR "
     "&& sizeof(State) <= 128;"
 )
 FASTER = "chooses the faster of two ways with the same results"
@@ -106,23 +107,23 @@ EQUIVALENT = {
         SKIPPED,
         SKIPPED.replace("&&", "||", 1),
     ): "on a CPU SMALL is false and the loop begins where there is something",
-    (PLATFORM, OWN_COUNT, OWN_COUNT.replace("- 1", "+ 1")): TURNS,
-    (PLATFORM, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
-    (PLATFORM, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
-    (PLATFORM, ALL, ALL.replace("/", "*")): ONE,
+    (INDICES, OWN_COUNT, OWN_COUNT.replace("- 1", "+ 1")): TURNS,
+    (INDICES, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
+    (INDICES, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
+    (INDICES, ALL, ALL.replace("/", "*")): ONE,
     **{
-        (PLATFORM, LEADER, LEADER.replace(*change)): ONE
+        (INDICES, LEADER, LEADER.replace(*change)): ONE
         for change in (("== 1", "!= 1"), ("||", "&&"), ("== 1", "== (1 + 1)"), ("== 0", "!= 0"))
     },
     (PLATFORM, SIDE, SIDE.replace("/", "*")): ROOM,
     (PLATFORM, SIDE, SIDE.replace("- 1", "+ 1")): ROOM,
-    (PLATFORM, LEAST, LEAST.replace("<", "<=")): "stores a number that is there",
+    (CPU, LEAST, LEAST.replace("<", "<=")): "stores a number that is there",
     (
-        PLATFORM,
+        CPU,
         COPY,
         "memcpy(to, from, 4 * (size_type)WORDS);",
     ): "a place copied onto itself stays as it is, in every C library",
-    (PLATFORM, ALL, ALL.replace("/ TEAM * TEAM", "/ TEAM + TEAM")): "indices of n or more are allowed",
+    (INDICES, ALL, ALL.replace("/ TEAM * TEAM", "/ TEAM + TEAM")): "indices of n or more are allowed",
     (SIMD, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
     (SIMD, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
     (SIMD, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,
@@ -166,7 +167,6 @@ EQUIVALENT = {
     (HALVES, ODD_HALF, ODD_HALF.replace("!= 0", "!= (0 + 1)")): FASTER,
     (HALVES, ODD_HALF, ODD_HALF.replace("*", "+")): FASTER,
     (NEIGHBOURS, SEARCHES, SEARCHES.replace("> 256", ">= 256")): FASTER,
-    (NEIGHBOURS, "next = TEAM;", ""): "only a GPU shares the agents out by it",
     (NEIGHBOURS, QUICK, "return false;"): DOUBT,
     (NEIGHBOURS, QUICK, QUICK.replace(">", ">=")): DOUBT,
     (NEIGHBOURS, PLACES, PLACES.replace("/", "*")): ROOM,

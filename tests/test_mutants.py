@@ -19,6 +19,7 @@ WALL = "s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f
 AT_REST = "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"
 UP = "const bool up = -math::cos(s.theta1) - math::cos(s.theta2 + s.theta1) > p.goal_height;"
 LEFT = "remaining += s.active[i];"
+TAGGED = "const bool tagged = nearest < radius * radius;"
 ZERO = "the sum is only compared with 0"
 FARTHEST = "Distance nearest = ~(Distance)0;  // (squared distance, id): a tie goes to the lower id"
 GREATER = "no distance of a grid is as great, with either bit"
@@ -30,6 +31,7 @@ EQUIVALENT = {
     **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
+    ("tag_continuous", TAGGED, TAGGED.replace("<", "<=")): EXACT,
     ("tag_grid", FARTHEST, FARTHEST.replace(")0", ")1")): GREATER,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,

@@ -51,12 +51,7 @@ struct Rendezvous {
 };
 static Rendezvous rendezvous;
 
-struct Team {
-  int rank;
-
-  Each each(int n) const { return {rank, n}; }
-  Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }
-  bool leader() const { return rank == 0; }
+struct Team : Member {
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
   bool near_any(bool mine) const { return mine; }

@@ -1,0 +1,29 @@
+// cpu.cuh -- words and qualifiers of a CPU, by a C++ compiler; platform.cuh lists what a backend defines.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef int64_t i64;
+typedef uint64_t u64;
+typedef size_t size_type;
+#ifdef COUNT_BRANCHES  // each function once, and gcov's counts written on demand (cupydrive/checks/branches.py)
+#define DEVICE inline
+#define INLINED
+extern "C" void __gcov_dump();
+extern "C" void write_branches() { __gcov_dump(); }
+#else
+#define DEVICE inline __attribute__((always_inline))
+#define INLINED __attribute__((always_inline))
+#endif
+#define UNROLL
+#define NO_UNROLL
+#define UNROLL_TIMES(n)
+#define OFFSET_OF(type, member) __builtin_offsetof(type, member)
+#define REGISTERS_HAVE_NO_INDEX 0
+
+#ifdef COUNT_OPERATIONS
+#include "drive/counting.cuh"
+#endif

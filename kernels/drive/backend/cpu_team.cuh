@@ -1,0 +1,56 @@
+// cpu_team.cuh -- a team on a CPU: one thread, or (TEAM_THREADS, for tests) threads in turn; and what it does with memory.
+#pragma once
+#ifdef TEAM_THREADS
+#include "drive/backend/team_threads.cuh"
+#else
+struct Team : Member {
+  DEVICE void sync() const {}
+  DEVICE void in_step(int) const {}
+  DEVICE bool any(bool mine) const { return mine; }
+  DEVICE bool near_any(bool mine) const { return mine; }
+  DEVICE bool warp_any(bool mine) const { return mine; }
+  DEVICE int sum(int mine) const { return mine; }
+  template <class T> DEVICE T min(T mine) const { return mine; }
+  DEVICE int before(int mine, int* all) const { *all = mine; return 0; }
+  template <int N> DEVICE int add(int (&words)[N], int i, int value) const { return (words[i] += value) - value; }
+};
+#endif
+
+DEVICE void hold(u32& word) { (void)word; }
+
+DEVICE int lowest_bit(u64 bits) { return __builtin_ctzll(bits); }
+
+// As many floats as a vector register holds, side by side.
+#ifdef COUNT_OPERATIONS
+constexpr int SIDE_FLOATS = 1;
+#else
+#ifdef __AVX512F__
+constexpr int SIDE_FLOATS = 16;
+#else
+constexpr int SIDE_FLOATS = 8;
+#endif
+typedef float floats __attribute__((vector_size(4 * SIDE_FLOATS)));
+typedef u32 u32s __attribute__((vector_size(4 * SIDE_FLOATS)));
+#endif
+
+DEVICE void atomic_min(u64* word, u64 value) {
+  u64 before = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (value < before && !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+template <class T> DEVICE void store_last(T* to, T value) { *to = value; }
+
+DEVICE void store_record(float* to, float first, int second) {
+  to[0] = first;
+  memcpy(to + 1, &second, 4);
+}
+
+template <int WORDS> DEVICE void copy_words(const Team team, void* to, const void* from) {
+#ifdef TEAM_THREADS
+  for (int i : team.each(WORDS)) memcpy((char*)to + 4 * i, (const char*)from + 4 * i, 4);
+#else
+  (void)team;
+  if (to != from) memcpy(to, from, 4 * (size_type)WORDS);
+#endif
+}
+template <int WORDS> DEVICE void store_words(const Team team, void* to, const void* from) { copy_words<WORDS>(team, to, from); }

@@ -1,0 +1,16 @@
+// cuda.cuh -- words and qualifiers of an NVIDIA GPU, by NVRTC; platform.cuh lists what a backend defines.
+#pragma once
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef u64 size_type;
+#define DEVICE __device__ __forceinline__
+#define INLINED  // of a lambda; NVRTC has inlined them all
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL_TIMES(n) PRAGMA(unroll (n))
+#define OFFSET_OF(type, member) ((u64)__INTADDR__(&((type*)0)->member))  // NVRTC 13.0 has no __builtin_offsetof
+#define REGISTERS_HAVE_NO_INDEX 1
