@@ -41,7 +41,7 @@ WRONG = [
     ),
     ("cartpole", "4.0f / 3.0f", "1.25f"),
     ("cartpole", "math::abs(s.theta) > p.theta_limit", "s.theta > p.theta_limit"),
-    ("tag_grid", "X_MOVES >> 2 * action", "Y_MOVES >> 2 * action"),
+    ("tag_grid", "(action == 3) - (action == 4)", "(action == 3) - (action == 2)"),
     ("tag_grid", "env.team.sync();  // everybody has moved", "// everybody has moved"),
     ("tag_grid", "nearest = key < nearest ? key : nearest;", "nearest = key > nearest ? key : nearest;"),
     ("tag_continuous", "env.team.sync();  // everybody has moved, all tags are 0", ""),

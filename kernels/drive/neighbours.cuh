@@ -186,7 +186,11 @@ template <int A, int K> struct AllPairs {
         hints.remember(found, drift);
       }
     }
-    for (int p = count; p < A; ++p) visit(Found<K>(id[p]), true);  // whose hints stay, which says nothing
+    for (int p = count; p < A; ++p) {
+      const Found<K> found(id[p]);
+      visit(found, true);
+      hints.remember(found, drift);
+    }
   }
 #endif
 };
