@@ -19,7 +19,6 @@ constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every po
 template <int A> struct Hints {
   float reach[A];
 
-  DEVICE float of(const int i) const { return reach[i] > 0.0f && reach[i] < 1e15f ? reach[i] : 0.0f; }
   template <class Found> DEVICE void remember(const Found& found, const float drift) {
     reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;
   }
@@ -146,7 +145,7 @@ template <int A, int K> struct AllPairs {
   template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
-      if (p < count && !quick(found, p, hints.of(found.i))) thorough(found, p);
+      if (p < count && !quick(found, p, hints.reach[found.i])) thorough(found, p);
       visit(found, p < A);
       if (p < A) hints.remember(found, drift);
     }
@@ -162,7 +161,7 @@ template <int A, int K> struct AllPairs {
         const int p = base + l < last ? base + l : base;
         at_x[l] = x[p];
         at_y[l] = y[p];
-        bound[l] = hints.of(id[p]) * hints.of(id[p]);
+        bound[l] = hints.reach[id[p]] * hints.reach[id[p]];
       }
       Words words;
       words.clear(bound);
@@ -352,7 +351,7 @@ template <int A, int K> struct Cells {
   template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(p < A ? id[p] : 0);
-      float hint = p < count ? hints.of(found.i) : 0.0f;
+      float hint = p < count ? hints.reach[found.i] : 0.0f;
       while (p < count && !look(found, p, hint)) {
         if (hint == 0.0f) {
           look_exactly(found, p, 0, WIDE * rows - 1, 0, rows - 1);
