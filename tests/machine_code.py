@@ -1,0 +1,133 @@
+"""Machine code of the environments' kernels, by NVRTC, without a GPU: registers, spills and bytes of each.
+
+    python tests/machine_code.py new.json                 writes them
+    python tests/machine_code.py new.json --to old.json   and shows what differs from those of another commit
+
+Equal code is equal speed. Of code that differs, more registers or spilled bytes are a warning; only a GPU says what they cost.
+NVRTC itself writes a few instructions in another order now and then.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import struct
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cupydrive import envs
+from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
+from cupydrive.codegen.source import Layout, assemble
+
+OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
+NEAR_BYTES = 99 * 1024
+ONE = [Layout(1, 256), Layout(1, 32), Layout(1, 256, half_obs=True)]
+FEW = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 3}
+CASES = [
+    *((name, {}, layout) for name in envs.names() if "tag" not in name for layout in ONE),
+    *(("cartpole", {}, Layout(1, 64, near, near, False)) for near in (True, False)),
+    *(("tag_grid", {}, layout) for layout in (Layout(1, 64), Layout(1, 128, obs_near=False), Layout(8, 16))),
+    ("tag_grid", {}, Layout(8, 16, half_obs=True)),
+    ("tag_grid", {"num_taggers": 30, "use_full_observation": True}, Layout(32, 2)),
+    *(
+        ("tag_grid", {"num_taggers": 999, "grid_length": 100}, layout)
+        for layout in (Layout(256), Layout(256, rows_near=False), Layout(1024))
+    ),
+    *(("tag_continuous", FEW, layout) for layout in (Layout(1, 64), Layout(8, 8))),
+    *(
+        ("tag_continuous", {}, layout)
+        for layout in (Layout(128), Layout(128, obs_near=False), Layout(64, half_obs=True))
+    ),
+    ("tag_continuous", {}, Layout(128, 1, False, False, False)),
+    *(("tag_continuous", {"num_taggers": 5, "num_runners": 1000}, Layout(n, obs_near=False)) for n in (256, 512)),
+]
+REGISTERS, FRAME = 0x2F, 0x11  # attributes of the section .nv.info: of a function, by its symbol
+
+
+def cubin(case, architecture):
+    """Return the machine code of one environment under one layout."""
+    from cuda.bindings import nvrtc
+
+    name, given, layout = case
+    spec = envs.get(name)
+    params = spec.make_params(**given)
+    layout = layout.fit(spec, params, NEAR_BYTES) if layout.state_near else layout
+    text = re.sub(r"^#line.*$", "", assemble(spec, params, layout).text, flags=re.M)
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"unit.cu", 0, [], [])
+    options = [*OPTIONS, f"-arch=sm_{architecture}"]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    if int(code):
+        raise SystemExit(f"{case} does not compile: python -m pytest tests/test_nvrtc.py says why")
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    content = b" " * (size + 1)  # written to in place: one byte would be the b" " that all of Python shares
+    nvrtc.nvrtcGetCUBIN(program, content)
+    return content
+
+
+def functions(elf):
+    """Return by kernel: bytes and hash of its code, registers, and bytes of its frame (spills among them)."""
+    (offset,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + k * size) for k in range(count)]
+
+    def text(table, at):
+        begin = sections[table][4] + at
+        return elf[begin : elf.index(b"\0", begin)].decode()
+
+    found = {}
+    for name, _, _, _, begin, length, *_ in sections:
+        title = text(names, name)
+        if title.startswith(".text."):
+            code = elf[begin : begin + length]
+            found[title[6:]] = {"bytes": length, "hash": hashlib.sha256(code).hexdigest()[:12]}
+    symbols = next(section for section in sections if section[1] == 2)
+    info = next(s for s in sections if text(names, s[0]) == ".nv.info")
+    at, end = info[4], info[4] + info[5]
+    while at < end:
+        form, attribute, length = struct.unpack_from("<BBH", elf, at)
+        at += 4
+        if form != 4:
+            continue
+        if attribute in (REGISTERS, FRAME):
+            symbol, value = struct.unpack_from("<II", elf, at)
+            (name,) = struct.unpack_from("<I", elf, symbols[4] + 24 * symbol)
+            key = "registers" if attribute == REGISTERS else "frame"
+            found.setdefault(text(symbols[6], name), {})[key] = value
+        at += length
+    return {name: about for name, about in found.items() if name.startswith("env_")}
+
+
+def measured(case, architecture):
+    """Return the name of one case and what its kernels are."""
+    name, given, layout = case
+    return f"{name} {given or ''} {layout}", functions(cubin(case, architecture))
+
+
+def main(path, other, architecture):
+    """Write what the kernels are, and print what differs."""
+    with ProcessPoolExecutor() as pool:
+        found = dict(pool.map(measured, CASES, [architecture] * len(CASES)))
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    if other is None:
+        return
+    before, same = json.loads(other.read_text()), 0
+    for case, kernels in found.items():
+        for kernel, now in kernels.items():
+            was = before.get(case, {}).get(kernel)
+            same += now == was
+            if was is not None and any(was[key] != now[key] for key in ("bytes", "registers", "frame")):
+                shown = ", ".join(f"{key} {was[key]} -> {now[key]}" for key in ("bytes", "registers", "frame"))
+                print(f"{case} {kernel}: {shown}")
+    print(f"{same} of {sum(map(len, found.values()))} kernels are the same to the byte")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", type=Path, help="where to write them, as JSON")
+    parser.add_argument("--to", type=Path, help="a file that another commit has written")
+    parser.add_argument("--architecture", type=int, default=90)
+    given = parser.parse_args()
+    main(given.path, given.to, given.architecture)
