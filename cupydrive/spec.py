@@ -21,7 +21,7 @@ from cupydrive.inputs.arguments import (
     checked_int,
     shown,
 )
-from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_spec, checked_param
+from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_groups, check_spec, checked_param
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
@@ -296,6 +296,7 @@ class EnvSpec:
         for name, value in self.constants(params).items():
             checked_int(self.name, f"constants: {name}", value, -INT32, INT32, SpecError)
         groups = self.groups(params)
+        check_groups(self.name, groups)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
                 f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"

@@ -1,17 +1,20 @@
 """Every mistake of a caller gives an error that names the value, the limit and the fix; nothing has changed then."""
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import everything
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 
 from cupydrive import envs
-from cupydrive.codegen.source import kernel_text
+from cupydrive.codegen.source import KERNELS, batch_dtype, kernel_text
 from cupydrive.errors import (
     ActionError,
     CompileError,
@@ -24,7 +27,9 @@ from cupydrive.errors import (
     UnknownEnvironmentError,
 )
 from cupydrive.executors import compiler, cupy_hint
+from cupydrive.inputs.descriptions import TAKEN
 from cupydrive.simulation.make import make
+from cupydrive.spec import Group
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -271,3 +276,17 @@ def test_registration_refuses():
         envs.register(envs.get("cartpole"), kernel="struct\n")
     with pytest.raises(SpecError, match="defines no SPEC"):
         envs.register("x = 1\n", "a\nb")
+
+
+def test_a_group_has_no_name_that_kernels_use_for_something_else():
+    spec = envs.get("cartpole")
+    batch = set(batch_dtype(spec, spec.make_params()).names) - {"cart"}
+    text = (KERNELS / "drive" / "env.cuh").read_text()
+    env = re.findall(r"^  (?:const )?[\w:]+&? (\w+);", text[text.index("struct Env :") :], re.M)
+    env += re.findall(r"DEVICE \w+ (\w+)\(", text[text.index("struct Env :") :])
+    assert {"state", "team", "log", "time", "print"} <= batch | set(env) <= TAKEN
+    with pytest.raises(SpecError, match=r"group 'log': kernels call something else env\.log; choose another name"):
+        Group("log", 1, 4, Discrete(2))
+    pair = (Group("cart", 1, 4, Discrete(2)), Group("cart", 2, 4, Discrete(2)))
+    with pytest.raises(SpecError, match="2 groups are called 'cart'; each needs a name of its own"):
+        replace(spec, groups=lambda p: pair).make_params()

@@ -84,9 +84,29 @@ def check_field(f):
     checked_str(where, "unit", f.unit, SpecError)
 
 
+# Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
+TAKEN = {
+    "team", "state", "shared", "cache", "params", "random", "elapsed", "max_episode_steps", "horizon", "last_step", "log",
+    "printed", "print", "time", "fixed_random", "rows", "num_envs", "first_env", "steps", "inverse_horizon", "seed", "clock",
+    "mask", "terminated", "truncated", "episode_length", "episode_log",
+}  # fmt: skip
+
+
+def check_groups(where, groups):
+    """Raise ``SpecError`` if two groups of an environment have one name."""
+    names = [g.name for g in groups]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(f"{where}: {names.count(name)} groups are called {name!r}; each needs a name of its own")
+
+
 def check_group(g):
-    """Raise ``SpecError`` if a ``Group``'s sizes, spaces or scales are wrong."""
+    """Raise ``SpecError`` if a ``Group``'s name, sizes, spaces or scales are wrong."""
     where = f"group {checked_name('Group', 'name', g.name, SpecError)!r}"
+    if g.name in TAKEN:
+        raise SpecError(
+            f"{where}: kernels call something else env.{g.name}; choose another name, such as {g.name + 's'!r}"
+        )
     count = checked_int(where, "count", g.count, 1, MAX_AGENTS, SpecError)
     dim = checked_int(where, "obs_dim", g.obs_dim, 1, INT32 // 4 // count, SpecError)
     _check_space(where, g.action_space)
