@@ -93,6 +93,7 @@ PARTS = "parts = MOST / bound;"
 DOUBT = "the order is in doubt more often, and then found in the slower way, with the same result"
 EQUIVALENT = {
     (PHASES, "}\nteam.sync();", ";"): SYNCED,
+    (PHASES, "DEVICE void store() {\nteam.sync();", ";"): SYNCED,
     (PHASES, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
     (PHASES, READ, ";  // all have read the clock"): LATER,
     (

@@ -184,6 +184,18 @@ def test_the_first_line_is_the_cause(written_env, mistake):
     assert marked == failed and page.count("<td>FAILED</td>") == len(failed)
 
 
+def test_results_may_not_depend_on_the_cache(written_env):
+    spec, text = written_env
+    include, begin = '#include "drive/env.cuh"', "  int arrived = 0;"
+    assert text.count(include) == 1 and text.count(begin) == 1
+    text = text.replace(include, f"struct Cache {{ float reward; }};\n{include}")
+    kept = text.replace(begin, f"  if (env.team.leader()) env.cache.reward = 1.0f;\n{begin}")
+    used = text.replace(begin, f"  if (env.team.leader()) s.ticks += env.cache.reward > 0.0f;\n{begin}")
+    assert check(replace(spec, kernel=kept), agent_steps=600, device="cpu", progress=False).passed
+    report = check(replace(spec, kernel=used), agent_steps=600, device="cpu", progress=False)
+    assert not report.passed and any(t.failure for t in report.tallies.values() if "bit for bit" in t.part)
+
+
 def test_axes_are_named_by_what_they_count():
     report = Report("e", ["cpu"], [{}], 0)
     zeros = np.zeros((5, 4, 3, 2), np.float32)
