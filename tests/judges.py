@@ -56,7 +56,7 @@ JUDGES = {
     "drive/nearest.cuh": NEAREST,
     "drive/neighbours.cuh": NEAREST,
     "drive/rows.cuh": ROWS,
-    "drive/indices.cuh": [*BATCH, *NEAREST[:2], *SANITIZED],
+    "drive/indices.cuh": [*BATCH, *NEAREST[:2], ROWS[3], *SANITIZED],
     "drive/backend/cpu_team.cuh": [
         *BATCH,
         *NEAREST[:2],

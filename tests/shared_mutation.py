@@ -35,7 +35,7 @@ IMPORTED = [
     "cupydrive.playing.policy",
     "cupydrive.training.algorithms",
 ]
-GPU_ONLY = {"__CUDACC__", "STAGED", "OBS_WARP_COPY"}  # false wherever a CPU compiles
+GPU_ONLY = {"__CUDACC__", "STAGED", "OBS_WARP_COPY", "REGISTERS_HAVE_NO_INDEX"}  # false wherever a CPU compiles
 FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
 # The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts.
 GPU_BLOCKS = ("if constexpr (AHEAD) {", "DEVICE void draw_start(")

@@ -20,6 +20,8 @@ LATER = "the clock is written after the sync that ends every observation, which 
 SYNCED = "what comes next reads the member's own words, or what was written before a sync that every way there passes"
 STREAM = "Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \\"
 SKIPPED = "if (SMALL && view == FINAL && !to_final) return;"
+COUNTED = "const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};"
+SMALL = "on a CPU SMALL is false"
 DRAWS = "whoever draws sets the step and the purpose first"
 PLATFORM = "drive/platform.cuh"
 INDICES, CPU = "drive/indices.cuh", "drive/backend/cpu_team.cuh"
@@ -94,6 +96,8 @@ DOUBT = "the order is in doubt more often, and then found in the slower way, wit
 EQUIVALENT = {
     (PHASES, "}\nteam.sync();", ";"): SYNCED,
     (PHASES, "DEVICE void store() {\nteam.sync();", ";"): SYNCED,
+    (PHASES, COUNTED, COUNTED.replace("&&", "||")): SPEED,
+    (PHASES, SKIPPED, SKIPPED.replace("==", "!=")): SMALL,
     (PHASES, "if (team.leader()) batch.clock[e] = clock;\nteam.sync();", ";"): SYNCED,
     (PHASES, READ, ";  // all have read the clock"): LATER,
     (
@@ -112,6 +116,7 @@ EQUIVALENT = {
     (INDICES, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
     (INDICES, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
     (INDICES, ALL, ALL.replace("/", "*")): ONE,
+    (INDICES, ALL, ALL.replace("- 1", "+ 1")): "indices of n or more are allowed",
     **{
         (INDICES, LEADER, LEADER.replace(*change)): ONE
         for change in (("== 1", "!= 1"), ("||", "&&"), ("== 1", "== (1 + 1)"), ("== 0", "!= 0"))
