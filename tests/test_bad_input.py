@@ -14,7 +14,8 @@ import torch
 from gymnasium.spaces import Discrete
 
 from cupydrive import envs
-from cupydrive.codegen.source import KERNELS, batch_dtype, kernel_text
+from cupydrive.codegen.agreement import batch_dtype
+from cupydrive.codegen.source import KERNELS, kernel_text
 from cupydrive.errors import (
     ActionError,
     CompileError,

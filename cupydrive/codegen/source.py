@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cupydrive.codegen.agreement import FEW_OWN, agreement
 from cupydrive.codegen.diagnostics import look_over, prints
 from cupydrive.errors import SpecError
 from cupydrive.spec import constant_params
 
 _package = Path(__file__).resolve().parent.parent
 KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
-FEW_OWN = 8  # agents of one member of a team, whose drawn actions its registers hold (drive/platform.cuh)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def assemble(spec, params, layout):
         "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
         "generated/groups.cuh": _groups(spec.groups(params)),
         "generated/log.cuh": _log(spec.metrics),
-        "generated/agreement.cuh": _agreement(spec, params),
+        "generated/agreement.cuh": agreement(spec, params),
         "kernel": kernel,
     }
     return _unit(spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout)
@@ -345,82 +345,3 @@ def sample_action(group, words, head, mask=None):
         span = np.float32(group.action_space.high[head] - group.action_space.low[head])
         return low + span * ((words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
     return ((words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)).astype(np.int32)
-
-
-def _agreement(spec, params):
-    """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
-    lines = [
-        "template <class A, class B> struct Same { static constexpr bool value = false; };",
-        "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
-    ]
-    for struct, dtype in (
-        ("State", spec.state_dtype(params)),
-        ("Params", spec.pack_params(params).dtype),
-        ("Log", spec.log_dtype()),
-    ):
-        if struct == "Params" and dtype.names == ("none",):
-            continue  # no float parameters: any struct will do
-        for name in dtype.names:
-            lines += _member_agreement(spec, struct, name, *dtype.fields[name])
-        lines.append(
-            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: in Python {spec.name} has {dtype.itemsize} '
-            f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
-        )
-    batch = batch_dtype(spec, params)
-    groups = {g.name for g in spec.groups(params)}
-    lines += [
-        f"static_assert(OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {batch.fields[name][1]}, "
-        f'"struct Batch: {name}");'
-        for name in batch.names
-    ]
-    lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
-    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: near_bytes of Layout counts with another number");')
-    return "\n".join(lines)
-
-
-def _member_agreement(spec, struct, name, dtype, offset):
-    base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
-    kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]
-    ctype = kind + "".join(f"[{n}]" for n in shape)
-    says = f"{spec.name}: Python declares {struct}.{name} as {ctype} at byte {offset}"
-    return [
-        f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
-        f'static_assert(OFFSET_OF({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
-    ]
-
-
-def batch_dtype(spec, params):
-    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
-    pointers = (
-        "obs",
-        "current_obs",
-        "final_obs",
-        "reward",
-        "returns",
-        "episode_return",
-        "action",
-        "action_mask",
-        "active",
-        "left",
-    )
-    rows = np.dtype([(name, "u8") for name in pointers])
-    members = [("params", spec.pack_params(params).dtype)]
-    members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
-    members += [("inverse_horizon", "f4")]
-    members += [
-        (name, "u8")
-        for name in (
-            "seed",
-            "state",
-            "clock",
-            "log",
-            "mask",
-            "terminated",
-            "truncated",
-            "episode_length",
-            "episode_log",
-        )
-    ]
-    members += [(g.name, rows) for g in spec.groups(params)]
-    members += [("printed", "u8"), ("cache", "u8")]
-    return np.dtype(members, align=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive.codegen import source
+from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.printing import Printer
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
@@ -159,7 +160,7 @@ class Batch:
             groups = [
                 (g.name, g.count, g.obs_dim, g.heads, g.continuous, g.mask, g.leaves) for g in spec.groups(params)
             ]
-            return spec.state_dtype(params), spec.log_dtype(), source.batch_dtype(spec, params), groups
+            return spec.state_dtype(params), spec.log_dtype(), batch_dtype(spec, params), groups
 
         program = self._load(spec, params)
         if (program.cache_bytes, *layout(spec, params)) != (self.program.cache_bytes, *layout(self.spec, self.params)):
@@ -223,7 +224,7 @@ class Batch:
 
     def _describe(self, first_env):
         """Return ``struct Batch`` with all that does not change from call to call."""
-        pointer, call = self.executor.pointer, np.zeros((), source.batch_dtype(self.spec, self.params))
+        pointer, call = self.executor.pointer, np.zeros((), batch_dtype(self.spec, self.params))
         set_params(call, self.spec, self.params)
         call["num_envs"], call["first_env"] = self.num_envs, first_env
         for name in ("seed", "state", "clock", "log", "cache"):

@@ -1,0 +1,84 @@
+"""What C and Python must agree on: ``struct Batch``, and assertions in the compiled text that every struct is the same."""
+
+import numpy as np
+
+FEW_OWN = 8  # agents of one member of a team, whose drawn actions its registers hold (drive/platform.cuh)
+
+
+def agreement(spec, params):
+    """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
+    lines = [
+        "template <class A, class B> struct Same { static constexpr bool value = false; };",
+        "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
+    ]
+    for struct, dtype in (
+        ("State", spec.state_dtype(params)),
+        ("Params", spec.pack_params(params).dtype),
+        ("Log", spec.log_dtype()),
+    ):
+        if struct == "Params" and dtype.names == ("none",):
+            continue  # no float parameters: any struct will do
+        for name in dtype.names:
+            lines += _member_agreement(spec, struct, name, *dtype.fields[name])
+        lines.append(
+            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: in Python {spec.name} has {dtype.itemsize} '
+            f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
+        )
+    batch = batch_dtype(spec, params)
+    groups = {g.name for g in spec.groups(params)}
+    lines += [
+        f"static_assert(OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {batch.fields[name][1]}, "
+        f'"struct Batch: {name}");'
+        for name in batch.names
+    ]
+    lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
+    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: near_bytes of Layout counts with another number");')
+    return "\n".join(lines)
+
+
+def _member_agreement(spec, struct, name, dtype, offset):
+    base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
+    kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]
+    ctype = kind + "".join(f"[{n}]" for n in shape)
+    says = f"{spec.name}: Python declares {struct}.{name} as {ctype} at byte {offset}"
+    return [
+        f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
+        f'static_assert(OFFSET_OF({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
+    ]
+
+
+def batch_dtype(spec, params):
+    """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
+    pointers = (
+        "obs",
+        "current_obs",
+        "final_obs",
+        "reward",
+        "returns",
+        "episode_return",
+        "action",
+        "action_mask",
+        "active",
+        "left",
+    )
+    rows = np.dtype([(name, "u8") for name in pointers])
+    members = [("params", spec.pack_params(params).dtype)]
+    members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
+    members += [("inverse_horizon", "f4")]
+    members += [
+        (name, "u8")
+        for name in (
+            "seed",
+            "state",
+            "clock",
+            "log",
+            "mask",
+            "terminated",
+            "truncated",
+            "episode_length",
+            "episode_log",
+        )
+    ]
+    members += [(g.name, rows) for g in spec.groups(params)]
+    members += [("printed", "u8"), ("cache", "u8")]
+    return np.dtype(members, align=True)
