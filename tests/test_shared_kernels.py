@@ -16,7 +16,8 @@ from cupydrive.checks.checker import check, draw_actions
 from cupydrive.codegen.source import Layout
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import ACTION, Random, below
-from cupydrive.simulation.batch import Batch, Buffers
+from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.buffers import Buffers
 
 pytestmark = pytest.mark.checker
 

@@ -12,7 +12,7 @@ from cupydrive.codegen.source import Layout
 from cupydrive.errors import MemoryLimitError
 from cupydrive.executors import executor, measured
 from cupydrive.simulation import tuner
-from cupydrive.simulation.batch import row_bytes
+from cupydrive.simulation.buffers import row_bytes
 from cupydrive.simulation.tuner import Tuned, candidates, in_words, tune
 from cupydrive.training import num_envs
 from cupydrive.training.num_envs import best_num_envs

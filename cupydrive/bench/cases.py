@@ -9,7 +9,8 @@ from cupydrive import envs
 from cupydrive.bench.operations import count_operations
 from cupydrive.bench.timing import make_row, timed
 from cupydrive.executors.interop import capture, torch_stream
-from cupydrive.simulation.batch import Batch, Buffers
+from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.buffers import Buffers
 
 LARGE_TAG = {"num_taggers": 5, "num_runners": 100, "num_other_agents_observed": 10, "tagging_distance": 0.02}
 SMALL_TAG = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}

@@ -9,12 +9,12 @@ environments share is done here, by torch operations in the phases of ``kernels/
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
-from cupydrive.executors.interop import make_call, members_at, torch_at
+from cupydrive.executors.interop import make_call
+from cupydrive.executors.launch_views import LaunchViews
 from cupydrive.random import ACTION, DYNAMICS, RESET
 
 DEVICES = {"torch": ("cpu", "cuda"), "cupy": ("cuda",), "numpy": ("cpu",)}
@@ -117,56 +117,48 @@ class NoDraws:
 class Step:
     """One step of all environments on its way through the phases: (N,) tensors, and rows by name."""
 
-    call: object
+    views: LaunchViews
     arrays: Arrays
     row: dict
-    clock: torch.Tensor  # (N, 3): episode, elapsed, time
     ended: torch.Tensor = None
     over: torch.Tensor = None
 
 
 class PythonProgram:
-    """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
+    """A program as executors make them: ``launch`` runs the callables on what its argument points to."""
 
     prints, cache_bytes = False, 0  # Python prints by itself
 
     def __init__(self, kernels, executor, spec, params):
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
-        self.groups = spec.groups(params)
+        self.groups, self.state_dtype, self.log_dtype = spec.groups(params), spec.state_dtype(params), spec.log_dtype()
         self.agents = sum(g.count for g in self.groups)
         self.draws = executor.build(assemble_file("tools/draws"))
-        self.state_dtype, self.log_dtype = spec.state_dtype(params), spec.log_dtype()
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
         self._scratch = {}
 
-    def launch(self, kernel, call, count, work=0):
-        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call`` points to."""
+    def launch(self, kernel, argument, count, work=0):
+        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``argument`` points to."""
         del count, work
+        views = LaunchViews(argument, self)
         if kernel == "env_reset":
-            arrays = self._arrays(call, 0)
-            if int(call["steps"]):
-                mask = self._at(call["mask"], (int(call["num_envs"]),), np.bool_)
-                self._begin(call, arrays, torch.ones_like(arrays.terminated) if mask is None else mask)
+            arrays = self._arrays(views, views.rows(0))
+            if views.steps:
+                self._begin(views, arrays, torch.ones_like(arrays.terminated) if views.mask is None else views.mask)
             self._run(self.kernels.observe, arrays)
             return
         if kernel == "env_rollout":
             for g in self.groups:
-                shape = (int(call["num_envs"]), g.count, g.obs_dim)
-                before = self._row(call[g.name]["obs"], shape, np.float32, -1)
-                before.copy_(self._at(call[g.name]["current_obs"], shape, np.float32))
-        for t in range(int(call["steps"])):
-            self._take_step(call, t, kernel == "env_rollout")
+                views.obs(g, -1).copy_(views.obs(g, 0, "current_obs"))
+        for t in range(views.steps):
+            self._take_step(views, t, kernel == "env_rollout")
 
     # ---- one step ----
 
-    def _take_step(self, call, t, random):
+    def _take_step(self, views, t, random):
         """Take step t of all environments: the phases of kernels/drive/step.cuh, by the same names."""
-        now = Step(
-            call,
-            self._arrays(call, t),
-            self._rows(call, t),
-            self._at(call["clock"], (int(call["num_envs"]), 3), np.int32),
-        )
+        row = views.rows(t)
+        now = Step(views, self._arrays(views, row), row)
         self._fetch_actions(now, t, random)
         self._begin_step(now)
         self._step(now)
@@ -179,28 +171,28 @@ class PythonProgram:
     def _fetch_actions(self, now, t, random):
         """Read the actions given, or draw them."""
         if random:
-            self._choose(now.call, t, now.clock[:, 2])
+            self._choose(now.views, t)
         for g in self.groups:
-            self._read(now.call, g, t, now.arrays.action[g.name])
+            self._read(now.views.action(g, t), g, now.arrays.action[g.name])
 
     def _begin_step(self, now):
         """Rewards are 0, one more step has passed, random numbers are this step's."""
         for reward in now.arrays.reward.values():
             reward.zero_()
         now.arrays.terminated.zero_()
-        now.clock[:, 1:] += 1
-        now.arrays = self._with_draws(now.call, now.arrays, DYNAMICS, self.kernels.step_draws)
+        now.views.clock[:, 1:] += 1
+        now.arrays = self._with_draws(now.views, now.arrays, DYNAMICS, self.kernels.step_draws)
 
     def _step(self, now):
         """Run the environment's own step; then an episode has ended, or is over by the time limit."""
         self._run(self.kernels.step, now.arrays)
         now.ended = now.arrays.terminated.clone()
-        now.over = now.ended | (now.arrays.elapsed >= int(now.call["max_episode_steps"]))
+        now.over = now.ended | (now.arrays.elapsed >= now.views.max_episode_steps)
 
     def _end_step(self, now):
         """Add up the rewards, and say how the step has ended."""
         for g in self.groups:
-            returns = self._returns(now.call, g)
+            returns = now.views.returns[g.name]
             returns += now.arrays.reward[g.name]
             now.row["episode_return"][g.name].copy_(returns)
             returns.masked_fill_(now.over[:, None], 0)
@@ -211,7 +203,7 @@ class PythonProgram:
     def _record(self, now):
         """Write length and counts; where no episode is over nobody reads them."""
         now.row["episode_length"].copy_(now.arrays.elapsed)
-        now.row["episode_log"].copy_(self._words(now.call["log"], len(now.over)))
+        now.row["episode_log"].copy_(now.views.words)
 
     def _observe_final(self, now):
         """Observe the states that episodes have ended with, if that is wanted."""
@@ -220,24 +212,32 @@ class PythonProgram:
 
     def _reset(self, now):
         """Begin new episodes where one is over (Gymnasium's autoreset in the same step)."""
-        allowed = self._at(now.call["mask"], (len(now.over),), np.bool_)
-        self._begin(now.call, now.arrays, now.over if allowed is None else now.over & allowed)
+        allowed = now.views.mask
+        self._begin(now.views, now.arrays, now.over if allowed is None else now.over & allowed)
 
-    def _begin(self, call, arrays, mask):
+    def _begin(self, views, arrays, mask):
         """Begin new episodes where ``mask``: ``begin_episode`` of kernels/drive/phases.cuh."""
-        n = int(call["num_envs"])
-        clock = self._at(call["clock"], (n, 3), np.int32)
-        clock[:, 1].masked_fill_(mask, 0)
-        self._words(call["log"], n).masked_fill_(mask[:, None], 0)
-        for g in self.groups:
-            self._returns(call, g).masked_fill_(mask[:, None], 0)
-        arrays = self._with_draws(call, replace(arrays, mask=mask), RESET, self.kernels.reset_draws)
+        views.clock[:, 1].masked_fill_(mask, 0)
+        views.words.masked_fill_(mask[:, None], 0)
+        for returns in views.returns.values():
+            returns.masked_fill_(mask[:, None], 0)
+        arrays = self._with_draws(views, replace(arrays, mask=mask), RESET, self.kernels.reset_draws)
         self._run(self.kernels.reset, arrays)
-        clock[:, 0] += mask
+        views.clock[:, 0] += mask
 
-    def _returns(self, call, g):
-        """Return the rewards of a group since each episode began, (N, C)."""
-        return self._at(call[g.name]["returns"], (int(call["num_envs"]), g.count), np.float32)
+    # ---- the three callables ----
+
+    def _arrays(self, views, row):
+        """Return the ``Arrays`` of one step, whose rows are ``row``."""
+        action = {}
+        for g in self.groups:
+            shape = (
+                (views.num_envs, g.count) if g.heads == 1 and not g.continuous else (views.num_envs, g.count, g.heads)
+            )
+            action[g.name] = self._buffer(("action", g.name), shape, torch.float32 if g.continuous else torch.int32)
+        rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
+        kept = {"state": views.state, "log": views.metrics, "elapsed": views.clock[:, 1]}
+        return Arrays(params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None)
 
     def _run(self, function, arrays):
         """Call one of the three with arrays of its library; they were made in torch."""
@@ -255,129 +255,43 @@ class PythonProgram:
 
     # ---- random numbers and actions ----
 
-    def _with_draws(self, call, arrays, purpose, draws):
+    def _with_draws(self, views, arrays, purpose, draws):
         """Return ``arrays`` with the random words of this purpose."""
         missing = NoDraws("reset_draws" if purpose == RESET else "step_draws")
-        bits, uniform = self._draw(call, purpose, draws) if draws else (missing, missing)
+        bits, uniform = self._draw(views, purpose, draws) if draws else (missing, missing)
         return replace(arrays, bits=bits, uniform=uniform)
 
-    def _draw(self, call, purpose, draws):
-        n = int(call["num_envs"])
-        shape = (n, self.agents, draws, 4)
+    def _draw(self, views, purpose, draws):
+        """Return (N, agents, draws, 4) random words of this step, as uint32 and as float32 in [0, 1)."""
+        shape = (views.num_envs, self.agents, draws, 4)
         bits = self._buffer(("bits", purpose), shape, torch.int32).view(torch.uint32)
         uniform = self._buffer(("uniform", purpose), shape, torch.float32)
-        argument = make_call(
-            {
-                "size": n * self.agents * draws,
-                "agents": self.agents,
-                "draws": draws,
-                "first_env": int(call["first_env"]),
-                "purpose": purpose,
-            },
-            {
-                "seed": self._at(call["seed"], (1,), np.uint64),
-                "clock": self._at(call["clock"], (n, 3), np.int32),
-                "bits": bits,
-                "uniform": uniform,
-            },
-        )
-        self.draws.launch("draw_words", argument, int(argument["size"]), int(argument["size"]))
+        size = views.num_envs * self.agents * draws
+        ints = {"size": size, "agents": self.agents, "draws": draws, "first_env": views.first_env, "purpose": purpose}
+        pointers = {"seed": views.seed, "clock": views.clock, "bits": bits, "uniform": uniform}
+        self.draws.launch("draw_words", make_call(ints, pointers), size, size)
         return bits, uniform
 
-    def _choose(self, call, t, time):
+    def _choose(self, views, t):
         """Write uniformly random actions into row t: ``take_actions`` of kernels/drive/groups.cuh."""
-        n, first = int(call["num_envs"]), 0
-        bits, _ = self._draw(call, ACTION, max(g.heads for g in self.groups))
+        bits, _ = self._draw(views, ACTION, max(g.heads for g in self.groups))
         words = bits.view(torch.int32).long() & 0xFFFFFFFF
-        which = (time.long() % 4).view(n, 1, 1, 1).expand(*words.shape[:3], 1)
+        which = (views.clock[:, 2].long() % 4).view(-1, 1, 1, 1).expand(*words.shape[:3], 1)
         words = words.gather(3, which)[..., 0]  # (N, agents, heads)
+        first = 0
         for g in self.groups:
-            action = self._action_row(call, g, t)
-            mask = None
-            if g.mask:
-                shape = (n, g.count, g.choices)
-                mask = self._row(call[g.name]["action_mask"], shape, np.bool_, t - 1)
+            action, mask = views.action(g, t), views.action_mask(g, t - 1)
             for head in range(g.heads):
                 action[..., head] = sample(g, words[:, first : first + g.count, head], head, mask)
             first += g.count
 
-    def _read(self, call, g, t, into):
-        """Write the actions of row t into ``into`` as kernels read them: within the space, NaN as 0."""
-        given = self._action_row(call, g, t)
+    def _read(self, given, g, into):
+        """Write the actions ``given`` (N, C, H) into ``into`` as kernels read them: within the space, NaN as 0."""
         into = into.view(given.shape)
         if g.continuous:
             torch.nan_to_num(given, nan=0.0, posinf=float("inf"), neginf=-float("inf"), out=into)
         else:
             into.copy_(given.clamp(min=0).clamp(max=self.last[g.name]))
-
-    def _action_row(self, call, g, t):
-        shape = (int(call["num_envs"]), g.count, g.heads)
-        return self._row(call[g.name]["action"], shape, g.action_dtype, t)
-
-    # ---- arrays from addresses ----
-
-    def _arrays(self, call, t):
-        """Return the ``Arrays`` of row t."""
-        n, row = int(call["num_envs"]), self._rows(call, t)
-        state = self._records(call["state"], n, self.state_dtype)
-        log = self._records(call["log"], n, self.log_dtype)
-        action = {}
-        for g in self.groups:
-            shape = (n, g.count) if g.heads == 1 and not g.continuous else (n, g.count, g.heads)
-            action[g.name] = self._buffer(("action", g.name), shape, torch.float32 if g.continuous else torch.int32)
-        rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
-        clock = self._at(call["clock"], (n, 3), np.int32)
-        metrics = {name: log[name] for name in self.spec.metrics}
-        return Arrays(
-            self.params, state, action, **rows, log=metrics, elapsed=clock[:, 1], mask=None, bits=None, uniform=None
-        )
-
-    def _rows(self, call, t):
-        """Return torch views of row t of what a step writes."""
-        n = int(call["num_envs"])
-        kinds = {
-            "obs": (lambda g: (n, g.count, g.obs_dim), np.float32, lambda g: True),
-            "final_obs": (lambda g: (n, g.count, g.obs_dim), np.float32, lambda g: True),
-            "reward": (lambda g: (n, g.count), np.float32, lambda g: True),
-            "action_mask": (lambda g: (n, g.count, g.choices), np.bool_, lambda g: g.mask),
-            "active": (lambda g: (n, g.count), np.bool_, lambda g: g.leaves),
-            "left": (lambda g: (n, g.count), np.bool_, lambda g: g.leaves),
-        }
-        rows = {
-            name: {g.name: self._row(call[g.name][name], shape(g), dtype, t) for g in self.groups if has(g)}
-            for name, (shape, dtype, has) in kinds.items()
-        }
-        if None in rows["final_obs"].values():
-            rows["final_obs"] = None
-        if self.spec.one_agent(self.params):  # side by side, as kernels/drive/groups.cuh says
-            (g,) = self.groups
-            record = self._row(call[g.name]["episode_return"], (n, 2), np.int32, t)
-            rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
-        else:
-            returns = {
-                g.name: self._row(call[g.name]["episode_return"], (n, g.count), np.float32, t) for g in self.groups
-            }
-            rows |= {"episode_return": returns, "episode_length": self._row(call["episode_length"], (n,), np.int32, t)}
-        for name in ("terminated", "truncated"):
-            rows[name] = self._row(call[name], (n,), np.bool_, t)
-        words = (n, self.log_dtype.itemsize // 4)
-        return rows | {"episode_log": self._row(call["episode_log"], words, np.int32, t)}
-
-    def _row(self, address, shape, dtype, t):
-        """Return a torch view of row t (-1: the row before) of the rows at an address."""
-        bytes_of_row = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return self._at(int(address) + t * bytes_of_row, shape, dtype) if address else None
-
-    def _words(self, address, n):
-        """Return the metrics of N environments as int32 words: zeros are zeros in any type."""
-        return self._at(address, (n, self.log_dtype.itemsize // 4), np.int32)
-
-    def _at(self, address, shape, dtype):
-        """Return a torch view of the array at an address, None at 0."""
-        return torch_at(self.executor.name, int(address), tuple(shape), np.dtype(dtype)) if address else None
-
-    def _records(self, address, n, dtype):
-        return members_at(self.executor.name, int(address), n, dtype)
 
     def _buffer(self, key, shape, dtype):
         """Return scratch memory that this program keeps."""

@@ -10,7 +10,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call, member, torch_stream
-from cupydrive.simulation.batch import Buffers, row_bytes
+from cupydrive.simulation.buffers import Buffers, row_bytes
 
 NONE_FOUND = 2**63 - 1
 

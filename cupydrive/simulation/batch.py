@@ -1,6 +1,6 @@
-"""N copies of one environment: buffers and launches, on any executor. NumPy or CuPy arrays; no torch.
+"""N copies of one environment: their memory and launches, on any executor. NumPy or CuPy arrays; no torch.
 
-Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
+Letters: T steps, N environments, C agents of a group, H action heads.
 """
 
 from dataclasses import replace
@@ -14,46 +14,11 @@ from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
 from cupydrive.executors.trial import try_out
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
+from cupydrive.simulation.buffers import Buffers, row_bytes
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits
 KEEP_FREE = 0.95  # share of the free memory that buffers may take
-
-
-class Buffers:
-    """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
-
-    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in rows where an episode
-    ended; other rows are unspecified.
-    """
-
-    def __init__(self, batch, steps=None, actions=True, final_obs=True):
-        lead = () if steps is None else (steps,)
-        self.steps = steps
-        n, allocate = batch.num_envs, batch.executor.allocate
-        obs_lead = (n,) if steps is None else (steps + 1, n)
-
-        def rows(shape, dtype):
-            return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
-
-        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups}
-        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
-        self.action = rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
-        self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
-        self.terminated = allocate((*lead, n), np.bool_)
-        self.truncated = allocate((*lead, n), np.bool_)
-        if batch.spec.one_agent(batch.params):  # side by side, as kernels/drive/groups.cuh says
-            record = allocate((*lead, n, 2), np.int32)
-            self.episode_return = {g.name: record[..., :1].view(np.float32) for g in batch.groups}
-            self.episode_length = record[..., 1]
-        else:
-            self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
-            self.episode_length = allocate((*lead, n), np.int32)
-        self.episode_log = allocate((*lead, n), batch.log_dtype)
-        self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
-        leaving = [g for g in batch.groups if g.leaves]
-        self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
-        self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
 
 
 class RolloutCall:
@@ -69,16 +34,6 @@ class RolloutCall:
         self.last_obs = {name: array[-1] for name, array in buffers.obs.items()}
         self.last_mask = {name: array[-1] for name, array in buffers.action_mask.items()}
         self.begins_at = None  # the observations that `call` points to
-
-
-def row_bytes(spec, params, final_obs=True, entry=4):
-    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
-    size = 2 + 4 + spec.log_dtype().itemsize
-    for g in spec.groups(params):
-        size += g.count * (
-            entry * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
-        )
-    return size
 
 
 def set_params(call, spec, params):
@@ -128,13 +83,11 @@ class Batch:
         self.state = allocate((n,), self.state_dtype)
         self.clock = allocate((n,), CLOCK)
         self.log = allocate((n,), self.log_dtype)
-        self.cache = allocate(
-            (n, self.program.cache_bytes), np.uint8
-        )  # for speed alone: in no state, snapshot or checkpoint
+        self.cache = allocate((n, self.program.cache_bytes), np.uint8)  # for speed alone, never kept
         self.mask = allocate((n,), np.bool_)
         self.returns = {g.name: allocate((n, g.count), np.float32) for g in self.groups}
-        self.step_buffers = [Buffers(self, actions=False), None]
-        self.step_buffers[1] = self._other_obs(self.step_buffers[0])
+        first = Buffers(self, actions=False)
+        self.step_buffers = [first, first.with_other_obs(self)]
         self.now = 0  # which of the two step buffers was written last
         self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
         self.current_mask = self.step_buffers[0].action_mask
@@ -180,16 +133,6 @@ class Batch:
             for call in calls:
                 call["printed"] = self.executor.pointer(self.printer.memory)
 
-    def _other_obs(self, first):
-        """Return buffers that differ from ``first`` in observation and mask alone: the other half of the double buffer."""
-        other = object.__new__(Buffers)
-        other.__dict__.update(first.__dict__)
-        other.obs = {
-            g.name: self.executor.allocate((self.num_envs, g.count, g.obs_dim), self.obs_dtype) for g in self.groups
-        }
-        other.action_mask = {name: self.executor.allocate(a.shape, np.bool_) for name, a in first.action_mask.items()}
-        return other
-
     def env_bytes(self):
         """Return the bytes that one environment takes, a second observation included."""
         entry = self.obs_dtype.itemsize
@@ -206,19 +149,6 @@ class Batch:
                 f"{self.spec.name}: {name} = {value} needs {needed:,} bytes, and {free:,} are free on {self.executor.name}; "
                 f"the largest {name} that fits is {max(0, free // each):,}"
             )
-
-    def without_cache(self, states):
-        """Return states (N,) of files from before ``struct Cache``, whose members stood at the end of ``State``, as of now.
-
-        Args:
-            states: Their bytes (N * size,) uint8, or an array of structs (N,); of any other size they are returned as they are.
-        """
-        former = self.state_dtype.itemsize + self.program.cache_bytes
-        if self.program.cache_bytes == 0 or states.nbytes != self.num_envs * former:
-            return states
-        rows = np.ascontiguousarray(states).view(np.uint8).reshape(self.num_envs, former)
-        kept = np.ascontiguousarray(rows[:, : self.state_dtype.itemsize]).reshape(-1)
-        return kept if states.dtype == np.uint8 else kept.view(self.state_dtype)
 
     # ---- struct Batch ----
 

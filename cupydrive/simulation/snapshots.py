@@ -86,7 +86,7 @@ class Snapshot:
                 raise ParameterError(
                     f"the snapshot has {name} = {kept.get(name)!r}, this environment {own.get(name)!r}; they must be equal"
                 )
-        former = batch.without_cache(self.state)
+        former = without_cache(batch, self.state)
         wanted, given = Snapshot.of(batch).arrays(), self.arrays() | {"state": former}
         if set(wanted) != set(given):
             raise ParameterError(
@@ -147,6 +147,21 @@ class Snapshot:
     def __repr__(self):
         size = sum(array.nbytes for array in self.arrays().values())
         return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
+
+
+def without_cache(batch, states):
+    """Return states (N,) of files from before ``struct Cache``, whose members stood at the end of ``State``, as of now.
+
+    Args:
+        batch: The ``Batch`` that they are for.
+        states: Their bytes (N * size,) uint8, or an array of structs (N,); of any other size they are returned as they are.
+    """
+    cache, kept = batch.program.cache_bytes, batch.state_dtype.itemsize
+    if cache == 0 or states.nbytes != batch.num_envs * (kept + cache):
+        return states
+    rows = np.ascontiguousarray(states).view(np.uint8).reshape(batch.num_envs, kept + cache)
+    rows = np.ascontiguousarray(rows[:, :kept]).reshape(-1)
+    return rows if states.dtype == np.uint8 else rows.view(batch.state_dtype)
 
 
 def checked_groups(arrays, num_envs):

@@ -14,7 +14,8 @@ from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
 from cupydrive.inputs.arguments import checked_bool, checked_int
-from cupydrive.simulation.batch import Batch, row_bytes
+from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.buffers import row_bytes
 
 STEPS = 32  # of a launch by which layouts are compared
 LAUNCHES = (1, 4, 16, 64, 256)  # numbers of steps that are tried under the fastest layout

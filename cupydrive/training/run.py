@@ -24,6 +24,7 @@ from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import LatestEpisodes, Rollout
 from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec
 from cupydrive.training.frozen import checked_policies, describe, rebuild
 from cupydrive.training.runfolder import (
@@ -253,7 +254,7 @@ class Run:
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
             kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
-            kept = kept | {"env/state": torch.from_numpy(self.batch.without_cache(kept["env/state"].numpy()))}
+            kept = kept | {"env/state": torch.from_numpy(without_cache(self.batch, kept["env/state"].numpy()))}
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
         self.batch.set_state({**new, "returns": returns})

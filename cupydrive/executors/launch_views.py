@@ -1,0 +1,93 @@
+"""Torch views of the memory that the argument of a launch, ``struct Batch``, points to. For kernels written in Python.
+
+Letters: N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+import numpy as np
+import torch
+
+from cupydrive.executors.interop import members_at, torch_at
+
+
+class LaunchViews:
+    """The arrays of one launch, where they are: nothing is copied.
+
+    Args:
+        argument: ``struct Batch`` of the launch.
+        program: The ``PythonProgram`` that is launched: its device, groups and structs.
+
+    Attributes:
+        num_envs: N.
+        steps: Steps that the launch takes.
+        first_env: Global id of environment 0.
+        max_episode_steps: The time limit.
+        seed: (1,) uint64.
+        clock: (N, 3) int32: episode, elapsed, time.
+        state: By member of ``State``: (N, *shape), strided.
+        metrics: By metric: (N,) counts since the episode began, strided.
+        words: (N, metrics) int32, the same as words: zeros are zeros in any type.
+        mask: (N,) bool, which environments a reset may touch; None: all.
+        returns: By group: (N, C) float32 rewards since the episode began.
+    """
+
+    def __init__(self, argument, program):
+        self.argument, self.device, self.groups = argument, program.executor.name, program.groups
+        self.num_envs, self.steps, n = int(argument["num_envs"]), int(argument["steps"]), int(argument["num_envs"])
+        self.first_env, self.max_episode_steps = int(argument["first_env"]), int(argument["max_episode_steps"])
+        self.seed = self.at(argument["seed"], (1,), np.uint64)
+        self.clock = self.at(argument["clock"], (n, 3), np.int32)
+        self.state = members_at(self.device, int(argument["state"]), n, program.state_dtype)
+        log = members_at(self.device, int(argument["log"]), n, program.log_dtype)
+        self.metrics = {name: log[name] for name in program.spec.metrics}
+        self.words = self.at(argument["log"], (n, program.log_dtype.itemsize // 4), np.int32)
+        self.mask = self.at(argument["mask"], (n,), np.bool_)
+        self.returns = {g.name: self.at(argument[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
+
+    def at(self, address, shape, dtype, row=0):
+        """Return the view of one row (-1: the row before) of the rows at an address, None at 0."""
+        if not address:
+            return None
+        bytes_of_row = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return torch_at(self.device, int(address) + row * bytes_of_row, tuple(shape), np.dtype(dtype))
+
+    def action(self, g, t):
+        """Return the actions of a group in step t, (N, C, H)."""
+        return self.at(self.argument[g.name]["action"], (self.num_envs, g.count, g.heads), g.action_dtype, t)
+
+    def obs(self, g, t, name="obs"):
+        """Return the observations of a group in row t, (N, C, D); -1 is the row before the first step."""
+        return self.at(self.argument[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
+
+    def action_mask(self, g, t):
+        """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1: before the first step."""
+        shape = (self.num_envs, g.count, g.choices)
+        return self.at(self.argument[g.name]["action_mask"], shape, np.bool_, t) if g.mask else None
+
+    def rows(self, t):
+        """Return all that step t writes, by name: tensors (N, ...), or by group (N, C, ...)."""
+        n, argument = self.num_envs, self.argument
+
+        def of_groups(name, dtype, groups=self.groups):
+            return {g.name: self.at(argument[g.name][name], (n, g.count), dtype, t) for g in groups}
+
+        leaving = [g for g in self.groups if g.leaves]
+        rows = {
+            "obs": {g.name: self.obs(g, t) for g in self.groups},
+            "final_obs": {g.name: self.obs(g, t, "final_obs") for g in self.groups},
+            "action_mask": {g.name: self.action_mask(g, t) for g in self.groups if g.mask},
+            "reward": of_groups("reward", np.float32),
+            "active": of_groups("active", np.bool_, leaving),
+            "left": of_groups("left", np.bool_, leaving),
+        }
+        if None in rows["final_obs"].values():
+            rows["final_obs"] = None
+        if [g.count for g in self.groups] == [1]:  # side by side, as kernels/drive/groups.cuh says
+            (g,) = self.groups
+            record = self.at(argument[g.name]["episode_return"], (n, 2), np.int32, t)
+            rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
+        else:
+            length = self.at(argument["episode_length"], (n,), np.int32, t)
+            rows |= {"episode_return": of_groups("episode_return", np.float32), "episode_length": length}
+        for name in ("terminated", "truncated"):
+            rows[name] = self.at(argument[name], (n,), np.bool_, t)
+        return rows | {"episode_log": self.at(argument["episode_log"], self.words.shape, np.int32, t)}

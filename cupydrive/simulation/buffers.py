@@ -1,0 +1,61 @@
+"""What kernels write: rows of observations, rewards, flags and episode statistics, as arrays of an executor; no torch.
+
+Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
+"""
+
+from copy import copy
+
+import numpy as np
+
+
+class Buffers:
+    """What T steps write: rows of observations, actions, rewards, flags and episode statistics.
+
+    Groups are dictionaries by name. Arrays of ``final_obs`` and ``episode`` hold values only in rows where an episode
+    ended; other rows are unspecified.
+    """
+
+    def __init__(self, batch, steps=None, actions=True, final_obs=True):
+        lead = () if steps is None else (steps,)
+        self.steps = steps
+        n, allocate = batch.num_envs, batch.executor.allocate
+        obs_lead = (n,) if steps is None else (steps + 1, n)
+
+        def rows(shape, dtype):
+            return {g.name: allocate((*lead, n, *shape(g)), dtype(g)) for g in batch.groups}
+
+        self.obs = {g.name: allocate((*obs_lead, g.count, g.obs_dim), batch.obs_dtype) for g in batch.groups}
+        self.final_obs = rows(lambda g: (g.count, g.obs_dim), lambda g: batch.obs_dtype) if final_obs else None
+        self.action = rows(lambda g: (g.count, g.heads), lambda g: g.action_dtype) if actions else None
+        self.reward = rows(lambda g: (g.count,), lambda g: np.float32)
+        self.terminated = allocate((*lead, n), np.bool_)
+        self.truncated = allocate((*lead, n), np.bool_)
+        if batch.spec.one_agent(batch.params):  # side by side, as kernels/drive/groups.cuh says
+            record = allocate((*lead, n, 2), np.int32)
+            self.episode_return = {g.name: record[..., :1].view(np.float32) for g in batch.groups}
+            self.episode_length = record[..., 1]
+        else:
+            self.episode_return = rows(lambda g: (g.count,), lambda g: np.float32)
+            self.episode_length = allocate((*lead, n), np.int32)
+        self.episode_log = allocate((*lead, n), batch.log_dtype)
+        self.action_mask = {g.name: allocate((*obs_lead, g.count, g.choices), np.bool_) for g in batch.groups if g.mask}
+        leaving = [g for g in batch.groups if g.leaves]
+        self.active = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+        self.left = {g.name: allocate((*lead, n, g.count), np.bool_) for g in leaving}
+
+    def with_other_obs(self, batch):
+        """Return buffers with observations and masks of their own, all else shared: the other half of a double buffer."""
+        allocate, other = batch.executor.allocate, copy(self)
+        other.obs = {name: allocate(array.shape, batch.obs_dtype) for name, array in self.obs.items()}
+        other.action_mask = {name: allocate(array.shape, np.bool_) for name, array in self.action_mask.items()}
+        return other
+
+
+def row_bytes(spec, params, final_obs=True, entry=4):
+    """Return the bytes that one step of one environment takes in ``Buffers``; ``entry``: of one observation entry."""
+    size = 2 + 4 + spec.log_dtype().itemsize
+    for g in spec.groups(params):
+        size += g.count * (
+            entry * g.obs_dim * (2 if final_obs else 1) + 4 * g.heads + 8 + 2 * g.leaves + g.choices * g.mask
+        )
+    return size
