@@ -28,6 +28,7 @@ from cupydrive.errors import (
     UnknownEnvironmentError,
 )
 from cupydrive.executors import compiler, cupy_hint
+from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.descriptions import TAKEN
 from cupydrive.simulation.make import make
 from cupydrive.spec import Group
@@ -237,6 +238,12 @@ def test_neither_gpu_nor_compiler(monkeypatch):
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DeviceError, match="pip install ziglang, or install"):
         make("cartpole", 1, device="cpu", x_limit=2.5)
+
+
+@pytest.mark.parametrize("other", [{"team_threads": 4}, {"count": True}], ids=["team", "count"])
+def test_a_build_for_debugging_is_no_other_build(other):
+    with pytest.raises(DeviceError, match=f"debug=True or {next(iter(other))}={next(iter(other.values()))}, not both"):
+        HostExecutor(debug=True, **other)
 
 
 @pytest.mark.parametrize(

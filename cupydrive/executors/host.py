@@ -46,12 +46,18 @@ class HostExecutor:
         count: Build so that float operations are counted; ``HostProgram.operations`` says how many there were.
         team_threads: Run each team as this many real threads, one environment after the other; for tests of team code.
         flags: Further compiler flags, for sanitizers.
+
+    Raises:
+        DeviceError: If ``debug`` is combined with ``count`` or ``team_threads``, which are builds of their own.
     """
 
     name = "cpu"
     xp = np
 
     def __init__(self, threads=None, debug=False, count=False, team_threads=0, flags=()):
+        if debug and (count or team_threads):
+            other = f"team_threads={team_threads}" if team_threads else "count=True"
+            raise DeviceError(f"a build has debug=True or {other}, not both; make one HostExecutor for each")
         self.threads = threads or len(
             os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
         )
