@@ -151,7 +151,7 @@ class Outcome:
     active: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C) bool
     left: dict[str, np.ndarray] = field(default_factory=dict)  # (N, C) bool
     metrics: dict[str, np.ndarray] = field(default_factory=dict)  # (N,)
-    events: dict[str, np.ndarray] = field(default_factory=dict)  # any bool array
+    events: dict[str, np.ndarray] = field(default_factory=dict)  # any bool array; the same names in every call
     margin: dict[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -213,7 +213,7 @@ class EnvSpec:
         constants: ``constants(params)`` returns further compile-time ints.
         check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
         metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.
-        events: Names of the events that a check must see at least once.
+        events: Events that a check must see at least once, besides those that ``step`` names, of which this is true anyway.
         cases: Parameter sets that the checker runs, each a dictionary.
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
             observations (N, C, D); None if there is none.

@@ -153,7 +153,6 @@ def sample(p, rng, n):
 SPEC = EnvSpec(
     *("everything", Params, state, groups, "HORIZON", reset, step, observe, sample),
     metrics={"forbidden": "int", "way": "float", "met": "int"},
-    events=("wind", "leaves", "all gone"),
     cases=({}, {"walkers": 11}),
 )
 """

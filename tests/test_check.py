@@ -1,6 +1,7 @@
 """Laws of the checker: it passes what is right, and fails what is wrong in any of the ways below."""
 
 import html
+import itertools
 import json
 import re
 import shutil
@@ -101,10 +102,29 @@ def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_pa
     assert "branches that no case takes: there is no gcov-none, which comes with g++" in report.skipped
 
 
+def test_events_are_those_that_the_reference_names():
+    report = check("cartpole", agent_steps=1000, device="cpu", progress=False)
+    assert report.passed and {"fell left", "balanced", "pushed right"} < set(report.events)
+
+
 def test_an_event_that_never_happens_fails():
-    spec = replace(envs.get("cartpole"), events=(*envs.get("cartpole").events, "flies"))
+    spec = replace(envs.get("cartpole"), events=("flies",))
     report = check(spec, agent_steps=1000, device="cpu", progress=False)
     assert report.failures() == ["event never seen: flies"]
+
+
+def test_an_event_that_a_step_forgets_now_and_then_fails():
+    """Otherwise one that is named only where it happens could never be missed."""
+    whole, calls = envs.get("cartpole"), itertools.count()
+
+    def step(*args):
+        outcome = whole.step(*args)
+        if next(calls) == 2:
+            del outcome.events["fell left"]
+        return outcome
+
+    report = check(replace(whole, step=step), agent_steps=1000, device="cpu", progress=False)
+    assert report.failures() == ["event that `step` does not name in every call: fell left"]
 
 
 # What beginners do to the environment of `cupydrive new`: a text to replace, and how the report begins then.

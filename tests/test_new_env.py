@@ -58,7 +58,7 @@ def sample(p, rng, n):
     return s
 
 SPEC = EnvSpec("pushing", Params, state, groups, "limit", reset, step, observe, sample, metrics={"work": "float"},
-               events=("out", "in"), cases=({}, {"num_pushers": 20}))
+               cases=({}, {"num_pushers": 20}))
 """
 KERNEL = """
 struct Params { float limit; };

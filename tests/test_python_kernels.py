@@ -121,7 +121,6 @@ LEAVERS = EnvSpec(
     leaver_outcome,
     lambda p, states, elapsed: Observed({"leaver": states["goes"][..., None].astype(np.float64)}),
     lambda p, rng, n: np.array([(row,) for row in rng.integers(1, 11, (n, p.leavers))], [("goes", "i4", (p.leavers,))]),
-    events=("all left",),
     kernel=PythonKernels(leaver_start, leaver_step, leaver_observe),
 )
 

@@ -3,7 +3,7 @@
 Kernel and reference take one step from the same state, so that errors cannot build up and the tolerance can be 1e-6 of
 each field's scale. Where a decision (a comparison of floats) lies within that margin either outcome is right: such rows
 are counted, and too many of them are a failure. Everything that is exact (integers, flags, resets, random streams,
-statistics) is compared exactly. Each environment names the events that a check must have seen.
+statistics) is compared exactly. Every event that the reference's step names must have happened.
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     fail_fast, progress = checked_bool("check", "fail_fast", fail_fast), checked_bool("check", "progress", progress)
     executors, skipped = usable(device, spec)
     report = Report(spec.name, list(executors), [dict(c) for c in spec.cases], seed, skipped=skipped)
-    report.events = dict.fromkeys((*(spec.events if spec.step else ()), "time limit reached", "autoreset"), 0)
+    report.events = dict.fromkeys(spec.events if spec.step else (), 0)
     report.skipped += not_compared(spec)
     if spec.step is None:
         report.compared_with = "without a reference"
@@ -162,7 +162,7 @@ def not_compared(spec):
     """Return what a check of ``spec`` leaves out because a function of its reference is None."""
     left_out = {
         "reset": "the states that resets give: the environment has no reference `reset`",
-        "step": "states, rewards, ends and metrics of a step, and declared events: the environment has no reference `step`",
+        "step": "states, rewards, ends, metrics and events of a step: the environment has no reference `step`",
         "observe": "observations and masks: the environment has no reference `observe`",
         "sample": "states that random play does not reach: the environment has no `sample`",
     }
@@ -305,7 +305,7 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
 
 def compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed):
     """Compare what a step gave and left with ``want``, the reference's ``Outcome``, and last observations with it."""
-    report.count(want.events)
+    report.count_events_of_step(want.events)
     last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
     part, agents = f"{name} {REFERENCE}", sum(g.count for g in groups)
     near = dict(step=elapsed)

@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -59,6 +60,8 @@ class Report:
     agent_steps: int = 0
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
+    calls_naming: Counter = field(default_factory=Counter)  # of the reference's ``step``, by event
+    calls_of_step: int = 0
     skipped: list[str] = field(default_factory=list)
     compared_with: str = "against the reference"
 
@@ -70,6 +73,12 @@ class Report:
         """Add the true entries of ``events``, bool arrays by name."""
         for name, happened in events.items():
             self.events[name] = self.events.get(name, 0) + int(np.count_nonzero(happened))
+
+    def count_events_of_step(self, events):
+        """Add what one call of the reference's ``step`` names, which is the same in every call."""
+        self.calls_of_step += 1
+        self.calls_naming.update(events.keys())
+        self.count(events)
 
     def number_of_cases(self):
         """Return "1 case", "2 cases", ..."""
@@ -187,6 +196,8 @@ class Report:
                     f"{t.part}: {t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than {MAX_EXCUSED:.1%}"
                 )
         found += [f"event never seen: {name}" for name, times in self.events.items() if times == 0]
+        forgotten = [name for name, calls in self.calls_naming.items() if calls < self.calls_of_step]
+        found += [f"event that `step` does not name in every call: {name}" for name in forgotten]
         return found
 
     @property
@@ -220,7 +231,7 @@ class Report:
         """Return what stands below the table: events, what was not done, and the other failures."""
         shown = ", ".join(f"{name} {times:,}" for name, times in self.events.items())
         others = self.failures()[1:]
-        lines = [f"events: {shown or 'none declared'}", *(f"not done: {text}" for text in self.skipped)]
+        lines = [f"events: {shown or 'none'}", *(f"not done: {text}" for text in self.skipped)]
         lines += [f"also: {text}" for text in others[:SHOWN]]
         if len(others) > SHOWN:
             lines.append(f"also: {len(others) - SHOWN} more, which report.failures() lists")

@@ -175,11 +175,6 @@ def draw(canvas, p, states, elapsed):
         canvas.circle(point, 0.02 * reach, "#333333")
 
 
-EVENTS = (
-    *("swung up", "first link over the top", "second link over the top", "speed at its limit"),
-    *("torque left", "torque right", "no torque"),
-)
-
 SPEC = EnvSpec(
     name="acrobot",
     params=Params,
@@ -190,7 +185,6 @@ SPEC = EnvSpec(
     step=step,
     observe=observe,
     sample=sample,
-    events=EVENTS,
     cases=({}, {"dynamics_of": "nips"}),
     heuristic=heuristic,
     draw=draw,

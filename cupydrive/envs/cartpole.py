@@ -118,16 +118,6 @@ def draw(canvas, p, states, elapsed):
     canvas.circle((x, 0), 0.05, "#56B4E9")
 
 
-EVENTS = (
-    "ran off left",
-    "ran off right",
-    "fell left",
-    "fell right",
-    "balanced",
-    "pushed left",
-    "pushed right",
-)
-
 SPEC = EnvSpec(
     name="cartpole",
     params=Params,
@@ -138,7 +128,6 @@ SPEC = EnvSpec(
     step=step,
     observe=observe,
     sample=sample,
-    events=EVENTS,
     draw=draw,
     render_size=(960, 480),
     render_fps=50,

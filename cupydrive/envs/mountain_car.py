@@ -139,8 +139,6 @@ def height(position):
     return 0.45 * np.sin(3 * position) + 0.55
 
 
-EVENTS = ("arrived", "stopped by the wall", "speed at its limit", "pushed left", "pushed right", "not pushed")
-
 SPEC = EnvSpec(
     name="mountain_car",
     params=Params,
@@ -151,7 +149,6 @@ SPEC = EnvSpec(
     step=step,
     observe=observe,
     sample=sample,
-    events=EVENTS,
     heuristic=heuristic,
     draw=draw,
     render_size=(900, 640),

@@ -63,8 +63,6 @@ def heuristic(p, obs, group):
     return (2.0 * (obs[..., 1] >= 0) - 1.0,)
 
 
-EVENTS = ("arrived", "stopped by the wall", "speed at its limit", "pushed left", "pushed right")
-
 SPEC = EnvSpec(
     name="mountain_car_continuous",
     params=Params,
@@ -75,7 +73,6 @@ SPEC = EnvSpec(
     step=step,
     observe=observe,
     sample=sample,
-    events=EVENTS,
     heuristic=heuristic,
     draw=draw,
     render_size=(900, 640),

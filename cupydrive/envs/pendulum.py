@@ -110,8 +110,6 @@ def draw(canvas, p, states, elapsed):
     canvas.circle((0, 0), 0.04, "#333333")
 
 
-EVENTS = ("upright", "over the bottom", "speed at its limit", "torque left", "torque right")
-
 SPEC = EnvSpec(
     name="pendulum",
     params=Params,
@@ -122,7 +120,6 @@ SPEC = EnvSpec(
     step=step,
     observe=observe,
     sample=sample,
-    events=EVENTS,
     heuristic=heuristic,
     draw=draw,
     render_size=(640, 680),

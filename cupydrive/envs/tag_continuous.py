@@ -350,11 +350,6 @@ def draw(canvas, p, states, elapsed):
         canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
 
 
-EVENTS = (
-    *("edge hit by a tagger", "edge hit by a runner", "speed at its limit", "speed at zero"),
-    *("tag", "double tag", "tag in the last step", "survived the last step", "all out", "already out"),
-)
-
 LEARN = dict(gamma=0.95, num_steps=16, num_minibatches=8, hidden=(128, 128), normalize_reward=True)
 
 SPEC = EnvSpec(
@@ -362,7 +357,6 @@ SPEC = EnvSpec(
     constants=constants,
     check=check,
     metrics={"tags": "int", "edge_hits": "int"},
-    events=EVENTS,
     cases=(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},

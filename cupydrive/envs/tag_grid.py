@@ -225,16 +225,6 @@ def draw(canvas, p, states, elapsed):
     canvas.circle((x, y), 0.5 * size, "#0072B2")  # the runner shows on top of who has caught it
 
 
-EVENTS = (
-    "wall hit by a tagger",
-    "wall hit by the runner",
-    "caught",
-    "double tag",
-    "caught in the last step",
-    "survived the last step",
-    "caught at a wall",
-)
-
 SPEC = EnvSpec(
     name="tag_grid",
     params=Params,
@@ -247,7 +237,6 @@ SPEC = EnvSpec(
     sample=sample,
     check=check,
     metrics={"tags": "int", "wall_hits": "int"},
-    events=EVENTS,
     cases=(
         {},
         {"grid_length": 10, "use_full_observation": True},
