@@ -350,10 +350,18 @@ def draw(canvas, p, states, elapsed):
         canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
 
 
-LEARN = dict(gamma=0.95, num_steps=16, num_minibatches=8, hidden=(128, 128), normalize_reward=True)
+LEARN = {"gamma": 0.95, "num_steps": 16, "num_minibatches": 8, "hidden": (128, 128), "normalize_reward": True}
 
 SPEC = EnvSpec(
-    *("tag_continuous", Params, state, groups, "task", reset, step, observe, sample),
+    name="tag_continuous",
+    params=Params,
+    state=state,
+    groups=groups,
+    horizon="task",
+    reset=reset,
+    step=step,
+    observe=observe,
+    sample=sample,
     constants=constants,
     check=check,
     metrics={"tags": "int", "edge_hits": "int"},
@@ -361,17 +369,27 @@ SPEC = EnvSpec(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
         {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
-        dict(num_taggers=2, num_runners=3, num_other_agents_observed=0, num_acceleration_levels=0, num_turn_levels=0),
+        {
+            "num_taggers": 2,
+            "num_runners": 3,
+            "num_other_agents_observed": 0,
+            "num_acceleration_levels": 0,
+            "num_turn_levels": 0,
+        },
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),
     heuristic=heuristic,
-    **dict(draw=draw, render_size=(760, 820), render_fps=12),
-    training=dict(num_envs=1024, steps=20_000_000, ppo=dict(LEARN, learning_rate=2e-3)),
-    showcase=dict(
-        params=dict(num_taggers=5, num_runners=20, max_episode_steps=50),
-        **dict(rivals=("runner",), num_envs=4096, steps=60_000_000),
-        ppo=dict(LEARN, learning_rate=((0, 2e-3), (60_000_000, 1e-4)), ent_coef=((0, 0.01), (60_000_000, 0.0))),
-    ),
+    draw=draw,
+    render_size=(760, 820),
+    render_fps=12,
+    training={"num_envs": 1024, "steps": 20_000_000, "ppo": {**LEARN, "learning_rate": 2e-3}},
+    showcase={
+        "params": {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50},
+        "rivals": ("runner",),
+        "num_envs": 4096,
+        "steps": 60_000_000,
+        "ppo": {**LEARN, "learning_rate": ((0, 2e-3), (60_000_000, 1e-4)), "ent_coef": ((0, 0.01), (60_000_000, 0.0))},
+    },
     summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",
 )
