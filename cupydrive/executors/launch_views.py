@@ -1,4 +1,4 @@
-"""Torch views of the memory that the argument of a launch, ``struct Batch``, points to. For kernels written in Python.
+"""Torch views of the memory that the call of a kernel, ``struct Batch``, points to. For kernels written in Python.
 
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
@@ -13,7 +13,7 @@ class LaunchViews:
     """The arrays of one launch, where they are: nothing is copied.
 
     Args:
-        argument: ``struct Batch`` of the launch.
+        call: The kernel's argument, ``struct Batch``.
         program: The ``PythonProgram`` that is launched: its device, groups and structs.
 
     Attributes:
@@ -30,18 +30,18 @@ class LaunchViews:
         returns: By group: (N, C) float32 rewards since the episode began.
     """
 
-    def __init__(self, argument, program):
-        self.argument, self.device, self.groups = argument, program.executor.name, program.groups
-        self.num_envs, self.steps, n = int(argument["num_envs"]), int(argument["steps"]), int(argument["num_envs"])
-        self.first_env, self.max_episode_steps = int(argument["first_env"]), int(argument["max_episode_steps"])
-        self.seed = self.at(argument["seed"], (1,), np.uint64)
-        self.clock = self.at(argument["clock"], (n, 3), np.int32)
-        self.state = members_at(self.device, int(argument["state"]), n, program.state_dtype)
-        log = members_at(self.device, int(argument["log"]), n, program.log_dtype)
+    def __init__(self, call, program):
+        self.call, self.device, self.groups = call, program.executor.name, program.groups
+        self.num_envs, self.steps, n = int(call["num_envs"]), int(call["steps"]), int(call["num_envs"])
+        self.first_env, self.max_episode_steps = int(call["first_env"]), int(call["max_episode_steps"])
+        self.seed = self.at(call["seed"], (1,), np.uint64)
+        self.clock = self.at(call["clock"], (n, 3), np.int32)
+        self.state = members_at(self.device, int(call["state"]), n, program.state_dtype)
+        log = members_at(self.device, int(call["log"]), n, program.log_dtype)
         self.metrics = {name: log[name] for name in program.spec.metrics}
-        self.words = self.at(argument["log"], (n, program.log_dtype.itemsize // 4), np.int32)
-        self.mask = self.at(argument["mask"], (n,), np.bool_)
-        self.returns = {g.name: self.at(argument[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
+        self.words = self.at(call["log"], (n, program.log_dtype.itemsize // 4), np.int32)
+        self.mask = self.at(call["mask"], (n,), np.bool_)
+        self.returns = {g.name: self.at(call[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
 
     def at(self, address, shape, dtype, row=0):
         """Return the view of one row (-1: the row before) of the rows at an address, None at 0."""
@@ -52,23 +52,23 @@ class LaunchViews:
 
     def action(self, g, t):
         """Return the actions of a group in step t, (N, C, H)."""
-        return self.at(self.argument[g.name]["action"], (self.num_envs, g.count, g.heads), g.action_dtype, t)
+        return self.at(self.call[g.name]["action"], (self.num_envs, g.count, g.heads), g.action_dtype, t)
 
     def obs(self, g, t, name="obs"):
         """Return the observations of a group in row t, (N, C, D); -1 is the row before the first step."""
-        return self.at(self.argument[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
+        return self.at(self.call[g.name][name], (self.num_envs, g.count, g.obs_dim), np.float32, t)
 
     def action_mask(self, g, t):
         """Return what a group may do in row t, (N, C, choices), or None if it may do anything; -1: before the first step."""
         shape = (self.num_envs, g.count, g.choices)
-        return self.at(self.argument[g.name]["action_mask"], shape, np.bool_, t) if g.mask else None
+        return self.at(self.call[g.name]["action_mask"], shape, np.bool_, t) if g.mask else None
 
     def rows(self, t):
         """Return all that step t writes, by name: tensors (N, ...), or by group (N, C, ...)."""
-        n, argument = self.num_envs, self.argument
+        n, call = self.num_envs, self.call
 
         def of_groups(name, dtype, groups=self.groups):
-            return {g.name: self.at(argument[g.name][name], (n, g.count), dtype, t) for g in groups}
+            return {g.name: self.at(call[g.name][name], (n, g.count), dtype, t) for g in groups}
 
         leaving = [g for g in self.groups if g.leaves]
         rows = {
@@ -83,11 +83,11 @@ class LaunchViews:
             rows["final_obs"] = None
         if [g.count for g in self.groups] == [1]:  # side by side, as kernels/drive/groups.cuh says
             (g,) = self.groups
-            record = self.at(argument[g.name]["episode_return"], (n, 2), np.int32, t)
+            record = self.at(call[g.name]["episode_return"], (n, 2), np.int32, t)
             rows |= {"episode_return": {g.name: record[:, :1].view(torch.float32)}, "episode_length": record[:, 1]}
         else:
-            length = self.at(argument["episode_length"], (n,), np.int32, t)
+            length = self.at(call["episode_length"], (n,), np.int32, t)
             rows |= {"episode_return": of_groups("episode_return", np.float32), "episode_length": length}
         for name in ("terminated", "truncated"):
-            rows[name] = self.at(argument[name], (n,), np.bool_, t)
-        return rows | {"episode_log": self.at(argument["episode_log"], self.words.shape, np.int32, t)}
+            rows[name] = self.at(call[name], (n,), np.bool_, t)
+        return rows | {"episode_log": self.at(call["episode_log"], self.words.shape, np.int32, t)}

@@ -125,7 +125,7 @@ class Step:
 
 
 class PythonProgram:
-    """A program as executors make them: ``launch`` runs the callables on what its argument points to."""
+    """A program as executors make them: ``launch`` runs the callables on what ``call`` points to."""
 
     prints, cache_bytes = False, 0  # Python prints by itself
 
@@ -137,10 +137,10 @@ class PythonProgram:
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
         self._scratch = {}
 
-    def launch(self, kernel, argument, count, work=0):
-        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``argument`` points to."""
+    def launch(self, kernel, call, count, work=0):
+        """Run ``env_reset``, ``env_step`` or ``env_rollout`` on the arrays that ``call`` points to."""
         del count, work
-        views = LaunchViews(argument, self)
+        views = LaunchViews(call, self)
         if kernel == "env_reset":
             arrays = self._arrays(views, views.rows(0))
             if views.steps:
