@@ -28,16 +28,16 @@ class PolicyModule(nn.Module):
     Args:
         network: Module, (B, D) -> (parameters, value).
         group: The ``Group``.
-        moments: ``RunningMoments`` of observations, or None.
+        obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, network, group, moments):
+    def __init__(self, network, group, obs_rms):
         super().__init__()
         self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
-        self.masked, self.normalizes = group.mask, moments is not None
+        self.masked, self.normalizes = group.mask, obs_rms is not None
         if self.normalizes:
-            self.register_buffer("mean", moments.mean.float())
-            self.register_buffer("scale", moments.scale())
+            self.register_buffer("mean", obs_rms.mean.float())
+            self.register_buffer("scale", obs_rms.scale())
 
     @property
     def device(self):
@@ -55,8 +55,8 @@ class PolicyModule(nn.Module):
 class DiscretePolicy(PolicyModule):
     """Actions of discrete heads: (...,) int32 for one head, else (..., H)."""
 
-    def __init__(self, network, group, moments):
-        super().__init__(network, group, moments)
+    def __init__(self, network, group, obs_rms):
+        super().__init__(network, group, obs_rms)
         self.sizes = group.sizes
 
     def logits(self, obs, mask):
@@ -99,12 +99,12 @@ class BoxPolicy(PolicyModule):
     Args:
         network: As of ``PolicyModule``.
         group: Likewise.
-        moments: Likewise.
+        obs_rms: Likewise.
         squashed: Actions are tanh of what the network says, mapped to the bounds; else they are clipped.
     """
 
-    def __init__(self, network, group, moments, squashed):
-        super().__init__(network, group, moments)
+    def __init__(self, network, group, obs_rms, squashed):
+        super().__init__(network, group, obs_rms)
         self.squashed = squashed
         for name in ("low", "high"):
             self.register_buffer(name, torch.as_tensor(getattr(group.action_space, name), device=self.device))
@@ -129,8 +129,8 @@ class BoxPolicy(PolicyModule):
 class DeterministicPolicy(BoxPolicy):
     """Actions of a deterministic policy, whose network returns numbers in [-1, 1]."""
 
-    def __init__(self, network, group, moments):
-        super().__init__(network, group, moments, squashed=False)
+    def __init__(self, network, group, obs_rms):
+        super().__init__(network, group, obs_rms, squashed=False)
 
     def forward(self, obs, mask=None):
         """Return the actions; ``mask`` must be None."""

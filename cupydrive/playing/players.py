@@ -115,11 +115,11 @@ class DeterministicPlayer:
 
     Args:
         policy: Module, (B, D) -> (actions (B, H), None).
-        moments: ``RunningMoments`` of observations, or None.
+        obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, policy, moments=None):
-        self.policy, self.moments, self.groups = policy, moments, []
+    def __init__(self, policy, obs_rms=None):
+        self.policy, self.obs_rms, self.groups = policy, obs_rms, []
 
     def begin(self, rollout, group):
         """Prepare to play ``group``."""
@@ -132,12 +132,12 @@ class DeterministicPlayer:
         """Write the actions of row t."""
         for g, low, half in self.groups:
             with evaluating(self.policy):
-                action, _ = self.policy(seen(rollout, g, t, self.moments))
+                action, _ = self.policy(seen(rollout, g, t, self.obs_rms))
             rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
 
     def module(self, rollout, group):
         """Return the policy as a module from raw observations to actions."""
-        return DeterministicPolicy(self.policy, group, self.moments)
+        return DeterministicPolicy(self.policy, group, self.obs_rms)
 
 
 class PolicyPlayer:
@@ -147,11 +147,11 @@ class PolicyPlayer:
         policy: Module, (B, D) -> (parameters, value).
         distribution: Of its actions.
         greedy: The likeliest action instead of a random one.
-        moments: ``RunningMoments`` of observations, or None.
+        obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, policy, distribution, greedy=True, moments=None):
-        self.policy, self.distribution, self.greedy, self.moments = policy, distribution, greedy, moments
+    def __init__(self, policy, distribution, greedy=True, obs_rms=None):
+        self.policy, self.distribution, self.greedy, self.obs_rms = policy, distribution, greedy, obs_rms
         self.ask = with_memory(policy)
         self.groups, self.samplers, self.raws, self.memories = [], {}, {}, {}
 
@@ -172,7 +172,7 @@ class PolicyPlayer:
             memory = self.memories.get(g.name)
             start = None if memory is None else rollout.starts(t)[:, None].expand(-1, g.count).reshape(-1)
             with evaluating(self.policy):
-                parameters, _, left = self.ask(seen(rollout, g, t, self.moments), memory, start)
+                parameters, _, left = self.ask(seen(rollout, g, t, self.obs_rms), memory, start)
             if memory is not None:
                 memory.copy_(left)
             parameters = parameters.float()
@@ -181,10 +181,10 @@ class PolicyPlayer:
 
     def module(self, rollout, group):
         """Return the policy as a module from raw observations to actions."""
-        return self.distribution.module(self.policy, group, self.moments)
+        return self.distribution.module(self.policy, group, self.obs_rms)
 
 
-def seen(rollout, group, t, moments):
+def seen(rollout, group, t, obs_rms):
     """Return row t of a group's observations (N * C, D) as its network sees them."""
     obs = rollout.obs[group.name][t].view(-1, group.obs_dim)
-    return obs if moments is None else moments.normalized(obs)
+    return obs if obs_rms is None else obs_rms.normalized(obs)

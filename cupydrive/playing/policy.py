@@ -195,9 +195,9 @@ class Categorical:
             entropy = entropy - (log_p.exp() * log_p).sum(-1).sum(1)
         return log_prob, entropy
 
-    def module(self, network, group, moments):
+    def module(self, network, group, obs_rms):
         """Return a network that gives these parameters as a module from raw observations to actions."""
-        return DiscretePolicy(network, group, moments)
+        return DiscretePolicy(network, group, obs_rms)
 
 
 class Gaussian:
@@ -239,9 +239,9 @@ class Gaussian:
             log_prob, entropy = log_prob - stretch, entropy + stretch
         return log_prob.sum(1), entropy.sum(1)
 
-    def module(self, network, group, moments):
+    def module(self, network, group, obs_rms):
         """Return a network that gives these parameters as a module from raw observations to actions."""
-        return BoxPolicy(network, group, moments, self.squashed)
+        return BoxPolicy(network, group, obs_rms, self.squashed)
 
 
 class StateIndependentDeviation(nn.Module):

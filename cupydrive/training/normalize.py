@@ -6,7 +6,7 @@ Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm 
 import torch
 
 
-class RunningMoments:
+class RunningMeanStd:
     """Mean and variance of all rows seen so far.
 
     Args:

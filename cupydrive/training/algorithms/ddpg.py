@@ -26,7 +26,7 @@ from cupydrive.training.algorithms.settings import (
     schedule,
 )
 from cupydrive.training.algorithms.step import adam, adam_tensors, settle, take_step
-from cupydrive.training.normalize import RunningMoments
+from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Schedule, Scheduled
 
 
@@ -160,7 +160,7 @@ class DDPGLearner:
         self.written = torch.zeros(1, dtype=torch.int64, device=device)  # slots of the replay buffer, ever
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # transitions in the buffer
         self.bad = torch.zeros((), device=device)
-        self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
+        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
         self.started = torch.zeros(1, device=device)
         self.noise_settings = torch.tensor([config.noise_damping, config.exploration_noise], device=device)
         self.low = torch.as_tensor(group.action_space.low, device=device)
@@ -215,7 +215,7 @@ class DDPGLearner:
 
     def normalized(self, obs):
         """Return observations (B, D) as the networks see them."""
-        return obs if self.obs_moments is None else self.obs_moments.normalized(obs)
+        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
     def act(self, rollout, t):
         """Write the actions of row t, with exploration noise."""
@@ -241,9 +241,9 @@ class DDPGLearner:
             self._descend(rows)
         with torch.no_grad():
             self.started.copy_(1.0 - waiting)
-            if self.obs_moments is not None:
+            if self.obs_rms is not None:
                 for g in self.groups:
-                    self.obs_moments.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+                    self.obs_rms.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
             self.iteration += 1
 
     def _store(self, rollout):
@@ -321,11 +321,11 @@ class DDPGLearner:
 
     def acting(self, greedy):
         """Return a player that acts as the policy does now, without learning and without noise."""
-        return DeterministicPlayer(self.policy, self.obs_moments)
+        return DeterministicPlayer(self.policy, self.obs_rms)
 
     def module(self, rollout, group):
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
-        return DeterministicPolicy(self.policy, group, self.obs_moments)
+        return DeterministicPolicy(self.policy, group, self.obs_rms)
 
     def tensors(self):
         """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""
@@ -335,7 +335,7 @@ class DDPGLearner:
             kept |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict(keep_vars=True).items()}
         for name, optimizer in (("actor", self.actor_optimizer), ("critic", self.critic_optimizer)):
             kept |= {f"{name}_optimizer.{key}": value for key, value in adam_tensors(optimizer).items()}
-        if self.obs_moments is not None:
-            kept |= {f"obs_moments.{key}": value for key, value in self.obs_moments.tensors().items()}
+        if self.obs_rms is not None:
+            kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
         kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}
         return kept | {f"replay.{name}": array for name, array in self.replay.items()}

@@ -20,7 +20,7 @@ from cupydrive.training.algorithms.networks import check_policy_setting, make_ne
 from cupydrive.training.algorithms.rows import in_game
 from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
-from cupydrive.training.normalize import RunningMoments
+from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Schedule, Scheduled
 
 
@@ -108,8 +108,8 @@ class OnPolicyLearner:
         self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
-        self.obs_moments = RunningMoments((group.obs_dim,), device) if config.normalize_obs else None
-        self.return_moments = RunningMoments((), device) if config.normalize_reward else None
+        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
         self.reward_scale = torch.ones((), device=device)
         self.discounted = {}
         self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
@@ -174,7 +174,7 @@ class OnPolicyLearner:
 
     def normalized(self, obs):
         """Return observations (B, D) as the network sees them."""
-        return obs if self.obs_moments is None else self.obs_moments.normalized(obs)
+        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
     def autocast(self):
         """Return the context of matrix products in the configured precision."""
@@ -229,7 +229,7 @@ class OnPolicyLearner:
                 memory = memory[1:].view(steps * n, -1).index_select(0, rows).view(slots * n * g.count, -1)
             value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
             stored["final_value"].copy_(value.view(slots, n, g.count))
-        if self.return_moments is not None:
+        if self.return_rms is not None:
             self.scale_rewards(rollout, g)
         pointers = {
             "gamma": self.scheduled.gamma,
@@ -253,9 +253,9 @@ class OnPolicyLearner:
         running, over = self.discounted[g.name], (rollout.terminated | rollout.truncated)[..., None]
         for t in range(rollout.steps):
             running.mul_(self.scheduled.gamma).add_(rollout.reward[g.name][t])
-            self.return_moments.update(running.view(-1))
+            self.return_rms.update(running.view(-1))
             running.masked_fill_(over[t], 0.0)
-        self.reward_scale.copy_(1.0 / (self.return_moments.variance + 1e-8).sqrt())
+        self.reward_scale.copy_(1.0 / (self.return_rms.variance + 1e-8).sqrt())
 
     def flat(self, rollout):
         """Return what is learnt from, the groups one after the other: tensors of B rows by name.
@@ -324,11 +324,11 @@ class OnPolicyLearner:
         take_step(self.optimizer, losses["loss"], reported, self.settle, max_norm, self.bad, self.metric_sums)
 
     def finish(self, rollout):
-        """Follow the observations' moments, once the iteration has learnt with the old ones, and count the iteration."""
+        """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
         with torch.no_grad():
             for g in self.groups:
-                if self.obs_moments is not None:
-                    self.obs_moments.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+                if self.obs_rms is not None:
+                    self.obs_rms.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
                 memory = self.stored[g.name]["memory"]
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
                     last, start = self.remembered(rollout, g, rollout.steps)
@@ -343,20 +343,23 @@ class OnPolicyLearner:
 
     def acting(self, greedy):
         """Return a player that acts as the policy does now, without learning."""
-        return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_moments)
+        return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_rms)
 
     def module(self, rollout, group):
         """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
-        return self.distribution.module(self.policy, group, self.obs_moments)
+        return self.distribution.module(self.policy, group, self.obs_rms)
 
     def tensors(self):
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
         kept |= {f"optimizer.{key}": value for key, value in adam_tensors(self.optimizer).items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
-        for name, moments in (("obs_moments", self.obs_moments), ("return_moments", self.return_moments)):
-            if moments is not None:
-                kept |= {f"{name}.{key}": value for key, value in moments.tensors().items()}
+        for name, rms in (
+            ("obs_moments", self.obs_rms),
+            ("return_moments", self.return_rms),
+        ):  # the file format's names
+            if rms is not None:
+                kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}
         for name, stored in self.stored.items():
             if stored["memory"] is not None:
                 kept[f"memory.{name}"] = stored["memory"][0]
