@@ -177,13 +177,13 @@ def test_an_old_recording_loads_with_one_line_and_gives_its_bits():
 
 def test_an_old_snapshot_loads_with_one_line_and_goes_on():
     with pytest.warns(CupydriveWarning, match="moment.npz is of an older format") as said:
-        moment = cd.Snapshot.load(OLD / "moment.npz")
+        snapshot = cd.Snapshot.load(OLD / "moment.npz")
     assert len(said) == 1
     with np.load(OLD / "moment.npz") as kept:
-        for name, array in moment.arrays().items():
+        for name, array in snapshot.arrays().items():
             assert array.tobytes() == kept[name].tobytes()
     env, same = (cd.make("tag_grid", 2, device="cpu", grid_length=5, num_taggers=2) for _ in range(2))
-    env.restore(moment)
+    env.restore(snapshot)
     same.reset(seed=1)
     same.rollout(4)
     one, other = env.rollout(6), same.rollout(6)
@@ -205,9 +205,9 @@ def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
 
 def test_files_of_format_2_load_in_silence_and_go_on_bit_for_bit(tmp_path):
     """Continuous Tag, whose kernel kept in the state what stands in struct Cache since."""
-    moment = cd.Snapshot.load(FORMAT_2 / "moment.npz")
-    env = cd.make("tag_continuous", 3, device="cpu", **moment.params)
-    env.restore(moment)
+    snapshot = cd.Snapshot.load(FORMAT_2 / "moment.npz")
+    env = cd.make("tag_continuous", 3, device="cpu", **snapshot.params)
+    env.restore(snapshot)
     seen = env.rollout(40)
     bits = b"".join(array.numpy().tobytes() for part in (seen.obs, seen.reward) for _, array in sorted(part.items()))
     assert hashlib.sha256(bits).hexdigest() == "dd36e33a19d5f4e772647d76d53baf59df34d517f16f06b29c34dc21e8c5f5a0"

@@ -63,8 +63,8 @@ def test_tensors_are_bfloat16_and_steps_equal_rollouts(device):
     for t in range(3):
         obs, *_ = again.step(batch.action[t])
         assert torch.equal(obs, batch.obs[t + 1])
-    moment = again.snapshot()
-    assert torch.equal(env.restore(moment)[0], obs)
+    kept = again.snapshot()
+    assert torch.equal(env.restore(kept)[0], obs)
 
 
 def observed(words, device, layout=None):

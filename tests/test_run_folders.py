@@ -215,7 +215,7 @@ def test_odd_paths_are_one_error_and_leave_nothing(tmp_path, trained):
     everywhere, to_read = odd_paths(tmp_path)
     env = cd.make("cartpole", 2, device="cpu")
     env.reset(seed=0)
-    moment, run = env.snapshot(), Run.load(trained)
+    snapshot, run = env.snapshot(), Run.load(trained)
     recording = cd.evaluate(run, episodes=2).recording
     before = sorted(tmp_path.rglob("*"))
     for path in (*everywhere.values(), *to_read.values()):
@@ -228,7 +228,7 @@ def test_odd_paths_are_one_error_and_leave_nothing(tmp_path, trained):
                 load(path)
             assert "\n" not in str(raised.value)
     for path in (*everywhere.values(), tmp_path / "folder.npz"):
-        for save in (recording.save, moment.save, *([] if path == tmp_path / "folder.npz" else [run.save])):
+        for save in (recording.save, snapshot.save, *([] if path == tmp_path / "folder.npz" else [run.save])):
             with pytest.raises(CupydriveError) as raised:
                 save(path)
             assert "\n" not in str(raised.value)

@@ -41,17 +41,17 @@ def test_a_restored_moment_has_the_same_future(name, how, tmp_path):
         spaces = env.action_space
         several = isinstance(spaces, dict)
         env.step({k: torch.as_tensor(v.sample()) for k, v in spaces.items()} if several else spaces.sample())
-    moment = env.snapshot()
-    moment.save(tmp_path / "moment.npz")
+    snapshot = env.snapshot()
+    snapshot.save(tmp_path / "moment.npz")
     want = future(env)
     other = make(name)
     for taker in (env, other):
         obs, info = taker.restore(cd.Snapshot.load(tmp_path / "moment.npz"))
         seen = {g.name: obs[g.name] if isinstance(obs, dict) else obs for g in env.groups}
         for g in env.groups:
-            assert seen[g.name].numpy().tobytes() == moment.obs[g.name].tobytes()
+            assert seen[g.name].numpy().tobytes() == snapshot.obs[g.name].tobytes()
             if g.mask:
-                assert info["action_mask"][g.name].numpy().tobytes() == moment.action_mask[g.name].tobytes()
+                assert info["action_mask"][g.name].numpy().tobytes() == snapshot.action_mask[g.name].tobytes()
         assert taker.seed == 3
         assert_equal(future(taker), want)
 
@@ -63,9 +63,9 @@ def test_a_moment_goes_on_alike_on_cpu_and_gpu(name):
     for source, taker in ((cpu, cuda), (cuda, cpu)):
         source.reset(seed=8)
         source.rollout(5)
-        moment = source.snapshot()
+        snapshot = source.snapshot()
         want = future(source)
-        taker.restore(moment)
+        taker.restore(snapshot)
         assert_equal(future(taker), want)
 
 

@@ -13,7 +13,7 @@ from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_choice, checked_int, shown
-from cupydrive.simulation.snapshots import checked_moment
+from cupydrive.simulation.snapshots import checked_values
 
 RENDER_MODES = ("rgb_array",)
 
@@ -92,7 +92,7 @@ def begin(env, seed, state=None, mask=None):
         raise InvalidReset(f"options['state'] is a {type(state).__name__}; it must be a dict of fields")
     try:
         if state is not None:
-            checked_moment(env, **state)
+            checked_values(env, **state)
         env.reset(seed=seed, mask=mask)
         if state is not None:
             env.set_state(**state)

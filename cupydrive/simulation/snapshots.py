@@ -21,7 +21,7 @@ BY_GROUP = ("returns", "obs", "action_mask")
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A moment of N environments: ``env.restore`` goes on from it bit for bit, on the CPU or a GPU.
+    """N environments as they are: ``env.restore`` goes on from it bit for bit, on the CPU or a GPU.
 
     Args:
         env: Name of the environment.
@@ -70,7 +70,7 @@ class Snapshot:
         )
 
     def restore(self, batch):
-        """Write this moment into ``batch``.
+        """Write what was kept into ``batch``.
 
         Warns:
             CupydriveWarning: If the files of an environment of the user's own have changed since.
@@ -198,7 +198,7 @@ def checked_groups(arrays, num_envs):
     return found
 
 
-def checked_moment(env, elapsed=None, **fields):
+def checked_values(env, elapsed=None, **fields):
     """Return NumPy arrays of members of ``struct State`` by name and ``elapsed``: the arguments of ``set_state``."""
     return checked_states(env, fields), None if elapsed is None else checked_elapsed(env, elapsed)
 

@@ -22,7 +22,7 @@ from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
-from cupydrive.simulation.snapshots import Snapshot, checked_moment
+from cupydrive.simulation.snapshots import Snapshot, checked_values
 from cupydrive.simulation.trajectory import Trajectory
 
 
@@ -240,7 +240,7 @@ class VectorEnv:
             left={name: as_torch(array) for name, array in buffers.left.items()},
         )
 
-    # ---- moments ----
+    # ---- snapshots and states ----
 
     def snapshot(self):
         """Return a ``Snapshot``: ``restore`` goes on from it bit for bit, on this device or another."""
@@ -274,7 +274,7 @@ class VectorEnv:
             ParameterError: If a name, shape, type or value is wrong; nothing has changed then.
         """
         self._check_ready("set_state()")
-        values, elapsed = checked_moment(self, elapsed, **fields)
+        values, elapsed = checked_values(self, elapsed, **fields)
         with self._stream():
             kept = self.batch.get_state()
             for name, array in values.items():
