@@ -49,7 +49,7 @@ def below(words, n):
     return ((np.asarray(words).astype(np.uint64) * np.uint64(n)) >> _SHIFT).astype(np.int32)
 
 
-class Random:
+class RandomStream:
     """The random stream of many environments, each at its own episode and step.
 
     Args:
@@ -81,7 +81,7 @@ class Random:
     def fixed(self):
         """Return the stream of ``env.fixed_random()``: environment 0, episode 0, for everybody."""
         zeros = np.zeros_like(np.atleast_1d(np.asarray(self.env)))
-        fixed = Random(0, zeros, zeros, self.step, self.purpose)
+        fixed = RandomStream(0, zeros, zeros, self.step, self.purpose)
         fixed.key = self.key
         return fixed
 
@@ -103,7 +103,7 @@ def random_actions(seed, env, time, num_agents, sample, heads, first_agent=0):
     """
     env = np.atleast_1d(np.asarray(env))
     time = np.broadcast_to(np.asarray(time, np.int64), env.shape)
-    stream = Random(seed, env, 0, time // 4, ACTION)
+    stream = RandomStream(seed, env, 0, time // 4, ACTION)
     columns = []
     for head in range(heads):
         words = stream.bits(num_agents, head, first_agent)

@@ -203,8 +203,9 @@ class EnvSpec:
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
         horizon: ``"task"`` if the time limit ends the task (terminated), ``"limit"`` if it cuts it (truncated).
-        reset: ``reset(params, random)`` returns (N,) states; exact, float32. This and the next three are the reference
-            in NumPy; a check says what it could not compare for want of one that is None.
+        reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
+            ``cupydrive.random``. This and the next three are the reference in NumPy; a check says what it could not compare
+            for want of one that is None.
         step: ``step(params, state, action, elapsed, random)`` returns an ``Outcome``: (N,) states, actions by group
             (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
         observe: ``observe(params, state, elapsed)`` returns an ``Observed``.

@@ -23,7 +23,7 @@ from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
 from cupydrive.codegen.source import Layout, assemble
 
 OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
-NEAR_BYTES = 99 * 1024
+LAYOUT_BYTES = 99 * 1024
 ONE = [Layout(1, 256), Layout(1, 32), Layout(1, 256, half_obs=True)]
 FEW = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 3}
 CASES = [
@@ -54,7 +54,7 @@ def cubin(case, architecture):
     name, given, layout = case
     spec = envs.get(name)
     params = spec.make_params(**given)
-    layout = layout.fit(spec, params, NEAR_BYTES) if layout.state_near else layout
+    layout = layout.fit(spec, params, LAYOUT_BYTES) if layout.state_near else layout
     text = re.sub(r"^#line.*$", "", assemble(spec, params, layout).text, flags=re.M)
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"unit.cu", 0, [], [])
     options = [*OPTIONS, f"-arch=sm_{architecture}"]

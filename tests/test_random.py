@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cupydrive.envs import register
-from cupydrive.random import ACTION, DYNAMICS, RESET, Random, below, philox, unit
+from cupydrive.random import ACTION, DYNAMICS, RESET, RandomStream, below, philox, unit
 from cupydrive.simulation.batch import Batch
 
 # Salmon et al. 2011, the reference implementation's known answers: counter, key, words.
@@ -59,7 +59,7 @@ def test_c_gives_the_known_answers():
 
 
 def test_uniform_and_below_stay_in_range_and_are_even():
-    words = Random(1, np.arange(10_000), 0).bits(10).ravel()  # 400,000 words
+    words = RandomStream(1, np.arange(10_000), 0).bits(10).ravel()  # 400,000 words
     u = unit(words)
     assert u.dtype == np.float32 and u.min() >= 0 and u.max() < 1
     assert unit(np.array([0xFFFFFFFF], np.uint32))[0] < 1
@@ -72,17 +72,17 @@ def test_uniform_and_below_stay_in_range_and_are_even():
 
 
 def test_streams_of_other_env_agent_episode_step_purpose_and_draw_differ():
-    base = Random(7, [3], [2], 5, DYNAMICS).bits(1)[0, 0].tolist()
+    base = RandomStream(7, [3], [2], 5, DYNAMICS).bits(1)[0, 0].tolist()
     others = [
-        Random(8, [3], [2], 5, DYNAMICS).bits(1)[0, 0],
-        Random(7 | 1 << 40, [3], [2], 5, DYNAMICS).bits(1)[0, 0],
-        Random(7, [4], [2], 5, DYNAMICS).bits(1)[0, 0],
-        Random(7, [3], [1], 5, DYNAMICS).bits(1)[0, 0],
-        Random(7, [3], [2], 6, DYNAMICS).bits(1)[0, 0],
-        Random(7, [3], [2], 5, RESET).bits(1)[0, 0],
-        Random(7, [3], [2], 5, ACTION).bits(1)[0, 0],
-        Random(7, [3], [2], 5, DYNAMICS).bits(2)[0, 1],
-        Random(7, [3], [2], 5, DYNAMICS).bits(1, draw=1)[0, 0],
+        RandomStream(8, [3], [2], 5, DYNAMICS).bits(1)[0, 0],
+        RandomStream(7 | 1 << 40, [3], [2], 5, DYNAMICS).bits(1)[0, 0],
+        RandomStream(7, [4], [2], 5, DYNAMICS).bits(1)[0, 0],
+        RandomStream(7, [3], [1], 5, DYNAMICS).bits(1)[0, 0],
+        RandomStream(7, [3], [2], 6, DYNAMICS).bits(1)[0, 0],
+        RandomStream(7, [3], [2], 5, RESET).bits(1)[0, 0],
+        RandomStream(7, [3], [2], 5, ACTION).bits(1)[0, 0],
+        RandomStream(7, [3], [2], 5, DYNAMICS).bits(2)[0, 1],
+        RandomStream(7, [3], [2], 5, DYNAMICS).bits(1, draw=1)[0, 0],
     ]
     seen = {tuple(base), *(tuple(o.tolist()) for o in others)}
     assert len(seen) == len(others) + 1

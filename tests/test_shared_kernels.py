@@ -15,7 +15,7 @@ from cupydrive.checks.bits import fetch, flatten, launch_step, trajectory
 from cupydrive.checks.checker import check, draw_actions
 from cupydrive.codegen.source import Layout
 from cupydrive.executors.host import HostExecutor
-from cupydrive.random import ACTION, Random, below
+from cupydrive.random import ACTION, RandomStream, below
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 
@@ -166,7 +166,7 @@ def test_actions_are_drawn_for_groups_agents_and_heads_of_their_own(executor):
     batch.reset(77)
     rolled = batch.rollout(9)
     for t in range(9):
-        words = Random(77, 123 + np.arange(50), 0, t // 4, ACTION)
+        words = RandomStream(77, 123 + np.arange(50), 0, t // 4, ACTION)
         unmasked = np.stack([words.bits(3, head, 11)[..., t % 4] for head in range(2)], axis=-1)
         box = batch.groups[1].action_space
         want = box.low + (box.high - box.low) * ((unmasked >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))

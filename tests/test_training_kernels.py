@@ -22,7 +22,7 @@ from training_kernels import (
     words_with_extremes,
 )
 
-from cupydrive.random import ACTION, DYNAMICS, POLICY, RESET, Random, philox, unit
+from cupydrive.random import ACTION, DYNAMICS, POLICY, RESET, RandomStream, philox, unit
 
 SHUFFLE = 4
 DEVICES = ["cpu", "debug", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -35,7 +35,7 @@ FAR = 777.0  # what arrays hold before: rows that a kernel leaves out keep it
 
 def policy_stream(clock):
     """Return the stream of policy noise in NumPy."""
-    return Random(SEED, IDS, clock["episode"] - 1, clock["elapsed"], POLICY)
+    return RandomStream(SEED, IDS, clock["episode"] - 1, clock["elapsed"], POLICY)
 
 
 def head_words(stream, heads):
@@ -196,7 +196,7 @@ def test_words_of_kernels_in_python(purpose, device):
         DYNAMICS: (clock["episode"] - 1, clock["elapsed"]),
         ACTION: (0, clock["time"] // 4),
     }[purpose]
-    words = np.stack([Random(SEED, IDS, episode, step, purpose).bits(AGENTS, d) for d in range(draws)], axis=2)
+    words = np.stack([RandomStream(SEED, IDS, episode, step, purpose).bits(AGENTS, d) for d in range(draws)], axis=2)
     np.testing.assert_array_equal(got["bits"][:N].view(np.uint32), words)
     np.testing.assert_array_equal(got["uniform"][:N], unit(words))
     assert not got["bits"][N].any() and not got["uniform"][N].any()
@@ -318,7 +318,7 @@ def test_the_least_and_the_greatest_word_give_finite_numbers_within_bounds(word,
         clock = clocks(np.random.default_rng(0), 1)
         clock["episode"] = np.uint32((episode + 1) & 0xFFFFFFFF)
         clock["elapsed"] = np.array([step], np.uint32).view(np.int32)
-        words = Random(SEED, [env], [episode], [step], POLICY).bits(1, 0, agent)[0, 0]
+        words = RandomStream(SEED, [env], [episode], [step], POLICY).bits(1, 0, agent)[0, 0]
         assert words[word] == extreme
         ids = dict(first_env=np.array(env, np.uint32).view(np.int32), first_agent=agent)
         one = np.full((1, 1), FAR, np.float32)

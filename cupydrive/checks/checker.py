@@ -32,7 +32,7 @@ from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.trial import try_out
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int
-from cupydrive.random import DYNAMICS, Random
+from cupydrive.random import DYNAMICS, RandomStream
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.spec import float_params
 from cupydrive.terminal.progress import counted
@@ -292,12 +292,12 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
         compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
         compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
     if spec.step is not None:
-        stream = Random(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
+        stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
         want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
         compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
     compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
     if spec.reset is not None:
-        fresh = spec.reset(params, Random(seed, ids, clock["episode"]))
+        fresh = spec.reset(params, RandomStream(seed, ids, clock["episode"]))
         compare_fresh(report, spec, params, name, groups, after, got["obs"], got["action_mask"], fresh, over)
     report.count({"time limit reached": last, "autoreset": over})
     return kept

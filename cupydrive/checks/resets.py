@@ -8,7 +8,7 @@ from cupydrive.checks.bits import axes_of, fetch
 from cupydrive.checks.causes import RESETS
 from cupydrive.checks.report import AXES
 from cupydrive.codegen.source import sample_action
-from cupydrive.random import Random, random_actions
+from cupydrive.random import RandomStream, random_actions
 from cupydrive.simulation.batch import CLOCK, Batch
 
 RESET_ENVS = 67
@@ -82,7 +82,7 @@ def compare_reset(report, name, spec, batch, seed, ids, chosen, before, looked):
     part, kept, groups = f"{name}: {RESETS}", batch.get_state(), batch.groups
     obs, masks = batch.get_observations()
     if spec.reset is not None:
-        fresh = spec.reset(batch.params, Random(seed, ids, before["clock"]["episode"]))
+        fresh = spec.reset(batch.params, RandomStream(seed, ids, before["clock"]["episode"]))
         compare_fresh(report, spec, batch.params, name, groups, kept["state"], obs, masks, fresh, chosen)
     report.compare(part, "episode", kept["clock"]["episode"], before["clock"]["episode"] + chosen)
     report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(chosen, 0, before["clock"]["elapsed"]))

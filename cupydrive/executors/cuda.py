@@ -18,7 +18,8 @@ OPTIONS = (
     *NVRTC_WARNINGS,
 )
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
-NEAR_BYTES = 99 * 1024  # of a block: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100
+# Of a block's shared memory, for what layouts keep there: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100.
+LAYOUT_BYTES = 99 * 1024
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
 BUSY_THREADS = 768  # on one processor
 FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
@@ -38,7 +39,7 @@ class CudaExecutor:
         self.device = cupy.cuda.Device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
-        self.near_bytes = min(self.shared_bytes, NEAR_BYTES)  # that layouts give to what is near
+        self.layout_bytes = min(self.shared_bytes, LAYOUT_BYTES)
         self.processors = attributes["MultiProcessorCount"]
         self.processor_shared_bytes = attributes["MaxSharedMemoryPerMultiprocessor"]
         self.overlaps = overlap.available(self.device)
@@ -47,19 +48,19 @@ class CudaExecutor:
         """Return the layout measured to be fast for this number of agents and environments."""
         groups = spec.groups(params)
         agents, obs_bytes = sum(g.count for g in groups), sum(4 * g.count * g.obs_dim for g in groups)
-        layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(spec, params, self.near_bytes)
+        layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(spec, params, self.layout_bytes)
         if layout.team <= 32:
             return layout
         if not layout.obs_near:  # rows leave in pieces, by way of registers
             layout = replace(layout, team=min(layout.team, 256))
-        # Members wait for each other, so that threads of other blocks count more than near rows.
+        # Members wait for each other, so that threads of other blocks count more than rows in shared memory.
         blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
         return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``CudaProgram``, or the program that the environment brings.
 
-        Keeps less near if the kernel's own ``Shared`` is too large.
+        Keeps less in shared memory if the kernel's own ``Shared`` is too large.
         """
         if spec.own_program is not None:
             return spec.own_program(self, spec, params)
@@ -162,7 +163,7 @@ def default_layout(agents, obs_bytes, num_envs, processors):
     few environments are bound by the latency of one step, many by memory, to which a warp writes its environments' rows
     together by way of shared memory. ``obs_bytes``: of all agents of one environment.
     """
-    sizes = (256, 128, 64) if agents == 1 else (size for size in (256, 128, 64) if size * obs_bytes <= NEAR_BYTES)
+    sizes = (256, 128, 64) if agents == 1 else (size for size in (256, 128, 64) if size * obs_bytes <= LAYOUT_BYTES)
     blocks = (size for size in sizes if num_envs >= 4 * size * processors)
     if agents == 1:
         return Layout(team=1, envs_per_block=next(blocks, 32))

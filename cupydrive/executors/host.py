@@ -32,7 +32,7 @@ FLAGS = (
     "-fno-rtti",
     *GNU_WARNINGS,
 )
-NEAR_BYTES = 256 * 1024  # of one thread's stack; more stays in the batch's own memory
+STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 _loaded = {}
 
@@ -79,8 +79,8 @@ class HostExecutor:
             self.threads = 1
 
     def layout(self, spec, params, num_envs=1):
-        """Return the layout for this environment: a team of one, near memory on the stack."""
-        return Layout(team=self.max_team).fit(spec, params, NEAR_BYTES)
+        """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
+        return Layout(team=self.max_team).fit(spec, params, STACK_BYTES)
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``HostProgram``, or the program that the environment brings."""

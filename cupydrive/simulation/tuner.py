@@ -63,8 +63,8 @@ def line(name, rate, chosen):
 
 def in_words(layout):
     """Return a layout in words."""
-    near = [name for name in ("state", "rows", "obs") if getattr(layout, f"{name}_near")]
-    return f"team {layout.team}, {layout.envs_per_block} a block, near: {' '.join(near) or 'nothing'}"
+    kept = [name for name in ("state", "rows", "obs") if getattr(layout, f"{name}_near")]
+    return f"team {layout.team}, {layout.envs_per_block} a block, on chip: {' '.join(kept) or 'nothing'}"
 
 
 def candidates(spec, params, num_envs, where):
@@ -81,7 +81,7 @@ def candidates(spec, params, num_envs, where):
             if team <= 32
             else [Layout(team), Layout(team, rows_near=False)]
         )
-    fitted = [layout.fit(spec, params, where.near_bytes) for layout in found]
+    fitted = [layout.fit(spec, params, where.layout_bytes) for layout in found]
     return list(dict.fromkeys([first, *fitted]))
 
 
