@@ -14,6 +14,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.playing.rollout import Rollout
 from cupydrive.simulation.batch import Batch
+from cupydrive.training.algorithms.replay import transitions
 
 
 class Table(torch.nn.Module):
@@ -193,7 +194,7 @@ def test_ddpgs_targets_and_losses():
     one, rollout = ddpg(gamma=0.9)
     rollout.collect()
     one.update(rollout)
-    rows = {name: array.flatten(0, 1)[:32] for name, array in one.replay.items()}
+    rows = {name: array.flatten(0, 1)[:32] for name, array in one.replay.columns.items()}
     rows["end"] = (torch.arange(32) % 3 == 0).float()
     rows["weight"] = (torch.arange(32) < 20).float()
     with torch.no_grad():
@@ -212,9 +213,9 @@ def test_the_actors_loss_leaves_the_critics_gradients_alone():
     before = [p.clone() for p in one.critic.parameters()]
     rollout.collect()
     one.update(rollout)
-    rows = one._drawn(rollout, 0)
+    rows = one.replay.sample(rollout, 64, one.iteration, 0)
     wanted = torch.autograd.grad(one.critic_loss(rows)[0], list(one.critic.parameters()))
-    one._descend(one._drawn(rollout, 0))  # the same draw again
+    one.learn(one.replay.sample(rollout, 64, one.iteration, 0))  # the same draw again
     scale = min(1.0, one.config.max_grad_norm / (torch.nn.utils.get_total_norm(wanted).item() + 1e-6))
     for p, gradient, old in zip(one.critic.parameters(), wanted, before, strict=True):
         assert torch.equal(p, old)
@@ -246,12 +247,12 @@ def test_the_replay_buffer_is_a_ring_of_true_transitions():
         columns = (before, final, rollout.action["point"][:, :, 0], rollout.reward["point"][..., 0])
         kept += list(zip(*(column.clone() for column in columns), strict=True))
         with torch.no_grad():
-            one._store(rollout)
-    assert one.filled.item() == 80 and one.written.item() == 16
+            one.replay.store(transitions(rollout, one.groups, one.low, one.span))
+    assert one.replay.filled.item() == 80 and one.replay.written.item() == 16
     for k in range(6, 16):
         for name, want in zip(("obs", "next_obs", "action", "reward"), kept[k], strict=True):
-            assert torch.equal(one.replay[name][k % 10], want), (k, name)
-    assert not one.replay["end"].any()  # the limit does not end this task
+            assert torch.equal(one.replay.columns[name][k % 10], want), (k, name)
+    assert not one.replay.columns["end"].any()  # the limit does not end this task
 
 
 @pytest.mark.parametrize(("damping", "persistence"), [(1.0, 0.0), (0.15, 0.85)])

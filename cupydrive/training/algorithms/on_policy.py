@@ -354,10 +354,8 @@ class OnPolicyLearner:
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
         kept |= {f"optimizer.{key}": value for key, value in adam_tensors(self.optimizer).items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
-        for name, rms in (
-            ("obs_moments", self.obs_rms),
-            ("return_moments", self.return_rms),
-        ):  # the file format's names
+        # Checkpoints call them moments.
+        for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):
             if rms is not None:
                 kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}
         for name, stored in self.stored.items():

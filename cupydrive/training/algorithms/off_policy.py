@@ -1,0 +1,192 @@
+"""An actor and a critic that learn from a replay buffer: their networks, how they explore, and what is kept of them.
+
+The algorithm itself reads top to bottom in ``ddpg.py``.
+
+Letters: N environments, C agents of a group, D observation entries, H action numbers; B rows.
+"""
+
+import torch
+from torch import nn
+
+from cupydrive.codegen.source import assemble_file, box_bounds
+from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.playing.inference import DeterministicPolicy
+from cupydrive.playing.players import DeterministicPlayer
+from cupydrive.playing.policy import mlp
+from cupydrive.training.algorithms.replay import ReplayBuffer
+from cupydrive.training.algorithms.settings import require_network_memory
+from cupydrive.training.algorithms.step import adam, adam_tensors, settle, take_step
+from cupydrive.training.normalize import RunningMeanStd
+from cupydrive.training.schedule import Scheduled
+
+
+class Actor(nn.Module):
+    """Observations (B, D) to actions (B, H) in [-1, 1]."""
+
+    def __init__(self, obs_dim, heads, hidden, activation):
+        super().__init__()
+        self.body = mlp((obs_dim, *hidden, heads), activation, 0.01)
+
+    def forward(self, obs):
+        """Return ``(actions, None)``: a policy's call, without a value."""
+        return torch.tanh(self.body(obs)), None
+
+
+class Critic(nn.Module):
+    """Observations (B, D) and actions (B, H) in [-1, 1] to values (B,)."""
+
+    def __init__(self, obs_dim, heads, hidden, activation):
+        super().__init__()
+        self.body = mlp((obs_dim + heads, *hidden, 1), activation, 1.0)
+
+    def forward(self, obs, action):
+        """Return the value of each row."""
+        return self.body(torch.cat([obs, action], dim=1))[:, 0]
+
+
+class OffPolicyLearner:
+    """The parts of a learner besides its algorithm, which is ``act`` and ``update``.
+
+    It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
+    allocated once, so that a whole iteration can be captured in a CUDA graph.
+
+    Args:
+        config: ``DDPG``.
+    """
+
+    def __init__(self, config):
+        self.config = config
+        self.groups, self.calls, self.noise, self.replay = [], {}, {}, None
+
+    # ---- what it holds ----
+
+    def make(self, group, rollout):
+        """Make the networks and everything that learning keeps besides transitions; torch's generator decides the weights."""
+        config, device, batch = self.config, rollout.device, rollout.batch
+        shape = (group.obs_dim, group.heads, config.hidden, config.activation)
+        inner, both = (group.obs_dim, *config.hidden), (group.obs_dim + group.heads, *config.hidden)
+        networks = [(*inner, group.heads), (*both, 1)] * 2  # the targets need less: they have no gradients
+        require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, networks)
+        self.policy, self.critic = Actor(*shape).to(device), Critic(*shape).to(device)
+        self.target_policy, self.target_critic = Actor(*shape).to(device), Critic(*shape).to(device)
+        self.target_policy.load_state_dict(self.policy.state_dict())
+        self.target_critic.load_state_dict(self.critic.state_dict())
+        self.scheduled = Scheduled(config, device)
+        self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
+        self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), self.scheduled.learning_rate)
+        self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
+        self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        self.started = torch.zeros(1, device=device)  # 1 once there is enough to learn from
+        self.noise_settings = torch.tensor([config.noise_damping, config.exploration_noise], device=device)
+        self.low = torch.as_tensor(group.action_space.low, device=device)
+        self.span = torch.as_tensor(group.action_space.high - group.action_space.low, device=device)
+        self.metric_sums = torch.zeros(3 + 2, device=device)  # the critic's and their count, the actor's and its count
+        constants = (("HEADS", group.heads), ("SQUASHED", 0))
+        self.noisy = batch.executor.build(assemble_file("train/gaussian", constants, box_bounds(group.action_space)))
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""
+        if not group.continuous:
+            raise ParameterError(
+                f"DDPG needs a Box of actions; group {group.name!r} has {group.action_space}. Use PPO or A2C"
+            )
+        if not self.groups:
+            self.make(group, rollout)
+        self.groups.append(group)
+        batch = rollout.batch
+        noise = torch.zeros((batch.num_envs, group.count, group.heads), device=rollout.device)
+        before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
+        ints = {
+            "num_envs": batch.num_envs,
+            "agents": group.count,
+            "first_env": batch.first_env,
+            "first_agent": sum(before),
+        }
+        pointers = {
+            "seed": as_torch(batch.seed),
+            "clock": None,
+            "noise_settings": self.noise_settings,
+            "started": self.started,
+            "mean": None,
+            "noise": noise,
+            "action": None,
+        }
+        self.noise[group.name], self.calls[group.name] = noise, make_call(ints, pointers)
+        self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
+
+    def prepare(self, rollout):
+        """Take the memory of the replay buffer, once all groups have begun; its errors are those of ``ReplayBuffer``."""
+        self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
+
+    def rows_at_once(self, rollout):
+        """Return the rows of a minibatch."""
+        return self.config.batch_size
+
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps."""
+        self.scheduled.set(step)
+
+    @property
+    def learning_rate(self):
+        """The critic's rate that was written last."""
+        return self.scheduled.now("learning_rate")
+
+    # ---- acting and learning ----
+
+    def normalized(self, obs):
+        """Return observations (B, D) as the networks see them."""
+        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
+
+    def explore(self, rollout, g, t, action):
+        """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise; uniform ones before it learns."""
+        call, rows = self.calls[g.name], rollout.batch.num_envs * g.count
+        call["mean"], call["action"] = action.data_ptr(), rollout.action[g.name][t].data_ptr()
+        self.noisy.launch("explore", call, rows, rows * g.heads)
+
+    def step(self, optimizer, loss, reported, sums):
+        """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch says to skip it."""
+        take_step(optimizer, loss, reported, settle, self.scheduled.max_grad_norm, self.bad, sums)
+
+    @torch.no_grad()
+    def finish(self, rollout, waiting):
+        """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it.
+
+        Args:
+            rollout: ``Rollout``.
+            waiting: () float32: 1 as long as there is too little to learn from.
+        """
+        self.started.copy_(1.0 - waiting)
+        if self.obs_rms is not None:
+            for g in self.groups:
+                self.obs_rms.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+        self.iteration += 1
+
+    @staticmethod
+    def losses(sums):
+        """Return mean losses by name from ``metric_sums`` as a list."""
+        found = dict(zip(("qf_loss", "qf_values"), (x / sums[2] for x in sums[:2] if sums[2]), strict=False))
+        return found | ({"actor_loss": sums[3] / sums[4]} if sums[4] else {})
+
+    # ---- keeping ----
+
+    def acting(self, greedy):
+        """Return a player that acts as the policy does now, without learning and without noise."""
+        return DeterministicPlayer(self.policy, self.obs_rms)
+
+    def module(self, rollout, group):
+        """Return what the policy does now in ``group`` as a module from raw observations to actions, of the same tensors."""
+        return DeterministicPolicy(self.policy, group, self.obs_rms)
+
+    def tensors(self):
+        """Return all tensors that the future depends on, by name: what a checkpoint holds, the replay buffer included."""
+        kept = {"iteration": self.iteration, "metric_sums": self.metric_sums, "started": self.started}
+        for name in ("policy", "critic", "target_policy", "target_critic"):
+            kept |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict(keep_vars=True).items()}
+        for name, optimizer in (("actor", self.actor_optimizer), ("critic", self.critic_optimizer)):
+            kept |= {f"{name}_optimizer.{key}": value for key, value in adam_tensors(optimizer).items()}
+        if self.obs_rms is not None:  # which checkpoints call moments
+            kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
+        kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}
+        return kept | (self.replay.tensors() if self.replay is not None else {})

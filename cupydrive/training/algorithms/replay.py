@@ -1,0 +1,111 @@
+"""A replay buffer on the device: transitions of all agents in a ring, and minibatches drawn from it.
+
+Letters: T steps of one iteration, N environments, C agents of a group, D observation entries, H action numbers; A agents of
+all groups and environments.
+"""
+
+import math
+
+import torch
+
+from cupydrive.codegen.source import assemble_file
+from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.training.algorithms.gather import RowGather
+
+
+def transitions(rollout, groups, low, span):
+    """Return the transitions of a rollout by name, (T, A, ...) float32, the groups one after the other.
+
+    Args:
+        rollout: ``Rollout`` of T steps.
+        groups: Its ``Group``s, of equal spaces.
+        low: (H,) the lowest actions.
+        span: (H,) the highest actions minus the lowest.
+
+    Returns:
+        ``obs`` and ``next_obs`` (T, A, D), the latter before an autoreset where the time limit cut the episode off;
+        ``action`` (T, A, H), scaled to [-1, 1]; ``reward`` (T, A); ``end`` (T, A), 1 where no reward can follow;
+        ``weight`` (T, A), 1 where the agent was in the game.
+    """
+    parts = []
+    for g in groups:
+        obs, reward = rollout.obs[g.name], rollout.reward[g.name]
+        truncated, over = rollout.truncated[..., None, None], rollout.terminated[..., None].expand(-1, -1, g.count)
+        part = {
+            "obs": obs[:-1],
+            "next_obs": torch.where(truncated, rollout.final_obs[g.name], obs[1:]) if rollout.final_obs else obs[1:],
+            "action": 2 * (rollout.action[g.name] - low) / span - 1,
+            "reward": reward,
+            "end": (over | rollout.left[g.name] if g.leaves else over).float(),
+            "weight": rollout.active[g.name].float() if g.leaves else torch.ones_like(reward),
+        }
+        parts.append({name: column.flatten(1, 2) for name, column in part.items()})
+    return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
+
+
+class ReplayBuffer:
+    """The latest transitions of all agents: rows of A transitions, of which new ones replace the oldest.
+
+    Args:
+        rollout: ``Rollout`` whose transitions it will hold.
+        groups: ``Group``s that learn together.
+        size: Transitions at most; rounded down to whole rows.
+
+    Attributes:
+        columns: By name: (rows, A, ...) float32.
+        written: (1,) int64, rows written ever.
+        filled: (1,) int64, transitions that are there now.
+
+    Raises:
+        ParameterError: If it does not hold one iteration.
+        MemoryLimitError: If it does not fit into memory.
+    """
+
+    def __init__(self, rollout, groups, size):
+        batch, device, g = rollout.batch, rollout.device, groups[0]
+        self.agents = batch.num_envs * sum(group.count for group in groups)
+        self.slots = size // self.agents
+        if self.slots < rollout.steps:
+            raise ParameterError(
+                f"buffer_size = {size:,} holds less than one iteration of {rollout.steps * self.agents:,} "
+                "transitions (steps x environments x agents); raise it, or lower num_envs or num_steps"
+            )
+        widths = {
+            "obs": (g.obs_dim,),
+            "next_obs": (g.obs_dim,),
+            "action": (g.heads,),
+            "reward": (),
+            "end": (),
+            "weight": (),
+        }
+        each = 4 * sum(math.prod(width) for width in widths.values())
+        batch.require_memory(each * self.slots * self.agents, each, "buffer_size", size)
+        shape = (self.slots, self.agents)
+        self.columns = {name: torch.zeros((*shape, *width), device=device) for name, width in widths.items()}
+        self.written = torch.zeros(1, dtype=torch.int64, device=device)
+        self.filled = torch.zeros(1, dtype=torch.int64, device=device)
+        self.draws = batch.executor.build(assemble_file("train/shuffle"))
+        self.gather = RowGather(batch.executor)
+
+    def store(self, new):
+        """Write transitions, (T, A, ...) by name, over the oldest ones."""
+        steps = len(new["reward"])
+        slots = (self.written + torch.arange(steps, device=self.written.device)) % self.slots
+        for name, column in new.items():
+            self.columns[name].index_copy_(0, slots, column)
+        self.written += steps
+        self.filled.copy_(self.written.clamp(max=self.slots) * self.agents)
+
+    def sample(self, rollout, size, iteration, draw):
+        """Return ``size`` random transitions by name, the same one perhaps twice: minibatch ``draw`` of ``iteration``, (1,) int64."""
+        index = torch.empty(size, dtype=torch.int64, device=self.filled.device)
+        pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration, "limit": self.filled, "index": index}
+        with rollout.stream():
+            self.draws.launch("draw", make_call({"size": size, "draw": draw}, pointers), size, size)
+            return self.gather({name: column.flatten(0, 1) for name, column in self.columns.items()}, index)
+
+    def tensors(self):
+        """Return what a checkpoint holds, by name."""
+        kept = {"written": self.written, "filled": self.filled}
+        return kept | {f"replay.{name}": column for name, column in self.columns.items()}
