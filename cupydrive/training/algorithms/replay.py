@@ -98,7 +98,14 @@ class ReplayBuffer:
         self.filled.copy_(self.written.clamp(max=self.slots) * self.agents)
 
     def sample(self, rollout, size, iteration, draw):
-        """Return ``size`` random transitions by name, the same one perhaps twice: minibatch ``draw`` of ``iteration``, (1,) int64."""
+        """Return ``size`` random transitions by name, the same one perhaps twice.
+
+        Args:
+            rollout: ``Rollout``, whose seed decides.
+            size: B.
+            iteration: (1,) int64, number of the iteration.
+            draw: Number of the minibatch in it.
+        """
         index = torch.empty(size, dtype=torch.int64, device=self.filled.device)
         pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration, "limit": self.filled, "index": index}
         with rollout.stream():
