@@ -10,6 +10,7 @@ def agreement(spec, params):
     lines = [
         "template <class A, class B> struct Same { static constexpr bool value = false; };",
         "template <class A> struct Same<A, A> { static constexpr bool value = true; };",
+        "template <class T, int N> struct Same<Array<T, N>, T[N]> { static constexpr bool value = true; };",
     ]
     for struct, dtype in (
         ("State", spec.state_dtype(params)),

@@ -26,16 +26,14 @@ static thread_local const char* volatile fault_function = "";  // of the environ
   longjmp(fault_exit, 1);
 }
 
-// An index that knows where it was written: `row[7]` converts 7 at the place of the subscript.
-struct Index {
-  i64 i; const char* file; int line;
-  Index(i64 i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i(i), file(file), line(line) {}
-};
+inline int Index::within(i64 size, const char* what) const {
+  if (i < 0 || i >= size) raise_fault(what, file, line, i, size);
+  return (int)i;
+}
 struct Row {
   obs_t* data; int size;
   obs_t& operator[](Index at) const {
-    if (at.i < 0 || at.i >= size) raise_fault("observation entry", at.file, at.line, at.i, size);
-    return data[at.i];
+    return data[at.within(size, "observation entry")];
   }
 };
 #define CALLER , const char* file = __builtin_FILE(), int line = __builtin_LINE()

@@ -27,28 +27,50 @@ constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #endif
 
 
-// of[i], where a team of one may keep `of` in registers, which have no index.
-constexpr int MOST_PICKED = 8;
-template <class T, int N> DEVICE T pick(const T (&of)[N], int i) {
-#if REGISTERS_HAVE_NO_INDEX
-  if constexpr (TEAM == 1 && N <= MOST_PICKED) {
-    T picked = of[0];
-    UNROLL for (int k = 1; k < N; ++k) picked = k == i ? of[k] : picked;
-    return picked;
-  }
+// What an array is indexed with. A debug build knows where the index was written (faults.cuh).
+#ifdef DEBUG_BOUNDS
+struct Index {
+  i64 i; const char* file; int line;
+  Index(i64 i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i(i), file(file), line(line) {}
+  int within(i64 size, const char* what) const;
+};
+#define INDEXED(index, size) (index).within(size, "array element")
+#else
+typedef int Index;
+#define INDEXED(index, size) (index)
 #endif
-  return of[i];
-}
-// Likewise of[i] = value.
-template <class T, int N> DEVICE void put(T (&of)[N], int i, T value) {
-#if REGISTERS_HAVE_NO_INDEX
-  if constexpr (TEAM == 1 && N <= MOST_PICKED) {
-    UNROLL for (int k = 0; k < N; ++k) of[k] = k == i ? value : of[k];
-    return;
+
+// N values, one for each agent say. Indexed as any array, also where one thread keeps it in registers, which have no index: an
+// index that only the run finds out selects among all of them there. An element is read or written at once: neither
+// `float& x = s.x[i]` nor `auto x = s.x[i]` compiles.
+constexpr int MOST_SELECTED = 8;
+template <class T, int N> struct Array {
+  static constexpr bool SELECTED = REGISTERS_HAVE_NO_INDEX && TEAM == 1 && N <= MOST_SELECTED;
+  T of[N];
+
+  DEVICE T get(int i) const {
+    if constexpr (!SELECTED) return of[i];
+    T selected = of[0];
+    UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;
+    return selected;
   }
-#endif
-  of[i] = value;
-}
+  DEVICE T set(int i, T value) {
+    if constexpr (!SELECTED) of[i] = value;
+    else UNROLL for (int k = 0; k < N; ++k) of[k] = k == i ? value : of[k];
+    return value;
+  }
+  struct Element {
+    Array& array;
+    int i;
+    DEVICE operator T() const && { return array.get(i); }
+    DEVICE T operator=(T value) const && { return array.set(i, value); }
+    DEVICE T operator+=(T value) const && { return array.set(i, array.get(i) + value); }
+    DEVICE T operator-=(T value) const && { return array.set(i, array.get(i) - value); }
+    DEVICE T operator*=(T value) const && { return array.set(i, array.get(i) * value); }
+  };
+  DEVICE T operator[](Index i) const { return get(INDEXED(i, N)); }
+  DEVICE Element operator[](Index i) { return {*this, INDEXED(i, N)}; }
+};
 
 template <bool FIRST, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };

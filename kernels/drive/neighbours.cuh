@@ -52,9 +52,10 @@ template <int K> struct Found {
 
 // Of few points: everybody is taken in turn, in the order of ids.
 template <int A, int K> struct Few {
-  float x[A], y[A];  // NOWHERE: not here
+  Array<float, A> x, y;  // NOWHERE: not here
 
-  DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float) {
+  template <class Places, class Here>
+  DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float) {
     for (int i : team.each(A)) {
       x[i] = here[i] ? at_x[i] : NOWHERE;
       y[i] = here[i] ? at_y[i] : NOWHERE;
@@ -66,7 +67,7 @@ template <int A, int K> struct Few {
       Found<K> found(i < A ? i : 0);
       Nearest<float, K> nearest;
       nearest.clear(FAR);
-      const float at_x = pick(x, found.i), at_y = pick(y, found.i);
+      const float at_x = x[found.i], at_y = y[found.i];
       if (i < A && at_x != NOWHERE) {
         UNROLL for (int j = 0; j < A; ++j) {
           const float dx = x[j] - at_x, dy = y[j] - at_y;
@@ -88,7 +89,8 @@ template <int A, int K> struct AllPairs {
   int id[A];
   int count;  // of those who are here
 
-  DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float) {
+  template <class Places, class Here>
+  DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float) {
     constexpr int SHARE = (A + TEAM - 1) / TEAM;  // of each member
     const int first = math::min(team.rank * SHARE, A), last = math::min(first + SHARE, A);
     int mine = 0, all;
@@ -205,7 +207,7 @@ template <int A, int K> struct Cells {
   typedef NearestWords<float, K, A> Words;
   float x[A], y[A];  // by place in the list
   int id[A];
-  int end[CELLS];  // of each cell: one after its last place
+  Array<int, CELLS> end;  // of each cell: one after its last place
   int count, rows;
   float scale;  // rows per length
 
@@ -217,7 +219,8 @@ template <int A, int K> struct Cells {
     return here ? row(at_y) * (WIDE * rows) + column(at_x) : CELLS - 1;
   }
 
-  DEVICE void place(const Team team, const float* at_x, const float* at_y, const int* here, float length) {
+  template <class Places, class Here>
+  DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float length) {
     int mine = 0, all;
     for (int i : team.each(A)) mine += here[i] != 0;
     all = team.sum(mine);

@@ -15,13 +15,13 @@ struct Params {
   float tag_penalty_for_runner, step_reward_for_runner, end_of_game_reward_for_runner;
 };
 struct State {
-  float x[NUM_AGENTS], y[NUM_AGENTS], speed[NUM_AGENTS], direction[NUM_AGENTS], acceleration[NUM_AGENTS];
-  int active[NUM_AGENTS];
+  Array<float, NUM_AGENTS> x, y, speed, direction, acceleration;
+  Array<int, NUM_AGENTS> active;
 };
 #include "drive/neighbours.cuh"
 #include "drive/rows.cuh"
 struct Shared {
-  int tags[NUM_TAGGERS];  // runners that each tagger has tagged in this step
+  Array<int, NUM_TAGGERS> tags;  // runners that each tagger has tagged in this step
   Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
   Stage stage;
 };
@@ -165,9 +165,9 @@ DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(
 template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int i, bool mine, Agent agent) {
   const State& s = env.state;
   RowWriter<OBS, !USE_FULL_OBSERVATION> row(env.team, env.shared.stage, obs_of(env, i), mine);
-  const bool active = pick(s.active, i) != 0;
-  const float seeing = active ? 1.0f : 0.0f, x = pick(s.x, i), y = pick(s.y, i), speed = pick(s.speed, i);
-  const float acceleration = pick(s.acceleration, i), direction = pick(s.direction, i);
+  const bool active = s.active[i] != 0;
+  const float seeing = active ? 1.0f : 0.0f, x = s.x[i], y = s.y[i], speed = s.speed[i];
+  const float acceleration = s.acceleration[i], direction = s.direction[i];
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
   const auto own = [&](float value) { return active ? value : 0.0f; };  // never -0, as in see_nothing
@@ -177,13 +177,13 @@ template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int 
   row.put<3>(own(cosine));
   row.put<4>(own(sine));
   const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };
-  row.put_each<OWN, OTHERS>(of([&](int j) { return (pick(s.x, j) - x) * (seeing * scale.place); }));
-  row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (pick(s.y, j) - y) * (seeing * scale.place); }));
-  row.put_each<OWN + 2 * OTHERS, OTHERS>(of([&](int j) { return (pick(s.speed, j) - speed) * (seeing * scale.speed); }));
+  row.put_each<OWN, OTHERS>(of([&](int j) { return (s.x[j] - x) * (seeing * scale.place); }));
+  row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (s.y[j] - y) * (seeing * scale.place); }));
+  row.put_each<OWN + 2 * OTHERS, OTHERS>(of([&](int j) { return (s.speed[j] - speed) * (seeing * scale.speed); }));
   row.put_each<OWN + 3 * OTHERS, OTHERS>(
-      of([&](int j) { return (pick(s.acceleration, j) - acceleration) * (seeing * scale.acceleration); }));
+      of([&](int j) { return (s.acceleration[j] - acceleration) * (seeing * scale.acceleration); }));
   row.put_each<OWN + 4 * OTHERS, OTHERS>(
-      of([&](int j) { return shortest_turn(direction, pick(s.direction, j)) * (seeing * scale.turn); }));
+      of([&](int j) { return shortest_turn(direction, s.direction[j]) * (seeing * scale.turn); }));
   row.put_each<OWN + 5 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }));
   // Among the nearest are only those in the game.
   row.put_each<OWN + 6 * OTHERS, OTHERS>(
@@ -205,7 +205,7 @@ DEVICE void observe_nearest(Env& env) {
   // In one step both agents move by at most the greatest top speed; the little more covers rounding.
   const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
   near.each(env.team, env.cache.near, drift, [&](const auto& found, bool mine) {
-    const bool sees = mine && pick(s.active, found.i) != 0;
+    const bool sees = mine && s.active[found.i] != 0;
     if (ROWS_TOGETHER ? env.team.warp_any(sees) : sees) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
     else see_nothing(env, found.i, mine);
   });

@@ -7,7 +7,7 @@
 //   reward  caught: tag_reward to every tagger, -tag_penalty to the runner; else -step_cost, +step_cost;
 //           -wall_hit_penalty to whoever runs into a wall
 struct Params { float wall_hit_penalty, tag_reward_for_tagger, tag_penalty_for_runner, step_cost_for_tagger; };
-struct State { int x[NUM_AGENTS], y[NUM_AGENTS]; };
+struct State { Array<int, NUM_AGENTS> x, y; };
 #include "drive/env.cuh"
 #include "drive/nearest.cuh"
 
@@ -93,8 +93,8 @@ DEVICE void observe_opponent(Env& env) {
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     row[0] = (float)s.x[i] * SCALE;
     row[1] = (float)s.y[i] * SCALE;
-    row[2] = (float)pick(s.x, other) * SCALE;
-    row[3] = (float)pick(s.y, other) * SCALE;
+    row[2] = (float)s.x[other] * SCALE;
+    row[3] = (float)s.y[other] * SCALE;
     row[4] = i < RUNNER ? 1.0f : 0.0f;
     row[5] = time;
   }

@@ -12,7 +12,7 @@ struct Team : Member {
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }
   DEVICE int before(int mine, int* all) const { *all = mine; return 0; }
-  template <int N> DEVICE int add(int (&words)[N], int i, int value) const { return (words[i] += value) - value; }
+  template <int N> DEVICE int add(Array<int, N>& words, int i, int value) const { return (words[i] += value) - value; }
 };
 #endif
 

@@ -73,11 +73,10 @@ struct Team : Member {
     return sum - mine;
   }
   // Adds to words[i], which several members may do between two syncs; returns what it was.
-  template <int N> DEVICE int add(int (&words)[N], int i, int value) const {
-    if constexpr (TEAM > 1) return atomicAdd(&words[i], value);
-    const int was = pick(words, i);
-    if constexpr (N > MOST_PICKED) words[i] += value;
-    else UNROLL for (int k = 0; k < N; ++k) words[k] += k == i ? value : 0;
+  template <int N> DEVICE int add(Array<int, N>& words, int i, int value) const {
+    if constexpr (TEAM > 1) return atomicAdd(&words.of[i], value);
+    const int was = words[i];
+    words[i] += value;
     return was;
   }
 

@@ -71,8 +71,8 @@ struct Team : Member {
     sync();
     return sum;
   }
-  template <int N> int add(int (&words)[N], int i, int value) const {
-    return __atomic_fetch_add(&words[i], value, __ATOMIC_RELAXED);
+  template <int N> int add(Array<int, N>& words, int i, int value) const {
+    return __atomic_fetch_add(&words.of[i], value, __ATOMIC_RELAXED);
   }
 
  private:
