@@ -18,6 +18,9 @@ from cupydrive.spec import constant_params
 
 _package = Path(__file__).resolve().parent.parent
 KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
+# A loop over the agents of one member of a team. What one thread keeps in registers has no index, so that there the loop is
+# unrolled, which a range-based for can only be told before it begins.
+_OWN_LOOP = re.compile(r"\bfor \((?:const )?int \w+ : (?:env\.)?team\.each\(")
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ def assemble(spec, params, layout):
         if not re.search(part, kernel):
             raise SpecError(f"{shown}: the kernel must say `{fix}`")
     look_over(spec.name, shown, kernel)
+    kernel = _OWN_LOOP.sub(r"UNROLL_OWN \g<0>", kernel)
     texts = {
         "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
         "generated/groups.cuh": _groups(spec.groups(params)),

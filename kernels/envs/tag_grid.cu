@@ -15,7 +15,7 @@ constexpr int RUNNER = NUM_TAGGERS;
 constexpr float SCALE = 1.0f / (float)GRID_LENGTH;
 
 DEVICE void reset(Env& env) {
-  FOR_OWN(env.team, k, i, NUM_AGENTS) {
+  for (int i : env.team.each(NUM_AGENTS)) {
     if (START == START_FIXED) {
       env.state.x[i] = env.state.y[i] = i < RUNNER ? GRID_LENGTH / 2 : 0;
     } else {
@@ -37,17 +37,17 @@ DEVICE bool move(State& s, int i, int action) {
 DEVICE bool step(Env& env) {
   State& s = env.state;
   const Params& p = env.params;
-  FOR_OWN(env.team, k, i, NUM_AGENTS) {
+  for (int i : env.team.each(NUM_AGENTS)) {
     const bool hit = move(s, i, i < RUNNER ? env.tagger.action(i) : env.runner.action(0));
     if (hit) (i < RUNNER ? env.tagger.reward(i) : env.runner.reward(0)) = -p.wall_hit_penalty;
     env.log.wall_hits += hit;
   }
   env.team.sync();  // everybody has moved
   int tags = 0;
-  FOR_OWN(env.team, k, i, NUM_TAGGERS) tags += s.x[i] == s.x[RUNNER] && s.y[i] == s.y[RUNNER];
+  for (int i : env.team.each(NUM_TAGGERS)) tags += s.x[i] == s.x[RUNNER] && s.y[i] == s.y[RUNNER];
   env.log.tags += tags;
   const bool caught = env.team.any(tags > 0);
-  FOR_OWN(env.team, k, i, NUM_AGENTS) {
+  for (int i : env.team.each(NUM_AGENTS)) {
     if (i < RUNNER) env.tagger.reward(i) += caught ? p.tag_reward_for_tagger : -p.step_cost_for_tagger;
     else env.runner.reward(0) += caught ? -p.tag_penalty_for_runner : p.step_cost_for_tagger;
   }
@@ -82,13 +82,13 @@ DEVICE Distance squared_distance(const State& s, int i, int j) {
 DEVICE void observe_opponent(Env& env) {
   const State& s = env.state;
   Distance nearest = ~(Distance)0;  // (squared distance, id): a tie goes to the lower id
-  FOR_OWN(env.team, k, i, NUM_TAGGERS) {
+  for (int i : env.team.each(NUM_TAGGERS)) {
     const Distance key = squared_distance(s, i, RUNNER) * NUM_TAGGERS + i;
     nearest = key < nearest ? key : nearest;
   }
   const int chaser = (int)(env.team.min(nearest) % NUM_TAGGERS);
   const float time = env.time();
-  FOR_OWN(env.team, k, i, NUM_AGENTS) {
+  for (int i : env.team.each(NUM_AGENTS)) {
     const int other = i < RUNNER ? RUNNER : chaser;
     auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
     row[0] = (float)s.x[i] * SCALE;

@@ -21,6 +21,7 @@ extern "C" void write_branches() { __gcov_dump(); }
 #define UNROLL
 #define NO_UNROLL
 #define UNROLL_TIMES(n)
+#define UNROLL_OWN
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #define REGISTERS_HAVE_NO_INDEX 0
 
