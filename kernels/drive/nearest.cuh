@@ -2,6 +2,20 @@
 #pragma once
 #include "drive/math.cuh"
 
+// What holds every whole number up to MOST: 32 bits if they are enough and agents many, for which alone that pays.
+template <u64 MOST> using Whole = typename Choose<(NUM_AGENTS > 32 && MOST < 0xffffffffull), u32, u64>::type;
+
+// The i of [0, COUNT) whose distance(i), a whole number up to MOST, is the least, the lower of equals. All members call it.
+template <int COUNT, u64 MOST, class Distance> DEVICE int nearest_of(const Team team, Distance distance) {
+  typedef Whole<MOST * COUNT + COUNT> Key;  // (distance, i)
+  Key least = ~(Key)0;
+  UNROLL_OWN for (int i : team.each(COUNT)) {
+    const Key key = (Key)distance(i) * COUNT + i;
+    least = key < least ? key : least;
+  }
+  return (int)(team.min(least) % COUNT);
+}
+
 // Of two positive normal numbers, in one instruction.
 namespace math {
 #ifdef __CUDACC__
@@ -30,7 +44,10 @@ template <class Distance, int K> struct Nearest {
   DEVICE void insert(Distance d, int j) {
     insert_before(d, j, [&](int k) { return d < distance[k] || (d == distance[k] && j < id[k]); });
   }
-  // The same where ids come in ascending order, so that `<` leaves a tie to the lower one.
+  // The same where ids come in ascending order, so that `<` leaves a tie to the lower one; `offer` expects most to be too far.
+  DEVICE void offer(Distance d, int j) {
+    if (d < distance[K - 1]) insert_next(d, j);
+  }
   DEVICE void insert_next(Distance d, int j) {
     insert_before(d, j, [&](int k) { return d < distance[k]; });
   }

@@ -13,6 +13,7 @@ struct State { Array<int, NUM_AGENTS> x, y; };
 
 constexpr int RUNNER = NUM_TAGGERS;
 constexpr float SCALE = 1.0f / (float)GRID_LENGTH;
+constexpr u64 FARTHEST = 2ull * GRID_LENGTH * GRID_LENGTH;  // squared distance of two corners
 
 DEVICE void reset(Env& env) {
   for (int i : env.team.each(NUM_AGENTS)) {
@@ -34,12 +35,15 @@ DEVICE bool move(State& s, int i, int action) {
   return s.x[i] != x || s.y[i] != y;
 }
 
+DEVICE float& reward_of(Env& env, int i) { return i < RUNNER ? env.tagger.reward(i) : env.runner.reward(0); }
+DEVICE Row obs_of(Env& env, int i) { return i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0); }
+
 DEVICE bool step(Env& env) {
   State& s = env.state;
   const Params& p = env.params;
   for (int i : env.team.each(NUM_AGENTS)) {
     const bool hit = move(s, i, i < RUNNER ? env.tagger.action(i) : env.runner.action(0));
-    if (hit) (i < RUNNER ? env.tagger.reward(i) : env.runner.reward(0)) = -p.wall_hit_penalty;
+    if (hit) reward_of(env, i) = -p.wall_hit_penalty;
     env.log.wall_hits += hit;
   }
   env.team.sync();  // everybody has moved
@@ -54,11 +58,16 @@ DEVICE bool step(Env& env) {
   return caught;
 }
 
+DEVICE u64 squared_distance(const State& s, int i, int j) {
+  const i64 dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
+  return (u64)(dx * dx + dy * dy);
+}
+
 // Everything about everybody: all x, all y, all types, which one is me, time.
 DEVICE void observe_all(Env& env) {
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {
-    auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
+    auto row = obs_of(env, i);
     for (int j = 0; j < NUM_AGENTS; ++j) {
       row[j] = (float)s.x[j] * SCALE;
       row[NUM_AGENTS + j] = (float)s.y[j] * SCALE;
@@ -69,28 +78,14 @@ DEVICE void observe_all(Env& env) {
   }
 }
 
-// 64 bits hold the squared distances of any grid, and an id; 32 bits those of most, which pays where there are many.
-constexpr bool NARROW = NUM_AGENTS > 32 && 2ull * GRID_LENGTH * GRID_LENGTH * NUM_AGENTS + NUM_AGENTS < 0xffffffffull;
-typedef Choose<NARROW, u32, u64>::type Distance;
-
-DEVICE Distance squared_distance(const State& s, int i, int j) {
-  const Distance dx = (Distance)(i64)(s.x[j] - s.x[i]), dy = (Distance)(i64)(s.y[j] - s.y[i]);  // squares of either sign
-  return dx * dx + dy * dy;
-}
-
 // Own place, the other's place, own type, time; the runner's other is the nearest tagger, a tagger's is the runner.
 DEVICE void observe_opponent(Env& env) {
   const State& s = env.state;
-  Distance nearest = ~(Distance)0;  // (squared distance, id): a tie goes to the lower id
-  for (int i : env.team.each(NUM_TAGGERS)) {
-    const Distance key = squared_distance(s, i, RUNNER) * NUM_TAGGERS + i;
-    nearest = key < nearest ? key : nearest;
-  }
-  const int chaser = (int)(env.team.min(nearest) % NUM_TAGGERS);
+  const int chaser = nearest_of<NUM_TAGGERS, FARTHEST>(env.team, [&](int i) { return squared_distance(s, i, RUNNER); });
   const float time = env.time();
   for (int i : env.team.each(NUM_AGENTS)) {
     const int other = i < RUNNER ? RUNNER : chaser;
-    auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
+    auto row = obs_of(env, i);
     row[0] = (float)s.x[i] * SCALE;
     row[1] = (float)s.y[i] * SCALE;
     row[2] = (float)s.x[other] * SCALE;
@@ -100,33 +95,31 @@ DEVICE void observe_opponent(Env& env) {
   }
 }
 
-// Own place and type, then x, y and type of the nearest agents of either kind, feature by feature, time.
-DEVICE void observe_nearest(Env& env) {
-  constexpr int OTHERS = NUM_OTHER_AGENTS_OBSERVED > 0 ? NUM_OTHER_AGENTS_OBSERVED : 1;
+// Own place and type, then x, y and type of the nearest K agents of either kind, feature by feature, time.
+template <int K> DEVICE void observe_nearest(Env& env) {
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {
-    Nearest<Distance, OTHERS> nearest;
-    nearest.clear(~(Distance)0);
+    Nearest<Whole<FARTHEST>, K> nearest;
+    nearest.clear(FARTHEST + 1);
     for (int j = 0; j < NUM_AGENTS; ++j) {
-      const Distance distance = squared_distance(s, i, j);
-      if (j != i && distance < nearest.distance[OTHERS - 1]) nearest.insert_next(distance, j);
+      if (j != i) nearest.offer(squared_distance(s, i, j), j);
     }
-    auto row = i < RUNNER ? env.tagger.obs(i) : env.runner.obs(0);
+    auto row = obs_of(env, i);
     row[0] = (float)s.x[i] * SCALE;
     row[1] = (float)s.y[i] * SCALE;
     row[2] = i < RUNNER ? 1.0f : 0.0f;
-    UNROLL for (int k = 0; k < OTHERS; ++k) {  // there are at least so many others
+    for (int k = 0; k < K; ++k) {  // there are at least so many others
       const int j = nearest.id[k];
       row[3 + k] = (float)s.x[j] * SCALE;
-      row[3 + OTHERS + k] = (float)s.y[j] * SCALE;
-      row[3 + 2 * OTHERS + k] = j < RUNNER ? 1.0f : 0.0f;
+      row[3 + K + k] = (float)s.y[j] * SCALE;
+      row[3 + 2 * K + k] = j < RUNNER ? 1.0f : 0.0f;
     }
-    row[3 + 3 * OTHERS] = env.time();
+    row[3 + 3 * K] = env.time();
   }
 }
 
 DEVICE void observe(Env& env) {
   if constexpr (USE_FULL_OBSERVATION) observe_all(env);
-  else if constexpr (NUM_OTHER_AGENTS_OBSERVED > 0) observe_nearest(env);
+  else if constexpr (NUM_OTHER_AGENTS_OBSERVED > 0) observe_nearest<NUM_OTHER_AGENTS_OBSERVED>(env);
   else observe_opponent(env);
 }
