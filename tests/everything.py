@@ -6,8 +6,8 @@ scratch memory that members share, integer metrics and a float one, an end that 
 
 KERNEL = """
 struct Params { float gain; };
-struct State { int place[WALKERS], active[WALKERS]; float speed[3]; };
-struct Shared { int crowd[5]; };
+struct State { Array<int, WALKERS> place, active; float speed[3]; };
+struct Shared { Array<int, 5> crowd; };
 #include "drive/env.cuh"
 
 DEVICE void reset(Env& env) {
@@ -30,10 +30,10 @@ DEVICE bool step(Env& env) {
     if (!s.active[i]) continue;
     const int move = env.walker.action(i, 0), jump = env.walker.action(i, 1);
     env.log.forbidden += (move == 0 && s.place[i] == 0) + (move == 1 && s.place[i] == 4);
-    int place = math::clamp(pick(s.place, i) + (move == 1) - (move == 0), 0, 4);
+    int place = math::clamp(s.place[i] + (move == 1) - (move == 0), 0, 4);
     if (move == 2) place = jump == 0 ? 0 : 4;
     if (Random::below(env.random.bits(i).y, 8) == 0) place = 2;  // the wind
-    put(s.place, i, place);
+    s.place[i] = place;
     env.log.met += env.team.add(env.shared.crowd, place, 1);  // those who came before, in any order: of each pair one
   }
   for (int d : env.team.each(3)) {

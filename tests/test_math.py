@@ -23,6 +23,7 @@ FUNCTIONS = {
     "atan2": "bits(atan2(a, b))",
     "wrap_angle": "bits(wrap_angle(a))",
     "wrap_turn": "bits(wrap_turn(a))",
+    "shortest_turn": "bits(shortest_turn(a, b))",
     "exp": "bits(exp(a))",
     "log": "bits(log(a))",
     "tanh": "bits(tanh(a))",
@@ -270,6 +271,16 @@ def test_wrapped_angles(cpu, name, low, high, bound):
     assert np.isnan(cpu(name, [np.inf, -np.inf, np.nan])).all()
 
 
+def test_the_shortest_turn(cpu):
+    """At most half a turn, and it leads to where it should, to a rounding or two."""
+    random = np.random.default_rng(4)
+    a, b = (random.uniform(0, 2 * np.pi, COUNT).astype(np.float32) for _ in range(2))
+    turn = cpu("shortest_turn", a, b).astype(np.float64)
+    assert np.all(np.abs(turn) <= np.pi)
+    missed = turn - (b.astype(np.float64) - a)
+    assert np.max(np.abs(missed - np.round(missed / (2 * np.pi)) * 2 * np.pi)) <= 4.8e-7
+
+
 # --- edge cases ---------------------------------------------------------------------------------------------
 
 EDGE_CASES = [  # name, a, b, result; zeros compare with their sign
@@ -301,6 +312,7 @@ EDGE_CASES = [  # name, a, b, result; zeros compare with their sign
     ("unit", 0.5, 0, 0.5), ("unit", inf, 0, 1), ("unit", -inf, 0, 0), ("clamp", nan, 1, -0.75),
     ("clamp", 5, 1, 1), ("clamp", -0.0, 1, -0.0), ("wrap_turn", -1e-10, 0, 0), ("wrap_turn", 2 * pi, 0, 0),
     ("wrap_turn", -0.0, 0, 0), ("wrap_angle", pi, 0, -pi), ("wrap_angle", -pi, 0, -pi),
+    ("shortest_turn", 0, pi, -pi), ("shortest_turn", pi, 0, pi), ("shortest_turn", 1, 1, 0),
 ]  # fmt: skip
 
 

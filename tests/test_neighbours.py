@@ -102,10 +102,10 @@ def compare(device, agents, k, layout=None):
 @pytest.mark.parametrize(("agents", "k"), [(3, 2), (9, 3), (300, 1)])
 def test_who_is_out_has_no_neighbours(agents, k):
     """An environment may ask who they are: each is the one that is out itself."""
-    asked = "const bool sees = mine && pick(s.active, found.i) != 0;"
+    asked = "if (seen.out) row.put_zeros();\n      else see("
     text = kernel_text(envs.get("tag_continuous"))[1]
     assert asked in text
-    spec = replace(envs.get("tag_continuous"), kernel=text.replace(asked, "const bool sees = mine;"))
+    spec = replace(envs.get("tag_continuous"), kernel=text.replace(asked, "see("))
     got, states = observed(HostExecutor(threads=1), agents, spec=spec, num_other_agents_observed=k)
     out = states["active"] == 0
     assert out.any() and (got[out][:, 5 : 5 + 7 * k] == 0).all()
@@ -129,9 +129,10 @@ def test_everybody_is_seen_by_id(device):
 
 def test_who_has_no_row_writes_nothing():
     """In a team of four, which writes seven rows, one member has none; whatever it puts, no row shows it."""
-    put = "row.put<4>(own(sine));"
+    asked = "if (seen.out) row.put_zeros();"
     text = kernel_text(envs.get("tag_continuous"))[1]
-    assert put in text
-    spec = replace(envs.get("tag_continuous"), kernel=text.replace(put, "row.put<4>(mine ? own(sine) : 1000.0f);"))
-    found = [observed(EXECUTORS["team"](), 7, spec=s, use_full_observation=True)[0] for s in (spec, None)]
+    assert asked in text
+    kernel = text.replace(asked, "if (seen.mine && seen.out) row.put_zeros();")
+    spec = replace(envs.get("tag_continuous"), kernel=kernel)
+    found = [observed(EXECUTORS["team"](), 7, spec=s, num_other_agents_observed=3)[0] for s in (spec, None)]
     np.testing.assert_array_equal(*found)

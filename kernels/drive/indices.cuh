@@ -31,7 +31,9 @@ constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #ifdef DEBUG_BOUNDS
 struct Index {
   i64 i; const char* file; int line;
-  Index(i64 i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i(i), file(file), line(line) {}
+  // Of any integer, and of what becomes one, as an element of another array does.
+  template <class I>
+  Index(I&& i, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : i((i64)(I&&)i), file(file), line(line) {}
   int within(i64 size, const char* what) const;
 };
 #define INDEXED(index, size) (index).within(size, "array element")

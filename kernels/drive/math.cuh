@@ -200,6 +200,13 @@ DEVICE float wrap_turn(float x) {
   return (r >= 0.0f) & (r < TWO_PI) ? r : outside;
 }
 
+// The turn from one direction to another, both in [0, 2 pi): in (-pi, pi). The float PI is a little more than pi, so a difference
+// of exactly half a turn in floats is more than half a turn, either way round.
+DEVICE float shortest_turn(float from, float to) {
+  const float turn = to - from;
+  return turn >= PI ? turn - TWO_PI : turn <= -PI ? turn + TWO_PI : turn;
+}
+
 // --- exponentials and logarithms ------------------------------------------------------------------------------------
 
 // e^r for |r| <= ln(2)/2 and a little more, to 0.8 ulp.

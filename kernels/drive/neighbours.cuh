@@ -3,13 +3,14 @@
 //   struct Shared { Neighbours<A, K> near; };
 //   struct Cache { Hints<A> hints; };
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
-//   near.each(team, hints, drift, [&](const auto& found, bool mine) { ... found.i, found.id[k] ... });
+//   near.each(team, hints, drift, [&](const auto& found) { ... found.i, found.id[k] ... });
 //
-// `each` calls once for every i of [0, A), and without `mine` so that all members of a warp call
-// equally often. `length`: most points lie in [0, length) both ways. `drift`: how much nearer or further two points may be by
-// the next search. These two, and the hints, are for speed alone.
+// `each` calls once for every i of [0, A), for its row of observations (rows.cuh): all members of a warp call equally often,
+// some without a row of their `mine`. `length`: most points lie in [0, length) both ways. `drift`: how much nearer or further
+// two points may be by the next search. These two, and the hints, are for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
+#include "drive/rows.cuh"
 
 constexpr float FAR = 1e30f;      // a squared distance that no two points have
 constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every point, squared
@@ -27,10 +28,12 @@ template <int A> struct Hints {
 // Who i's neighbours are: id[k] in [0, A) for k of [0, K), i itself where fewer than K others are here.
 template <int K> struct Found {
   const int i;
+  const bool mine;  // whether this member has i's row to write
+  const bool out;   // neither i is here nor anybody whose row leaves together with i's
   int id[side(K)];
   float furthest;  // squared distance of id[K - 1]; 0 if that is i
 
-  DEVICE explicit Found(int i) : i(i) { nobody(); }
+  DEVICE Found(const Team team, int i, bool mine, bool here) : i(i), mine(mine), out(!rows_any(team, mine && here)) { nobody(); }
   DEVICE void nobody() {
     for (int k = 0; k < side(K); ++k) id[k] = i;
     furthest = 0.0f;
@@ -64,18 +67,20 @@ template <int A, int K> struct Few {
 
   template <class Visit> DEVICE void each(const Team team, Hints<A>&, float, Visit visit) const {
     NO_UNROLL for (int i : team.all(A)) {
-      Found<K> found(i < A ? i : 0);
+      const bool mine = i < A;
+      const float at_x = x[mine ? i : 0], at_y = y[mine ? i : 0];
+      const bool here = mine && at_x != NOWHERE;
+      Found<K> found(team, mine ? i : 0, mine, here);
       Nearest<float, K> nearest;
       nearest.clear(FAR);
-      const float at_x = x[found.i], at_y = y[found.i];
-      if (i < A && at_x != NOWHERE) {
+      if (here) {
         UNROLL for (int j = 0; j < A; ++j) {
           const float dx = x[j] - at_x, dy = y[j] - at_y;
           nearest.insert_next(j == i ? FAR : dx * dx + dy * dy, j);
         }
       }
       found.take(nearest);
-      visit(found, i < A);
+      visit(found);
     }
   }
 };
@@ -146,15 +151,15 @@ template <int A, int K> struct AllPairs {
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS)
   template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
-      Found<K> found(p < A ? id[p] : 0);
+      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);
       if (p < count && !quick(found, p, hints.reach[found.i])) thorough(found, p);
-      visit(found, p < A);
+      visit(found);
       if (p < A) hints.remember(found, drift);
     }
   }
 #else
   // On a CPU: some points side by side, which insert everybody.
-  template <class Visit> DEVICE void each(const Team, Hints<A>& hints, const float drift, Visit visit) const {
+  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     typedef NearestWords<floats, K, A> Words;
     for (int base = 0; base < count; base += SIDE_FLOATS) {
       const int last = math::min(base + SIDE_FLOATS, count);
@@ -179,17 +184,17 @@ template <int A, int K> struct AllPairs {
       }
       for (int q = last; q < count; ++q) words.insert(word(q));
       for (int p = base; p < last; ++p) {
-        Found<K> found(id[p]);
+        Found<K> found(team, id[p], true, true);
         NearestWords<float, K, A> own;
         for (int k = 0; k <= K; ++k) own.word[k] = words.word[k][p - base];
         if (!found.take(own, *this, p)) thorough(found, p);
-        visit(found, true);
+        visit(found);
         hints.remember(found, drift);
       }
     }
     for (int p = count; p < A; ++p) {
-      const Found<K> found(id[p]);
-      visit(found, true);
+      const Found<K> found(team, id[p], true, false);
+      visit(found);
       hints.remember(found, drift);
     }
   }
@@ -353,7 +358,7 @@ template <int A, int K> struct Cells {
 
   template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
-      Found<K> found(p < A ? id[p] : 0);
+      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);
       float hint = p < count ? hints.reach[found.i] : 0.0f;
       while (p < count && !look(found, p, hint)) {
         if (hint == 0.0f) {
@@ -362,7 +367,7 @@ template <int A, int K> struct Cells {
         }
         hint = 0.0f;
       }
-      visit(found, p < A);
+      visit(found);
       if (p < A) hints.remember(found, drift);
     }
   }

@@ -1,103 +1,92 @@
-// rows.cuh -- writes rows of observations that are made by one member each, entry by entry.
+// rows.cuh -- writes an agent's row of observations from its first entry to its last.
+//
+//   RowWriter<SIZE, COUNT> row(env.team, env.shared.stage, seen.mine, env.NAME.obs(seen.i));   // struct Shared has a `Stage stage`
+//   row.put(x).put(y).put_each([&](int k) { ... })   // the entries of k = 0 .. COUNT - 1; it may ask for more, and drops those
+//      .put(time);
 //
 // On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, which takes so many a second, short or long. So rows
-// go to near memory as a whole (OBS_NEAR, storage/shared.cuh), or 128 bytes at a time through a `Stage`, a member of the
-// environment's `struct Shared`, from where the lanes of a warp store them side by side. Elsewhere entries are stored one after
-// the other.
+// go to near memory as a whole (storage/shared.cuh), or in pieces through a stage (storage/staged.cuh). For that all members
+// of a warp write their rows together, each as often; `mine` says whether this one has a row. Which entry comes next is part
+// of the type, so that what is collected stays in registers. Rows that are too long for that are for PlainRow, which any member
+// may write at any time.
 #pragma once
-#include "drive/faults.cuh"
+#include "drive/storage/staged.cuh"
 
-#if defined(__CUDACC__) && TEAM > 1 && !OBS_NEAR
-#define STAGED 1
-constexpr bool ROWS_TOGETHER = true;  // all lanes of a warp have to write their rows together
-struct Stage {
-  static constexpr int BYTES = 128;
-  // 144 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
-  struct alignas(16) Lane { char chunk[BYTES]; obs_t* row; } lane[TEAM];
-};
-#else
-#define STAGED 0
-constexpr bool ROWS_TOGETHER = false;
-struct Stage {};
-#endif
+// Whether `mine` holds for any of the members whose rows leave together.
+DEVICE bool rows_any(const Team team, bool mine) { return OBS_STAGED ? team.warp_any(mine) : mine; }
 
-// Entries are put in the order of their places AT; all lanes of a warp do it together; `mine` says whether this one has a
-// row. TOGETHER: several entries at a time; no row is too long to be unrolled.
-template <int SIZE, bool TOGETHER> struct RowWriter {
-  const Team team;
-  Stage& stage;
+template <int COUNT> struct PlainRow {
   const Row row;
-  const bool mine;
+  int at = 0;
 
-  DEVICE RowWriter(const Team team, Stage& stage, Row row, bool mine) : team(team), stage(stage), row(row), mine(mine) {
-#if STAGED
-    if constexpr (WIDE) stage.lane[team.rank].row = mine ? row : nullptr;
-#endif
+  DEVICE explicit PlainRow(Row row) : row(row) {}
+  DEVICE PlainRow& put(float x) { row[at++] = x; return *this; }
+  template <class Entry> DEVICE PlainRow& put_each(Entry entry) {
+    for (int k = 0; k < COUNT; ++k) row[at + k] = entry(k);
+    at += COUNT;
+    return *this;
   }
+};
 
 #ifdef __CUDACC__
+template <int SIZE, int COUNT> struct RowWriter {
+  // As many entries as one store takes.
   static constexpr int BYTES = SIZE * sizeof(obs_t), ALIGNED = BYTES % 16 == 0 ? 16 : BYTES % 8 == 0 ? 8 : 4;
-  static constexpr bool WIDE = TOGETHER && BYTES % 4 == 0;
-  static constexpr int ENTRIES = WIDE ? ALIGNED / sizeof(obs_t) : 1;  // of a piece
+  static constexpr int ENTRIES = BYTES % 4 == 0 ? ALIGNED / sizeof(obs_t) : 1;
   typedef typename Choose<ALIGNED == 16, int4, typename Choose<ALIGNED == 8, int2, int>::type>::type Word;
-  struct alignas(ENTRIES * sizeof(obs_t)) Piece { obs_t entry[ENTRIES]; } piece;
+  struct alignas(ENTRIES * sizeof(obs_t)) Piece { obs_t entry[ENTRIES]; };
+  typedef typename Choose<(OBS_STAGED && BYTES % 4 == 0), StagedRow<SIZE, Piece, Word>, DirectRow<Piece>>::type Storage;
 
-  template <int AT> DEVICE void put(float x) {
+  Storage storage;
+  Piece piece;
+
+  template <int AT> struct Next {
+    RowWriter& writer;
+    DEVICE Next<AT + 1> put(float x) const { writer.put_at<AT>(x); return {writer}; }
+    template <class Entry> DEVICE Next<AT + COUNT> put_each(Entry entry) const {
+      writer.put_some<AT, COUNT, 0>(entry);
+      return {writer};
+    }
+  };
+
+  DEVICE RowWriter(const Team team, Stage& stage, bool mine, Row row) : storage(team, stage, mine, row) {}
+  DEVICE Next<1> put(float x) { return Next<0>{*this}.put(x); }
+  DEVICE void put_zeros() { put_some<0, SIZE, 0>([](int) { return 0.0f; }); }
+
+ private:
+  template <int AT> DEVICE void put_at(float x) {
     piece.entry[AT % ENTRIES] = x;
-    if constexpr (AT % ENTRIES == ENTRIES - 1) {
-      constexpr int FIRST = AT - (ENTRIES - 1);  // of the piece
-#if STAGED
-      if constexpr (WIDE) {
-        constexpr int CHUNK = Stage::BYTES / sizeof(obs_t);  // entries
-        *(Piece*)(stage.lane[team.rank].chunk + FIRST % CHUNK * sizeof(obs_t)) = piece;
-        if constexpr (AT % CHUNK == CHUNK - 1 || AT == SIZE - 1) store<AT / CHUNK * CHUNK>();
-        return;
-      }
-#endif
-      if (mine) *(Piece*)(row + FIRST) = piece;
-    }
+    if constexpr ((AT + 1) % ENTRIES == 0) storage.template put<AT + 1 - ENTRIES>(piece);
   }
-
-  // Puts entry(k) at AT + k for k of [0, COUNT); in halves of halves, since compilers limit the depth of templates.
-  template <int AT, int COUNT, int FIRST = 0, class Entry> DEVICE void put_each(Entry entry) {
-    if constexpr (!TOGETHER) {
-      for (int k = 0; k < COUNT && mine; ++k) row[AT + k] = entry(k);
-    } else if constexpr (COUNT == 1) {
-      put<AT + FIRST>(entry(FIRST));
+  // In halves of halves, since compilers limit the depth of templates.
+  template <int AT, int HOW_MANY, int FIRST, class Entry> DEVICE void put_some(Entry entry) {
+    if constexpr (HOW_MANY == 1) {
+      put_at<AT + FIRST>(entry(FIRST));
     } else {
-      put_each<AT, COUNT / 2, FIRST>(entry);
-      put_each<AT, COUNT - COUNT / 2, FIRST + COUNT / 2>(entry);
+      put_some<AT, HOW_MANY / 2, FIRST>(entry);
+      put_some<AT, HOW_MANY - HOW_MANY / 2, FIRST + HOW_MANY / 2>(entry);
     }
   }
-
-#if STAGED
-  // Stores every lane's chunk, to entries from BEGIN on.
-  template <int BEGIN> DEVICE void store() const {
-    constexpr int WIDTH = TEAM < 32 ? TEAM : 32, CHUNK = Stage::BYTES / sizeof(obs_t);
-    constexpr int PIECES = (SIZE - BEGIN < CHUNK ? SIZE - BEGIN : CHUNK) / ENTRIES;
-    const int lane = team.rank % WIDTH;
-    team.warp_sync();
-    UNROLL for (int k = 0; k < PIECES; ++k) {
-      const int n = k * WIDTH + lane;
-      const Stage::Lane& of = stage.lane[team.rank - lane + n / PIECES];
-      if (of.row != nullptr) __stcs((Word*)(of.row + BEGIN) + n % PIECES, ((const Word*)of.chunk)[n % PIECES]);
-    }
-    team.warp_sync();
-  }
-#endif
-#else
-  template <int AT> DEVICE void put(float x) {
-    if (mine) row[AT] = x;
-  }
-  template <int AT, int COUNT, class Entry> DEVICE void put_each(Entry entry) {
-    if (!mine) return;
-    if constexpr (TOGETHER) {  // up to side(COUNT), in vector registers
-      float kept[side(COUNT)];
-      for (int k = 0; k < side(COUNT); ++k) kept[k] = entry(k);
-      for (int k = 0; k < COUNT; ++k) row[AT + k] = kept[k];
-    } else {
-      for (int k = 0; k < COUNT; ++k) row[AT + k] = entry(k);
-    }
-  }
-#endif
 };
+#else
+template <int SIZE, int COUNT> struct RowWriter {
+  PlainRow<COUNT> row;
+  const bool mine;
+
+  DEVICE RowWriter(const Team, Stage&, bool mine, Row row) : row(row), mine(mine) {}
+  DEVICE RowWriter& put(float x) {
+    if (mine) row.put(x);
+    return *this;
+  }
+  template <class Entry> DEVICE RowWriter& put_each(Entry entry) {
+    if (!mine) return *this;
+    float kept[side(COUNT)];  // whole vector registers
+    for (int k = 0; k < side(COUNT); ++k) kept[k] = entry(k);
+    row.put_each([&](int k) INLINED { return kept[k]; });
+    return *this;
+  }
+  DEVICE void put_zeros() {
+    for (int n = 0; n < SIZE; ++n) put(0.0f);
+  }
+};
+#endif

@@ -23,18 +23,13 @@ struct State {
 struct Shared {
   Array<int, NUM_TAGGERS> tags;  // runners that each tagger has tagged in this step
   Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
-  Stage stage;
+  Stage stage;                   // rows on their way
 };
 struct Cache { Hints<NUM_AGENTS> near; };
 #include "drive/env.cuh"
 
-constexpr float SQRT_2 = 1.41421356f;
-
 DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }
-
-DEVICE float top_speed(const Params& p, int i) {
-  return p.max_speed * (is_tagger(i) ? p.skill_level_tagger : p.skill_level_runner);
-}
+DEVICE float top_speed(const Params& p, bool tagger) { return p.max_speed * (tagger ? p.skill_level_tagger : p.skill_level_runner); }
 
 DEVICE void reset(Env& env) {
   State& s = env.state;
@@ -44,8 +39,7 @@ DEVICE void reset(Env& env) {
     s.x[i] = Random::unit(word.x) * env.params.grid_length;
     s.y[i] = Random::unit(word.y) * env.params.grid_length;
     s.direction[i] = (float)Random::below(word.z, 4) * (0.25f * math::TWO_PI);
-    s.speed[i] = 0.0f;
-    s.acceleration[i] = 0.0f;
+    s.speed[i] = s.acceleration[i] = 0.0f;
     s.active[i] = 1;
   }
 }
@@ -56,58 +50,44 @@ DEVICE float level(int action, int levels, float low, float high) {
   return low + (high - low) * math::Divisor((float)(levels > 1 ? levels - 1 : 1)).of((float)(action - 1));
 }
 
-// One that is out stays where it is and forgets speed and direction: without a branch where a CPU moves many at once.
-constexpr bool ONE_BY_ONE = TEAM > 1 || NUM_RUNNERS < 16;
-
-// Moves agent i if it is `here`; returns whether it crossed the edge.
-DEVICE bool move(State& s, const Params& p, int i, bool here, float limit, int accelerate, int turn) {
-  if (ONE_BY_ONE && !here) {
-    s.speed[i] = s.direction[i] = s.acceleration[i] = 0.0f;
-    return false;
-  }
-  float acceleration = s.acceleration[i] + level(accelerate, NUM_ACCELERATION_LEVELS, p.min_acceleration, p.max_acceleration);
+// Moves agent i; returns whether it crossed the edge.
+DEVICE bool move(State& s, const Params& p, int i, int accelerate, int turn) {
+  const float top = top_speed(p, is_tagger(i));
+  const float acceleration = s.acceleration[i] + level(accelerate, NUM_ACCELERATION_LEVELS, p.min_acceleration, p.max_acceleration);
   const float direction = math::wrap_turn(s.direction[i] + level(turn, NUM_TURN_LEVELS, p.min_turn, p.max_turn));
-  const float speed = math::clamp(s.speed[i] + acceleration, 0.0f, limit);
-  acceleration = (speed <= 0.0f) | (speed >= limit) ? 0.0f : acceleration;
+  const float speed = math::clamp(s.speed[i] + acceleration, 0.0f, top);
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
   const float x = s.x[i] + speed * cosine, y = s.y[i] + speed * sine;
-  s.x[i] = here ? math::clamp(x, 0.0f, p.grid_length) : s.x[i];
-  s.y[i] = here ? math::clamp(y, 0.0f, p.grid_length) : s.y[i];
-  s.speed[i] = here ? speed : 0.0f;
-  s.direction[i] = here ? direction : 0.0f;
-  s.acceleration[i] = here ? acceleration : 0.0f;
-  return here & ((x < 0.0f) | (x > p.grid_length) | (y < 0.0f) | (y > p.grid_length));
-}
-
-DEVICE float squared_distance(const State& s, int i, int j) {
-  const float dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i];
-  return dx * dx + dy * dy;
+  s.x[i] = math::clamp(x, 0.0f, p.grid_length);
+  s.y[i] = math::clamp(y, 0.0f, p.grid_length);
+  s.speed[i] = speed;
+  s.direction[i] = direction;
+  s.acceleration[i] = speed <= 0.0f || speed >= top ? 0.0f : acceleration;
+  return x < 0.0f || x > p.grid_length || y < 0.0f || y > p.grid_length;
 }
 
 DEVICE bool step(Env& env) {
   State& s = env.state;
-  const Params p = env.params;  // a copy that no store can reach
-  const float tagger_limit = top_speed(p, 0), runner_limit = top_speed(p, NUM_TAGGERS);
+  const Params& p = env.params;
   for (int i : env.team.each(NUM_TAGGERS)) {
-    const bool crossed = move(s, p, i, true, tagger_limit, env.tagger.action(i, 0), env.tagger.action(i, 1));
+    const bool crossed = move(s, p, i, env.tagger.action(i, 0), env.tagger.action(i, 1));
     env.tagger.reward(i) = p.step_penalty_for_tagger + (crossed ? p.edge_hit_penalty : 0.0f);
     env.log.edge_hits += crossed;
     env.shared.tags[i] = 0;
   }
   for (int r : env.team.each(NUM_RUNNERS)) {
-    env.runner.active(r) = s.active[NUM_TAGGERS + r];
-    env.runner.left(r) = 0;
-  }
-  int edge_hits = 0;
-  for (int r : env.team.each(NUM_RUNNERS)) {
     const int i = NUM_TAGGERS + r;
-    const bool here = s.active[i] != 0;
-    const bool crossed = move(s, p, i, here, runner_limit, env.runner.action(r, 0), env.runner.action(r, 1));
-    env.runner.reward(r) = here ? p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f) : 0.0f;
-    edge_hits += crossed;
+    env.runner.active(r) = s.active[i];
+    env.runner.left(r) = 0;
+    if (s.active[i]) {
+      const bool crossed = move(s, p, i, env.runner.action(r, 0), env.runner.action(r, 1));
+      env.runner.reward(r) = p.step_reward_for_runner + (crossed ? p.edge_hit_penalty : 0.0f);
+      env.log.edge_hits += crossed;
+    } else {  // one that is out stays where it is
+      s.speed[i] = s.direction[i] = s.acceleration[i] = 0.0f;
+    }
   }
-  env.log.edge_hits += edge_hits;
   env.team.sync();  // everybody has moved, all tags are 0
 
   const float radius = p.tagging_distance * p.grid_length;
@@ -118,11 +98,10 @@ DEVICE bool step(Env& env) {
     float nearest = FAR;
     int tagger = 0;
     for (int j = 0; j < NUM_TAGGERS; ++j) {  // a tie goes to the lower id
-      const float distance = squared_distance(s, i, j);
+      const float dx = s.x[j] - s.x[i], dy = s.y[j] - s.y[i], distance = dx * dx + dy * dy;
       if (distance < nearest) { nearest = distance; tagger = j; }
     }
-    const bool tagged = nearest < radius * radius;
-    if (tagged) {
+    if (nearest < radius * radius) {
       env.team.add(env.shared.tags, tagger, 1);
       env.runner.reward(r) += p.tag_penalty_for_runner;
       env.log.tags += 1;
@@ -137,91 +116,47 @@ DEVICE bool step(Env& env) {
   return env.team.sum(remaining) == 0;
 }
 
-// ---- observation ---------------------------------------------------------------------------------------------------
-// Own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents, feature by feature; time.
-constexpr int OWN = 5, FEATURES = 7, OBS = OWN + FEATURES * OTHERS + 1;
-
-// From one direction to another, both in [0, 2 pi): in (-pi, pi). The float PI is a little more than pi, so a difference
-// of exactly half a turn in floats is more than half a turn, either way round.
-DEVICE float shortest_turn(float from, float to) {
-  const float turn = to - from;
-  return turn >= math::PI ? turn - math::TWO_PI : turn <= -math::PI ? turn + math::TWO_PI : turn;
-}
-
-// What an agent's own numbers are divided by, and what the differences to another agent are multiplied by.
-struct Scales {
-  math::Divisor own_place, own_speed;
-  float place, speed, acceleration, turn;
-};
-DEVICE Scales scales(const Params& p) {
-  return {math::Divisor(p.grid_length), math::Divisor(p.max_speed), 1.0f / (SQRT_2 * p.grid_length), 1.0f / p.max_speed,
-          1.0f / (p.max_acceleration - p.min_acceleration), 1.0f / math::TWO_PI};
-}
-
-DEVICE Row obs_of(const Env& env, int i) { return is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS); }
-
-// Writes what i sees, if it is `mine`: of itself; of agent(k) for k of [0, OTHERS), feature by feature; of time. agent(k) is
-// i where nobody is seen. An agent that is out sees of itself, of time and of motion nothing.
-template <class Agent> DEVICE void see(const Env& env, const Scales& scale, int i, bool mine, Agent agent) {
+// Writes what agent i sees: own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents, feature
+// by feature; time. The k-th of the others is agent(k), or i where nobody is. One that is out sees nothing that moves.
+constexpr int OBS = 5 + 7 * OTHERS + 1;
+template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writer&& row, Agent agent) {
   const State& s = env.state;
-  RowWriter<OBS, !USE_FULL_OBSERVATION> row(env.team, env.shared.stage, obs_of(env, i), mine);
-  const bool active = s.active[i] != 0;
-  const float seeing = active ? 1.0f : 0.0f, x = s.x[i], y = s.y[i], speed = s.speed[i];
-  const float acceleration = s.acceleration[i], direction = s.direction[i];
+  const Params& p = env.params;
+  const math::Divisor side(p.grid_length), top(p.max_speed);
+  const float seeing = s.active[i] ? 1.0f : 0.0f, per_diagonal = 1.0f / (1.41421356f * p.grid_length);
+  const float per_speed = 1.0f / p.max_speed, per_acceleration = 1.0f / (p.max_acceleration - p.min_acceleration);
+  const float x = s.x[i], y = s.y[i], speed = s.speed[i], direction = s.direction[i], acceleration = s.acceleration[i];
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
-  const auto own = [&](float value) { return active ? value : 0.0f; };  // never -0, as in see_nothing
-  row.put<0>(own(scale.own_place.of(x)));
-  row.put<1>(own(scale.own_place.of(y)));
-  row.put<2>(own(scale.own_speed.of(speed)));
-  row.put<3>(own(cosine));
-  row.put<4>(own(sine));
+  const auto own = [&](float value) { return seeing != 0.0f ? value : 0.0f; };
   const auto of = [&](auto feature) { return [=](int k) { return feature(agent(k)); }; };
-  row.put_each<OWN, OTHERS>(of([&](int j) { return (s.x[j] - x) * (seeing * scale.place); }));
-  row.put_each<OWN + OTHERS, OTHERS>(of([&](int j) { return (s.y[j] - y) * (seeing * scale.place); }));
-  row.put_each<OWN + 2 * OTHERS, OTHERS>(of([&](int j) { return (s.speed[j] - speed) * (seeing * scale.speed); }));
-  row.put_each<OWN + 3 * OTHERS, OTHERS>(
-      of([&](int j) { return (s.acceleration[j] - acceleration) * (seeing * scale.acceleration); }));
-  row.put_each<OWN + 4 * OTHERS, OTHERS>(
-      of([&](int j) { return shortest_turn(direction, s.direction[j]) * (seeing * scale.turn); }));
-  row.put_each<OWN + 5 * OTHERS, OTHERS>(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }));
-  // Among the nearest are only those in the game.
-  row.put_each<OWN + 6 * OTHERS, OTHERS>(
-      of([&](int j) { return (j != i) & (!USE_FULL_OBSERVATION || s.active[j] != 0) ? 1.0f : 0.0f; }));
-  row.put<OBS - 1>(own(env.time()));
+  row.put(own(side.of(x))).put(own(side.of(y))).put(own(top.of(speed))).put(own(cosine)).put(own(sine))
+      .put_each(of([&](int j) { return (s.x[j] - x) * (seeing * per_diagonal); }))
+      .put_each(of([&](int j) { return (s.y[j] - y) * (seeing * per_diagonal); }))
+      .put_each(of([&](int j) { return (s.speed[j] - speed) * (seeing * per_speed); }))
+      .put_each(of([&](int j) { return (s.acceleration[j] - acceleration) * (seeing * per_acceleration); }))
+      .put_each(of([&](int j) { return math::shortest_turn(direction, s.direction[j]) * (seeing * (1.0f / math::TWO_PI)); }))
+      .put_each(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }))
+      .put_each(of([&](int j) { return (j != i) & (!USE_FULL_OBSERVATION || s.active[j]) ? 1.0f : 0.0f; }))  // the nearest are in
+      .put(own(env.time()));
 }
 
-DEVICE void see_nothing(const Env& env, int i, bool mine) {
-  RowWriter<OBS, true>(env.team, env.shared.stage, obs_of(env, i), mine).put_each<0, OBS>([](int) { return 0.0f; });
-}
-
-// The OTHERS nearest agents in the game, ascending; unused places are 0, and so is everything for an agent that is out.
-DEVICE void observe_nearest(Env& env) {
-  const State& s = env.state;
-  auto& near = env.shared.near;
-  near.place(env.team, s.x, s.y, s.active, env.params.grid_length);
-  env.team.sync();
-  const Scales scale = scales(env.params);
-  // In one step both agents move by at most the greatest top speed; the little more covers rounding.
-  const float drift = 2.001f * math::max(top_speed(env.params, 0), top_speed(env.params, NUM_TAGGERS));
-  near.each(env.team, env.cache.near, drift, [&](const auto& found, bool mine) {
-    const bool sees = mine && s.active[found.i] != 0;
-    if (ROWS_TOGETHER ? env.team.warp_any(sees) : sees) see(env, scale, found.i, mine, [&](int k) { return found.id[k]; });
-    else see_nothing(env, found.i, mine);
-  });
-}
-
-// Everybody else, by id.
-DEVICE void observe_all(Env& env) {
-  const Scales scale = scales(env.params);
-  for (int n : env.team.all(NUM_AGENTS)) {
-    const bool mine = n < NUM_AGENTS;
-    const int i = mine ? n : 0;
-    see(env, scale, i, mine, [&](int k) { return k < i ? k : k + 1; });
-  }
-}
-
+// The OTHERS nearest agents in the game, ascending, or everybody else by id.
 DEVICE void observe(Env& env) {
-  if constexpr (USE_FULL_OBSERVATION || OTHERS == 0) observe_all(env);
-  else observe_nearest(env);
+  const State& s = env.state;
+  const Params& p = env.params;
+  const auto obs_of = [&](int i) { return is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS); };
+  if constexpr (USE_FULL_OBSERVATION || OTHERS == 0) {
+    for (int i : env.team.each(NUM_AGENTS)) see(env, i, PlainRow<OTHERS>(obs_of(i)), [&](int k) { return k < i ? k : k + 1; });
+  } else {
+    auto& near = env.shared.near;
+    near.place(env.team, s.x, s.y, s.active, p.grid_length);
+    env.team.sync();
+    const float drift = 2.001f * math::max(top_speed(p, true), top_speed(p, false));  // of two agents in a step, and rounding
+    near.each(env.team, env.cache.near, drift, [&](const auto& seen) {
+      RowWriter<OBS, OTHERS> row(env.team, env.shared.stage, seen.mine, obs_of(seen.i));
+      if (seen.out) row.put_zeros();
+      else see(env, seen.i, row, [&](int k) { return seen.id[k]; });
+    });
+  }
 }

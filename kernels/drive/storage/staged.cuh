@@ -1,0 +1,64 @@
+// staged.cuh -- rows of observations that one member makes each, entry by entry, on their way to where they stay.
+//
+// 128 bytes at a time go through shared memory, a `Stage`, from where the lanes of a warp store them side by side. A way for a
+// row has `put<FIRST>(piece)`: the entries from FIRST on, in ascending order.
+#pragma once
+#include "drive/faults.cuh"
+
+#if defined(__CUDACC__) && TEAM > 1 && !OBS_NEAR
+#define OBS_STAGED 1
+struct Stage {
+  static constexpr int BYTES = 128;
+  // 144 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
+  struct alignas(16) Lane { char chunk[BYTES]; obs_t* row; } lane[TEAM];
+};
+#else
+#define OBS_STAGED 0
+struct Stage {};
+#endif
+
+#ifdef __CUDACC__
+// Each piece by itself.
+template <class Piece> struct DirectRow {
+  const Row row;
+  const bool mine;
+
+  DEVICE DirectRow(const Team, Stage&, bool mine, Row row) : row(row), mine(mine) {}
+  template <int FIRST> DEVICE void put(const Piece& piece) const {
+    if (mine) *(Piece*)(row + FIRST) = piece;
+  }
+};
+
+#if OBS_STAGED
+template <int SIZE, class Piece, class Word> struct StagedRow {
+  static constexpr int ENTRIES = sizeof(Piece) / sizeof(obs_t), CHUNK = Stage::BYTES / sizeof(obs_t);
+  const Team team;
+  Stage& stage;
+
+  DEVICE StagedRow(const Team team, Stage& stage, bool mine, Row row) : team(team), stage(stage) {
+    stage.lane[team.rank].row = mine ? row : nullptr;
+  }
+  template <int FIRST> DEVICE void put(const Piece& piece) const {
+    constexpr int AFTER = FIRST + ENTRIES;
+    *(Piece*)(stage.lane[team.rank].chunk + FIRST % CHUNK * sizeof(obs_t)) = piece;
+    if constexpr (AFTER % CHUNK == 0 || AFTER == SIZE) store<FIRST / CHUNK * CHUNK>();
+  }
+
+ private:
+  // Stores every lane's chunk, to the entries from BEGIN on.
+  template <int BEGIN> DEVICE void store() const {
+    constexpr int WIDTH = TEAM < 32 ? TEAM : 32, PIECES = (SIZE - BEGIN < CHUNK ? SIZE - BEGIN : CHUNK) / ENTRIES;
+    const int lane = team.rank % WIDTH;
+    team.warp_sync();
+    UNROLL for (int k = 0; k < PIECES; ++k) {
+      const int n = k * WIDTH + lane;
+      const Stage::Lane& of = stage.lane[team.rank - lane + n / PIECES];
+      if (of.row != nullptr) __stcs((Word*)(of.row + BEGIN) + n % PIECES, ((const Word*)of.chunk)[n % PIECES]);
+    }
+    team.warp_sync();
+  }
+};
+#else
+template <int SIZE, class Piece, class Word> using StagedRow = DirectRow<Piece>;
+#endif
+#endif
