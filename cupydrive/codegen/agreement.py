@@ -2,8 +2,6 @@
 
 import numpy as np
 
-FEW_OWN = 8  # agents of one member of a team, whose drawn actions its registers hold (drive/platform.cuh)
-
 
 def agreement(spec, params):
     """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
@@ -33,7 +31,6 @@ def agreement(spec, params):
         for name in batch.names
     ]
     lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
-    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: near_bytes of Layout counts with another number");')
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.codegen.agreement import FEW_OWN, agreement
+from cupydrive.codegen.agreement import agreement
 from cupydrive.codegen.diagnostics import look_over, prints
 from cupydrive.errors import SpecError
 from cupydrive.spec import constant_params
@@ -62,14 +62,8 @@ class Layout:
         obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * self.obs_near
         if self.team == 1:
             return obs
-        rows = sum(g.count * (4 + (4 + self._drawn_bytes(g)) * g.heads) for g in groups)
+        rows = sum(g.count * (8 + (8 if _fits_bytes(g) else 20) * g.heads) for g in groups)
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
-
-    def _drawn_bytes(self, g):
-        """Return the bytes of what four actions are drawn from, unless a team has it in registers (drive/groups.cuh)."""
-        if not _fits_bytes(g):
-            return 16
-        return 4 if -(-g.count // self.team) > FEW_OWN else 0
 
     def fit(self, spec, params, limit):
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last."""

@@ -35,21 +35,8 @@ struct Batch {
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
 // memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
 struct alignas(16) NearState { State value; };
-template <class Kind> using HiddenDrawn =  // from an environment's functions
-    typename Choose<ROWS_NEAR && !own_drawn(Kind::COUNT, PACKED<Kind>), TeamDrawn<Kind>, NoRows>::type;
-struct Own {  // of one member, in registers
-  template <class Kind> using Returns = typename Choose<few_own(Kind::COUNT), OwnReturns<Kind>, NoRows>::type;
-  template <class Kind> using Drawn = typename Choose<own_drawn(Kind::COUNT, PACKED<Kind>), OwnDrawn<Kind>, NoRows>::type;
-  EachGroup<Returns> returns;
-  EachGroup<Drawn> drawn;
-};
-template <class Rows> DEVICE Rows& either(Rows& own, NoRows&) { return own; }
-template <class Rows> DEVICE Rows& either(NoRows&, Rows& hidden) { return hidden; }
-DEVICE NoRows& either(NoRows& own, NoRows&) { return own; }
-template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
-  EachGroup<HiddenDrawn> hidden;
   EachGroup<WorkRows> rows;
   EachGroup<Observations::Near> obs;
   Shared shared;

@@ -27,13 +27,6 @@ template <class Kind> struct GroupRows {
   u8* left;                  // (T, N, C) in this step      }
 };
 
-// What is near while a launch runs (batch.cuh says where), if ROWS_NEAR.
-template <class Kind> struct NearRows {
-  alignas(16) float reward[Kind::COUNT];
-  alignas(16) typename Kind::Action action[Kind::COUNT * Kind::HEADS];
-};
-struct NoRows {};
-
 // What four steps' actions of one head are drawn from: random words; in a team, of few choices that are all allowed, the
 // actions themselves, a byte each. (One thread has registers enough where environments are few, and waits for packing.)
 template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBS_WARP_COPY);
@@ -60,18 +53,16 @@ template <> struct Drawn<true> {
   }
 };
 
-// What no environment's function sees. A member has it in registers, if few agents are its own: rank, rank + TEAM, ...
-constexpr bool few_own(const int count) { return TEAM == 1 ? ROWS_NEAR : own_count(count) <= FEW_OWN; }
-constexpr bool own_drawn(const int count, const bool bytes) { return few_own(count) && (TEAM == 1 || bytes); }
-template <class Kind> struct OwnReturns { float of[own_count(Kind::COUNT)]; };
-template <class Kind> struct OwnDrawn {
-  Drawn<PACKED<Kind>> drawn[own_count(Kind::COUNT) * Kind::HEADS];
-  DEVICE auto& at(const int k, const int, const int head) { return drawn[k * Kind::HEADS + head]; }
-};
-template <class Kind> struct TeamDrawn {
+// What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: everything stays in global memory,
+// and actions are drawn in every step.
+template <class Kind> struct NearRows {
+  alignas(16) float reward[Kind::COUNT];
+  alignas(16) float returns[Kind::COUNT];
+  alignas(16) typename Kind::Action action[Kind::COUNT * Kind::HEADS];
   Drawn<PACKED<Kind>> drawn[Kind::COUNT * Kind::HEADS];
-  DEVICE auto& at(const int, const int i, const int head) { return drawn[i * Kind::HEADS + head]; }
 };
+struct NoRows {};
+template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
 
 // Given actions are fetched before the step that takes them, by a team of one: nothing else has to wait for them then.
 constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;
@@ -81,47 +72,44 @@ DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupR
 }
 template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
-// Draws four steps' actions.
-template <class Kind, class Rows> DEVICE void draw_actions(const Team team, Kind, Rows& rows, const Random& random) {
+// Draws what four steps' actions are drawn from.
+template <class Kind> DEVICE void draw_ahead(const Team team, NearRows<Kind>& near, const Random& random) {
   FOR_OWN(team, k, i, Kind::COUNT) {
     UNROLL for (int head = 0; head < Kind::HEADS; ++head) {
-      rows.at(k, i, head).template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
+      near.drawn[i * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
     }
   }
 }
-template <class Kind> DEVICE void draw_actions(const Team, Kind, NoRows&, const Random&) {}
+DEVICE void draw_ahead(const Team, NoRows&, const Random&) {}
 
-template <class Kind, class Rows>
-DEVICE auto drawn_action(Rows& rows, const int k, const int i, const int head, const Random&, const u32 word_of_four, const u8* mask) {
-  return rows.at(k, i, head).template action<Kind>(word_of_four, head, mask);
-}
 template <class Kind>
-DEVICE auto drawn_action(NoRows&, const int, const int i, const int head, const Random& random, const u32 word_of_four,
-                         const u8* mask) {
+DEVICE auto drawn_action(NearRows<Kind>& near, int i, int head, const Random&, u32 word_of_four, const u8* mask) {
+  return near.drawn[i * Kind::HEADS + head].template action<Kind>(word_of_four, head, mask);
+}
+template <class Kind> DEVICE auto drawn_action(NoRows&, int i, int head, const Random& random, u32 word_of_four, const u8* mask) {
   Drawn<PACKED<Kind>> drawn;
   drawn.template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
   return drawn.template action<Kind>(word_of_four, head, mask);
 }
 
 // Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
-template <bool RANDOM, class Kind, class Near, class Rows>
-DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, Rows& drawn,
-                         const size_type row, const Random& random, const u32 word_of_four, const int num_envs) {
-  typename Kind::Action* const far = rows.action + row * (Kind::COUNT * Kind::HEADS);
+template <bool RANDOM, class Kind, class Near>
+DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row,
+                         const Random& random, const u32 word_of_four, const int num_envs) {
+  constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;
+  typename Kind::Action* action = rows.action + row * (COUNT * HEADS);
+  if constexpr ((RANDOM && ROWS_NEAR) || FETCHED) action = near.action;
   if constexpr (RANDOM) {
     const u8* mask = nullptr;
-    if constexpr (Kind::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (Kind::COUNT * Kind::CHOICES);
-    FOR_OWN(team, k, i, Kind::COUNT) {
-      UNROLL for (int head = 0; head < Kind::HEADS; ++head) {
-        const auto action = drawn_action<Kind>(drawn, k, i, head, random, word_of_four,
-                                               Kind::MASKED ? mask + i * Kind::CHOICES : nullptr);
-        if constexpr (ROWS_NEAR) near.action[i * Kind::HEADS + head] = action;
-        else far[i * Kind::HEADS + head] = action;
+    if constexpr (Kind::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Kind::CHOICES);
+    FOR_OWN(team, k, i, COUNT) {
+      UNROLL for (int head = 0; head < HEADS; ++head) {
+        const u8* const of_agent = Kind::MASKED ? mask + i * Kind::CHOICES : nullptr;
+        action[i * HEADS + head] = drawn_action<Kind>(near, i, head, random, word_of_four, of_agent);
       }
     }
   }
-  if constexpr ((RANDOM && ROWS_NEAR) || FETCHED) group.action_row = near.action;
-  else group.action_row = far;
+  group.action_row = action;
 }
 
 // Points the group at row (t, e) and sets its rewards to 0.
@@ -136,20 +124,19 @@ DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind
   FOR_OWN(team, k, i, Kind::COUNT) group.reward_row[i] = 0.0f;
 }
 
-// The returns so far of the k-th own agent, i.
+// The returns so far of agent i of environment e.
 template <class Kind>
-DEVICE float& return_at(OwnReturns<Kind>& own, const GroupRows<Kind>&, const int, const int k, const int) { return own.of[k]; }
-template <class Kind>
-DEVICE float& return_at(NoRows&, const GroupRows<Kind>& rows, const int e, const int, const int i) {
+DEVICE float& return_at(NearRows<Kind>& near, const GroupRows<Kind>&, const int, const int i) { return near.returns[i]; }
+template <class Kind> DEVICE float& return_at(NoRows&, const GroupRows<Kind>& rows, const int e, const int i) {
   return rows.returns[(size_type)e * Kind::COUNT + i];
 }
 
 // Adds up the rewards and hands over the sums where the episode is over (one agent's: with its length, later).
-template <class Kind, class Own>
-DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Own& own, const size_type row, const int e,
+template <class Kind, class Near>
+DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row, const int e,
                      const bool over, const bool record, float& sum) {
   FOR_OWN(team, k, i, Kind::COUNT) {
-    float& returns = return_at<Kind>(own, rows, e, k, i);
+    float& returns = return_at(near, rows, e, i);
     sum = returns + group.reward_row[i];
     if (!ONE_AGENT && record) store_last(rows.episode_return + row * Kind::COUNT + i, sum);
     returns = over ? 0.0f : sum;
@@ -176,12 +163,12 @@ DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Ki
 }
 template <bool RANDOM, class Kind> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
-// Moves the returns between the batch and what is a member's own.
-template <class Kind>
-DEVICE void copy_returns(const Team team, OwnReturns<Kind>& own, const GroupRows<Kind>& rows, const int e, const bool in) {
-  FOR_OWN(team, k, i, Kind::COUNT) {
-    float& far = rows.returns[(size_type)e * Kind::COUNT + i];
-    in ? own.of[k] = far : far = own.of[k];
-  }
+// Moves the returns from the batch to what is near, and back; each member those of its own agents.
+template <class Kind> DEVICE void load_returns(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const int e) {
+  FOR_OWN(team, k, i, Kind::COUNT) near.returns[i] = rows.returns[(size_type)e * Kind::COUNT + i];
 }
-template <class Kind> DEVICE void copy_returns(const Team, NoRows&, const GroupRows<Kind>&, const int, const bool) {}
+template <class Kind> DEVICE void store_returns(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const int e) {
+  FOR_OWN(team, k, i, Kind::COUNT) rows.returns[(size_type)e * Kind::COUNT + i] = near.returns[i];
+}
+template <class Kind> DEVICE void load_returns(const Team, NoRows&, const GroupRows<Kind>&, const int) {}
+template <class Kind> DEVICE void store_returns(const Team, NoRows&, const GroupRows<Kind>&, const int) {}

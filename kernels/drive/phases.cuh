@@ -111,7 +111,6 @@ template <bool RANDOM> struct TeamPhases {
   const int e, until;
   // Arrays are local variables of their own: inside this struct they would keep all of it out of registers.
   Env& env;
-  Own& own;
   NearState& start;      // of the next episode, if it is `drawn`
   const Observations& observations;
   Clock clock;
@@ -123,9 +122,9 @@ template <bool RANDOM> struct TeamPhases {
   int length;            // of the episode, if it is over
   float sum;             // the return so far of the last agent; all there is to record if it is the only one
 
-  DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env, Own& own,
-                    NearState& start, const Observations& observations, const Clock& clock)
-      : batch(batch), team(team), work(work), e(e), until(until), env(env), own(own), start(start), observations(observations),
+  DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env, NearState& start,
+                    const Observations& observations, const Clock& clock)
+      : batch(batch), team(team), work(work), e(e), until(until), env(env), start(start), observations(observations),
         clock(clock) {}
 
   DEVICE bool autoreset() const { return RANDOM || batch.mask == nullptr || batch.mask[e]; }
@@ -133,8 +132,7 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void load(const int from) {
     if (HAS_METRICS && team.leader()) env.log = batch.log[e];
     if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
-    each_group([&](auto, auto& returns, const auto& rows) INLINED { copy_returns(team, returns, rows, e, true); },
-               own.returns, batch.rows);
+    each_group([&](auto, auto& near, const auto& rows) INLINED { load_returns(team, near, rows, e); }, work.rows, batch.rows);
     if constexpr (RANDOM) if (from == 0) observations.copy_first();
     if constexpr (!RANDOM && FETCHED) fetch((size_type)from * batch.num_envs + e);
     first_step = true;
@@ -153,13 +151,12 @@ template <bool RANDOM> struct TeamPhases {
     row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
     if (RANDOM && (first_step || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
-      each_group([&](auto kind, auto& drawn, auto& hidden) INLINED { draw_actions(team, kind, either(drawn, hidden), actions); },
-                 own.drawn, work.hidden);
+      each_group([&](auto, auto& near) INLINED { draw_ahead(team, near, actions); }, work.rows);
     }
     first_step = false;
-    each_group([&](auto, auto& group, const auto& rows, auto& near, auto& drawn, auto& hidden) INLINED {
-      take_actions<RANDOM>(team, group, rows, near, either(drawn, hidden), row, actions, word_of_four, batch.num_envs);
-    }, env, batch.rows, work.rows, own.drawn, work.hidden);
+    each_group([&](auto, auto& group, const auto& rows, auto& near) INLINED {
+      take_actions<RANDOM>(team, group, rows, near, row, actions, word_of_four, batch.num_envs);
+    }, env, batch.rows, work.rows);
   }
 
   DEVICE void begin_step() {
@@ -182,9 +179,9 @@ template <bool RANDOM> struct TeamPhases {
 
   DEVICE void end_step() {
     sum = 0.0f;
-    each_group([&](auto, auto& group, const auto& rows, auto& returns) INLINED {
-      end_rows(team, group, rows, returns, row, e, over, recorded, sum);
-    }, env, batch.rows, own.returns);
+    each_group([&](auto, auto& group, const auto& rows, auto& near) INLINED {
+      end_rows(team, group, rows, near, row, e, over, recorded, sum);
+    }, env, batch.rows, work.rows);
   }
 
   DEVICE void record() {
@@ -240,8 +237,7 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void store() {
     team.sync();
     if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
-    each_group([&](auto, auto& returns, const auto& rows) INLINED { copy_returns(team, returns, rows, e, false); },
-               own.returns, batch.rows);
+    each_group([&](auto, auto& near, const auto& rows) INLINED { store_returns(team, near, rows, e); }, work.rows, batch.rows);
     if constexpr (HAS_METRICS) {
       const Log counted = total(team, env.log);
       if (team.leader()) batch.log[e] = counted;
@@ -261,8 +257,7 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   if constexpr (RANDOM) observations.begin();
   const Clock clock = batch.clock[e];
   MAKE_ENV(clock);
-  Own own;
   NearState start;
-  TeamPhases<RANDOM> phases(batch, team, work, e, until, env, own, start, observations, clock);
+  TeamPhases<RANDOM> phases(batch, team, work, e, until, env, start, observations, clock);
   take_steps(phases, from, until);
 }
