@@ -20,16 +20,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
-from cupydrive.codegen.source import Layout, assemble
+from cupydrive.codegen.source import Layout, Observations, assemble
 
 OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
 LAYOUT_BYTES = 99 * 1024
+STAGED = Observations.STAGED
 ONE = [Layout(1, 256), Layout(1, 32), Layout(1, 256, half_obs=True)]
 FEW = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 3}
 CASES = [
     *((name, {}, layout) for name in envs.names() if "tag" not in name for layout in ONE),
-    *(("cartpole", {}, Layout(1, 64, near, near, False)) for near in (True, False)),
-    *(("tag_grid", {}, layout) for layout in (Layout(1, 64), Layout(1, 128, obs_near=False), Layout(8, 16))),
+    *(("cartpole", {}, Layout(1, 64, near, near, Observations.DIRECT)) for near in (True, False)),
+    *(
+        ("tag_grid", {}, layout)
+        for layout in (Layout(1, 64), Layout(1, 128, observations=Observations.DIRECT), Layout(8, 16))
+    ),
     ("tag_grid", {}, Layout(8, 16, half_obs=True)),
     ("tag_grid", {"num_taggers": 30, "use_full_observation": True}, Layout(32, 2)),
     *(
@@ -39,10 +43,10 @@ CASES = [
     *(("tag_continuous", FEW, layout) for layout in (Layout(1, 64), Layout(8, 8))),
     *(
         ("tag_continuous", {}, layout)
-        for layout in (Layout(128), Layout(128, obs_near=False), Layout(64, half_obs=True))
+        for layout in (Layout(128), Layout(128, observations=STAGED), Layout(64, half_obs=True))
     ),
-    ("tag_continuous", {}, Layout(128, 1, False, False, False)),
-    *(("tag_continuous", {"num_taggers": 5, "num_runners": 1000}, Layout(n, obs_near=False)) for n in (256, 512)),
+    ("tag_continuous", {}, Layout(128, 1, False, False, STAGED)),
+    *(("tag_continuous", {"num_taggers": 5, "num_runners": 1000}, Layout(n, observations=STAGED)) for n in (256, 512)),
 ]
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of the section .nv.info: of a function, by its symbol
 

@@ -7,7 +7,7 @@ import torch
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten, put
-from cupydrive.codegen.source import Layout
+from cupydrive.codegen.source import Layout, Observations
 from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor
@@ -42,7 +42,7 @@ def test_they_are_the_float_ones_rounded(name, device):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, True, True, False)])
+@pytest.mark.parametrize("layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, observations=Observations.STAGED)])
 @pytest.mark.parametrize("name", envs.names())
 def test_cpu_and_gpu_have_the_same_bits(name, layout):
     cpu, cuda = rolled(name, "cpu", "bfloat16"), rolled(name, "cuda", "bfloat16", layout)

@@ -7,7 +7,7 @@ import pytest
 
 from cupydrive import envs
 from cupydrive.checks.bits import put
-from cupydrive.codegen.source import Layout, kernel_text
+from cupydrive.codegen.source import Layout, Observations, kernel_text
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
@@ -66,7 +66,8 @@ def test_the_order_is_that_of_a_sort(agents, k, device):
 @pytest.mark.parametrize("team", [1, 4, 32, 64, 256])
 @pytest.mark.parametrize(("agents", "k"), SIZES)
 def test_the_order_is_that_of_a_sort_on_a_gpu(agents, k, team):
-    compare(executor("cuda"), agents, k, Layout(team, max(1, 32 // team), obs_near=agents < 100))
+    way = Observations.SHARED if agents < 100 else Observations.STAGED
+    compare(executor("cuda"), agents, k, Layout(team, max(1, 32 // team), observations=way))
 
 
 def observed(device, agents, layout=None, spec=None, **params):

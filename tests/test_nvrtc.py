@@ -9,7 +9,16 @@ from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
-from cupydrive.codegen.source import KERNELS, Layout, assemble, assemble_file, box_bounds, column_words, head_sizes
+from cupydrive.codegen.source import (
+    KERNELS,
+    Layout,
+    Observations,
+    assemble,
+    assemble_file,
+    box_bounds,
+    column_words,
+    head_sizes,
+)
 
 pytestmark = pytest.mark.build
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -65,7 +74,7 @@ def test_each_environment_compiles_without_a_warning(name, architecture):
 def test_each_case_compiles_for_its_team_and_far_memory(name, case):
     spec = envs.get(name)
     params = spec.make_params(**case)
-    for chosen in (layout(spec, params), Layout(64, 1, False, False, False)):
+    for chosen in (layout(spec, params), Layout(64, 1, False, False, Observations.STAGED)):
         assert compiled(assemble(spec, params, chosen), 90) == (0, "")
 
 

@@ -13,7 +13,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten, launch_step, trajectory
 from cupydrive.checks.checker import check, draw_actions
-from cupydrive.codegen.source import Layout
+from cupydrive.codegen.source import Layout, Observations
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import ACTION, RandomStream, below
 from cupydrive.simulation.batch import Batch
@@ -40,12 +40,12 @@ def test_environments_side_by_side_pass_the_check(name):
     assert report.passed, str(report)
 
 
-@pytest.mark.parametrize("far", [("obs_near",), ("obs_near", "rows_near"), ("obs_near", "rows_near", "state_near")])
+@pytest.mark.parametrize("far", [{}, {"rows_near": False}, {"rows_near": False, "state_near": False}])
 def test_near_and_far_memory_have_the_same_bits(far):
     spec = specs()[0]
     params = spec.make_params(max_episode_steps=5, walkers=7)
     one = trajectory(spec, params, HostExecutor(threads=1), 3, 9, 14)
-    layout = replace(Layout(), **dict.fromkeys(far, False))
+    layout = Layout(observations=Observations.DIRECT, **far)
     for team in (1, 4, 64):  # of more than 32 members not all copy the first observation at once
         device = HostExecutor(team_threads=team) if team > 1 else HostExecutor(threads=1)
         other = trajectory(spec, params, device, 3, 9, 14, replace(layout, team=team))

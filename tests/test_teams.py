@@ -7,7 +7,7 @@ import pytest
 
 from cupydrive import envs
 from cupydrive.checks.bits import trajectory
-from cupydrive.codegen.source import Layout
+from cupydrive.codegen.source import Layout, Observations
 from cupydrive.executors.host import HostExecutor
 
 PARAMS = {  # smaller or more crowded than by default
@@ -39,8 +39,8 @@ def test_a_team_of_threads_is_a_team_of_one(name, team):
     assert_same_bits(wide(name, HostExecutor(team_threads=team)), wide(name, HostExecutor(threads=1)))
 
 
-@pytest.mark.parametrize("far", ["obs_near", "rows_near", "state_near"])
+@pytest.mark.parametrize("far", [{"observations": Observations.DIRECT}, {"rows_near": False}, {"state_near": False}])
 @pytest.mark.parametrize("name", envs.names())
 def test_what_is_kept_near_shows_in_no_bit(name, far):
     device = HostExecutor(threads=1)
-    assert_same_bits(wide(name, device, replace(Layout(), **{far: False})), wide(name, device, Layout()))
+    assert_same_bits(wide(name, device, replace(Layout(), **far)), wide(name, device, Layout()))

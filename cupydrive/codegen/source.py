@@ -6,6 +6,7 @@ needed, and a cache keyed by the text cannot serve a stale kernel after a header
 
 import re
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,18 @@ KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") i
 _OWN_LOOP = re.compile(r"\bfor \((?:const )?int \w+ : (?:env\.)?team\.each\(")
 
 
+class Observations(StrEnum):
+    """The ways in which observations are made and leave; each is a file of ``kernels/drive/storage``."""
+
+    DIRECT = "direct"  # made in global memory, where they stay
+    SHARED = "shared"  # made near, copied out in wide accesses
+    WARP_COPY = "warp_copy"  # likewise, by all threads of a warp together for its environments, of one thread each
+    STAGED = "staged"  # as direct, but rows of one member each pass shared memory 128 bytes at a time (drive/rows.cuh)
+
+
+NEAR = (Observations.SHARED, Observations.WARP_COPY)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How threads and near memory are shared out; any layout gives the same numbers.
@@ -32,7 +45,7 @@ class Layout:
         envs_per_block: Environments of one block; 1 for teams above 32.
         state_near: Keep the state near (registers, stack or shared memory) during a launch.
         rows_near: Likewise rewards and actions.
-        obs_near: Likewise the observation, copied out in wide accesses.
+        observations: How observations leave. On a CPU the first two of these ways are all there are.
         half_obs: Keep observations as bfloat16, rounded from the same numbers.
     """
 
@@ -40,7 +53,7 @@ class Layout:
     envs_per_block: int = 1
     state_near: bool = True
     rows_near: bool = True
-    obs_near: bool = True
+    observations: Observations = Observations.SHARED
     half_obs: bool = False
 
     def __post_init__(self):
@@ -52,6 +65,14 @@ class Layout:
             raise SpecError(
                 f"team * envs_per_block = {self.team * self.envs_per_block}; a block has at most 1024 threads"
             )
+        if not isinstance(self.observations, Observations):
+            ways = ", ".join(f"Observations.{way.name}" for way in Observations)
+            raise SpecError(f"observations = {self.observations!r}; it must be one of {ways}")
+        if self.observations is Observations.WARP_COPY and (self.team > 1 or self.envs_per_block % 32):
+            raise SpecError(
+                f"team = {self.team}, envs_per_block = {self.envs_per_block}: a warp copies observations of teams of 1, "
+                "and a block must have whole warps of 32"
+            )
 
     def near_bytes(self, spec, params):
         """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
@@ -59,17 +80,25 @@ class Layout:
         A team of one has its state and rows in registers, or on the stack.
         """
         groups = spec.groups(params)
-        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * self.obs_near
+        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * (self.observations in NEAR)
         if self.team == 1:
             return obs
         rows = sum(g.count * (8 + (8 if _fits_bytes(g) else 20) * g.heads) for g in groups)
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
 
     def fit(self, spec, params, limit):
-        """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last."""
-        options = (self, replace(self, obs_near=False), replace(self, obs_near=False, rows_near=False))
-        far = replace(self, obs_near=False, rows_near=False, state_near=False)
-        return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), far)
+        """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last.
+
+        Near observations of several agents, of one thread, leave by their warp if there is a whole one.
+        """
+        near = self
+        whole_warps = self.team == 1 and self.envs_per_block % 32 == 0
+        if self.observations is Observations.SHARED and whole_warps and not spec.one_agent(params):
+            near = replace(self, observations=Observations.WARP_COPY)
+        far = replace(self, observations=Observations.STAGED if self.team > 1 else Observations.DIRECT)
+        options = (near, far, replace(far, rows_near=False))
+        nothing = replace(far, rows_near=False, state_near=False)
+        return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), nothing)
 
 
 @dataclass(frozen=True)
@@ -199,7 +228,8 @@ def _sizes(spec, params, layout, kernel):
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
         f"#define STATE_NEAR {int(layout.state_near)}",
         f"#define ROWS_NEAR {int(layout.rows_near)}",
-        f"#define OBS_NEAR {int(layout.obs_near)}",
+        *(f"#define OBS_{way.name} {number}" for number, way in enumerate(Observations)),
+        f"#define OBSERVATIONS OBS_{layout.observations.name}",
         f"#define OBS_HALF {int(layout.half_obs)}",
         f"#define HAS_SHARED {int(has_shared)}",
         f"#define HAS_CACHE {int(has_cache)}",

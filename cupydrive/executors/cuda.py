@@ -6,7 +6,7 @@ import cupy
 import numpy as np
 
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
-from cupydrive.codegen.source import Layout, assemble
+from cupydrive.codegen.source import Layout, Observations, assemble
 from cupydrive.errors import DeviceError
 from cupydrive.executors import overlap
 from cupydrive.executors.ahead import alone
@@ -51,7 +51,7 @@ class CudaExecutor:
         layout = default_layout(agents, obs_bytes, num_envs, self.processors).fit(spec, params, self.layout_bytes)
         if layout.team <= 32:
             return layout
-        if not layout.obs_near:  # rows leave in pieces, by way of registers
+        if layout.observations is Observations.STAGED:  # rows leave in pieces, by way of registers
             layout = replace(layout, team=min(layout.team, 256))
         # Members wait for each other, so that threads of other blocks count more than rows in shared memory.
         blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)

@@ -63,8 +63,8 @@ def line(name, rate, chosen):
 
 def in_words(layout):
     """Return a layout in words."""
-    kept = [name for name in ("state", "rows", "obs") if getattr(layout, f"{name}_near")]
-    return f"team {layout.team}, {layout.envs_per_block} a block, on chip: {' '.join(kept) or 'nothing'}"
+    kept = " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
+    return f"team {layout.team}, {layout.envs_per_block} a block, on chip: {kept}, observations: {layout.observations}"
 
 
 def candidates(spec, params, num_envs, where):

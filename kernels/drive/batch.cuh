@@ -4,12 +4,14 @@
 #pragma once
 #include "drive/storage/direct.cuh"
 #include "drive/storage/shared.cuh"
-#if OBS_WARP_COPY
+#if defined(__CUDACC__) && OBSERVATIONS == OBS_WARP_COPY
 #include "drive/storage/warp_copy.cuh"
 typedef WarpCopyObs Observations;
 #define BLOCK_BYTES WarpCopyObs::BLOCK_BYTES
-#else
-typedef Choose<OBS_NEAR, SharedObs, DirectObs>::type Observations;
+#elif OBSERVATIONS == OBS_SHARED || OBSERVATIONS == OBS_WARP_COPY
+typedef SharedObs Observations;
+#else  // of rows that are staged, too, `obs` leads to where they stay
+typedef DirectObs Observations;
 #endif
 
 struct Batch {
@@ -33,7 +35,7 @@ struct Batch {
 };
 
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
-// memory for larger teams; what does not fit (STATE_NEAR, ROWS_NEAR, OBS_NEAR are 0) stays in global memory.
+// memory for larger teams; what does not fit stays in global memory.
 struct alignas(16) NearState { State value; };
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;

@@ -2,13 +2,6 @@
 #pragma once
 #include "drive/env.cuh"
 
-// Observations of a warp's environments leave together, where each has a thread and several agents (storage/warp_copy.cuh).
-#if defined(__CUDACC__) && TEAM == 1 && !ONE_AGENT && OBS_NEAR && ENVS_PER_BLOCK % 32 == 0
-#define OBS_WARP_COPY 1
-#else
-#define OBS_WARP_COPY 0
-#endif
-
 // Return and length of one agent's episode lie side by side, one record of 8 bytes: half as many pieces of memory to touch.
 constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
 
@@ -29,7 +22,7 @@ template <class Kind> struct GroupRows {
 
 // What four steps' actions of one head are drawn from: random words; in a team, of few choices that are all allowed, the
 // actions themselves, a byte each. (One thread has registers enough where environments are few, and waits for packing.)
-template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBS_WARP_COPY);
+template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBSERVATIONS == OBS_WARP_COPY);
 template <bool BYTES> struct Drawn {
   alignas(16) Random::Bits bits;
 

@@ -13,7 +13,7 @@
 #include "drive/storage/staged.cuh"
 
 // Whether `mine` holds for any of the members whose rows leave together.
-DEVICE bool rows_any(const Team team, bool mine) { return OBS_STAGED ? team.warp_any(mine) : mine; }
+DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }
 
 template <int COUNT> struct PlainRow {
   const Row row;
@@ -35,7 +35,7 @@ template <int SIZE, int COUNT> struct RowWriter {
   static constexpr int ENTRIES = BYTES % 4 == 0 ? ALIGNED / sizeof(obs_t) : 1;
   typedef typename Choose<ALIGNED == 16, int4, typename Choose<ALIGNED == 8, int2, int>::type>::type Word;
   struct alignas(ENTRIES * sizeof(obs_t)) Piece { obs_t entry[ENTRIES]; };
-  typedef typename Choose<(OBS_STAGED && BYTES % 4 == 0), StagedRow<SIZE, Piece, Word>, DirectRow<Piece>>::type Storage;
+  typedef typename Choose<(ROWS_STAGED && BYTES % 4 == 0), StagedRow<SIZE, Piece, Word>, DirectRow<Piece>>::type Storage;
 
   Storage storage;
   Piece piece;

@@ -5,15 +5,15 @@
 #pragma once
 #include "drive/faults.cuh"
 
-#if defined(__CUDACC__) && TEAM > 1 && !OBS_NEAR
-#define OBS_STAGED 1
+#if defined(__CUDACC__) && TEAM > 1 && OBSERVATIONS == OBS_STAGED
+#define ROWS_STAGED 1
 struct Stage {
   static constexpr int BYTES = 128;
   // 144 bytes each: no two of eight lanes that store 16 bytes at a time touch the same bank.
   struct alignas(16) Lane { char chunk[BYTES]; obs_t* row; } lane[TEAM];
 };
 #else
-#define OBS_STAGED 0
+#define ROWS_STAGED 0
 struct Stage {};
 #endif
 
@@ -29,7 +29,7 @@ template <class Piece> struct DirectRow {
   }
 };
 
-#if OBS_STAGED
+#if ROWS_STAGED
 template <int SIZE, class Piece, class Word> struct StagedRow {
   static constexpr int ENTRIES = sizeof(Piece) / sizeof(obs_t), CHUNK = Stage::BYTES / sizeof(obs_t);
   const Team team;
