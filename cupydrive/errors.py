@@ -86,7 +86,7 @@ class MemoryLimitError(CupydriveError, MemoryError):
 
 def did_you_mean(name, known):
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
-    if not isinstance(name, str) or len(name) > 100:  # of a long text the search takes for ever
+    if not isinstance(name, str) or len(name) > 100:  # a long text would take for ever to compare
         return ""
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""

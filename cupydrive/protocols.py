@@ -1,9 +1,9 @@
 """What the parts that can be exchanged have to offer: executors and their programs, players, learners, and settings.
 
 Whatever has these members fits, and ``isinstance`` asks for no more; a class that names one as its base gets the methods that
-may do nothing. To write an algorithm of
-your own, write a ``LearnerSettings`` whose ``learner()`` returns a ``Learner``, and pass it to ``cupydrive.train``; to write a
-policy that does not learn, a ``PlayerSettings`` whose ``player(...)`` returns a ``Player``.
+may do nothing. To write an algorithm of your own, write a ``LearnerSettings`` whose ``learner()`` returns a ``Learner``, and
+pass it to ``cupydrive.train``; to write a policy that does not learn, write a ``PlayerSettings`` whose ``player(...)`` returns
+a ``Player``.
 
 Letters: T steps of a rollout, N environments, C agents of a group, D observation entries, H action heads.
 """

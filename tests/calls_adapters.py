@@ -1,6 +1,6 @@
-"""Correct calls of the doors to other libraries, for `test_arguments.py`; see `calls.py`.
+"""Correct calls of the adapters to other libraries, for `test_arguments.py`; see `calls.py`.
 
-Where a door raises its library's own error, as that library's users expect, the row says so.
+Where an adapter raises its library's own error, as that library's users expect, the row says so.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from calls import Row
 
 import cupydrive.gymnasium
 
-# Libraries that a machine may lack: without one, the calls of its door are left out, as are the tests of the door.
+# Libraries that a machine may lack: without one, the calls of its adapter are left out, as are its tests.
 LIBRARIES = ("pettingzoo", "stable_baselines3")
 MISSING = [name for name in LIBRARIES if find_spec(name) is None]
 for name in set(LIBRARIES) - set(MISSING):

@@ -1,4 +1,4 @@
-"""Gymnasium's own checks, wrappers and vector environments say whether the door to Gymnasium is one."""
+"""Gymnasium's own checks, wrappers and vector environments say whether the adapter to Gymnasium is right."""
 
 import subprocess
 import sys

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 def test_results_have_the_form_of_sb3s_own_vectors():
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    import cupydrive.gymnasium as doors
+    import cupydrive.gymnasium as adapters
 
     ours = VecEnv("cartpole", 4, device="cpu", max_episode_steps=15)
-    theirs = DummyVecEnv([lambda: doors.Env("cartpole", max_episode_steps=15)] * 4)
+    theirs = DummyVecEnv([lambda: adapters.Env("cartpole", max_episode_steps=15)] * 4)
     assert (ours.observation_space, ours.action_space) == (theirs.observation_space, theirs.action_space)
     ours.seed(3)
     seen = ours.reset(), theirs.reset()

@@ -1,4 +1,4 @@
-"""The door to Gymnasium: ``VectorEnv`` and ``Env`` of its own classes, and its registry.
+"""The adapter to Gymnasium: ``VectorEnv`` and ``Env`` of its own classes, and its registry.
 
 Importing this module registers every environment of one agent as ``cupydrive/NAME-v0``, for ``gymnasium.make`` and
 ``gymnasium.make_vec``. Letters: N environments, D observation entries, H action heads.
@@ -59,7 +59,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         ParameterError: If the environment has several agents, or an argument is wrong.
     """
 
-    closed = True  # until it is made: Gymnasium up to 1.2 closes in ``__del__`` what an error in ``__init__`` has left
+    # Gymnasium up to 1.2 calls ``close`` in ``__del__``, also where ``__init__`` has failed: then there is nothing to close.
+    closed = True
 
     def __init__(
         self, env, num_envs=1, *, arrays="numpy", copy=True, device="auto", render_mode=None, validate=True,
@@ -134,7 +135,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         over, infos = terminated | truncated, {}
         truncated = at_limit(self.env, terminated, truncated, info)
         if self.mode == AutoresetMode.NEXT_STEP and (self.arrays == "torch" or bool(waiting.any())):
-            obs, info = self.env.reset(mask=waiting)  # those that had ended have begun instead of stepping
+            obs, info = self.env.reset(mask=waiting)  # those that had ended begin anew and do not step
             reward, terminated, truncated = reward.where(~waiting, 0), terminated & ~waiting, truncated & ~waiting
             over &= ~waiting
         if not same_step:

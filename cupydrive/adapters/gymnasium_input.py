@@ -1,4 +1,4 @@
-"""What the door to Gymnasium takes: environments, seeds, options and actions, and the errors that its users expect.
+"""What the adapter to Gymnasium takes: environments, seeds, options and actions, and the errors that its users expect.
 
 Letters: N environments.
 """
@@ -111,7 +111,7 @@ def stepped(env, actions, validate, autoreset=True):
             tensor = torch.from_numpy(as_numpy(env.spec.name, "the action", actions, ActionError))
         tensor = tensor.to(env.device)
         if group.continuous and tensor.dtype == torch.float64:
-            tensor = tensor.float()  # what NumPy makes of Python's floats
+            tensor = tensor.float()  # NumPy makes float64 of Python's floats
         if validate and group.continuous and bool(tensor.isnan().any()):
             raise InvalidAction(f"the action of environment {tensor.isnan().nonzero()[0, 0].item()} is NaN")
         return env.step(tensor, autoreset=autoreset)

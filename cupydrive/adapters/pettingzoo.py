@@ -1,4 +1,4 @@
-"""The door to PettingZoo: a ``ParallelEnv`` over one copy of any environment.
+"""The adapter to PettingZoo: a ``ParallelEnv`` over one copy of any environment.
 
 Agents are named ``GROUP_INDEX``, such as ``tagger_0``, in the order of the groups.
 """

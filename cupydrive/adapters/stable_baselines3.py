@@ -1,4 +1,4 @@
-"""The door to Stable-Baselines3: its ``VecEnv`` over ``cupydrive.gymnasium.VectorEnv``.
+"""The adapter to Stable-Baselines3: its ``VecEnv`` over ``cupydrive.gymnasium.VectorEnv``.
 
 Its algorithms work in NumPy on the host, so that they, not the environment, set the pace.
 """

@@ -116,7 +116,7 @@ def measure_steps(work, where, runs=9):
 
 
 def row(case, work, batch, seconds, size):
-    """Return the ``Row`` of one of the two above."""
+    """Return the ``Row`` of rollouts or of single steps; ``size``: bytes that a step writes."""
     agents = sum(g.count for g in batch.groups)
     note = "" if work.obs_dtype == "float32" else f"{work.obs_dtype} observations"
     return make_row(

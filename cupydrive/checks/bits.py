@@ -91,7 +91,7 @@ def draw_states(spec, params, device, rng, n):
 
 def axes_of(name, shape, agents):
     """Return what the axes of an array that ``flatten`` has named count."""
-    of_now = name.split(".")[0] in ("seed", "state", "clock", "log", "returns")  # and not of each step
+    of_now = name.split(".")[0] in ("seed", "state", "clock", "log", "returns")  # one for all steps
     lead = ("environment",) if of_now else ("step", "environment")
     if not name.startswith("state."):
         return (*lead, "agent", "entry")

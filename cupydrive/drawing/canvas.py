@@ -158,7 +158,7 @@ class Canvas:
         return np.array(shown)
 
 
-@lru_cache(maxsize=64)  # the pictures of a mosaic say much the same
+@lru_cache(maxsize=64)  # the pictures of a mosaic share most of their texts
 def text_mask(text, size, picture, x, y, anchor):
     """Return the box that a line of text covers in a ``picture`` (width, height), and how much of each pixel there."""
     from PIL import Image, ImageDraw
@@ -171,7 +171,7 @@ def text_mask(text, size, picture, x, y, anchor):
 
 @lru_cache(maxsize=64)
 def fit_text(text, size, free):
-    """Return ``text`` and a size of at most ``size`` with which it is ``free`` pixels wide: smaller, then cut off."""
+    """Return ``text`` and its size, so that it fits into ``free`` pixels: made smaller than ``size`` first, then cut off."""
     wide = text_font(size).getlength(text)
     if wide > free:
         size = max(round(size * free / wide), round(0.6 * size), 6 * SUPERSAMPLING)

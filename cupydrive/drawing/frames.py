@@ -134,7 +134,7 @@ def mosaic(recording, width, height, device, title, every):
     if min(cell_width, cell_height) < 16:
         raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
     cell = Canvas(cell_width, cell_height, header=16 if cell_width >= NARROW else 0)
-    # All that changes around the cells; higher than the header, as a line of text in a low one is.
+    # The header is all that changes around the cells. A line of text is higher than a low header, so this canvas is, too.
     heading = Canvas(width, min(height, whole.header // 2 * 2 + 16), whole.header)
     whole.clear("#DADADA")
     board = whole.frame()

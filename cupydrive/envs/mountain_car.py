@@ -135,7 +135,7 @@ def draw(canvas, p, states, elapsed):
 
 
 def height(position):
-    """Return the height of the track; the slope of its sine is what the dynamics know."""
+    """Return the height of the track, for drawing; the dynamics use its slope, up to a factor."""
     return 0.45 * np.sin(3 * position) + 0.55
 
 

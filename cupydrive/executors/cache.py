@@ -1,4 +1,4 @@
-"""The folder of compiled kernels and of what the tuner measured: whose it must be, and how its libraries are known to be whole.
+"""The folder of compiled kernels and of measured layouts: who must own it, and how a damaged library in it is found out.
 
 A library is loaded into this process and runs, so it must be the one that the compiler wrote. Its file name ends with a
 SHA-256 over its key (kernel text, compiler, flags, CPU) and its content: one file, which a rename puts there at once. A

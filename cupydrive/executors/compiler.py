@@ -29,7 +29,7 @@ def compiler():
 
 @lru_cache(maxsize=8)
 def _compiler(named, path):
-    """Return the command and the version of what $CXX names; an empty $CXX is as none."""
+    """Return the command and the version of what $CXX names; an empty $CXX counts as none."""
     if named:
         command = _words(named)
         if not shutil.which(command[0], path=path):

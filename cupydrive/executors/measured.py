@@ -23,7 +23,7 @@ def recall(name, read):
     """Return what is kept under ``name``, as ``read`` makes it of the content, or None.
 
     A file holds one JSON object: ``found``, what ``read`` knows, and ``sha256``, the digest of its text. One that is damaged
-    or has other values is as none, with one line that says so: everything in it can be measured again.
+    or has other values is ignored, with one line that says so: everything in it can be measured again.
     """
     path = cache_folder() / name
     try:
@@ -49,7 +49,7 @@ def recall(name, read):
 
 
 def ignored(path, reason):
-    """Warn that a file is as none; return None."""
+    """Warn that a file is ignored; return None."""
     warnings.warn(f"{path} is ignored and measured anew: {reason}", CupydriveWarning, stacklevel=5)
 
 

@@ -1,7 +1,7 @@
-"""Launches that are on their way to the GPU while the kernel before them still ends: programmatic dependent launch.
+"""Launches that travel to the GPU while the kernel before them still runs: CUDA's programmatic dependent launch.
 
 CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`` with the structures of CUDA 12's
-``cuda.h``. Only the way overlaps: a kernel waits on the GPU for all that came before it in its stream
+``cuda.h``. The work itself does not overlap: a kernel waits on the GPU for all that came before it in its stream
 (``await_previous`` of ``kernels/drive/launch.cuh``), so it must be made by ``KERNEL``.
 """
 
@@ -52,7 +52,7 @@ def driver_launch():
 
 
 def launch(device, kernel, blocks, threads, shared_bytes, call):
-    """Queue a kernel in CuPy's current stream; its way overlaps with the end of what was queued before it.
+    """Queue a kernel in CuPy's current stream; it travels to the GPU while what was queued before it still runs.
 
     Args:
         device: ``cupy.cuda.Device`` of the kernel.

@@ -176,7 +176,7 @@ class PythonProgram:
             self._read(now.views.action(g, t), g, now.arrays.action[g.name])
 
     def _begin_step(self, now):
-        """Rewards are 0, one more step has passed, random numbers are this step's."""
+        """Set rewards and ends to 0, count the step, and draw its random numbers."""
         for reward in now.arrays.reward.values():
             reward.zero_()
         now.arrays.terminated.zero_()

@@ -21,7 +21,8 @@ FLOAT32 = 3.4028234663852886e38  # the largest float32
 MOST_PATH, MOST_NAME = 4096, 255  # bytes of a path and of one name in it, on Linux and macOS
 MOST_LETTERS = 100  # of a name
 MOST_SIDE, MOST_PIXELS = 16_382, 8192 * 4320  # of a picture: WebP's widest, H.264 takes 2 more; and 8K film's
-MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}  # for what nothing near is spelled alike
+# Names of devices that people write, and what they mean here.
+MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}
 
 
 class _Short(reprlib.Repr):

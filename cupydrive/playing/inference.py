@@ -18,7 +18,8 @@ from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.inputs.arguments import checked_bool, checked_path, shown
 from cupydrive.inputs.files import write_atomically
 
-# The kernel compares exp(logit - largest logit) in float32, where all from here to 0 is 1: equally likely, and the first wins.
+# The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give exactly 1, so such choices count
+# as equally likely, and the first of them is taken.
 AS_LIKELY = 2.0**-25
 
 

@@ -79,7 +79,7 @@ class RandomPlayer:
     def act(self, rollout, t):
         """Write the actions of row t."""
         action = rollout.action[self.group.name][t]
-        if self.group.continuous:  # the normal distribution's own cumulative makes normal numbers uniform
+        if self.group.continuous:  # the normal distribution's cumulative function makes its numbers uniform
             self.sampler(self.parameters, action, raw=self.raw)
             action.copy_(self.low + self.span * torch.special.ndtr(self.raw))
         else:

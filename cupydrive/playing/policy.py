@@ -90,7 +90,7 @@ class ActorCritic(nn.Module):
 
 
 class Stateless:
-    """A module without memory behind the call of one that has some; it adds nothing to what the module does."""
+    """Gives a module without memory the call of one with memory, at no cost: the memory is None, and stays so."""
 
     memory_size = 0
 

@@ -91,7 +91,8 @@ class Batch:
         self.now = 0  # which of the two step buffers was written last
         self.current_obs = self.step_buffers[0].obs  # or the last row of a rollout
         self.current_mask = self.step_buffers[0].action_mask
-        self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)  # CartPole: 1
+        # Work of one step of one environment, in steps of CartPole: it decides how many threads a CPU uses.
+        self._step_work = max(1, sum(g.count * g.obs_dim for g in self.groups) // 4)
         self._rollouts = {}
         self._template = self._describe(self.first_env)
         self.printer = None

@@ -11,10 +11,8 @@ from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_s
 # Distinguishable with any of the common colour blindnesses: Okabe and Ito, "Color Universal Design" (2008).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 RETURNS = "charts/episodic_return"
-OF_EPISODES = (
-    "charts/episodic_",
-    "env/",
-)  # how metrics begin that are means over environments of their latest episodes
+# How the names of metrics begin that are means over environments of each one's latest episode.
+OF_EPISODES = ("charts/episodic_", "env/")
 PANEL_SIZE = (4.2, 2.6)  # inches
 POINTS = 150  # of one curve
 

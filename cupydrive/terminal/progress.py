@@ -108,7 +108,7 @@ class Log(Silent):
         self.done, self.row, self.shown = 0, {}, 0
 
     def line(self):
-        """Return the state of things as one line."""
+        """Return how far it is, as one line."""
         seconds = time.perf_counter() - self.start
         about = ", ".join(f"{key}={value}" for key, value in summary(self.row).items())
         return tqdm.format_meter(

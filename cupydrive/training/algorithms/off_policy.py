@@ -186,7 +186,7 @@ class OffPolicyLearner:
             kept |= {f"{name}.{key}": value for key, value in getattr(self, name).state_dict(keep_vars=True).items()}
         for name, optimizer in (("actor", self.actor_optimizer), ("critic", self.critic_optimizer)):
             kept |= {f"{name}_optimizer.{key}": value for key, value in adam_tensors(optimizer).items()}
-        if self.obs_rms is not None:  # which checkpoints call moments
+        if self.obs_rms is not None:  # checkpoints call it moments
             kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
         kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}
         return kept | (self.replay.tensors() if self.replay is not None else {})

@@ -16,7 +16,7 @@ from cupydrive.training.schedule import checked_number, checked_schedule
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
-# What other libraries call settings, where the nearest name of ours would not be found by its letters.
+# What other libraries call settings, where spelling alone would not lead to our name.
 NAMES_ELSEWHERE = {
     "lr": "learning_rate",
     "pi_lr": "actor_learning_rate",
@@ -99,7 +99,7 @@ class Settings:
     """What all algorithms' settings share: every field is checked when they are made."""
 
     def __new__(cls, *args, **settings):
-        """Explain a name that is none before ``__init__`` would raise a bare ``TypeError``."""
+        """Raise an error that explains an unknown setting; ``__init__`` would raise a bare ``TypeError``."""
         if args:
             raise ParameterError(
                 f"{cls.__name__}({shown(args[0])}): settings have names, such as {cls.__name__}(gamma=0.99)"
