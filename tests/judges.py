@@ -42,6 +42,7 @@ JUDGES = {
     "tools/draws.cu": [TRAIN],
     "train/finite.cu": [TRAIN],
     "train/shuffle.cu": [TRAIN],
+    "train/cipher.cuh": [TRAIN],
     "train/gather.cu": ["tests/test_gather.py"],
     "drive/random.cuh": ["tests/test_random.py", TRAIN, "tests/test_shared_kernels.py"],
     "drive/halves.cuh": [

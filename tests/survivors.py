@@ -4,12 +4,11 @@ Lines are named by their text, not their number. `python tests/mutation.py --sha
 """
 
 SPEED = "does more work than is needed, with the same result"
-FINITE, SHUFFLE, CATEGORICAL, GAUSSIAN = (
-    f"train/{name}.cu" for name in ("finite", "shuffle", "categorical", "gaussian")
-)
+FINITE, CATEGORICAL, GAUSSIAN = (f"train/{name}.cu" for name in ("finite", "categorical", "gaussian"))
+CIPHER = "train/cipher.cuh"
 WHOLE = "if (start + STRIDE <= call.size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
-HALF = "while (half < 15 && (1 << 2 * half) < call.size) half += 1;"
+HALF = "while (half < 15 && (1 << 2 * half) < n) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
 NORMALS = "if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);"
 BITS = "if (head % 4 == 0) bits = random.bits(call.first_agent + i, head / 4);"
@@ -150,7 +149,7 @@ EQUIVALENT = {
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (
-        SHUFFLE,
+        CIPHER,
         HALF,
         HALF.replace("half < 15", "half <= 15"),
     ): "at half = 15 the second condition is false for all sizes allowed",

@@ -89,6 +89,10 @@ def test_each_case_compiles_for_a_team_of_one(name, case):
     assert compiled(assemble(spec, params, Layout(1, 32).fit(spec, params, 2000)), 90) == (0, "")
 
 
+NETWORK = (("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 2), ("LAYERS", 3), ("RELU", 0), ("TILE", 8))
+LOSS = (("AGENT_GROUPS", 2), ("SHUFFLED", 1), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
+WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
+BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
     ("train/categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
     ("train/gaussian", (("HEADS", 2), ("SQUASHED", 1)), box_bounds(spaces.Box(-1.0, np.float32([1, 2])))),
@@ -97,7 +101,11 @@ FILES = [
     ("tools/draws", (), ""),
     ("train/finite", (), ""),
     ("tools/ceilings", (), ""),
+    ("tools/fused", (), ""),
     ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
+    ("learn/forward", NETWORK, WIDTHS),
+    ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
+    ("learn/update", NETWORK, WIDTHS),
 ]
 
 
@@ -109,7 +117,8 @@ def test_every_kernel_that_is_no_environments_is_compiled_here():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    assert compiled(assemble_file(name, constants, generated), architecture) == (0, "")
+    team = BLOCK if name.startswith("learn/") else 1
+    assert compiled(assemble_file(name, constants, generated, team), architecture) == (0, "")
 
 
 def each_kernel():

@@ -216,7 +216,7 @@ def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back():
         with pytest.raises(Mistake):
             train(callback=lambda step, row: (_ for _ in ()).throw(Mistake()))
         assert torch.get_num_threads() == 3
-        run = train(settings=cd.PPO(num_steps=8))
+        run = train(settings=cd.PPO(num_steps=8), learner="torch")
         run.learners["cart"].part = 2**20  # rows of a minibatch
         with threads(run):
             assert torch.get_num_threads() == 3

@@ -157,7 +157,7 @@ def assemble_file(path, constants=(), spaces="", team=1):
         path: The file, such as ``"train/advantages"``.
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
-        team: Threads of one element on a GPU, at most 32.
+        team: Threads of one element on a GPU, at most 128: a block's.
     """
     layout = Layout(team, 128 // team)
     sizes = [

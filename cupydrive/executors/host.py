@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive.codegen.diagnostics import GNU_WARNINGS
-from cupydrive.codegen.source import Layout, assemble
+from cupydrive.codegen.source import Layout, assemble, assemble_file
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
@@ -41,7 +41,7 @@ class HostExecutor:
     """The CPU.
 
     Args:
-        threads: Threads that share the environments; by default one per usable core.
+        threads: Threads that share the environments; by default what CUPYDRIVE_THREADS says, or one per usable core.
         debug: Build with bounds-checked agents, observations, actions and arrays; about half as fast.
         count: Build so that float operations are counted; ``HostProgram.operations`` says how many there were.
         team_threads: Run each team as this many real threads, one environment after the other; for tests of team code.
@@ -58,9 +58,7 @@ class HostExecutor:
         if debug and (count or team_threads):
             other = f"team_threads={team_threads}" if team_threads else "count=True"
             raise DeviceError(f"a build has debug=True or {other}, not both; make one HostExecutor for each")
-        self.threads = threads or len(
-            os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
-        )
+        self.threads = threads or usual_threads()
         self.debug, self.team_threads = debug, team_threads
         checks = ("-DDEBUG_BOUNDS", "-fsanitize=bounds", "-fno-sanitize-recover=bounds") if debug else ()
         threading_flags = ("-DTEAM_THREADS", "-pthread") if team_threads else ()
@@ -96,6 +94,10 @@ class HostExecutor:
                 "out"
             )
         return HostProgram(self, unit)
+
+    def fuses(self):
+        """Return whether the CPU multiplies and adds in one instruction; a library's function takes a hundred times as long."""
+        return bool(build(assemble_file("tools/fused"), self.flags).fused())
 
     def allocate(self, shape, dtype):
         """Return zeros of ``shape``, aligned to 64 bytes."""
@@ -136,6 +138,20 @@ class HostExecutor:
     def describe(self):
         """Return one line about this device."""
         return f"{processor_name()}, {self.threads} threads"
+
+
+def usual_threads():
+    """Return the number of threads that CUPYDRIVE_THREADS asks for, or that of usable cores.
+
+    Raises:
+        DeviceError: If it is set and no whole number from 1 on.
+    """
+    asked = os.environ.get("CUPYDRIVE_THREADS", "")
+    if asked:
+        if not (asked.isascii() and asked.isdecimal() and int(asked) > 0):
+            raise DeviceError(f"CUPYDRIVE_THREADS = {asked!r}; it must be a whole number from 1 on, or not set")
+        return int(asked)
+    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))
 
 
 class HostProgram:

@@ -200,7 +200,7 @@ CONFIG = Record(
         "total": Either((NOTHING, Int(1)), "a number of env-steps or null"),
         "policies": Table(Table(SETTING, NAME, least=1), Text(), least=1),
     },
-    ORIGIN,
+    {**ORIGIN, "learner": Exactly(("auto", "torch", "kernels"))},
 )
 METRICS = Table(Number(any_float=True), Text(), least=1)
 CHECKPOINT = Record({"format": Int(1), "env": NAME, "step": Int()}, {})

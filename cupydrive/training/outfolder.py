@@ -58,6 +58,8 @@ def resumed(out, env, plan, given, device):
     wanted = asdict(plan.params)
     known += [(name, wanted[name], config["params"].get(name)) for name in wanted if name in given]
     known += [(name, getattr(plan, name), config[name]) for name in ("num_envs", "seed") if name in given]
+    if "learner" in given:
+        known.append(("learner", plan.learner, config.get("learner", "torch")))
     policies = None
     if "policies" in given:
         policies = plan.policies

@@ -26,6 +26,7 @@ from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec
+from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
 from cupydrive.training.frozen import checked_policies, describe, rebuild
 from cupydrive.training.runfolder import (
     FORMAT,
@@ -51,20 +52,23 @@ class Run:
         num_envs: N.
         seed: Of environments, actions, shuffles and weights.
         device: ``"cuda"`` or ``"cpu"``.
+        learner: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
 
     Attributes:
         step: Env-steps done.
+        choices: By policy name, one line about what it learns by, of those that learn.
         seconds: Spent training in this process, after set-up and capture.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
     """
 
-    def __init__(self, spec, params, policies, num_envs, seed, device):
+    def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto"):
         self.spec = checked_instance("Run", "spec", spec, EnvSpec, "an EnvSpec")
         self.params = checked_instance("Run", "params", params, spec.params, "what spec.make_params(...) returns")
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
         self.seed = checked_int("Run", "seed", seed, 0, 2**63 - 1)
         self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
+        self.learner = checked_choice("Run", "learner", learner, LEARNERS)
         groups = {g.name: g for g in spec.groups(params)}
         self.settings = checked_policies(policies, groups)
         self._check_policies(groups)
@@ -74,13 +78,15 @@ class Run:
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.batch = Batch(spec, self.num_envs, params, executor(device))
         self.batch.reset(seed)
-        self.learners, players = {}, {}
+        self.learners, self.choices, players = {}, {}, {}
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             for name, settings in policies.items():
                 names = name.split("+")
                 if isinstance(settings, LearnerSettings):
-                    self.learners[name] = player = settings.learner()
+                    about = name, settings, groups[names[0]], self.batch.executor, self.learner
+                    self.learners[name], self.choices[name] = make_learner(*about)
+                    player = self.learners[name]
                 else:
                     player = settings.player(spec, groups[names[0]])
                 players |= dict.fromkeys(names, player)
@@ -275,6 +281,7 @@ class Run:
             "num_envs": self.num_envs,
             "seed": self.seed,
             "total": self.total,
+            "learner": self.learner,
             "policies": {name: describe(settings) for name, settings in self.settings.items()},
         }
 
@@ -353,7 +360,8 @@ class Run:
         try:
             params = spec.make_params(**config["params"])
             settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
-            run = cls(spec, params, settings, config["num_envs"], config["seed"], device)
+            how = config.get("learner", "torch")  # what there was before runs said it
+            run = cls(spec, params, settings, config["num_envs"], config["seed"], device, how)
             run.restore(saved["tensors"])
         except ParameterError as error:
             raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None

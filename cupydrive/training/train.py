@@ -11,6 +11,7 @@ from cupydrive.executors import choose
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_callable,
+    checked_choice,
     checked_count,
     checked_float,
     checked_int,
@@ -20,6 +21,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.frozen import checked_policies
 from cupydrive.training.loop import Loop
 from cupydrive.training.outfolder import check_folder, check_free, clear, refuse_for_run, resumed
@@ -39,6 +41,7 @@ class Plan:
     policies: dict
     num_envs: int
     seed: int
+    learner: str
 
 
 def train(
@@ -58,6 +61,7 @@ def train(
     callback=None,
     checkpoint_minutes=5.0,
     keep=3,
+    learner=None,
     **params,
 ):
     """Train policies and return the ``Run``; an interrupt (Ctrl-C) ends it early and keeps the result.
@@ -83,10 +87,14 @@ def train(
             and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
+        learner: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
+            ReLU; their sums have a fixed order. ``"torch"``: torch's operations, for every network. ``"auto"``, which is
+            meant by None: kernels on a CPU where they apply, or where ``precision="exact"`` asks for them; on a GPU torch,
+            which is faster there for now. ``Run.choices`` says what each policy got, and why.
         **params: Parameters of the environment.
 
     On a CPU torch computes on as many of its threads as the networks are worth, small ones on one, while this runs. Threads
-    change the order of sums in large matrix products, and with it the last bits of a run.
+    change the order of sums in its large matrix products, and with it the last bits of a run; kernels' bits stay.
 
     Raises:
         ParameterError: If settings do not fit each other or the environment, or an argument would be ignored.
@@ -116,22 +124,29 @@ def train(
     if isinstance(env, Run):
         run = env
         made_of = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "resume": resume}
+        made_of["learner"] = learner
         refuse_for_run(run, made_of, params, device)
         goal = run.total if steps is None else run.step + steps
         if goal is None or run.step >= goal:
             raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
     else:
-        new = plan(env, algorithm, policies=policies, num_envs=num_envs, seed=seed, **params)
+        new = plan(env, algorithm, policies=policies, num_envs=num_envs, seed=seed, learner=learner, **params)
         where, _ = choose(device)
         goal = steps or suggestions(env)["steps"]
         if resume and checkpoints(out):
-            made_of = {"policies": policies or algorithm, "num_envs": num_envs, "seed": seed, **params}
+            made_of = {
+                "policies": policies or algorithm,
+                "num_envs": num_envs,
+                "seed": seed,
+                "learner": learner,
+                **params,
+            }
             with memory_errors():
                 run = resumed(out, env, new, [name for name, value in made_of.items() if value is not None], where)
             goal = steps or run.total or goal
         else:
             with memory_errors():
-                run = Run(new.spec, new.params, new.policies, new.num_envs, new.seed, where)
+                run = Run(new.spec, new.params, new.policies, new.num_envs, new.seed, where, new.learner)
     if capture and run.device != "cuda":
         raise ParameterError("capture=True needs device='cuda'; leave it out")
     if run.step >= goal:  # resume=True, of a run that is done
@@ -180,7 +195,7 @@ def suggested_algorithm(env, name=None, /, **changed):
     return kind(**{**suggested.get(name, {}), **changed})
 
 
-def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, **params):
+def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, **params):
     """Return the ``Plan`` of the run that ``train`` would begin; arguments as there."""
     spec, suggested = envs.get(env), suggestions(env)
     made = spec.make_params(**params)
@@ -199,13 +214,14 @@ def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, **para
         policies = dict.fromkeys(groups, algorithm)
     checked_policies(policies, groups)
     check_modules(policies)
-    return Plan(spec, made, policies, num_envs, seed)
+    learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
+    return Plan(spec, made, policies, num_envs, seed, learner)
 
 
 def make_run(env, algorithm=None, *, device="auto", **options):
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
     new = plan(env, algorithm, **options)
-    return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0])
+    return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0], new.learner)
 
 
 def check_modules(policies):

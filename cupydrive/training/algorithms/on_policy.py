@@ -50,7 +50,8 @@ class OnPolicy(Settings):
             function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
             ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
             deviations. It is tried on a first batch before training.
-        precision: ``float32``, ``tf32`` or ``bfloat16``: of matrix products on a GPU.
+        precision: ``float32``, ``tf32`` or ``bfloat16``: of matrix products on a GPU. ``exact``: float32 in kernels whose sums
+            have a fixed order, so that a run has the same bits with any number of threads; on a CPU ``float32`` is that, too.
         compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
             times kernels for each matrix product: a minute of set-up, faster for fewer environments.
     """
@@ -70,7 +71,7 @@ class OnPolicy(Settings):
     shared_layers: bool = False
     distribution: str = choice("auto", "auto", "categorical", "gaussian", "squashed")
     policy: object = None
-    precision: str = choice("float32", "float32", "tf32", "bfloat16")
+    precision: str = choice("float32", "float32", "tf32", "bfloat16", "exact")
     compile: bool | str = choice(False, False, True, "max-autotune")
 
     name = "on_policy"
@@ -105,7 +106,6 @@ class OnPolicyLearner:
         self.policy = make_network(config, group, self.distribution.size, rollout)
         self.ask = with_memory(self.policy)
         self.scheduled = Scheduled(config, device)
-        self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
@@ -115,11 +115,19 @@ class OnPolicyLearner:
         self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
         batch = rollout.batch
         self.advantages = batch.executor.build(assemble_file("train/advantages"))
-        self.shuffle = batch.executor.build(assemble_file("train/shuffle"))
-        self.gather = RowGather(batch.executor)
-        self.forward, self.loss, self.settle = (
-            compiled(f, config.compile) for f in (self._forward, self._loss, settle)
-        )
+        self.make_optimizer(rollout)
+
+    def make_optimizer(self, rollout):
+        """Make what forward passes, minibatches and optimiser steps need."""
+        executor, how = rollout.batch.executor, self.config.compile
+        self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)
+        self.shuffle = executor.build(assemble_file("train/shuffle"))
+        self.gather = RowGather(executor)
+        self.forward, self.loss, self.settle = (compiled(f, how) for f in (self._forward, self._loss, settle))
+
+    def optimizer_tensors(self):
+        """Return the state of the optimiser by name: the tensors themselves."""
+        return adam_tensors(self.optimizer)
 
     def begin(self, rollout, group):
         """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
@@ -216,19 +224,11 @@ class OnPolicyLearner:
         """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread for each agent."""
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
-        obs = rollout.obs[name][-1].view(-1, g.obs_dim)
-        stored["value"][-1].copy_(self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1))
-        pointers = {"truncated": rollout.truncated, "truncated_at": stored["truncated_at"]}
         if slots:
+            pointers = {"truncated": rollout.truncated, "truncated_at": stored["truncated_at"]}
             call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
             self.advantages.launch("truncations", call, n, n * steps)
-            rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
-            final_obs = rollout.final_obs[name].view(steps * n, -1).index_select(0, rows)
-            memory = stored["memory"]
-            if memory is not None:  # what the last step of the episode has left
-                memory = memory[1:].view(steps * n, -1).index_select(0, rows).view(slots * n * g.count, -1)
-            value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
-            stored["final_value"].copy_(value.view(slots, n, g.count))
+        self.last_values(rollout, g)
         if self.return_rms is not None:
             self.scale_rewards(rollout, g)
         pointers = {
@@ -247,6 +247,21 @@ class OnPolicyLearner:
         }
         call = make_call({"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}, pointers)
         self.advantages.launch("advantages", call, n * g.count, n * g.count * steps)
+
+    def last_values(self, rollout, g):
+        """Fill the values after the last step, and those of the observations in which episodes were truncated."""
+        stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
+        obs = rollout.obs[g.name][-1].view(-1, g.obs_dim)
+        stored["value"][-1].copy_(self.forward(obs, *self.remembered(rollout, g, steps))[1].view(n, -1))
+        slots = len(stored["final_value"])
+        if slots:
+            rows = (stored["truncated_at"] * n + torch.arange(n, device=rollout.device)).view(-1)
+            final_obs = rollout.final_obs[g.name].view(steps * n, -1).index_select(0, rows)
+            memory = stored["memory"]
+            if memory is not None:  # what the last step of the episode has left
+                memory = memory[1:].view(steps * n, -1).index_select(0, rows).view(slots * n * g.count, -1)
+            value = self.forward(final_obs.view(-1, g.obs_dim), memory)[1]
+            stored["final_value"].copy_(value.view(slots, n, g.count))
 
     def scale_rewards(self, rollout, g):
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""
@@ -352,7 +367,7 @@ class OnPolicyLearner:
     def tensors(self):
         """Return all tensors that the future depends on, by name: what a checkpoint holds."""
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
-        kept |= {f"optimizer.{key}": value for key, value in adam_tensors(self.optimizer).items()}
+        kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
         # Checkpoints call them moments.
         for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):

@@ -1,0 +1,65 @@
+"""Which learner a policy gets: kernels, or torch's operations."""
+
+from cupydrive.errors import ParameterError
+from cupydrive.playing.policy import make_distribution
+from cupydrive.training.algorithms.a2c import A2C, A2CLearner
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.algorithms.ppo import PPO, PPOLearner
+
+LEARNERS = ("auto", "torch", "kernels")
+REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
+MOST_LAYERS = 3  # hidden ones
+
+
+def make_learner(name, settings, group, executor, wanted="auto"):
+    """Return the ``Learner`` of one policy, and in one line which it is and why.
+
+    Args:
+        name: Of the policy, for the message.
+        settings: ``LearnerSettings``.
+        group: ``Group``, the first of those that it plays.
+        executor: Where it learns.
+        wanted: One of ``LEARNERS``; ``"auto"``: kernels on a CPU wherever they apply, on a GPU for ``precision="exact"``.
+
+    Raises:
+        ParameterError: If kernels are wanted, by ``wanted`` or by ``precision="exact"``, and do not apply.
+    """
+    exact = getattr(settings, "precision", None) == "exact"
+    if wanted == "torch":
+        if exact:
+            raise ParameterError(f"policy {name!r}: precision='exact' needs kernels; leave learner='torch' out")
+        return settings.learner(), f"policy {name!r} learns by torch, as asked for"
+    reason = why_not(settings, group, executor)
+    if reason is not None and (exact or wanted == "kernels"):
+        asked = "precision='exact'" if exact else "learner='kernels'"
+        raise ParameterError(f"policy {name!r}: {asked}, but kernels do not apply: {reason}")
+    if reason is None and wanted == "auto" and executor.name != "cpu" and not exact:
+        reason = "that is faster on a GPU"
+    if reason is not None:
+        return settings.learner(), f"policy {name!r} learns by torch: {reason}"
+    return KernelLearner(settings, REPORTED[type(settings)]), f"policy {name!r} learns by kernels"
+
+
+def why_not(settings, group, executor):
+    """Return why kernels cannot do what these settings ask for, or None if they can."""
+    kind = type(settings)
+    if kind not in REPORTED:
+        return f"{kind.__name__} has no kernels; {' and '.join(k.__name__ for k in REPORTED)} have"
+    if settings.policy is not None:
+        return "its network is one of your own"
+    if settings.activation not in ("tanh", "relu"):
+        return f"activation = {settings.activation!r}; kernels have tanh and relu"
+    if settings.precision not in ("float32", "exact"):
+        return f"precision = {settings.precision!r}; kernels compute in float32"
+    if settings.compile:
+        return f"compile = {settings.compile!r} is of torch"
+    if len(settings.hidden) > MOST_LAYERS:
+        return f"{len(settings.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
+    size = make_distribution(group, settings.distribution).size
+    layout = NetworkLayout.of(settings, group.obs_dim, size)
+    if layout.tile == 0:
+        return f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too wide for kernels"
+    if executor.name == "cpu" and not executor.fuses():
+        return "this processor has no fused multiply-add"
+    return None

@@ -1,0 +1,94 @@
+"""Launches that turn the rows of a rollout into the gradient of one minibatch: ``kernels/learn/gradient.cu``.
+
+Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
+"""
+
+import torch
+
+from cupydrive.executors.interop import make_call
+from cupydrive.training.algorithms.kernels.layout import distribution_parts
+
+BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
+PARTS = 32  # of neighbouring blocks, whose gradients are added first
+MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
+# What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
+COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
+
+
+class Gradients:
+    """The gradients of one policy's loss, minibatch after minibatch.
+
+    Args:
+        executor: Where.
+        layout: ``NetworkLayout``.
+        distribution: ``Categorical`` or ``Gaussian``.
+        config: ``PPO`` or ``A2C``.
+        sizes: (N, T, agents of each group).
+        columns: Tensors by group, for each name of ``COLUMNS``.
+        shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
+            ``vf_coef``, and ``center`` and ``scale`` of observations or None.
+
+    Attributes:
+        partials: (pieces, floats of a gradient): sums over pieces of the blocks.
+        parts: By how many sums the pieces are added: a number that depends on N and the network alone.
+        moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
+    """
+
+    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+        n, steps, agents = sizes
+        self.layout, self.norm_adv = layout, config.norm_adv
+        self.epochs, self.minibatches = getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
+        self.rows = n * steps * sum(agents)
+        self.blocks = min(n, BLOCKS)
+        self.parts = max(1, min(self.blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
+        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
+        self.pieces = self.parts if executor.name == "cpu" else self.blocks
+        clipped = hasattr(config, "clip_coef")
+        own = (
+            ("AGENT_GROUPS", len(agents)),
+            ("SHUFFLED", self.epochs * self.minibatches > 1),
+            ("CLIPPED", clipped),
+            ("CLIP_VALUE", clipped and config.clip_vloss),
+            ("NORMALIZE", config.norm_adv),
+        )
+        constants, spaces = distribution_parts(distribution)
+        self.program = executor.build(layout.unit("gradient", executor, (*constants, *own), spaces))
+
+        def zeros(*shape, dtype=torch.float32):
+            return torch.zeros(shape, dtype=dtype, device=executor.name)
+
+        chunks = (self.epochs, self.minibatches, self.blocks)
+        self.moments = zeros(self.epochs, self.minibatches, 4)
+        self.partials = zeros(self.pieces, layout.gradient)
+        self.memory = {
+            "order": zeros(self.epochs, self.rows, dtype=torch.int32),
+            "counts": zeros(*chunks, dtype=torch.int32),
+            "sums": zeros(*chunks),
+            "squares": zeros(*chunks),
+            "moments": self.moments,
+            "chunks": zeros(self.pieces, layout.gradient),
+            "partials": self.partials,
+        }
+        ints = {"num_envs": n, "steps": steps, "blocks": self.blocks, "pieces": self.pieces, "epochs": self.epochs}
+        ints |= {"minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
+        ints |= {f"agents.{g}": count for g, count in enumerate(agents)}
+        names = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
+        pointers = {name: shared[name] for name in names} | self.memory
+        pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
+        self.call = make_call(ints, pointers)
+
+    def arrange(self):
+        """Draw the minibatches of all epochs, and find the moments of their advantages."""
+        blocks, minibatches = self.epochs * self.blocks, self.epochs * self.minibatches
+        rows = self.epochs * self.rows
+        self.program.launch("arrange", self.call, blocks, rows)
+        self.program.launch("mean", self.call, minibatches, blocks)
+        if self.norm_adv:
+            self.program.launch("spread", self.call, blocks, rows)
+            self.program.launch("deviation", self.call, minibatches, blocks)
+
+    def compute(self, epoch, minibatch):
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        self.call["epoch"], self.call["minibatch"] = epoch, minibatch
+        work = self.rows // self.minibatches * self.layout.copied
+        self.program.launch("gradient", self.call, self.pieces, work)

@@ -1,0 +1,110 @@
+"""How the learner's kernels hold a network: sizes that are compiled in, and the memory that goes with them.
+
+``kernels/learn/network.cuh`` says what each array is; here are its sizes, for whoever takes the memory.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
+
+PAD = 16  # rows of matrices begin at multiples of it
+MOST_ROWS = 32  # of a tile
+NEAR_BYTES = 96 * 1024  # of a tile: what a block of every GPU since sm_80 may have, and a thread's stack holds
+TEAM = 128  # threads of one block on a GPU
+
+
+def padded(n):
+    """Return ``n`` rounded up to whole vectors."""
+    return -(-n // PAD) * PAD
+
+
+@dataclass(frozen=True)
+class NetworkLayout:
+    """Sizes of a perceptron policy in kernels.
+
+    Args:
+        towers: Widths from the observation to the output, of actor and critic, or of the one that is both.
+        size: Number of the distribution's parameters.
+        relu: ReLU instead of tanh between layers.
+    """
+
+    towers: tuple[tuple[int, ...], ...]
+    size: int
+    relu: bool = False
+
+    @classmethod
+    def of(cls, config, obs_dim, size):
+        """Return the layout of the default network that ``config`` describes."""
+        inner = (obs_dim, *config.hidden)
+        towers = ((*inner, size + 1),) if config.shared_layers else ((*inner, size), (*inner, 1))
+        return cls(towers, size, config.activation == "relu")
+
+    @property
+    def layers(self):
+        """(inputs, outputs) of each linear layer, tower after tower."""
+        return [pair for tower in self.towers for pair in pairwise(tower)]
+
+    @property
+    def tile_bytes(self):
+        """Bytes of one row of a tile: its observation, and the outputs of each layer."""
+        return 4 * (padded(self.towers[0][0]) + sum(padded(out) for _, out in self.layers))
+
+    @property
+    def tile(self):
+        """Rows at once: a power of two; 0 if not even one fits."""
+        fitting = [n for n in (MOST_ROWS >> k for k in range(6)) if n * self.tile_bytes <= NEAR_BYTES]
+        return fitting[0] if fitting else 0
+
+    @property
+    def copied(self):
+        """Floats of the copies of the weights that kernels read."""
+        first = {0, len(self.towers[0]) - 1}  # layers that see the observation
+        own = [0 if k in first else out * padded(into) for k, (into, out) in enumerate(self.layers)]
+        return sum((into + 1) * padded(out) for into, out in self.layers) + sum(own)
+
+    @property
+    def gradient(self):
+        """Floats of one gradient with what is reported."""
+        return sum(out * padded(into) + padded(out) for into, out in self.layers) + PAD
+
+    @property
+    def rows(self):
+        """Rows of weights and biases in a gradient."""
+        return sum(out + 1 for _, out in self.layers)
+
+    def unit(self, path, executor, constants=(), spaces=""):
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` for this network.
+
+        Args:
+            path: The file's name without its ending.
+            executor: Where it is to run.
+            constants: Pairs (name, int) besides the network's own.
+            spaces: Generated text besides the network's own.
+        """
+        own = (
+            ("OBS", self.towers[0][0]),
+            ("PARAMETERS", self.size),
+            ("TOWERS", len(self.towers)),
+            ("LAYERS", len(self.towers[0]) - 1),
+            ("RELU", self.relu),
+            ("TILE", self.tile),
+        )
+        widths = ", ".join("{" + ", ".join(map(str, tower)) + "}" for tower in self.towers)
+        text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{spaces}"
+        return assemble_file(f"learn/{path}", (*own, *constants), text, min(executor.max_team, TEAM))
+
+
+def tensors_of(policy):
+    """Return the weights and biases of an ``ActorCritic``, layer by layer, tower after tower."""
+    towers = [policy.body] if policy.shared else [policy.actor, policy.critic]
+    return [p for tower in towers for layer in tower[::2] for p in (layer.weight, layer.bias)]
+
+
+def distribution_parts(distribution):
+    """Return the constants and the generated text of a distribution."""
+    if distribution.raw_size:
+        constants = (("HEADS", distribution.heads), ("SQUASHED", distribution.squashed))
+        return constants, f"#define GAUSSIAN 1\n{box_bounds(distribution.space)}"
+    constants = (("HEADS", distribution.heads), ("CHOICES", distribution.size))
+    return constants, f"#define GAUSSIAN 0\n{head_sizes(distribution.sizes)}"

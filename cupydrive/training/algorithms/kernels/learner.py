@@ -1,0 +1,141 @@
+"""PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's operations.
+
+The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a checkpoint of either learner
+can be read by the other. Every sum has a fixed order (``kernels/learn/gradient.cu``), so that a run has the same bits with any
+number of threads.
+
+Letters: T steps, N environments, C agents of a group, D observation entries.
+"""
+
+import torch
+
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.training.algorithms.kernels.gradients import Gradients
+from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.on_policy import OnPolicyLearner
+from cupydrive.training.algorithms.rows import minibatch_size
+
+
+class KernelLearner(OnPolicyLearner):
+    """One policy of PPO or A2C.
+
+    Args:
+        config: ``PPO`` or ``A2C``, of which ``why_not`` (choice.py) has nothing to say.
+        reported: Names of what is logged; ``metric_sums`` has them in this order.
+    """
+
+    def __init__(self, config, reported):
+        super().__init__(config)
+        self.reported = reported
+
+    def make_optimizer(self, rollout):
+        """Make the programs, the copies of the weights, and Adam's state."""
+        executor, device, weights = rollout.batch.executor, rollout.device, tensors_of(self.policy)
+        self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
+        self.program = executor.build(self.layout.unit("forward", executor))
+        self.skip_update = torch.zeros((), device=device)
+        self.center = self.scale = None
+        if self.obs_rms is not None:
+            self.center, self.scale = (torch.zeros(self.layout.towers[0][0], device=device) for _ in range(2))
+        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
+        shared = {name: getattr(self.scheduled, name) for name in names}
+        shared |= {"skip": self.skip_update, "bad": self.bad, "metric_sums": self.metric_sums}
+        self.steps = Steps(executor, self.layout, weights, self.reported, shared)
+
+    def optimizer_tensors(self):
+        """Return Adam's state by name: the tensors themselves."""
+        place = {id(p): k for k, p in enumerate(tensors_of(self.policy))}
+        return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
+
+    def prepare(self, rollout):
+        """Take the memory of rows and gradients.
+
+        Raises:
+            ParameterError: If the rows do not divide into minibatches.
+        """
+        minibatches = getattr(self.config, "num_minibatches", 1)
+        minibatch_size(self.rows(rollout), minibatches, type(self.config).__name__)
+        super().prepare(rollout)
+        groups, stored, n = self.groups, self.stored, rollout.batch.num_envs
+        columns = {
+            "obs": [rollout.obs[g.name] for g in groups],
+            "action": [
+                rollout.action[g.name] if stored[g.name]["raw"] is None else stored[g.name]["raw"] for g in groups
+            ],
+            "mask": [rollout.action_mask.get(g.name) for g in groups],
+            "active": [rollout.active.get(g.name) for g in groups],
+        }
+        names = ("log_prob", "value", "advantage", "returns")
+        columns |= {name: [stored[g.name][name] for g in groups] for name in names}
+        shared = {name: getattr(self.scheduled, name, None) for name in ("clip_coef", "ent_coef", "vf_coef")}
+        shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration, "skip": self.skip_update}
+        shared |= {"center": self.center, "scale": self.scale, "copies": self.steps.copies}
+        sizes = n, rollout.steps, [g.count for g in groups]
+        executor, config = rollout.batch.executor, self.config
+        self.gradients = Gradients(executor, self.layout, self.distribution, config, sizes, columns, shared)
+        self.steps.attach(self.gradients, getattr(config, "target_kl", None))
+        self.parameters = {
+            g.name: torch.zeros((n * g.count, self.distribution.size), device=rollout.device) for g in groups
+        }
+        self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
+
+    def rows_at_once(self, rollout):
+        """Return the rows of a tile: no more are computed at once."""
+        return self.layout.tile
+
+    # ---- forward passes ----
+
+    def forward_call(self, rollout, g, t, final=False):
+        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which episodes were truncated."""
+        stored, n = self.stored[g.name], rollout.batch.num_envs
+        rows = n * g.count * (len(stored["final_value"]) if final else 1)
+        pointers = {
+            "obs": rollout.final_obs[g.name] if final else rollout.obs[g.name][t],
+            "at": stored["truncated_at"] if final else None,
+            "center": self.center,
+            "scale": self.scale,
+            "copies": self.steps.copies,
+            "parameters": self.parameters[g.name] if t < rollout.steps else None,
+            "value": stored["final_value"] if final else stored["value"][t],
+        }
+        return make_call({"rows": rows, "num_envs": n, "agents": g.count}, pointers)
+
+    def look(self, call):
+        """Queue one forward pass."""
+        rows = int(call["rows"])
+        self.program.launch("forward_rows", call, -(-rows // self.layout.tile), rows * self.layout.copied // PAD)
+
+    def act(self, rollout, t):
+        """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
+        if t == 0:
+            self.steps.lay_out()
+            if self.obs_rms is not None:
+                self.center.copy_(self.obs_rms.mean)
+                self.scale.copy_(self.obs_rms.scale())
+        for g in self.groups:
+            name, stored = g.name, self.stored[g.name]
+            self.look(self.passes[name][t])
+            raw, mask = None if stored["raw"] is None else stored["raw"][t], rollout.mask(g, t)
+            self.samplers[name](self.parameters[name], rollout.action[name][t], stored["log_prob"][t], raw, mask=mask)
+
+    def last_values(self, rollout, g):
+        """Fill the values after the last step, and those of the observations in which episodes were truncated."""
+        self.look(self.passes[g.name][-1])
+        if len(self.stored[g.name]["final_value"]):
+            self.look(self.forward_call(rollout, g, rollout.steps, final=True))
+
+    # ---- learning ----
+
+    def update(self, rollout):
+        """Learn from the rollout: advantages, then all minibatches of all epochs."""
+        with torch.no_grad(), rollout.stream():
+            for g in self.groups:
+                self.estimate(rollout, g)
+            self.skip_update.zero_()
+            self.gradients.arrange()
+            for epoch in range(self.gradients.epochs):
+                for minibatch in range(self.gradients.minibatches):
+                    self.gradients.compute(epoch, minibatch)
+                    self.steps.descend(epoch, minibatch)
+        self.finish(rollout)

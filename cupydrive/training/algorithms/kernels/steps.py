@@ -1,0 +1,76 @@
+"""Launches that turn a gradient into new weights: ``kernels/learn/update.cu``."""
+
+import torch
+
+from cupydrive.executors.interop import make_call
+from cupydrive.training.algorithms.kernels.layout import PAD
+
+
+class Steps:
+    """Adam, global-norm clipping, and the decision to take no step, for the weights of one network.
+
+    Args:
+        executor: Where.
+        layout: ``NetworkLayout``.
+        weights: Tensors of the network, as ``tensors_of`` returns them: changed in place.
+        reported: Names of what is logged, ``"grad_norm"`` among them, as ``metric_sums`` has them.
+        shared: Tensors by name: the scheduled ``learning_rate``, ``ent_coef``, ``vf_coef`` and ``max_grad_norm``; ``skip``,
+            ``bad`` and ``metric_sums``.
+
+    Attributes:
+        copies: (floats of ``copies`` in network.cuh): the weights as kernels read them.
+        steps: (tensors) float32: steps so far, once for each tensor, all equal.
+        first: Adam's average of gradients, a tensor for each of the weights.
+        second: Likewise, of their squares.
+        total: (floats of a gradient): the gradient of the last minibatch, before clipping, and sums of what is reported.
+    """
+
+    def __init__(self, executor, layout, weights, reported, shared):
+        self.layout, self.weights, device = layout, [p.detach() for p in weights], executor.name
+        self.program = executor.build(layout.unit("update", executor))
+        self.steps = torch.zeros(len(weights), device=device)
+        self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
+        self.copies = torch.zeros(layout.copied, device=device)
+        self.total = torch.zeros(layout.gradient, device=device)
+        self.squares = torch.zeros(layout.rows, device=device)
+        self.decision, self.corrections = (torch.zeros(count, device=device) for count in (4, 3))
+        self.reported, self.shared = reported, shared
+
+    def attach(self, gradients, target_kl=None):
+        """Prepare to step along ``Gradients``; skip what follows an epoch that ends above ``target_kl``."""
+        self.gradients = gradients
+        ints = {"pieces": gradients.pieces, "parts": gradients.parts, "epoch_ends": 0, "reported": len(self.reported)}
+        ints["norm_at"] = self.reported.index("grad_norm")
+        pointers = {"inverse": None, "partials": gradients.partials, "total": self.total, "squares": self.squares}
+        pointers |= {"decision": self.decision, "corrections": self.corrections}
+        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "metric_sums")
+        pointers |= {name: self.shared[name] for name in names}
+        pointers |= {"step": self.steps, "copies": self.copies}
+        for name, tensors in (("weights", self.weights), ("first", self.first), ("second", self.second)):
+            pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(tensors)}
+        self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
+
+    def lay_out(self):
+        """Copy the weights, which a checkpoint or a caller may have changed, to where kernels read them."""
+        self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
+
+    def descend(self, epoch, minibatch):
+        """Step along the gradient that was computed last, of this minibatch."""
+        call, rows, size = self.call, self.layout.rows, self.layout.gradient
+        call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
+        call["epoch_ends"] = minibatch == self.gradients.minibatches - 1
+        self.program.launch("reduce", call, rows + 1, self.gradients.pieces * size // PAD)
+        self.program.launch("decide", call, 1, 1)
+        self.program.launch("update", call, rows, size)
+
+    def tensors(self, policy_order):
+        """Return Adam's state under torch's names.
+
+        Args:
+            policy_order: Numbers of the weights in the order of the module's parameters.
+        """
+        kept = {}
+        for number, k in enumerate(policy_order):
+            kept |= {f"{number}.step": self.steps[k], f"{number}.exp_avg": self.first[k]}
+            kept[f"{number}.exp_avg_sq"] = self.second[k]
+        return kept

@@ -1,0 +1,58 @@
+// categorical.cuh -- discrete heads, backwards: log-probability and entropy of one row, and their derivatives by the logits.
+//
+// With p = softmax(z) over what a head allows, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
+// dH / dz[k] = -p[k] (log p[k] + H). The order of operations is that of train/categorical.cu, so that a policy that has not
+// changed gives the log-probabilities that its actions were drawn with, to the bit.
+// Constants: HEADS, CHOICES (the sum of all heads' sizes); head_size(head) is generated.
+#pragma once
+#include "drive/math.cuh"
+#include "generated/spaces.cuh"
+
+struct Distribution {
+  typedef int Action;
+  float log_prob, entropy;   // of all heads; nats
+  float head_entropy[HEADS];
+
+  // Of logits (CHOICES), which become logarithms of probabilities; -inf where `mask` (CHOICES, or null) forbids. A head that
+  // allows nothing is not masked. The actions (HEADS) are in [0, head_size).
+  DEVICE Distribution(float* logits, const u8* mask, const Action* action) : log_prob(0.0f), entropy(0.0f) {
+    for (int head = 0; head < HEADS; ++head) {
+      const int size = head_size(head);
+      bool masked = false;
+      if (mask != nullptr) {
+        for (int k = 0; k < size; ++k) masked = masked || mask[k];
+      }
+      float top = -math::infinity(), total = 0.0f, sum = 0.0f;
+      for (int k = 0; k < size; ++k) {
+        if (masked && !mask[k]) logits[k] = -math::infinity();
+        top = math::max(top, logits[k]);
+      }
+      for (int k = 0; k < size; ++k) {
+        const float below = logits[k] - top, weight = math::exp(below);
+        total += weight;
+        if (weight > 0.0f) sum += weight * below;
+        logits[k] = below;
+      }
+      const float log_total = math::log(total);
+      for (int k = 0; k < size; ++k) logits[k] -= log_total;
+      log_prob += logits[action[head]];
+      head_entropy[head] = log_total - sum / total;
+      entropy += head_entropy[head];
+      logits += size;
+      if (mask != nullptr) mask += size;
+    }
+  }
+
+  // Turns what the constructor left in `log_p` into by_log_prob * d log_prob / dz + by_entropy * d entropy / dz.
+  DEVICE void differentiate(float* log_p, const Action* action, const float by_log_prob, const float by_entropy) const {
+    for (int head = 0; head < HEADS; ++head) {
+      const int size = head_size(head);
+      for (int k = 0; k < size; ++k) {
+        const float p = math::exp(log_p[k]), likelier = (k == action[head] ? 1.0f : 0.0f) - p;
+        const float spread = p == 0.0f ? 0.0f : p * (log_p[k] + head_entropy[head]);  // 0 * -inf is not 0
+        log_p[k] = by_log_prob * likelier - by_entropy * spread;
+      }
+      log_p += size;
+    }
+  }
+};

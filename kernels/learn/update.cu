@@ -1,0 +1,178 @@
+// update.cu -- from sums of gradients to new weights: norm, clipping, Adam; and copies of weights as network.cuh wants them.
+//
+// Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root.
+// Bias corrections are followed by the averages' own recursions, of an average of ones, so that they need no powers and
+// correct what rounding does, too. Where `step` is another one than they were followed to, as in a checkpoint that was read,
+// they are followed again from the beginning.
+// Constants: those of network.cuh.
+#include "learn/network.cuh"
+
+constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each average
+constexpr int TENSORS = 2 * TOWERS * LAYERS;                               // weights and biases of each layer
+constexpr int LANES = PAD;                                                 // chains in which a row's squares are added
+
+struct Workspace { float lane[LANES]; };
+
+// What is decided for all weights of one step.
+struct Decision {
+  float scale;       // of the gradients
+  float apply;       // 1: the step happens
+  float rate;        // learning rate over the first average's correction
+  float root;        // of the second average's correction
+};
+// The averages of ones after `step` steps.
+struct Corrections { float first, second, step; };
+
+struct Update {
+  int pieces, parts;           // of `partials`; P, by which the blocks' sums are added
+  int epoch_ends;              // 1: this is an epoch's last minibatch
+  int reported;                // numbers that `metric_sums` has before the last
+  int norm_at;                 // which of them is the gradients' norm
+  float target_kl;             // 0: none
+  const float* inverse;        // (1): one over the minibatch's rows in the game
+  const float* partials;       // (pieces, GRADIENT_FLOATS)
+  float* total;                // (GRADIENT_FLOATS)
+  float* squares;              // (ROWS_OF_WEIGHTS): of each row of `total`
+  Decision* decision;          // (1)
+  Corrections* corrections;    // (1)
+  const float* learning_rate;  // (1)
+  const float* ent_coef;       // (1)
+  const float* vf_coef;        // (1)
+  const float* max_grad_norm;  // (1)
+  float* skip;                 // (1): 1: no step until the next iteration
+  float* bad;                  // (1): 1: a loss or gradient was not finite; no step ever
+  float* metric_sums;          // (reported + 1): the last one counts
+  float* step;                 // (TENSORS): steps so far, all equal
+  float* copies;
+  float* weights[TENSORS];     // the network's own memory, (OUT, IN) or (OUT)
+  float* first[TENSORS];       // Adam's averages, of the same shapes
+  float* second[TENSORS];
+};
+
+DEVICE bool is_finite(float x) { return (math::bits(x) & 0x7f800000u) != 0x7f800000u; }
+
+// LANES numbers of `total`, from i on.
+DEVICE void sum_parts(const Update& call, const int i) {
+  float total[LANES] = {};
+  for (int part = 0; part < call.parts; ++part) {
+    const int begin = (int)((i64)part * call.pieces / call.parts), end = (int)((i64)(part + 1) * call.pieces / call.parts);
+    float sum[LANES] = {};
+    for (int piece = begin; piece < end; ++piece) {
+      const float* const from = call.partials + (size_type)piece * GRADIENT_FLOATS + i;
+      UNROLL for (int j = 0; j < LANES; ++j) sum[j] += from[j];
+    }
+    UNROLL for (int j = 0; j < LANES; ++j) total[j] += sum[j];
+  }
+  UNROLL for (int j = 0; j < LANES; ++j) call.total[i + j] = total[j];
+}
+
+// Row e of the gradients: its sums, and their squares; or the last row, of what is reported.
+DEVICE void reduce_row(const Update& call, const Team team, Workspace& work, const int e) {
+  if (*call.skip > 0.0f) return;
+  if (e == ROWS_OF_WEIGHTS) {
+    if (team.leader()) sum_parts(call, GRADIENT_FLOATS - METRICS);
+    return;
+  }
+  visit_row(e, [&](auto layer, const int row, const int first) INLINED {
+    typedef decltype(layer) Here;
+    const int strips = (row == Here::OUT ? Here::OUT_PAD : Here::IN_PAD) / LANES;
+    for (int k : team.each(strips)) sum_parts(call, first + k * LANES);
+    team.sync();
+    for (int j : team.each(LANES)) {
+      float square = 0.0f;
+      for (int k = 0; k < strips; ++k) {
+        const float sum = call.total[first + k * LANES + j];
+        square = math::fma(sum, sum, square);
+      }
+      work.lane[j] = square;
+    }
+    team.sync();
+    if (team.leader()) {
+      float square = 0.0f;
+      for (int j = 0; j < LANES; ++j) square += work.lane[j];
+      call.squares[e] = square;
+    }
+  });
+}
+
+// What happens with this minibatch.
+DEVICE void decide_step(const Update& call) {
+  Decision& decision = *call.decision;
+  decision.apply = 0.0f;
+  if (*call.skip > 0.0f) return;
+  float square = 0.0f;
+  for (int e = 0; e < ROWS_OF_WEIGHTS; ++e) square += call.squares[e];
+  const float norm = math::sqrt(square), inverse = *call.inverse;
+  const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
+  const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);
+  if (!is_finite(norm) || !is_finite(loss)) *call.bad = 1.0f;
+  if (*call.bad > 0.0f) {
+    *call.skip = 1.0f;
+    return;
+  }
+  for (int k = 0, of = 0; k < call.reported; ++k) call.metric_sums[k] += k == call.norm_at ? norm : sums[of++] * inverse;
+  call.metric_sums[call.reported] += 1.0f;
+  const float scale = *call.max_grad_norm / (norm + 1e-6f), step = call.step[0] + 1.0f;
+  Corrections made = *call.corrections;
+  if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};
+  while (made.step < step) {
+    const Corrections before = made;
+    made.first = math::fma(FIRST_RATE, 1.0f - made.first, made.first);
+    made.second = math::fma(1.0f - SECOND_RATE, made.second, SECOND_RATE);
+    made.step += 1.0f;
+    if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more
+  }
+  *call.corrections = made;
+  decision = {scale < 1.0f ? scale : 1.0f, 1.0f, *call.learning_rate / made.first, math::sqrt(made.second)};
+  for (int k = 0; k < TENSORS; ++k) call.step[k] = step;
+  if (call.epoch_ends && call.target_kl > 0.0f && sums[4] * inverse > call.target_kl) *call.skip = 1.0f;
+}
+
+// Puts one row of a layer's weights, or its biases, into `copies`.
+template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row, const int offset) {
+  float* const transposed = call.copies + offset;
+  if (row == Here::OUT) {
+    for (int n : team.each(Here::OUT)) transposed[Here::IN * Here::OUT_PAD + n] = call.weights[2 * Here::NUMBER + 1][n];
+    return;
+  }
+  const float* const weights = call.weights[2 * Here::NUMBER] + (size_type)row * Here::IN;
+  float* const own = transposed + (Here::IN + 1) * Here::OUT_PAD + row * Here::IN_PAD;
+  for (int k : team.each(Here::IN)) {
+    transposed[k * Here::OUT_PAD + row] = weights[k];
+    if constexpr (!Here::FIRST) own[k] = weights[k];
+  }
+}
+
+DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
+  visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row, decltype(layer)::COPIES_BEFORE); });
+}
+
+// Row e of the weights takes its step.
+DEVICE void update_row(const Update& call, const Team team, const int e) {
+  const Decision decision = *call.decision;
+  if (decision.apply == 0.0f) return;
+  visit_row(e, [&](auto layer, const int row, const int first_number) INLINED {
+    typedef decltype(layer) Here;
+    const bool biases = row == Here::OUT;
+    const int tensor = 2 * Here::NUMBER + biases, columns = biases ? Here::OUT : Here::IN;
+    const size_type begin = biases ? 0 : (size_type)row * Here::IN;
+    float* const weights = call.weights[tensor] + begin;
+    float* const first = call.first[tensor] + begin;
+    float* const second = call.second[tensor] + begin;
+    const float* const gradients = call.total + first_number;
+    for (int k : team.each(columns)) {
+      const float gradient = gradients[k] * decision.scale;
+      first[k] = math::fma(FIRST_RATE, gradient - first[k], first[k]);
+      second[k] = math::fma(1.0f - SECOND_RATE, second[k], SECOND_RATE * gradient * gradient);
+      weights[k] -= decision.rate * (first[k] / (math::sqrt(second[k]) / decision.root + EPSILON));
+    }
+    team.sync();
+    copy_row(call, team, layer, row, Here::COPIES_BEFORE);
+  });
+}
+
+#include "drive/launch.cuh"
+KERNEL(lay_out, Update, ROWS_OF_WEIGHTS, lay_out_row(call, team, e))
+KERNEL(reduce, Update, ROWS_OF_WEIGHTS + 1, reduce_row(call, team, *work, e))
+KERNEL(decide, Update, 1, if (team.leader()) decide_step(call))
+KERNEL(update, Update, ROWS_OF_WEIGHTS, update_row(call, team, e))

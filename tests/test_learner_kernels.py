@@ -1,0 +1,199 @@
+"""Kernels of kernels/learn: gradients against torch's in float64, Adam by hand, bits that no tiling or team changes."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from learner_kernels import chosen, compute, problem, reference, unpadded
+
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms import A2C, PPO
+
+PLAIN = dict(update_epochs=1, num_minibatches=1)
+# Settings of the algorithm, and of the problem. Widths and rows that fill no tile; 1, 15, 17 rows; 3, 5, 76, 1,043 entries.
+CASES = {
+    "shared": (PPO(num_steps=8, shared_layers=True), dict(envs=6)),
+    "separate, two heads' layers": (PPO(num_steps=5, hidden=(24, 17)), dict(envs=3, obs_dim=3)),
+    "one row": (PPO(num_steps=1, norm_adv=False, **PLAIN), dict(envs=1)),
+    "15 rows": (PPO(num_steps=5, hidden=(16,), **PLAIN), dict(envs=3, obs_dim=76)),
+    "17 rows, wide": (PPO(num_steps=17, hidden=(33, 16), **PLAIN), dict(envs=1, obs_dim=1043)),
+    "linear": (PPO(num_steps=8, hidden=(), **PLAIN), dict(envs=5)),
+    "three layers, ReLU": (PPO(num_steps=8, hidden=(20, 16, 40), activation="relu"), dict(envs=8)),
+    "several heads, masks": (PPO(num_steps=8), dict(envs=7, actions="several", masks=True, agents=(2,), obs_dim=9)),
+    "groups, leaving": (PPO(num_steps=6, clip_vloss=True), dict(envs=8, agents=(3, 1), leaving=True)),
+    "values clipped": (PPO(num_steps=8, clip_vloss=True, norm_adv=False, shared_layers=True), dict(envs=300)),
+    "Gaussian": (PPO(num_steps=8), dict(envs=6, actions="box")),
+    "squashed": (PPO(num_steps=8, distribution="squashed", shared_layers=True), dict(envs=6, actions="box", leaving=True)),
+    "A2C": (A2C(num_steps=9), dict(envs=5, actions="several", agents=(2, 2), masks=True, leaving=True)),
+    "A2C, normalised": (A2C(num_steps=9, norm_adv=True, activation="relu"), dict(envs=140, actions="box")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_torchs_in_float64(name):
+    config, about = CASES[name]
+    case = problem(config, **about)
+    last = case.gradients.epochs - 1, case.gradients.minibatches - 1
+    losses, expected = None, None
+    case.steps.lay_out()
+    case.gradients.arrange()
+    losses, expected = reference(case, *last)
+    found = compute(case, *last)
+    for layer, (mine, exact) in enumerate(zip(found, expected, strict=True)):
+        assert (mine - exact).norm() <= 1e-5 * exact.norm(), layer
+    *sums, count = case.shared["metric_sums"].tolist()
+    assert count == 1
+    reported = dict(zip(case.steps.reported, sums, strict=True))
+    norm = torch.stack([g.norm() for g in expected]).norm().item()
+    for key, value in (losses | {"grad_norm": norm}).items():
+        assert reported[key] == pytest.approx(value, rel=2e-5, abs=2e-6), key
+
+
+@pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3)), (300, (1,)), (129, (1, 2))])
+def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
+    config = PPO(
+        num_steps=8, hidden=(16,), num_minibatches=3 if envs == 300 else 1 if envs == 1 else 2, update_epochs=2
+    )
+    case = problem(config, envs=envs, agents=agents, obs_dim=3)
+    case.gradients.arrange()
+    rows, minibatches = case.gradients.rows, case.gradients.minibatches
+    for epoch in range(2):
+        parts = [chosen(case, epoch, m) for m in range(minibatches)]
+        assert sorted(row for part in parts for row in part) == list(range(rows))
+        for part in parts:  # an even share of each environment's rows, but for what blocks do not divide into
+            assert abs(len(part) - rows / minibatches) <= case.gradients.blocks
+    assert chosen(case, 0) != chosen(case, 1)
+    first = [chosen(case, 0, m) for m in range(minibatches)]
+    case.shared["iteration"] += 1
+    case.gradients.arrange()
+    assert first != [chosen(case, 0, m) for m in range(minibatches)]
+
+
+def bits(tensors):
+    return b"".join(np.ascontiguousarray(t.numpy()).tobytes() for t in tensors)
+
+
+EXECUTORS = {
+    "two threads": dict(threads=2),
+    "narrow vectors": dict(flags=("-mno-avx512f",)),
+    "team of 4": dict(team_threads=4),
+    "bounds checked": dict(debug=True),
+}
+
+
+@pytest.mark.parametrize("how", EXECUTORS)
+def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
+    if how == "narrow vectors" and "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("vectors of this processor are narrow")
+    config = PPO(num_steps=4, hidden=(40, 17), num_minibatches=2, update_epochs=1)
+    about = dict(envs=21, actions="several", agents=(2,), masks=True, leaving=True, obs_dim=19)
+    found = []
+    for executor in (HostExecutor(threads=1), HostExecutor(**EXECUTORS[how])):
+        case = problem(config, executor=executor, **about)
+        gradient = compute(case, 0, 1)
+        found.append((bits(gradient), bits(case.steps.weights), bits([case.shared["metric_sums"]])))
+    assert found[0] == found[1]
+
+
+def test_pieces_of_any_size_have_the_same_sum():
+    config, found = PPO(num_steps=8, hidden=(16,), num_minibatches=2), []
+    for per_block in (False, True):
+        case = problem(config, envs=70, obs_dim=3)
+        if per_block:  # as on a GPU
+            gradients = case.gradients
+            gradients.pieces, gradients.call["pieces"] = gradients.blocks, gradients.blocks
+            gradients.partials = torch.zeros(gradients.blocks, case.layout.gradient)
+            chunks = torch.zeros_like(gradients.partials)
+            gradients.call["chunks"], gradients.call["partials"] = chunks.data_ptr(), gradients.partials.data_ptr()
+            case.steps.attach(gradients)
+        found.append(bits(compute(case)))
+    assert found[0] == found[1]
+
+
+def test_adam_is_torchs():
+    config = PPO(num_steps=4, hidden=(16,), num_minibatches=1)
+    case = problem(config, envs=4, gain=3.0)
+    theirs = [p.detach().clone().double().requires_grad_() for p in case.steps.weights]
+    adam = torch.optim.Adam(theirs, lr=case.numbers["learning_rate"], eps=1e-5)
+    for _ in range(20):
+        gradient = compute(case)
+        norm = torch.stack([g.double().norm() for g in gradient]).norm()
+        assert norm > case.numbers["max_grad_norm"] or case.steps.steps[0] > 5
+        for p, g in zip(theirs, gradient, strict=True):
+            p.grad = g.double() * min(1.0, case.numbers["max_grad_norm"] / (norm.item() + 1e-6))
+        adam.step()
+    assert case.steps.steps.tolist() == [20.0] * len(theirs)
+    for mine, exact in zip(case.steps.weights, theirs, strict=True):
+        rounding = 2.0**-24 * exact.abs().max().item()  # of one step
+        assert torch.allclose(mine.double(), exact, rtol=0, atol=20 * rounding + 1e-8)
+    for k, p in enumerate(theirs):
+        state = adam.state[p]
+        assert torch.allclose(case.steps.first[k].double(), state["exp_avg"], rtol=1e-5, atol=1e-9)
+        assert torch.allclose(case.steps.second[k].double(), state["exp_avg_sq"], rtol=1e-5, atol=1e-12)
+
+
+def test_adam_by_hand():
+    """The first step is the learning rate against the gradient's sign, where the gradient is far above epsilon."""
+    case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1, max_grad_norm=1e6), envs=4, gain=3.0)
+    case.shared["max_grad_norm"].fill_(1e6)
+    before = [p.clone() for p in case.steps.weights]
+    for was, p, g in zip(before, case.steps.weights, (gradient := compute(case)), strict=True):
+        step = -1e-3 * g / (g.abs() + 1e-5)  # m / 0.1 = g, sqrt(v / 0.001) = |g|
+        assert torch.allclose(p - was, step, rtol=1e-5, atol=3e-7)
+    for k, g in enumerate(gradient):
+        assert torch.allclose(case.steps.first[k], 0.1 * g, rtol=1e-6, atol=1e-12)
+        assert torch.allclose(case.steps.second[k], 0.001 * g * g, rtol=1e-6, atol=1e-12)
+
+
+def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
+    case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
+    for _ in range(30):
+        compute(case)
+    kept = case.steps.corrections.clone()
+    case.steps.corrections.zero_()
+    case.steps.steps.fill_(29.0)
+    compute(case)
+    assert torch.equal(case.steps.corrections, kept)
+    assert kept[:2].tolist() == pytest.approx([1 - 0.9**30, 1 - 0.999**30], rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", ["obs", "log_prob", "returns", "weights"])
+def test_a_number_that_is_not_finite_stops_all_steps(bad):
+    case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
+    if bad == "weights":
+        case.steps.weights[0][0, 0] = torch.nan
+    else:
+        case.parts[0][bad].view(-1)[3] = torch.nan
+    before = bits(case.steps.weights)
+    compute(case)
+    assert (case.shared["bad"], case.shared["skip"]) == (1, 1)
+    assert bits(case.steps.weights) == before
+    assert case.shared["metric_sums"].tolist() == [0.0] * 8 and case.steps.steps.tolist() == [0.0] * 8
+    case.shared["skip"].zero_()  # the next iteration begins, with sound numbers
+    if bad != "weights":
+        case.parts[0][bad].view(-1)[3] = 0.5
+        compute(case)
+        assert bits(case.steps.weights) == before
+
+
+def test_an_epoch_above_the_target_is_the_last():
+    config = PPO(num_steps=4, hidden=(16,), num_minibatches=2, update_epochs=2, target_kl=1e-3)
+    case = problem(config, envs=4)
+    compute(case, 0, 0)
+    assert case.shared["skip"] == 0  # in the middle of an epoch
+    compute(case, 0, 1)
+    assert case.shared["skip"] == 1 and case.shared["metric_sums"][-1] == 2
+    before = bits(case.steps.weights)
+    compute(case, 1, 0)
+    assert bits(case.steps.weights) == before and case.shared["metric_sums"][-1] == 2
+
+
+def test_unpadded_is_the_whole_gradient():
+    case = problem(PPO(num_steps=4, hidden=(24, 17)), envs=4)
+    compute(case)
+    squares = sum((g.double() ** 2).sum() for g in unpadded(case.layout, case.steps.total))
+    assert squares.item() == pytest.approx((case.steps.total[:-16].double() ** 2).sum().item(), rel=1e-12)
