@@ -17,6 +17,7 @@ from cupydrive.errors import KernelFault
 from cupydrive.executors import trial
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.first_steps import play
 
 ROOT = Path(__file__).resolve().parent.parent
 MOVE = "s.x += s.v;"
@@ -92,7 +93,7 @@ def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
     params = spec.make_params()
     layout = host.layout(spec, params)
     written = trial.Trial(host)
-    trial.play(Batch, spec, params, written, layout, None)
+    play(Batch, spec, params, written, layout, None)
     assert written.run() == ""
     program = host.load(spec, params, layout)
     for array in written.arrays:
@@ -105,7 +106,7 @@ def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
         call = np.frombuffer(bytearray.fromhex(act["call"]), np.uint8)
         program.launch(act["kernel"], call, act["count"], 0)
     here = Recorder(host)
-    trial.play(Batch, spec, params, here, layout, None)
+    play(Batch, spec, params, here, layout, None)
     assert len(here.arrays) == len(written.arrays)
     for one, other in zip(here.arrays, written.arrays, strict=True):
         assert one.tobytes() == other.tobytes()

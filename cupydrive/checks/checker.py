@@ -30,10 +30,10 @@ from cupydrive.errors import DeviceError
 from cupydrive.executors import DEVICES, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import try_out
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int
 from cupydrive.random import DYNAMICS, RandomStream
 from cupydrive.simulation.batch import CLOCK, Batch
+from cupydrive.simulation.first_steps import try_out
 from cupydrive.spec import float_params
 from cupydrive.terminal.progress import counted
 

@@ -12,9 +12,9 @@ from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.printing import Printer
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
-from cupydrive.executors.trial import try_out
 from cupydrive.inputs.arguments import checked_choice, checked_instance, checked_int
 from cupydrive.simulation.buffers import Buffers, row_bytes
+from cupydrive.simulation.first_steps import try_out
 
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])  # struct Clock of random.cuh
 OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy knows no bfloat16: its bits

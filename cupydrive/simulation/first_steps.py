@@ -1,0 +1,68 @@
+"""The first steps of a kernel that is not the package's own: taken in a process of their own, in case they crash."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive.errors import KernelFault
+from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.trial import Trial
+
+ADVICE = (
+    "It ran in a process of its own, so nothing else is lost. Look for an index that can leave its array, a division of "
+    "integers, a recursion, and a loop that may not end"
+)
+
+
+def try_out(make_batch, spec, params, host, layout, states=None):
+    """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a process of its own.
+
+    A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried again.
+
+    Args:
+        make_batch: ``Batch``; its own module imports this one.
+        spec: The ``EnvSpec``.
+        params: Its parameters.
+        host: The ``HostExecutor`` that the kernel is built by.
+        layout: The ``Layout`` that it is built for.
+        states: States to step from; they are tried each time. By default those that ``reset`` makes.
+    """
+    mark = Path(host.load(spec, params, layout).library._name).with_suffix(".tried")
+    if states is None and mark.exists():
+        return
+
+    def run(executor):
+        trial = Trial(executor)
+        play(make_batch, spec, params, trial, layout, states)
+        return trial.run(), trial.said
+
+    wrong, said = run(host)
+    if not wrong:
+        if states is None:
+            mark.touch()
+        return
+    # The debug build finds the line of a wild index, or at least the function.
+    exact, _ = run(HostExecutor(threads=1, debug=True))
+    if exact and not exact.startswith("SIG"):
+        raise KernelFault(f"{exact}\nUnnoticed, it ends the process with {wrong}{said}")
+    raise KernelFault(f"the kernel of {spec.name!r} ends its process with {exact or wrong}\n{ADVICE}{said}")
+
+
+def play(make_batch, spec, params, executor, layout, states):
+    """Launch a little of everything: resets, steps with extreme actions, and random ones through several ends of episodes."""
+    # A limit of three steps: episodes end and begin again, too.
+    short = replace(params, max_episode_steps=min(params.max_episode_steps, 3))
+    obs_dtype = "bfloat16" if layout.half_obs else "float32"
+    number = 2 if states is None else len(states)
+    batch = make_batch(spec, number, short, executor, layout=layout, obs_dtype=obs_dtype)
+    actions = {g.name: executor.allocate((number, g.count, g.heads), g.action_dtype) for g in batch.groups}
+    batch.reset(0)
+    if states is not None:
+        executor.put(batch.state, states)
+        batch.observe()
+    for integer, real in ((-(2**31), -np.inf), (2**31 - 1, np.inf), (0, np.nan), (1, 1e30)):
+        for g in batch.groups:
+            executor.put(actions[g.name], real if g.continuous else integer)
+        batch.step([executor.pointer(actions[g.name]) for g in batch.groups])
+    batch.rollout(4)
