@@ -1,50 +1,40 @@
 """Runs whose learner is kernels: which policies get it, equal bits with any number of threads, checkpoints."""
 
-import hashlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+from learner_weights import QUIET, ROOT, WEIGHTS, digest, recorded
+
 import cupydrive as cd
+from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, ParameterError
 from cupydrive.executors.host import HostExecutor
+from cupydrive.playing.policy import ActorCritic
 from cupydrive.training.algorithms.kernels.choice import make_learner, why_not
+from cupydrive.training.algorithms.kernels.initial import fill_initial, orthogonal
+from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-
-
-def digest(run):
-    """Return a hash of all weights."""
-    found = hashlib.sha256()
-    for name in sorted(run.policies):
-        for p in run.policies[name].parameters():
-            found.update(np.ascontiguousarray(p.detach().numpy()).tobytes())
-    return found.hexdigest()
 
 
 def train(env, settings, steps=2000, **options):
     return cd.train(env, settings, steps=steps, device="cpu", progress=False, **options)
 
 
-RUNS = {
-    "cartpole": ("cartpole", cd.PPO(num_steps=8), dict(num_envs=70)),
-    "grid Tag": ("tag_grid", cd.PPO(num_steps=6, num_minibatches=2, hidden=(20,)), dict(num_envs=30, steps=500)),
-    "continuous Tag": ("tag_continuous", cd.A2C(num_steps=6, hidden=(24, 16)), dict(num_envs=9, steps=200)),
-    "pendulum": ("pendulum", cd.PPO(num_steps=8, distribution="squashed", normalize_obs=True), dict(num_envs=33)),
-}
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_any_number_of_threads_gives_the_same_weights(name, monkeypatch):
-    env, settings, about = RUNS[name]
-    found = []
-    for threads in (1, 2, 3):
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_any_number_of_threads_gives_the_recorded_weights(name, monkeypatch):
+    env, settings, options = WEIGHTS[name]
+    for threads in (1, 3):
         monkeypatch.setenv("CUPYDRIVE_THREADS", str(threads))
-        run = train(env, settings, **about)
+        run = cd.train(env, settings, **options, device="cpu", **QUIET)
         assert all(isinstance(learner, KernelLearner) for learner in run.learners.values())
         assert run.batch.executor.threads == threads
-        found.append(digest(run))
-    assert found[0] == found[1] == found[2]
+        assert digest(run) == recorded()[name]
 
 
 def test_threads_are_a_whole_number(monkeypatch):
@@ -126,3 +116,69 @@ def test_kernels_go_on_bit_for_bit(tmp_path):
     train("cartpole", settings, num_envs=40, steps=2000, out=tmp_path)
     rest = cd.train(cd.load(tmp_path), steps=whole.step - cd.load(tmp_path).step, progress=False)
     assert rest.step == whole.step and digest(rest) == digest(whole)
+
+
+# ---- initial weights -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
+    policy = ActorCritic(5, 7, (40, 24), shared=shared)
+    fill_initial(policy, 3, 2)
+    layers = tensors_of(policy)
+    assert all((bias == 0).all() for bias in layers[1::2])
+    found = [w for w in layers[::2]]
+    root = 2**0.5
+    if shared:
+        found = [*found[:-1], found[-1][:7], found[-1][7:]]
+        gains = [root, root, 0.01, 1.0]
+    else:
+        gains = [root, root, 0.01, root, root, 1.0]
+    for w, gain in zip(found, gains, strict=True):
+        w = w.detach().double() / gain
+        product = w @ w.T if len(w) <= w.shape[1] else w.T @ w
+        assert (product - torch.eye(len(product))).abs().max() < 5e-7
+
+
+def test_initial_weights_are_uniformly_distributed():
+    """Every entry of a uniform 4 x 4 rotation has mean 0 and mean square 1 / 4; its square has deviation sqrt(1/24 * 1/2)."""
+    program = HostExecutor().build(assemble_file("learn/initial"))
+    many = torch.stack([orthogonal(program, (4, 4), 1.0, seed, (0, 0, 0)) for seed in range(4000)]).double()
+    assert (many.mean(0).abs() < 4.5 * (1 / 4 / 4000) ** 0.5).all()
+    fourth = 3 / (4 * 6)  # of an entry: 3 / (n (n + 2))
+    assert ((many**2).mean(0) - 1 / 4).abs().max() < 4.5 * ((fourth - 1 / 16) / 4000) ** 0.5
+    assert abs(torch.linalg.det(many).mean()) < 4.5 / 4000**0.5  # reflections as often as rotations
+
+
+def test_policies_layers_and_seeds_differ():
+    def weights(*about):
+        return fill_initial(policy := ActorCritic(8, 8, (8, 8)), *about) or [
+            w.detach() for w in tensors_of(policy)[::2]
+        ]
+
+    first, other_agent, other_seed = weights(1, 0), weights(1, 1), weights(2, 0)
+    every = [(w / w.norm()).view(-1) for some in (first, other_agent, other_seed) for w in some if w.shape == (8, 8)]
+    close = torch.stack(every) @ torch.stack(every).T - torch.eye(len(every))
+    assert len(every) == 15 and close.abs().max() < 0.6  # 64 numbers: a deviation of 1 / 8
+    assert all(torch.equal(a, b) for a, b in zip(first, weights(1, 0), strict=True))
+
+
+# ---- weights that must not change ------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_gpu_has_the_weights_of_a_cpu(name):
+    env, settings, options = WEIGHTS[name]
+    settings = replace(settings, precision="exact")
+    assert digest(cd.train(env, settings, **options, device="cuda", **QUIET)) == recorded()[name]
+
+
+def test_nothing_of_torchs_optimisers_or_compiler_is_loaded():
+    program = (
+        "import sys, cupydrive as cd\n"
+        "cd.train('cartpole', cd.PPO(num_steps=8), num_envs=16, steps=500, device='cpu', progress=False)\n"
+        "print([m for m in sys.modules if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -4,8 +4,7 @@
 // Source: Box & Muller 1958 for the normal numbers; Haarnoja et al. 2018, appendix C, for the density after tanh;
 // Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
 // Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
-#include "drive/random.cuh"
-#include "drive/math.cuh"
+#include "train/normals.cuh"
 #include "generated/spaces.cuh"
 
 constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
@@ -35,28 +34,6 @@ struct Explore {
   float* noise;                // (N, C, HEADS), 0 when an episode begins
   float* action;               // (N, C, HEADS), within the bounds
 };
-
-struct Normals {
-  float x, y, z, w;
-  DEVICE float pick(int i) const { return i & 2 ? (i & 1 ? w : z) : (i & 1 ? y : x); }  // i modulo 4
-};
-
-// Two independent standard normal numbers.
-DEVICE void box_muller(u32 a, u32 b, float* x, float* y) {
-  const float radius = math::sqrt(-2.0f * math::log(1.0f - Random::unit(a)));  // of a number in (0, 1]
-  float sine, cosine;
-  math::sincos(math::TWO_PI * Random::unit(b), &sine, &cosine);
-  *x = radius * cosine;
-  *y = radius * sine;
-}
-
-DEVICE Normals normals(const Random& random, int agent, int draw) {
-  const auto bits = random.bits(agent, draw);
-  Normals n;
-  box_muller(bits.x, bits.y, &n.x, &n.y);
-  box_muller(bits.z, bits.w, &n.z, &n.w);
-  return n;
-}
 
 // log(1 - tanh(x)^2), also where tanh(x) is 1 in floats.
 DEVICE float log_slope_of_tanh(float x) {

@@ -115,9 +115,9 @@ class OnPolicyLearner:
         self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
         batch = rollout.batch
         self.advantages = batch.executor.build(assemble_file("train/advantages"))
-        self.make_optimizer(rollout)
+        self.make_optimizer(group, rollout)
 
-    def make_optimizer(self, rollout):
+    def make_optimizer(self, group, rollout):
         """Make what forward passes, minibatches and optimiser steps need."""
         executor, how = rollout.batch.executor, self.config.compile
         self.optimizer, self.skip_update = adam(self.policy.parameters(), self.scheduled.learning_rate)

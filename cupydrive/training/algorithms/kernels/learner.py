@@ -11,6 +11,7 @@ import torch
 
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.training.algorithms.kernels.gradients import Gradients
+from cupydrive.training.algorithms.kernels.initial import fill_initial
 from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
@@ -29,9 +30,12 @@ class KernelLearner(OnPolicyLearner):
         super().__init__(config)
         self.reported = reported
 
-    def make_optimizer(self, rollout):
-        """Make the programs, the copies of the weights, and Adam's state."""
-        executor, device, weights = rollout.batch.executor, rollout.device, tensors_of(self.policy)
+    def make_optimizer(self, group, rollout):
+        """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
+        batch, executor = rollout.batch, rollout.batch.executor
+        device, weights = rollout.device, tensors_of(self.policy)
+        agents_before = sum(g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)])
+        fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
         self.program = executor.build(self.layout.unit("forward", executor))
         self.skip_update = torch.zeros((), device=device)

@@ -1,0 +1,59 @@
+// initial.cu -- initial weights of one layer: orthonormal rows, or columns where there are more rows, times a gain.
+//
+// Source: Saxe, McClelland & Ganguli 2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+// networks". Vectors of normal numbers are made orthogonal one after the other, each to all before it and twice over (Giraud,
+// Langou & Rozloznik 2005, "The loss of orthogonality in the Gram-Schmidt orthogonalization process"): uniformly distributed.
+// One thread and one order of operations, so that weights have the same bits everywhere; they are made on the CPU.
+#include "train/normals.cuh"
+
+constexpr int LANES = 16;  // chains of one sum, added in order at its end
+
+struct Workspace {};
+struct Initial {
+  int vectors, length;  // length >= vectors; orthonormal vectors of so many numbers
+  int by_columns;       // 1: the vectors are columns of the weights, (length, vectors), else rows, (vectors, length)
+  int agent, layer, part;  // that the random numbers are of: the policy's first agent, the layer, which part of its rows
+  float gain;
+  const u64* seed;      // (1)
+  float* memory;        // (vectors, length rounded up to LANES), zeros
+  float* weights;
+};
+
+DEVICE float dot(const float* a, const float* b, const int padded) {
+  float lane[LANES] = {};
+  for (int i = 0; i < padded; i += LANES) {
+    for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);
+  }
+  float sum = 0.0f;
+  for (int j = 0; j < LANES; ++j) sum += lane[j];
+  return sum;
+}
+
+DEVICE void make_weights(const Initial& call) {
+  const int padded = (call.length + LANES - 1) / LANES * LANES;
+  for (int v = 0; v < call.vectors; ++v) {
+    float* const own = call.memory + (size_type)v * padded;
+    Normals four{};
+    for (int i = 0; i < call.length; ++i) {
+      const u32 element = (u32)(v * call.length + i);
+      const Random random{*call.seed, element / 4, 0u, (u32)call.layer, WEIGHTS};
+      if (i == 0 || element % 4 == 0) four = normals(random, call.agent, call.part);
+      own[i] = four.pick((int)(element % 4));
+    }
+    for (int again = 0; again < 2; ++again) {
+      for (int u = 0; u < v; ++u) {
+        const float* const other = call.memory + (size_type)u * padded;
+        const float shared = dot(own, other, padded);
+        for (int i = 0; i < padded; ++i) own[i] = math::fma(-shared, other[i], own[i]);
+      }
+    }
+    const float norm = math::sqrt(dot(own, own, padded));
+    for (int i = 0; i < padded; ++i) own[i] /= norm;
+    for (int i = 0; i < call.length; ++i) {
+      call.weights[call.by_columns ? (size_type)i * call.vectors + v : (size_type)v * call.length + i] = call.gain * own[i];
+    }
+  }
+}
+
+#include "drive/launch.cuh"
+KERNEL(make_initial, Initial, 1, make_weights(call))
