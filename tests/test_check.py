@@ -44,10 +44,10 @@ WRONG = [
     ("cartpole", "math::abs(s.theta) > p.theta_limit", "s.theta > p.theta_limit"),
     ("tag_grid", "(action == 3) - (action == 4)", "(action == 3) - (action == 2)"),
     ("tag_grid", "env.team.sync();  // everybody has moved", "// everybody has moved"),
-    ("tag_grid", "nearest = key < nearest ? key : nearest;", "nearest = key > nearest ? key : nearest;"),
+    ("tag_grid", "? RUNNER : chaser;", "? RUNNER : NUM_TAGGERS - 1 - chaser;"),
     ("tag_continuous", "env.team.sync();  // everybody has moved, all tags are 0", ""),
     ("tag_continuous", "env.team.sync();  // all tags are counted", ""),
-    ("tag_continuous", "(speed <= 0.0f) | (speed >= limit)", "(speed <= 0.0f) | (speed > limit)"),
+    ("tag_continuous", "speed <= 0.0f || speed >= top ?", "speed <= 0.0f || speed > top ?"),
     ("tag_continuous", "(j != i) & is_tagger(j)", "is_tagger(j)"),
     ("tag_continuous", "env.team.add(env.shared.tags, tagger, 1);", "env.shared.tags[tagger] = 1;"),
 ]
