@@ -20,6 +20,7 @@ from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.trial_process import last_fault
+from cupydrive.inputs.arguments import shown
 
 FLAGS = (
     "-std=c++17",
@@ -34,6 +35,7 @@ FLAGS = (
 )
 STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
+MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
 _loaded = {}
 
 
@@ -144,12 +146,14 @@ def usual_threads():
     """Return the number of threads that CUPYDRIVE_THREADS asks for, or that of usable cores.
 
     Raises:
-        DeviceError: If it is set and no whole number from 1 on.
+        DeviceError: If it is set and no whole number from 1 to ``MOST_THREADS``.
     """
     asked = os.environ.get("CUPYDRIVE_THREADS", "")
     if asked:
-        if not (asked.isascii() and asked.isdecimal() and int(asked) > 0):
-            raise DeviceError(f"CUPYDRIVE_THREADS = {asked!r}; it must be a whole number from 1 on, or not set")
+        if not (asked.isascii() and asked.isdecimal() and len(asked) < 10 and 0 < int(asked) <= MOST_THREADS):
+            raise DeviceError(
+                f"CUPYDRIVE_THREADS = {shown(asked)}; it must be a whole number from 1 to {MOST_THREADS}, or not set"
+            )
         return int(asked)
     return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))
 
