@@ -20,6 +20,7 @@ from cupydrive.training.algorithms.kernels.choice import make_learner, why_not
 from cupydrive.training.algorithms.kernels.initial import fill_initial, orthogonal
 from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.train import make_run
 
 
 def train(env, settings, steps=2000, **options):
@@ -94,7 +95,7 @@ def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
         folder = tmp_path / how
         run = train("cartpole", settings, num_envs=16, steps=1000, learner=how, out=folder)
         kept = run.snapshot()
-        next_run = cd.training.train.make_run("cartpole", settings, num_envs=16, device="cpu", learner=other)
+        next_run = make_run("cartpole", settings, num_envs=16, device="cpu", learner=other)
         assert set(next_run.tensors()) == set(run.tensors())
         next_run.restore(kept)
         before = [p.clone() for p in run.policies["cart"].parameters()]

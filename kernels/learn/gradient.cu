@@ -254,7 +254,13 @@ DEVICE void learn_piece(const Learn& call, const Team team, Workspace& work, con
       team.sync();  // the tile is written again
     }
     if (from < until) {
-      for (int i : team.each(GRADIENT_FLOATS)) sums[i] += chunk[i];
+      for (int strip : team.each(GRADIENT_FLOATS / STRIP)) {
+        Lanes<STRIP> sum, more;
+        sum.load(sums + strip * STRIP);
+        more.load(chunk + strip * STRIP);
+        sum.add(more);
+        sum.store(sums + strip * STRIP);
+      }
     }
     team.sync();
   }

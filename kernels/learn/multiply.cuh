@@ -4,7 +4,7 @@
 // A tile of TILE_ROWS x TILE_COLUMNS chains is what one member keeps in registers: vectors of a CPU, 16 registers of a GPU's
 // thread. Its size changes speed and no bit.
 #pragma once
-#include "drive/math.cuh"
+#include "learn/lanes.cuh"
 
 constexpr int PAD = 16;  // rows of matrices begin at multiples of it, so that tiles need no ragged edge
 constexpr int TILE_ROWS = 4;
@@ -21,20 +21,23 @@ struct Entries {
 // Rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
 template <int ROWS, int COLUMNS, class Start, class Finish>
 DEVICE void multiply_tile(const int m, const int n, const int depth, const Entries a, const float* b, const int stride, Start start, Finish finish) {
-  float sum[ROWS][COLUMNS];
+  Lanes<COLUMNS> sum[ROWS];
   UNROLL for (int i = 0; i < ROWS; ++i) {
-    UNROLL for (int j = 0; j < COLUMNS; ++j) sum[i][j] = start(m + i, n + j);
+    float begin[COLUMNS];
+    UNROLL for (int j = 0; j < COLUMNS; ++j) begin[j] = start(m + i, n + j);
+    sum[i].load(begin);
   }
   const float* const left = a.at + m * a.row;
   const float* const right = b + n;
   for (int k = 0; k < depth; ++k) {
-    UNROLL for (int i = 0; i < ROWS; ++i) {
-      const float factor = left[i * a.row + k * a.column];
-      UNROLL for (int j = 0; j < COLUMNS; ++j) sum[i][j] = math::fma(factor, right[k * stride + j], sum[i][j]);
-    }
+    Lanes<COLUMNS> row;
+    row.load(right + k * stride);
+    UNROLL for (int i = 0; i < ROWS; ++i) sum[i].add_product(left[i * a.row + k * a.column], row);
   }
   UNROLL for (int i = 0; i < ROWS; ++i) {
-    UNROLL for (int j = 0; j < COLUMNS; ++j) finish(m + i, n + j, sum[i][j]);
+    float end[COLUMNS];
+    sum[i].store(end);
+    UNROLL for (int j = 0; j < COLUMNS; ++j) finish(m + i, n + j, end[j]);
   }
 }
 

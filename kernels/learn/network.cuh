@@ -13,6 +13,7 @@
 #include "learn/multiply.cuh"
 #include "generated/spaces.cuh"
 
+constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
 constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported
 
 enum Size { COPIED, GRADIENT, GRADIENT_ROWS, OUTPUTS };
@@ -107,10 +108,14 @@ template <int T, int L> DEVICE void backward_from(const Team team, Tile& tile, c
   multiply<Here::IN_PAD>(team, Here::OUT, rows, {slopes, 1, Here::OUT_PAD}, inputs, Here::IN_PAD,
                          [&](int m, int n) INLINED { return first ? 0.0f : weights[m * Here::IN_PAD + n]; },
                          [&](int m, int n, float sum) INLINED { weights[m * Here::IN_PAD + n] = sum; });
-  for (int n : team.each(Here::OUT_PAD)) {
-    float sum = first ? 0.0f : biases[n];
-    for (int m = 0; m < rows; ++m) sum += slopes[m * Here::OUT_PAD + n];
-    biases[n] = sum;
+  for (int strip : team.each(Here::OUT_PAD / STRIP)) {
+    Lanes<STRIP> sum{}, row;
+    if (!first) sum.load(biases + strip * STRIP);
+    for (int m = 0; m < rows; ++m) {
+      row.load(slopes + m * Here::OUT_PAD + strip * STRIP);
+      sum.add(row);
+    }
+    sum.store(biases + strip * STRIP);
   }
   if constexpr (L > 0) {
     team.sync();  // all have read the inputs

@@ -1,0 +1,49 @@
+// lanes.cuh -- N numbers side by side that one member has in registers: vectors of a CPU, or single floats.
+//
+// Each lane does what a float would, to the bit. A CPU's compiler makes vectors of such loops by itself only sometimes, and
+// ten times slower code at other times, so that they are written out where that is possible.
+#pragma once
+#include "drive/math.cuh"
+
+#if defined(__CUDACC__) || defined(COUNT_OPERATIONS)
+template <int N> struct Lanes {
+  float of[N];
+  DEVICE void load(const float* from) { UNROLL for (int j = 0; j < N; ++j) of[j] = from[j]; }
+  DEVICE void store(float* to) const { UNROLL for (int j = 0; j < N; ++j) to[j] = of[j]; }
+  DEVICE void add(const Lanes& other) { UNROLL for (int j = 0; j < N; ++j) of[j] += other.of[j]; }
+  // Plus factor * other, rounded once.
+  DEVICE void add_product(float factor, const Lanes& other) {
+    UNROLL for (int j = 0; j < N; ++j) of[j] = math::fma(factor, other.of[j], of[j]);
+  }
+};
+#else
+#ifndef __has_builtin
+#define __has_builtin(name) 0
+#endif
+// a * b + c, rounded once.
+DEVICE floats fused(floats a, floats b, floats c) {
+#if defined(__AVX512F__) && __has_builtin(__builtin_ia32_vfmaddps512_mask)
+  return __builtin_ia32_vfmaddps512_mask(a, b, c, (short)-1, 4);  // all lanes, in the current rounding mode
+#elif defined(__FMA__) && !defined(__AVX512F__) && __has_builtin(__builtin_ia32_vfmaddps256)
+  return __builtin_ia32_vfmaddps256(a, b, c);
+#elif __has_builtin(__builtin_elementwise_fma)
+  return __builtin_elementwise_fma(a, b, c);
+#else
+  for (int j = 0; j < SIDE_FLOATS; ++j) c[j] = __builtin_fmaf(a[j], b[j], c[j]);
+  return c;
+#endif
+}
+template <int N> struct Lanes {
+  static_assert(N % SIDE_FLOATS == 0, "whole vectors");
+  static constexpr int VECTORS = N / SIDE_FLOATS;
+  typedef floats Anywhere __attribute__((aligned(4), may_alias));  // in memory, aligned as a float is
+  floats of[VECTORS];
+  DEVICE void load(const float* from) { for (int v = 0; v < VECTORS; ++v) of[v] = *(const Anywhere*)(from + v * SIDE_FLOATS); }
+  DEVICE void store(float* to) const { for (int v = 0; v < VECTORS; ++v) *(Anywhere*)(to + v * SIDE_FLOATS) = of[v]; }
+  DEVICE void add(const Lanes& other) { for (int v = 0; v < VECTORS; ++v) of[v] += other.of[v]; }
+  DEVICE void add_product(float factor, const Lanes& other) {
+    const floats factors = factor - floats{};  // the same in every lane: x - 0 is x
+    for (int v = 0; v < VECTORS; ++v) of[v] = fused(factors, other.of[v], of[v]);
+  }
+};
+#endif
