@@ -35,7 +35,48 @@ ROWS = [
     *(f"tests/test_neighbours.py::test_everybody_is_seen_by_id[{device}]" for device in ("cpu", "debug", "team")),
     "tests/test_neighbours.py::test_who_has_no_row_writes_nothing",
 ]
+LEARN = "tests/test_learner_kernels.py::test_"
+TEAM = LEARN + "bits_depend_on_neither_tiles_nor_threads_nor_teams[team of 4]"
+STEPS = [
+    TEAM,
+    LEARN + "adam_is_torchs",
+    LEARN + "adam_by_hand",
+    LEARN + "corrections_of_a_checkpoints_step_are_those_of_going_on",
+    LEARN + "a_number_that_is_not_finite_stops_all_steps",
+    LEARN + "an_epoch_above_the_target_is_the_last",
+    LEARN + "pieces_of_any_size_have_the_same_sum",
+    LEARN + "gradients_are_torchs_in_float64[shared]",
+    LEARN + "gradients_are_torchs_in_float64[A2C]",
+]
+NETWORK = [
+    *(LEARN + f"gradients_are_torchs_in_float64[{name}]" for name in ("shared", "15 rows", "three layers, ReLU")),
+    TEAM,
+]
+LOSSES = [
+    TEAM,
+    *(
+        LEARN + f"gradients_are_torchs_in_float64[{name}]"
+        for name in ("several heads, masks", "groups, leaving", "values clipped", "A2C", "Gaussian")
+    ),
+    LEARN + "minibatches_share_out_all_rows_block_by_block",
+    LEARN + "a_number_that_is_not_finite_stops_all_steps",
+    LEARN + "pieces_of_any_size_have_the_same_sum",
+]
 JUDGES = {
+    "learn/multiply.cuh": NETWORK,
+    "learn/network.cuh": NETWORK,
+    "learn/lanes.cuh": NETWORK,
+    "learn/gradient.cu": LOSSES,
+    "learn/categorical.cuh": [LOSSES[1], LOSSES[4], LEARN + "a_number_that_is_not_finite_stops_all_steps"],
+    "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
+    "learn/update.cu": STEPS,
+    "learn/initial.cu": ["tests/test_learner.py"],
+    "learn/forward.cu": ["tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
+    "learn/statistics.cu": [
+        LEARN + "statistics_are_those_of_all_rows_so_far",
+        LEARN + "returns_are_discounted_until_their_episode_ends",
+    ],
+    "train/normals.cuh": [TRAIN],
     "train/advantages.cu": ["tests/test_advantages.py"],
     "train/categorical.cu": [TRAIN],
     "train/gaussian.cu": [TRAIN],

@@ -29,6 +29,11 @@ WEIGHTS = {
         cd.A2C(num_steps=6, hidden=(24, 16)),
         dict(num_envs=9, steps=300),
     ),
+    "pendulum, normalised": (
+        "pendulum",
+        cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.05, hidden=(16,)),
+        dict(num_envs=150, steps=6000),
+    ),
 }
 
 

@@ -6,6 +6,8 @@ Lines are named by their text, not their number. `python tests/mutation.py --sha
 SPEED = "does more work than is needed, with the same result"
 FINITE, CATEGORICAL, GAUSSIAN = (f"train/{name}.cu" for name in ("finite", "categorical", "gaussian"))
 CIPHER = "train/cipher.cuh"
+UPDATE = "learn/update.cu"
+FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
 WHOLE = "if (start + STRIDE <= call.size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
 HALF = "while (half < 15 && (1 << 2 * half) < n) half += 1;"
@@ -146,6 +148,7 @@ EQUIVALENT = {
     (LAUNCH, UNEVEN, UNEVEN.replace("? 1", "? (1 + 1)")): ERROR,
     (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
+    (UPDATE, FOLLOWED, FOLLOWED.replace("+ 1.0f", "- 1.0f")): SPEED,
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (

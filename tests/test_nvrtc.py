@@ -104,6 +104,7 @@ FILES = [
     ("tools/fused", (), ""),
     ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
     ("learn/initial", (), ""),
+    ("learn/statistics", (), ""),
     ("learn/forward", NETWORK, WIDTHS),
     ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
     ("learn/update", NETWORK, WIDTHS),

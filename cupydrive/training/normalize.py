@@ -22,10 +22,14 @@ class RunningMeanStd:
     def update(self, rows):
         """Take in ``rows`` (B, *shape)."""
         variance, mean = torch.var_mean(rows.double(), dim=0, correction=0)
-        total = self.count + rows.shape[0]
+        self.merge(mean, variance, rows.shape[0])
+
+    def merge(self, mean, variance, rows):
+        """Take in ``rows`` rows of which mean and variance (*shape) float64 are known."""
+        total = self.count + rows
         apart = mean - self.mean
-        spread = self.variance * self.count + variance * rows.shape[0] + apart**2 * self.count * rows.shape[0] / total
-        self.mean += apart * rows.shape[0] / total
+        spread = self.variance * self.count + variance * rows + apart**2 * self.count * rows / total
+        self.mean += apart * rows / total
         self.variance.copy_(spread / total)
         self.count.copy_(total)
 

@@ -343,12 +343,16 @@ class OnPolicyLearner:
         with torch.no_grad():
             for g in self.groups:
                 if self.obs_rms is not None:
-                    self.obs_rms.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+                    self.take_in(self.obs_rms, rollout.obs[g.name][1:].view(-1, g.obs_dim))
                 memory = self.stored[g.name]["memory"]
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
                     last, start = self.remembered(rollout, g, rollout.steps)
                     memory[0].copy_(last.masked_fill(start[:, None], 0.0))
             self.iteration += 1
+
+    def take_in(self, rms, rows):
+        """Let ``rms`` follow ``rows``."""
+        rms.update(rows)
 
     def losses(self, sums):
         """Return mean losses by name from ``metric_sums`` as a list."""

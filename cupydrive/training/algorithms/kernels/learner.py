@@ -13,6 +13,7 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.training.algorithms.kernels.gradients import Gradients
 from cupydrive.training.algorithms.kernels.initial import fill_initial
 from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
@@ -39,6 +40,7 @@ class KernelLearner(OnPolicyLearner):
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
         self.program = executor.build(self.layout.unit("forward", executor))
         self.skip_update = torch.zeros((), device=device)
+        self.statistics = Statistics(executor) if self.config.normalize_obs or self.config.normalize_reward else None
         self.center = self.scale = None
         if self.obs_rms is not None:
             self.center, self.scale = (torch.zeros(self.layout.towers[0][0], device=device) for _ in range(2))
@@ -116,12 +118,22 @@ class KernelLearner(OnPolicyLearner):
             self.steps.lay_out()
             if self.obs_rms is not None:
                 self.center.copy_(self.obs_rms.mean)
-                self.scale.copy_(self.obs_rms.scale())
+                self.scale.copy_(1.0 / (self.obs_rms.variance + 1e-8).sqrt())  # a reciprocal root may differ by device
         for g in self.groups:
             name, stored = g.name, self.stored[g.name]
             self.look(self.passes[name][t])
             raw, mask = None if stored["raw"] is None else stored["raw"][t], rollout.mask(g, t)
             self.samplers[name](self.parameters[name], rollout.action[name][t], stored["log_prob"][t], raw, mask=mask)
+
+    def scale_rewards(self, rollout, g):
+        """Follow the discounted return of each agent and set the scale to one over its running deviation."""
+        running = self.discounted[g.name]
+        self.take_in(self.return_rms, self.statistics.returns(rollout, g.name, running, self.scheduled.gamma))
+        self.reward_scale.copy_(1.0 / (self.return_rms.variance + 1e-8).sqrt())
+
+    def take_in(self, rms, rows):
+        """Let ``rms`` follow ``rows``."""
+        self.statistics.update(rms, rows)
 
     def last_values(self, rollout, g):
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
