@@ -4,27 +4,34 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import point
 import pytest
+from torch.utils.flop_counter import FlopCounterMode
 
 import cupydrive
 from cupydrive import bench as bench_module
 from cupydrive import envs
 from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, measure, short, tables, timing, written_bytes
+from cupydrive.bench import training as training_module
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
-from cupydrive.bench.operations import count_operations
+from cupydrive.bench.operations import count_operations, learning_operations
 from cupydrive.bench.peers import run_peers
 from cupydrive.bench.sweep import sweep
 from cupydrive.bench.timing import make_row
+from cupydrive.bench.training import Lesson, measure_lessons, registers, run_operations
 from cupydrive.checks.bits import fetch, trajectory
 from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
+from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.train import make_run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -77,6 +84,66 @@ def test_operations_are_counted():
     assert count_operations(longer, {}) == count + 5
     bare = replace(spec, kernel=point.KERNEL.replace("s.x += s.v;", "s.x += __builtin_fabsf(s.v);"))
     assert count_operations(bare, {}) is None  # and is no reason not to time it
+
+
+def test_operations_of_learning_are_those_of_the_layers():
+    """By hand, for CartPole and hidden layers of 64: 4 inputs, 2 logits and a value."""
+    both, own = 2 * (4 * 64 + 64 * 64 + 64 * 3), 2 * (2 * (4 * 64 + 64 * 64) + 64 * 2 + 64)
+    assert learning_operations([[(4, 64), (64, 64), (64, 3)]], 0) == both == 9088
+    assert learning_operations([[(4, 64), (64, 64), (64, 3)]], 4) == 13 * both - 4 * 2 * 4 * 64
+    towers = [[(4, 64), (64, 64), (64, 2)], [(4, 64), (64, 64), (64, 1)]]
+    assert learning_operations(towers, 1) == 4 * own - 2 * 2 * 4 * 64
+
+
+@pytest.mark.parametrize(
+    "settings", [PPO(num_steps=4, update_epochs=3, shared_layers=True), A2C(num_steps=4, hidden=(8,))]
+)
+def test_torch_counts_as_many_operations(settings):
+    """In one iteration of its learner, and one pass more for the values after the last step; these episodes are never cut."""
+    run = make_run("tag_grid", settings, num_envs=8, device="cpu", learner="torch")
+    with FlopCounterMode(display=False) as counter:
+        run.iterate()
+    forward = sum(
+        run.rollout.batch.num_envs
+        * g.count
+        * learning_operations([list(pairwise(t)) for t in training_module.towers(own)], 0)
+        for own in run.learners.values()
+        for g in own.groups
+    )
+    assert counter.get_total_flops() == 4 * 8 * run_operations(run) + forward
+
+
+@pytest.mark.build
+def test_rows_of_training_name_their_learner_and_network(monkeypatch):
+    lessons = (
+        Lesson("cartpole", 8, PPO(num_steps=8, hidden=(16,), shared_layers=True), ("kernels", "torch")),
+        Lesson("tag_grid", 4, A2C(num_steps=4, hidden=(8,)), ("torch",), {"num_taggers": 2}),
+    )
+    monkeypatch.setattr(training_module, "LESSONS", {"cpu": lessons})
+    rows = list(measure_lessons("cpu", 3))
+    assert [row.note for row in rows] == [
+        "ppo by kernels, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
+        "ppo by torch, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
+        "a2c by torch, float32, network 6-8-5 and 6-8-1, 2 policies",
+    ]
+    assert all(
+        len(row.seconds) == 3 and row.rate == pytest.approx(row.num_envs * row.steps / np.median(row.seconds))
+        for row in rows
+    )
+    assert rows[0].operations_per_step == rows[1].operations_per_step == 13 * 2 * (4 * 16 + 16 * 3) - 4 * 2 * 4 * 16
+    assert rows[2].agents == 3 and rows[2].operations_per_step == 3 * (4 * 2 * (2 * 6 * 8 + 8 * 5 + 8) - 2 * 2 * 6 * 8)
+
+
+def test_registers_are_told_where_a_program_knows_them():
+    run = make_run(
+        "cartpole", PPO(num_steps=8, hidden=(16,), shared_layers=True), num_envs=8, device="cpu", learner="kernels"
+    )
+    assert registers(run) == []
+    learner = run.learners["cart"]
+    kernels = {"gradient": SimpleNamespace(num_regs=255, local_size_bytes=48)}
+    learner.gradients.program = SimpleNamespace(kernels=kernels)
+    learner.steps.program = SimpleNamespace(kernels={"update": SimpleNamespace(num_regs=40, local_size_bytes=0)})
+    assert registers(run) == ["gradient 255 registers and 48 B of local memory", "update 40 registers"]
 
 
 def test_a_row_is_its_median():

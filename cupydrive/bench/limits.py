@@ -10,7 +10,7 @@ from cupydrive.executors.interop import as_torch, make_call
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
 ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic
 EACH = 8 * 16  # bytes of one element of ``fill`` and ``copy`` in ceilings.cu
-OPERATIONS = 2 * 16 * 64  # of one element of ``multiply_add`` in ceilings.cu
+OPERATIONS = {"cpu": 2 * 64 * 64, "cuda": 2 * 16 * 64}  # of one element of ``multiply_add`` in ceilings.cu
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ def ceilings(where, runs=9):
     write, copy = (median(kernel, size // EACH) for kernel in ("fill", "copy"))
     elements = ELEMENTS[where.name]
     arithmetic = median("multiply_add", elements)
-    return Ceilings(size / write, 2 * size / copy, OPERATIONS * elements / arithmetic)
+    return Ceilings(size / write, 2 * size / copy, OPERATIONS[where.name] * elements / arithmetic)

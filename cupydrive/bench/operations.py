@@ -1,4 +1,4 @@
-"""How many float operations a step takes: counted, by running the kernel with a float that counts."""
+"""How many float operations a step takes: of an environment, counted by a float that counts; of a learner, from its layers."""
 
 from functools import lru_cache
 
@@ -40,3 +40,19 @@ def _count(env, params):
     before = batch.program.operations
     batch.rollout(steps, final_obs=False)
     return (batch.program.operations - before) / (batch.num_envs * steps)
+
+
+def learning_operations(layers, epochs):
+    """Return the operations that one row of a rollout costs in a network's matrix products, from acting to the last epoch.
+
+    Acting is one forward pass, and so is each epoch; on the way back each product gives the gradient of its weights, and
+    the derivative by its input unless that is the observation. A multiplication with addition counts as two. Left out:
+    activations, losses, the optimiser, and values that no row learns from, those after the last step.
+
+    Args:
+        layers: For each tower, pairs (inputs, outputs) of its linear layers.
+        epochs: Times that a row is learnt from.
+    """
+    products = [[2 * inputs * outputs for inputs, outputs in tower] for tower in layers]
+    forward = sum(map(sum, products))
+    return forward + epochs * (3 * forward - sum(tower[0] for tower in products))

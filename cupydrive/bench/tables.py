@@ -18,6 +18,7 @@ LESSONS = "learning.json"  # likewise; written by tests/learning.py
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
 # Environments and agents of the README's table: where another library has the same task.
 BRIEFLY = (("cartpole", 1), ("tag_grid", 5), ("tag_grid", 1000), ("tag_continuous", 105))
+COMPUTED = ["operations a step", "of limit"]  # titles of what ``computed`` returns
 MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagged"}  # in a lesson; else a return
 
 
@@ -65,7 +66,7 @@ def speed(result):
                 + computed(result, row) * counted
             )  # fmt: skip
     titles = ["environment", "agents", "copies", "steps", "how", "env-steps/s", "bytes a step", "written", "of limit"]
-    titles += ["operations a step", "of limit"] * counted
+    titles += COMPUTED * counted
     return f"{where(result)}\n\n{markdown(titles, rows)}"
 
 
@@ -99,12 +100,15 @@ def compared(result):
 
 def training(result):
     """Return the table of training, peers included."""
+    found = of_case(result, "training")
+    counted = any(row.operations_per_step is not None for row in found)
     rows = [
         [f"`{row.env}`", str(row.agents), row.who, f"{row.num_envs:,}", str(row.steps), row.note, short(row.rate)]
-        for row in result.rows
-        if row.case == "training"
+        + computed(result, row) * counted
+        for row in found
     ]
     titles = ["environment", "agents", "who", "copies", "T", "settings", "env-steps/s"]
+    titles += COMPUTED * counted
     return f"{where(result)}\n\n{markdown(titles, rows)}"
 
 

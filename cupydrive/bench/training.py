@@ -1,69 +1,148 @@
-"""How fast training is on this machine, end to end: env-steps per second of whole iterations, learning included."""
+"""How fast training is on this machine, end to end: env-steps per second of whole iterations, learning included.
+
+Learners that are compared are timed in turn, run by run, so that what else the machine does falls on both alike.
+"""
 
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 
 from cupydrive.bench.cases import LARGE_TAG
+from cupydrive.bench.operations import learning_operations
 from cupydrive.bench.timing import make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.loop import precision
+from cupydrive.training.torch_settings import threads
 from cupydrive.training.train import make_run
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
+UNTIMED = 2  # runs before the timed ones
 FAST = {"precision": "bfloat16", "shared_layers": True}
 TAG = A2C(hidden=(256, 256), activation="relu", num_steps=16, compile=True, **FAST)
+TORCH, BOTH = ("torch",), ("kernels", "torch")
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What to train: an environment, its number of copies and settings for every group."""
+    """What to train: an environment, its number of copies, settings for every group, and by which learners in turn."""
 
     env: str
     num_envs: int
     settings: object
+    learners: tuple[str, ...] = TORCH
     params: dict = field(default_factory=dict)
 
 
+SHARED, SEPARATE = PPO(shared_layers=True), PPO()
 LESSONS = {
     "cuda": (
         *(Lesson("cartpole", n, PPO(compile="max-autotune", **FAST)) for n in (65_536, 16_384, 4_096)),
         *(Lesson("cartpole", n, PPO(compile=True, **FAST)) for n in (65_536, 16_384, 4_096)),
         *(Lesson("cartpole", n, PPO(shared_layers=True, precision="tf32")) for n in (65_536, 4_096)),
-        Lesson("tag_continuous", 2_000, TAG, {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}),
+        Lesson("tag_continuous", 2_000, TAG, params={k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}),
+        *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
+        *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
     ),
-    "cpu": (*(Lesson("cartpole", n, PPO(shared_layers=True)) for n in (256, 1_024)),),
+    "cpu": (
+        *(Lesson("cartpole", n, SHARED, BOTH) for n in (256, 1_024)),
+        Lesson("cartpole", 256, SEPARATE, BOTH),
+    ),
 }
 
 
 def measure_lessons(device, runs):
-    """Yield the ``Row`` of each lesson: whole iterations, learning included."""
+    """Yield the ``Row``s of each lesson, one for each learner: whole iterations, learning included."""
     for lesson in LESSONS[device]:
-        yield measure(lesson, device, runs)
+        yield from measure(lesson, device, runs)
 
 
 def measure(lesson, device, runs):
-    """Return the ``Row`` of one lesson."""
+    """Return the ``Row``s of one lesson, in the order of its learners."""
     torch.compiler.reset()
-    run = make_run(lesson.env, lesson.settings, num_envs=lesson.num_envs, device=device, **lesson.params)
-    with precision(run):
-        iterate = run.iterate
-        if device == "cuda":
-            kept = run.snapshot()
-            iterate = capture(run.iterate, lambda: run.restore(kept)).replay
-        times = [timed(iterate, REPLAYS[device], device) for _ in range(runs + 2)][2:]
-    settings, s = lesson.settings, run.settings
-    words = f"{settings.name}, {settings.precision}, hidden {settings.hidden}, compile={settings.compile}"
-    words += (
-        f", {settings.update_epochs} epochs x {settings.num_minibatches} minibatches" if settings.name == "ppo" else ""
+    made = [start(lesson, learner, device) for learner in lesson.learners]
+    times = [[] for _ in made]
+    for _ in range(runs + UNTIMED):
+        for (run, iterate), seconds in zip(made, times, strict=True):
+            with precision(run), threads(run):
+                seconds.append(timed(iterate, REPLAYS[device], device))
+    rows = []
+    for learner, (run, _), seconds in zip(lesson.learners, made, times, strict=True):
+        agents = sum(g.count for g in run.batch.groups)
+        rows.append(make_row(
+            "training", lesson.env, lesson.num_envs, agents, lesson.settings.num_steps, seconds[UNTIMED:],
+            operations_per_step=run_operations(run), params=lesson.params, note=about(run, learner, lesson.settings),
+        ))  # fmt: skip
+    return rows
+
+
+def start(lesson, learner, device):
+    """Return the run of a lesson, and what runs one iteration of it: on a GPU the replay of its graph."""
+    run = make_run(
+        lesson.env, lesson.settings, num_envs=lesson.num_envs, device=device, learner=learner, **lesson.params
     )
-    agents = sum(g.count for g in run.batch.groups)
-    return make_row(
-        "training", lesson.env, lesson.num_envs, agents, lesson.settings.num_steps, times,
-        params=lesson.params, note=f"{words}, {len(s)} polic{'y' if len(s) == 1 else 'ies'}",
-    )  # fmt: skip
+    if device != "cuda":
+        return run, run.iterate
+    kept = run.snapshot()
+    with precision(run):
+        return run, capture(run.iterate, lambda: run.restore(kept)).replay
+
+
+def about(run, learner, settings):
+    """Return what a row's figures are of, in words: algorithm, learner, network, sizes of an update, compiled kernels."""
+    words = [f"{settings.name} by {learner}", settings.precision, networks(run)]
+    words += [f"compile={settings.compile}"] * bool(settings.compile)
+    if settings.name == "ppo":
+        words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
+    words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")
+    words += registers(run)
+    return ", ".join(words)
+
+
+def networks(run):
+    """Return the widths of the networks that learn, such as ``network 4-64-64-3``; separate towers joined by ``and``."""
+    found = {
+        name: " and ".join("-".join(map(str, tower)) for tower in towers(own)) for name, own in run.learners.items()
+    }
+    if len(set(found.values())) == 1:
+        return f"network {next(iter(found.values()))}"
+    return ", ".join(f"{name}'s network {widths}" for name, widths in found.items())
+
+
+def towers(learner):
+    """Return the widths of each tower of a learner's default network, from the observation to its output."""
+    group = learner.groups[0]
+    return NetworkLayout.of(learner.config, group.obs_dim, learner.distribution.size).towers
+
+
+def run_operations(run):
+    """Return the float32 operations of matrix products that one env-step costs, of all agents that learn."""
+    return sum(
+        sum(g.count for g in learner.groups)
+        * learning_operations(
+            [list(pairwise(tower)) for tower in towers(learner)], getattr(learner.config, "update_epochs", 1)
+        )
+        for learner in run.learners.values()
+    )
+
+
+def registers(run):
+    """Return, for each kernel of the learners on a GPU, a thread's registers and bytes of local memory, spills among them.
+
+    A CPU's programs do not tell, and torch's operations have no program here.
+    """
+    found = {}
+    for learner in run.learners.values():
+        for part in (getattr(learner, "gradients", None), getattr(learner, "steps", None), learner):
+            kernels = getattr(getattr(part, "program", None), "kernels", {})
+            found |= {name: (k.num_regs, k.local_size_bytes) for name, k in kernels.items()}
+    return [
+        f"{name} {count} registers{f' and {local} B of local memory' * bool(local)}"
+        for name, (count, local) in found.items()
+    ]
 
 
 def timed(iterate, times, device):

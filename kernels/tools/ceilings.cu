@@ -1,8 +1,15 @@
 // ceilings.cu -- what the device does at most: fills, copies, and multiplications with additions that wait for nothing.
 #include "drive/math.cuh"
 
-constexpr int CHAINS = 16, LINKS = 64;  // independent chains of dependent operations
-constexpr int EACH = 8;                 // accesses of 16 bytes by one element, `count` of them apart
+// Independent chains of LINKS dependent operations. On a GPU other threads fill the time that a chain waits; on a CPU only
+// other chains do, four vectors of 16 at the least.
+#ifdef __CUDACC__
+constexpr int CHAINS = 16;
+#else
+constexpr int CHAINS = 64;
+#endif
+constexpr int LINKS = 64;
+constexpr int EACH = 8;  // accesses of 16 bytes by one element, `count` of them apart
 
 struct Workspace {};
 struct alignas(16) Four { float x, y, z, w; };
