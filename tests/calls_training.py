@@ -81,7 +81,7 @@ assert len(ROWS) == len(ALGORITHMS) + 1
 TRAINING = {
     "env": "cartpole", "algorithm": None, "policies": None, "steps": 16, "num_envs": 4, "seed": 0, "device": "cpu",
     "out": None, "resume": False, "overwrite": False, "progress": False, "capture": None, "callback": None,
-    "checkpoint_minutes": 5.0, "keep": 3, "gravity": 9.8,
+    "checkpoint_minutes": 5.0, "keep": 3, "learner": "auto", "gravity": 9.8,
 }  # fmt: skip
 ROWS |= {
     "best_num_envs": Row(

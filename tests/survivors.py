@@ -7,6 +7,9 @@ SPEED = "does more work than is needed, with the same result"
 FINITE, CATEGORICAL, GAUSSIAN = (f"train/{name}.cu" for name in ("finite", "categorical", "gaussian"))
 CIPHER = "train/cipher.cuh"
 UPDATE = "learn/update.cu"
+LOSS = (
+    "const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);"
+)
 FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
 WHOLE = "if (start + STRIDE <= call.size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
@@ -149,6 +152,8 @@ EQUIVALENT = {
     (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
     (UPDATE, FOLLOWED, FOLLOWED.replace("+ 1.0f", "- 1.0f")): SPEED,
+    (UPDATE, LOSS, LOSS.replace(" + ", " - ")): "the loss is finite, or not, with either sign",
+    (UPDATE, LOSS, LOSS.replace(" - ", " + ")): "the loss is finite, or not, with either sign",
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from learner_weights import QUIET, ROOT, WEIGHTS, digest, recorded
 
 import cupydrive as cd
+from cupydrive import envs
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, ParameterError
 from cupydrive.executors.host import HostExecutor
@@ -20,7 +21,7 @@ from cupydrive.training.algorithms.kernels.choice import make_learner, why_not
 from cupydrive.training.algorithms.kernels.initial import fill_initial, orthogonal
 from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.train import make_run
+from cupydrive.training.train import make_run, suggested_algorithm
 
 
 def train(env, settings, steps=2000, **options):
@@ -48,6 +49,14 @@ def test_threads_are_a_whole_number(monkeypatch):
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1024")
     assert HostExecutor().threads == 1024
     assert HostExecutor(threads=2).threads == 2  # an argument says more than the environment
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_what_environments_suggest_learns_by_kernels(name):
+    spec = envs.get(name)
+    for algorithm in ("ppo", "a2c"):
+        for group in spec.groups(spec.make_params()):
+            assert why_not(suggested_algorithm(name, algorithm), group, HostExecutor()) is None
 
 
 REFUSED = {

@@ -164,6 +164,14 @@ def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
     assert kept[:2].tolist() == pytest.approx([1 - 0.9**30, 1 - 0.999**30], rel=1e-5)
 
 
+def test_corrections_of_many_steps():
+    case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
+    case.steps.steps.fill_(2000.0)
+    compute(case)
+    first, second, step = case.steps.corrections.tolist()
+    assert (first, second, step) == (pytest.approx(1, rel=1e-6), pytest.approx(1 - 0.999**2001, rel=1e-4), 2001.0)
+
+
 @pytest.mark.parametrize("bad", ["obs", "log_prob", "returns", "weights"])
 def test_a_number_that_is_not_finite_stops_all_steps(bad):
     case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
@@ -181,6 +189,21 @@ def test_a_number_that_is_not_finite_stops_all_steps(bad):
         case.parts[0][bad].view(-1)[3] = 0.5
         compute(case)
         assert bits(case.steps.weights) == before
+
+
+@pytest.mark.parametrize("alone", ["loss", "norm"])
+def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
+    case = problem(PPO(num_steps=4, hidden=(), num_minibatches=1), envs=4)
+    for p in case.steps.weights:
+        p.zero_()
+    if alone == "loss":
+        case.parts[0]["returns"].view(-1)[3] = 3e19  # its square is infinite, its gradient's is not
+    else:
+        case.parts[0]["obs"].view(-1)[3] = 1e25  # times weights of 0
+    gradient = torch.cat([g.view(-1) for g in compute(case)]).double()
+    squares = case.steps.squares.sum()
+    assert torch.isfinite(gradient).all() and bool(torch.isfinite(squares)) == (alone == "loss")
+    assert (case.shared["bad"], case.steps.steps.sum()) == (1, 0)
 
 
 def test_an_epoch_above_the_target_is_the_last():
@@ -222,6 +245,19 @@ def test_returns_are_discounted_until_their_episode_ends():
     rollout = SimpleNamespace(reward={"g": reward}, **parts)
     found = Statistics(HostExecutor()).returns(rollout, "g", running, gamma)
     assert torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
+
+
+def test_the_target_is_of_the_mean_divergence():
+    def skipped(target):
+        case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
+        case.steps.attach(case.gradients, target)
+        compute(case)
+        found = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
+        return case.shared["skip"].item(), found["approx_kl"]
+
+    divergence = skipped(None)[1]
+    assert 0.01 < divergence < 0.5
+    assert [skipped(divergence * factor)[0] for factor in (0.99, 1.01)] == [1.0, 0.0]
 
 
 def test_unpadded_is_the_whole_gradient():

@@ -39,7 +39,7 @@ class KernelLearner(OnPolicyLearner):
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
         self.program = executor.build(self.layout.unit("forward", executor))
-        self.skip_update = torch.zeros((), device=device)
+        self.skip_update, self.stream = torch.zeros((), device=device), rollout.stream
         self.statistics = Statistics(executor) if self.config.normalize_obs or self.config.normalize_reward else None
         self.center = self.scale = None
         if self.obs_rms is not None:
@@ -133,7 +133,8 @@ class KernelLearner(OnPolicyLearner):
 
     def take_in(self, rms, rows):
         """Let ``rms`` follow ``rows``."""
-        self.statistics.update(rms, rows)
+        with self.stream():
+            self.statistics.update(rms, rows)
 
     def last_values(self, rollout, g):
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
