@@ -131,7 +131,7 @@ JUDGES = {
         "tests/test_masks.py::test_the_checker_compares_masks_and_random_actions_obey_them[1]",
         *SANITIZED[:1],
     ],
-    "drive/launch.cuh": [
+    "drive/backend/cpu_launch.cuh": [
         *BATCH,
         "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang",
         *SANITIZED[1:],

@@ -58,7 +58,7 @@ BITS_WORD = "const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*
 ENV = "drive/env.cuh"
 WANTED = "int wanted = Random::below(word, allowed);"
 CHOICES = "for (int k = 0; k < size; ++k) {"
-LAUNCH = "drive/launch.cuh"
+LAUNCH = "drive/backend/cpu_launch.cuh"
 OPEN = "rendezvous.open((u32)first + 1u);                                                        \\"
 FAILED = "if (pthread_create(&threads[i], nullptr, name##_member, &calls[i]) != 0) return -1;    \\"
 UNEVEN = "return rendezvous.uneven ? 1 : 0;                                                        \\"

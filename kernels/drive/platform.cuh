@@ -4,15 +4,16 @@
 // block (TEAM > 32); on a CPU the team has one member, so `sync` costs nothing and `each` is a plain loop. A third
 // build, for tests, runs the members as threads of the operating system (backend/team_threads.cuh).
 //
-// A backend, HIP say, is two more files of backend/ (words; team and memory) and the kernels' macros in launch.cuh. It defines
+// A backend, HIP say, is three more files of backend/: words, team and memory, launch. It defines
 //   words       u8 u16 u32 i64 u64 size_type; OFFSET_OF(type, member)
-//   functions   DEVICE (always inlined), INLINED (of a lambda), UNROLL, NO_UNROLL, UNROLL_TIMES(n)
+//   functions   DEVICE (always inlined), INLINED (of a lambda), UNROLL, NO_UNROLL, UNROLL_TIMES(n), UNROLL_OWN
+//               (of a loop over each(n))
 //   registers   REGISTERS_HAVE_NO_INDEX: whether what lies in registers needs constant indices
 //   Team        a Member with these collectives, which every member calls, the same number of times:
 //                 sync()           what members wrote before, all members see after
 //                 any(mine)        whether it holds for any member; ends with all that `sync` does
 //                 sum(mine), min(mine), before(mine, &all)   of integers alone: their result is the same in any order
-//                 add(words, i, value)   adds to words[i], which several members may do between two syncs; what it was
+//                 add(array, i, value)   adds to array[i], which several members may do between two syncs; what it was
 //                 in_step(num_envs), near_any(mine), warp_any(mine)   for speed alone: true wherever `mine` is
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (of 64 lanes a u64)
 //   memory      block_memory() on a GPU; hold(word), lowest_bit(bits), atomic_min(word, value), store_last(to, value),
@@ -20,10 +21,11 @@
 //               copy_words<WORDS>(team, to, from): by the whole team; both are aligned to the largest of 16, 8 and 4 bytes
 //               that divides the size; store_words: the same to memory that this launch will not read again
 //   SIDE_FLOATS numbers that one thread computes side by side (neighbours.cuh)
+//   KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body): a kernel (launch.cuh)
 #pragma once
 #include "generated/sizes.cuh"
 
-constexpr int FEW_OWN = 8;  // agents of which a member's registers hold what it keeps (groups.cuh)
+constexpr int FEW_OWN = 8;  // agents of one member, up to which a loop over them is none (FOR_OWN)
 #ifdef __CUDACC__
 #include "drive/backend/cuda.cuh"
 #else

@@ -1,0 +1,86 @@
+// cpu_launch.cuh -- kernels of a CPU: functions that run [first, last) in the calling thread, or (TEAM_THREADS) in a team's.
+#pragma once
+
+extern "C" int cache_bytes() { return CACHE_BYTES; }
+
+// As CuPy's -ftz=true does on the GPU: denormal inputs and results are 0. Restored on leaving, since NumPy and torch
+// run in the same thread.
+struct FlushDenormals {
+#if defined(__x86_64__) || defined(__i386__)
+  u32 before;
+  FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }
+  ~FlushDenormals() { __builtin_ia32_ldmxcsr(before); }
+#elif defined(__aarch64__)
+  u64 before;
+  FlushDenormals() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | (1ull << 24)));
+  }
+  ~FlushDenormals() { __asm__ volatile("msr fpcr, %0" : : "r"(before)); }
+#else
+#error "cupydrive: no known way to flush denormals on this processor"
+#endif
+};
+
+#ifdef TEAM_THREADS
+// What one member of a team is given: a kernel's text, and that it runs it for [first, last), one after the other.
+template <class Body> struct TeamTask {
+  Body* body;
+  Workspace* work;
+  int first, last, steps, rank;
+
+  static void* run(void* argument) {
+    const TeamTask& task = *(TeamTask*)argument;
+    const FlushDenormals flush;
+    rendezvous.wait(task.rank);
+    for (int e = task.first; e < task.last; ++e) (*task.body)(Team{task.rank}, task.work, e, 1, 0, task.steps);
+    rendezvous.finish(task.rank);
+    return nullptr;
+  }
+};
+
+// Returns 1 if the members have called different numbers of syncs, -1 if a thread cannot be made.
+template <int LANES, class Body> int run(int first, int last, const int steps, int, Body body) {
+  static_assert(LANES == 1, "a team of threads has one environment at a time");
+  static Workspace work;
+  pthread_t threads[TEAM];
+  TeamTask<Body> tasks[TEAM];
+  rendezvous.open((u32)first + 1u);
+  for (int i = 0; i < TEAM; ++i) {
+    tasks[i] = {&body, &work, first, last, steps, i};
+    if (pthread_create(&threads[i], nullptr, TeamTask<Body>::run, &tasks[i]) != 0) return -1;
+  }
+  sem_post(&rendezvous.turn[rendezvous.order[0]]);
+  for (int i = 0; i < TEAM; ++i) pthread_join(threads[i], nullptr);
+  return rendezvous.uneven ? 1 : 0;
+}
+#else
+// What a block keeps from piece to piece stays in the processor's cache.
+constexpr int BLOCK_ENVS = 4096;
+template <int LANES, class Body> void run_pieces(int first, int last, const int steps, const int piece, Body body) {
+  for (int end; first < last; first = end) {
+    end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;
+    for (int from = 0, until; from < steps; from = until) {
+      until = steps - from < piece ? steps : from + piece;
+      for (int e = first; e < end; e += LANES) {
+        Workspace work;
+        GUARDED(e, body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until))
+      }
+    }
+  }
+}
+template <int LANES, class Body> int run(int first, int last, const int steps, const int piece, Body body) {
+  const FlushDenormals flush;
+  run_pieces<LANES>(first, last, steps, piece, body);
+  return 0;
+}
+#ifdef DEBUG_BOUNDS
+extern "C" const Fault* last_fault() { return &fault; }
+#endif
+#endif
+
+#define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)             \
+  extern "C" int name(const Call* argument, int first, int last) {               \
+    const Call& call = *argument;                                                \
+    return run<(lanes)>(first, last, steps, piece, BODY(body));                  \
+  }

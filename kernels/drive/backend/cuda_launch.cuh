@@ -1,0 +1,31 @@
+// cuda_launch.cuh -- kernels of an NVIDIA GPU: blocks of ENVS_PER_BLOCK teams of TEAM threads, enough to cover the whole count.
+#pragma once
+
+#ifndef BLOCK_BYTES
+#define BLOCK_BYTES (TEAM > 1 ? sizeof(Workspace) * ENVS_PER_BLOCK : 0)
+#endif
+extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // of shared memory that a block asks for
+extern "C" __device__ const int cache_bytes = CACHE_BYTES;
+
+// A kernel may have been launched while the one before it in its stream still ran (cupydrive/executors/overlap.py): returns
+// when that has ended and what it wrote is seen here. Nothing is read or written before.
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+template <class Body> DEVICE void run(const int size, const int steps, Body body) {
+  const int slot = threadIdx.x / TEAM;  // [0, ENVS_PER_BLOCK)
+  Workspace mine;
+  Workspace* const work = TEAM == 1 ? &mine : (Workspace*)block_memory() + slot;
+  await_previous();
+  const int e = blockIdx.x * ENVS_PER_BLOCK + slot;
+  if (e < size) body(Team{(int)(threadIdx.x % TEAM)}, work, e, 1, 0, steps);
+}
+
+#define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                                            \
+  extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) { \
+    static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                               \
+    run(size, steps, BODY(body));                                                                               \
+  }
