@@ -59,12 +59,12 @@ ENV = "drive/env.cuh"
 WANTED = "int wanted = Random::below(word, allowed);"
 CHOICES = "for (int k = 0; k < size; ++k) {"
 LAUNCH = "drive/backend/cpu_launch.cuh"
-OPEN = "rendezvous.open((u32)first + 1u);                                                        \\"
-FAILED = "if (pthread_create(&threads[i], nullptr, name##_member, &calls[i]) != 0) return -1;    \\"
-UNEVEN = "return rendezvous.uneven ? 1 : 0;                                                        \\"
-END = "end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;        \\"
+OPEN = "rendezvous.open((u32)first + 1u);"
+FAILED = "if (pthread_create(&threads[i], nullptr, TeamTask<Body>::run, &tasks[i]) != 0) return -1;"
+UNEVEN = "return rendezvous.uneven ? 1 : 0;"
+END = "end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;"
 ERROR = "any number but 0 is an error"
-UNTIL = "until = (steps) - from < (piece) ? (steps) : from + (piece);      \\"
+UNTIL = "until = steps - from < piece ? steps : from + piece;"
 FAULTS = "drive/faults.cuh"
 FIRST_FAULT = (
     "if (__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) {  // the first of all threads is kept"
@@ -89,7 +89,6 @@ QUICK = "if (!(reach > 0.0f)) return false;"
 PLACES = "static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;"
 THREE_ROWS = "const Places near = places(row, math::min(row + 2, bottom), left, right);"
 BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);"
-OWN_PLACE = "Found<K> found(i < A ? i : 0);"
 NEAREST = "drive/nearest.cuh"
 GREATER = "template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }"
 PART = "DEVICE F part() const { return 2.0f / parts; }"
@@ -186,12 +185,6 @@ EQUIVALENT = {
     (NEIGHBOURS, THREE_ROWS, THREE_ROWS.replace("row +", "row -")): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
-    (
-        NEIGHBOURS,
-        OWN_PLACE,
-        OWN_PLACE.replace("i <", "i <="),
-    ): "undefined, but only in a team of threads that has more members than "
-    "agents, for which no sanitizer is built: it reads a place after the last one, which it does not use",
     (NEAREST, GREATER, GREATER.replace("a > b", "a >= b")): SAME,
     (
         NEAREST,
