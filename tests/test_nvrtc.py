@@ -111,6 +111,11 @@ FILES = [
 ]
 
 
+def unit_of(name, constants, generated):
+    """Return the unit of one of ``FILES`` for the team that a GPU gets."""
+    return assemble_file(name, constants, generated, BLOCK if constants[:1] == NETWORK[:1] else 1)
+
+
 def test_every_kernel_that_is_no_environments_is_compiled_here():
     files = {f"{p.parent.name}/{p.stem}" for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"}
     assert files == {path for path, _, _ in FILES}
@@ -119,8 +124,7 @@ def test_every_kernel_that_is_no_environments_is_compiled_here():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    team = BLOCK if constants[:1] == NETWORK[:1] else 1
-    assert compiled(assemble_file(name, constants, generated, team), architecture) == (0, "")
+    assert compiled(unit_of(name, constants, generated), architecture) == (0, "")
 
 
 def each_kernel():
@@ -130,7 +134,7 @@ def each_kernel():
         params = spec.make_params(**spec.cases[0])
         yield pytest.param(assemble(spec, params, layout(spec, params)), id=name)
     for name, constants, generated in FILES:
-        yield pytest.param(assemble_file(name, constants, generated), id=name)
+        yield pytest.param(unit_of(name, constants, generated), id=name)
 
 
 @pytest.mark.parametrize("unit", list(each_kernel()))
