@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import cupydrive as cd
+from cupydrive.bench.solving import MARKS
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
 from cupydrive.training.run import Run
@@ -40,22 +41,17 @@ def suggested(name, group, mark):
     return name, {}, {group: suggested_algorithm(name)}, about["steps"], about["num_envs"], group, mark
 
 
-CLASSIC = (
-    ("acrobot", "arm", -85.0),
-    ("mountain_car", "car", -115.0),
-    ("mountain_car_continuous", "car", 90.0),
-    ("pendulum", "pole", -170.0),
-)
+CLASSIC = (("acrobot", "arm"), ("mountain_car", "car"), ("mountain_car_continuous", "car"), ("pendulum", "pole"))
 # Name: environment, parameters, policies, env-steps, environments, what is measured, and the mark (None: the heuristic).
 LESSONS = {
     "cartpole ppo": (
         "cartpole", {}, {"cart": cd.PPO(learning_rate=falling(2.5e-3, 1e6), gamma=0.98, gae_lambda=0.9)},
-        1e6, 256, "cart", 475.0,
+        1e6, 256, "cart", MARKS["cartpole"],
     ),
     "cartpole a2c": (
-        "cartpole", {}, {"cart": cd.A2C(learning_rate=falling(3e-3, 4e6), num_steps=16)}, 4e6, 64, "cart", 475.0,
+        "cartpole", {}, {"cart": cd.A2C(learning_rate=falling(3e-3, 4e6), num_steps=16)}, 4e6, 64, "cart", MARKS["cartpole"],
     ),
-    **{f"{name} ppo": suggested(name, group, mark) for name, group, mark in CLASSIC},
+    **{f"{name} ppo": suggested(name, group, MARKS[name]) for name, group in CLASSIC},
     "tag_grid ppo": (
         "tag_grid", TAG_GRID,
         {"tagger": cd.PPO(learning_rate=falling(2.5e-3, 2e7), ent_coef=((0, 0.01), (2e7, 0.0))), **RUNNERS},

@@ -21,6 +21,8 @@ from cupydrive.bench import training as training_module
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
 from cupydrive.bench.operations import count_operations, learning_operations
 from cupydrive.bench.peers import run_peers
+from cupydrive.bench.solving import solve
+from cupydrive.bench.startup import own_seconds, train_start_times
 from cupydrive.bench.sweep import sweep
 from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import Lesson, measure_lessons, registers, run_operations
@@ -31,7 +33,7 @@ from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.train import make_run
+from cupydrive.training.train import make_run, train
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,6 +45,7 @@ def quick(monkeypatch):
     monkeypatch.setattr("cupydrive.bench.limits.BYTES", {"cpu": 2**20, "cuda": 2**20})
     monkeypatch.setattr(bench_module, "CREATED", {"cpu": 10, "cuda": 10})
     monkeypatch.setattr(bench_module, "STARTED", (("cartpole", {}),))
+    monkeypatch.setattr(bench_module, "TRAINED", ())
     small = {"cpu": (Work("cartpole", 64, 4), Work("tag_grid", 16, 4))}
     monkeypatch.setattr(bench_module, "ROLLOUTS", small)
     monkeypatch.setattr(bench_module, "STEPS", small)
@@ -191,6 +194,61 @@ def test_the_command_writes_a_table_json_and_a_chart(quick, tmp_path, capsys):
     again = Bench.from_dict(kept)
     assert again.to_dict() == kept and str(again).splitlines()[0] in out
     assert paths[1].stat().st_size > 5000
+
+
+@pytest.mark.build
+def test_a_start_of_training_has_its_parts(monkeypatch):
+    monkeypatch.setattr("cupydrive.bench.startup.PROCESSES", 1)
+    found = train_start_times("cartpole", "kernels", 12.0, "cpu")  # less than any policy gets
+    names = ["import torch", "CUDA context", "import cupydrive", "set up", "first iteration", "until solved"]
+    assert [list(found[cache]) for cache in ("cold", "warm")] == [names] * 2
+    assert all(seconds >= 0 for parts in found.values() for seconds in parts.values())
+    assert found["warm"]["set up"] < found["cold"]["set up"]  # nothing is compiled again
+    result = Bench("cpu", "m", {}, "2026-01-01", "c", Ceilings(1, 1, 1), train_startup={"cartpole by kernels": found})
+    first = own_seconds(found["warm"], "first iteration")
+    assert f"warm cache first iteration after {first:.2f} s, solved after {own_seconds(found['warm']):.2f} s" in str(
+        result
+    )
+    assert own_seconds(found["warm"]) == pytest.approx(first + found["warm"]["until solved"])
+
+
+def test_of_starts_the_middle_one_counts_and_one_without_an_end_is_the_last(monkeypatch):
+    def started(env, program, *arguments):
+        seed = int(arguments[3])
+        solved = (None, 3.0, 1.0)[seed]
+        parts = {"import torch": 9.0 * seed, "import cupydrive": 1.0, "first iteration": 1.0, "until solved": solved}
+        return dict.fromkeys(("cold", "warm"), parts)
+
+    monkeypatch.setattr("cupydrive.bench.startup._cold_and_warm", started)
+    found = train_start_times("cartpole", "torch", 475.0, "cpu")
+    assert found["cold"]["until solved"] == 3.0 and own_seconds(found["warm"]) == 5.0
+    parts = {"import torch": 1.0, "set up": 2.0, "first iteration": 0.5, "until solved": None}
+    kept = {"train_startup": {"cartpole by torch": {"cold": parts}}}
+    result = Bench("cpu", "m", {}, "2026-01-01", "c", Ceilings(1, 1, 1), startup={"e": {"cold": {"make": 1.0}}}, **kept)
+    assert "first iteration after 2.50 s, not solved" in str(result)
+    assert "| cartpole by torch | cold | 1.00 | 2.00 | 0.50 |  | 2.50 | not solved |" in tables.startup(result)
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
+    """The mark is what the policy of plain training gets after so many env-steps: it is reached there, or before."""
+    options = {"seed": 3, "device": "cpu", "learner": learner, "num_envs": 16}
+    settings = PPO(num_steps=16, learning_rate=1e-2)
+    means = {}
+    run = make_run("cartpole", settings, **options)
+    train(
+        run,
+        steps=2560,
+        progress=False,
+        callback=lambda step, _: means.setdefault(step, run.evaluate(1000).mean("cart")[0]),
+    )
+    looks = [means[step] for step in sorted(means)][1::2]
+    mark = max(looks)
+    found = solve("cartpole", mark, settings, steps=2560, **options)
+    assert found.mean == mark and found.env_steps == 512 * (1 + looks.index(mark))
+    assert 0 < found.first_iteration < found.training < found.seconds
+    never = solve("cartpole", 501.0, settings, steps=1024, **options)
+    assert never.seconds is never.training is None and never.env_steps == 1024
 
 
 @pytest.mark.build

@@ -11,7 +11,15 @@ from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampli
 from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.peers import programs, run_peers
 from cupydrive.bench.report import Bench, chart
-from cupydrive.bench.startup import CREATED, STARTED, creation_time, free, start_times
+from cupydrive.bench.startup import (
+    CREATED,
+    STARTED,
+    TRAINED,
+    creation_time,
+    free,
+    start_times,
+    train_start_times,
+)
 from cupydrive.bench.timing import Row, short
 from cupydrive.bench.training import measure_lessons
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
@@ -96,6 +104,8 @@ def _measure_all(result, where, cases, runs, work, compare, say):
     if "startup" in cases:
         for env, params in STARTED:
             result.startup[env] = start_times(env, params, where.name)
+        for env, learner, mark in TRAINED:
+            result.train_startup[f"{env} by {learner}"] = train_start_times(env, learner, mark, where.name)
         try:
             result.creation = creation_time(where, CREATED[where.name])
         except MemoryLimitError as error:

@@ -1,6 +1,10 @@
-"""Start: from a new process to the first step, with an empty cache and with a full one; and creating many environments."""
+"""Start: from a new process to the first step, and to what training has to reach; and creating many environments.
+
+Each with an empty cache of compiled kernels, and with a full one.
+"""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,10 +14,14 @@ from pathlib import Path
 
 from cupydrive import envs
 from cupydrive.bench.cases import LARGE_TAG
+from cupydrive.bench.solving import MARKS
 from cupydrive.errors import CupydriveError
 from cupydrive.simulation.batch import Batch
 
 STARTED = (("cartpole", {}), ("tag_grid", {}), ("tag_continuous", LARGE_TAG))
+TRAINED = tuple(("cartpole", learner, MARKS["cartpole"]) for learner in ("kernels", "torch"))
+PROCESSES = 3  # of each start of training: with the seeds 0, 1, ...; the middle one counts
+NOT_OURS = ("import torch", "CUDA context")  # parts of a start
 CREATED = {"cpu": 2_000, "cuda": 100_000}  # environments of LARGE_TAG, 100 kB each
 
 # Torch and the GPU's context have lines of their own: any program that uses them pays for them.
@@ -42,12 +50,59 @@ print(json.dumps(dict(zip(names, (b - a for a, b in zip(marks, marks[1:]))))))
 """
 
 
+_TRAIN = """
+import json, sys, time
+marks = [time.perf_counter()]
+def mark():
+    marks.append(time.perf_counter())
+import torch
+mark()
+env, learner, level, seed, device = sys.argv[1:]
+if device == "cuda":
+    torch.zeros(1, device="cuda")
+mark()
+from cupydrive.training import train
+mark()
+from cupydrive.bench.solving import solve
+found = solve(env, float(level), learner=learner, device=device, seed=int(seed))
+names = ("import torch", "CUDA context", "import cupydrive")
+parts = dict(zip(names, (b - a for a, b in zip(marks, marks[1:]))))
+first = found.set_up + found.first_iteration
+parts |= {"set up": found.set_up, "first iteration": found.first_iteration}
+print(json.dumps(parts | {"until solved": None if found.seconds is None else found.seconds - first}))
+"""
+
+
 def start_times(env, params, device):
     """Return seconds of each part of a start: ``{"cold": {part: seconds}, "warm": ...}``, by an empty and a full cache.
 
     Raises:
         CupydriveError: If the process that is timed fails.
     """
+    return _cold_and_warm(env, _START, env, json.dumps(params), device)
+
+
+def train_start_times(env, learner, mark, device):
+    """Return seconds of each part of training until it is solved, as ``start_times`` does: of the middle process of several.
+
+    ``"until solved"`` is what follows the first iteration, without the evaluations that find the mark; None: it was not
+    reached. The middle one is that of the total, and of those that are not solved in the end none is before another.
+
+    Args:
+        env: Name, trained as it suggests.
+        learner: ``"kernels"`` or ``"torch"``.
+        mark: Return that counts as solved.
+        device: ``"cuda"`` or ``"cpu"``.
+
+    Raises:
+        CupydriveError: If the process that is timed fails.
+    """
+    found = [_cold_and_warm(env, _TRAIN, env, learner, str(mark), str(seed), device) for seed in range(PROCESSES)]
+    return {cache: sorted((f[cache] for f in found), key=_total)[PROCESSES // 2] for cache in ("cold", "warm")}
+
+
+def _cold_and_warm(env, program, *arguments):
+    """Return what ``program`` prints as JSON on its last line, run twice with a cache of its own."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="cupydrive-bench-") as cache:
         own = {
@@ -57,7 +112,7 @@ def start_times(env, params, device):
             "PYTHONPATH": _python_path(),
         }
         for name in ("cold", "warm"):
-            command = [sys.executable, "-c", _START, env, json.dumps(params), device]
+            command = [sys.executable, "-c", program, *arguments]
             done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
             if done.returncode != 0:
                 raise CupydriveError(f"starting {env} in a process of its own failed:\n{done.stderr.strip()[-2000:]}")
@@ -65,9 +120,16 @@ def start_times(env, params, device):
     return found
 
 
-def own_seconds(parts):
-    """Return the seconds that are not torch's import nor the GPU's context."""
-    return sum(parts[name] for name in ("import cupydrive", "make", "first step"))
+def _total(parts):
+    """Return the seconds until solved, infinite where that did not come."""
+    return math.inf if parts["until solved"] is None else own_seconds(parts)
+
+
+def own_seconds(parts, until=None):
+    """Return the seconds that are not torch's import nor the GPU's context, of the parts up to ``until``, by default all."""
+    names = list(parts)
+    counted = names if until is None else names[: names.index(until) + 1]
+    return sum(parts[name] for name in counted if name not in NOT_OURS)
 
 
 def _python_path():

@@ -113,14 +113,26 @@ def training(result):
 
 
 def startup(result):
-    """Return the table of starts."""
+    """Return the table of starts, and that of training from a new process until it is solved, if it was measured."""
     rows = [
         [f"`{env}`", cache, *(f"{parts[name]:.2f}" for name in parts), f"{own_seconds(parts):.2f}"]
         for env, by_cache in result.startup.items()
         for cache, parts in by_cache.items()
     ]
     parts = next(iter(next(iter(result.startup.values())).values()))
-    return markdown(["seconds", "cache", *parts, "without torch and context"], rows)
+    made = [markdown(["seconds", "cache", *parts, "without torch and context"], rows)]
+    trained = [
+        [what, cache, *("" if seconds is None else f"{seconds:.2f}" for seconds in parts.values()),
+         f"{own_seconds(parts, 'first iteration'):.2f}",
+         "not solved" if parts["until solved"] is None else f"{own_seconds(parts):.2f}"]
+        for what, by_cache in result.train_startup.items()
+        for cache, parts in by_cache.items()
+    ]  # fmt: skip
+    if trained:
+        parts = next(iter(next(iter(result.train_startup.values())).values()))
+        ends = ["first iteration without torch and context", "solved, likewise"]
+        made.append(markdown(["seconds", "cache", *parts, *ends], trained))
+    return "\n\n".join(made)
 
 
 def lessons(kept):

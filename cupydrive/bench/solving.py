@@ -1,0 +1,91 @@
+"""How soon an environment is learnt: seconds of training until greedy episodes reach its mark, evaluations not counted."""
+
+import math
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cupydrive.training.train import make_run, suggestions, train
+
+# Mean return of greedy episodes that counts as solved, of environments with one group.
+MARKS = {
+    "cartpole": 475.0,
+    "acrobot": -85.0,
+    "mountain_car": -115.0,
+    "mountain_car_continuous": 90.0,
+    "pendulum": -170.0,
+}
+EPISODES = 1000  # whose mean has to reach the mark
+FIRST_LOOK = 64  # episodes that are looked at first, so that most evaluations are short
+SLACK = 0.05  # share of the mark by which their mean may miss it
+
+
+@dataclass(frozen=True)
+class Solved:
+    """One training.
+
+    Args:
+        set_up: Seconds before the first iteration: environments, kernels, weights, on a GPU the capture.
+        first_iteration: Seconds, of the first logged interval where several iterations are one.
+        seconds: From the beginning to the mark, set-up included; None: the env-steps ended before.
+        env_steps: Until the mark, or all.
+        mean: Return of the greedy episodes of the last evaluation.
+    """
+
+    set_up: float
+    first_iteration: float
+    seconds: float | None
+    env_steps: int
+    mean: float
+
+    @property
+    def training(self):
+        """Seconds from the end of set-up to the mark, or None."""
+        return None if self.seconds is None else self.seconds - self.set_up
+
+
+class _Reached(Exception):
+    """Ends training at the mark."""
+
+
+def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
+    """Train until greedy episodes of the policy reach a mark, and return how long that took as ``Solved``.
+
+    Evaluations have environments of their own, and are not counted: what is trained is the run that ``train`` trains.
+
+    Args:
+        env: Name of an environment with one group.
+        mark: Mean return to reach.
+        algorithm: As of ``train``; None: what the environment suggests.
+        steps: Env-steps at most; None: as many as the environment suggests.
+        every: Logged intervals between evaluations.
+        **options: Of ``train``: ``num_envs``, ``seed``, ``device``, ``learner``, parameters.
+    """
+    begun = time.perf_counter()
+    run = make_run(env, algorithm, **options)
+    times, evaluating, mean, looks = {}, 0.0, math.nan, 0
+
+    def reached():
+        nonlocal mean
+        for episodes, wanted in ((FIRST_LOOK, mark - SLACK * abs(mark)), (EPISODES, mark)):
+            mean = run.evaluate(episodes).mean(run.batch.groups[0].name)[0]
+            if mean < wanted:
+                return False
+        return True
+
+    def look(step, metrics):
+        nonlocal evaluating, looks
+        now = time.perf_counter()
+        if not times:
+            times["first_iteration"] = step / metrics["charts/SPS"]
+            times["set_up"] = now - begun - times["first_iteration"]
+        looks += 1
+        if looks % every == 0:
+            if reached():
+                times["seconds"] = now - begun - evaluating
+                raise _Reached
+            evaluating += time.perf_counter() - now
+
+    with suppress(_Reached):
+        train(run, steps=steps or suggestions(env)["steps"], callback=look, progress=False)
+    return Solved(times["set_up"], times["first_iteration"], times.get("seconds"), run.step, mean)
