@@ -121,6 +121,7 @@ def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     settings = cd.PPO(num_steps=8)
     run = train("cartpole", settings, num_envs=16, steps=1000, learner="torch", out=tmp_path)
     assert run.choices == {"cart": "policy 'cart' learns by torch, as asked for"}
+    assert run.choices["cart"] in repr(run)
     again = cd.load(tmp_path)
     assert again.learner == "torch" and not isinstance(again.learners["cart"], KernelLearner)
 

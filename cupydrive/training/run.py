@@ -375,6 +375,7 @@ class Run:
     def __repr__(self):
         lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
         lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
+        lines += [f"  {choice}" for choice in self.choices.values()]
         last = {
             key: value for key, value in (self.metrics[-1] if self.metrics else {}).items() if "episodic_return" in key
         }
