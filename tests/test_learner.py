@@ -1,5 +1,6 @@
 """Runs whose learner is kernels: which policies get it, equal bits with any number of threads, checkpoints."""
 
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -83,6 +84,7 @@ def test_what_kernels_cannot_do_learns_by_torch_and_says_why(reason):
         make_learner("cart", settings, group, HostExecutor(), "kernels")
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="every other processor has it")
 def test_a_processor_without_fused_multiply_add_learns_by_torch():
     group = cd.make("cartpole", num_envs=1, device="cpu").batch.groups[0]
     slow = HostExecutor(flags=("-mno-fma", "-mno-avx512f"))
