@@ -70,7 +70,10 @@ JUDGES = {
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
-    "learn/categorical.cuh": [LOSSES[1], LOSSES[4], LEARN + "a_number_that_is_not_finite_stops_all_steps"],
+    "learn/categorical.cuh": [
+        *(LEARN + f"gradients_are_torchs_in_float64[several heads, {masks}]" for masks in ("masks", "no mask")),
+        LEARN + "a_number_that_is_not_finite_stops_all_steps",
+    ],
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
     "learn/update.cu": STEPS,
     "learn/initial.cu": ["tests/test_learner.py"],

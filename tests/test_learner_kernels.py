@@ -27,6 +27,7 @@ CASES = {
     "linear": (PPO(num_steps=8, hidden=(), **PLAIN), dict(envs=5)),
     "three layers, ReLU": (PPO(num_steps=8, hidden=(20, 16, 40), activation="relu"), dict(envs=8)),
     "several heads, masks": (PPO(num_steps=8), dict(envs=7, actions="several", masks=True, agents=(2,), obs_dim=9)),
+    "several heads, no mask": (PPO(num_steps=4, hidden=(16,)), dict(envs=4, actions="several")),
     "groups, leaving": (PPO(num_steps=6, clip_vloss=True), dict(envs=8, agents=(3, 1), leaving=True)),
     "values clipped": (PPO(num_steps=8, clip_vloss=True, norm_adv=False, shared_layers=True), dict(envs=300)),
     "Gaussian": (PPO(num_steps=8), dict(envs=6, actions="box")),
