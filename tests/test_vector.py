@@ -225,3 +225,13 @@ def test_heuristics_play_better_than_chance(name, params):
     nobody, taggers, both = (mean_returns(env, play(*g), 101) for g in ((), ("tagger",), ("tagger", "runner")))
     assert taggers["tagger"] > 1.3 * nobody["tagger"]
     assert both["runner"] > taggers["runner"]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_kernels_read_actions_where_they_can_read_16_bytes_at_once(first):
+    flat = torch.arange(64, dtype=torch.int32) % 5
+    action = flat[first : first + 12].view(3, 4)
+    assert action.is_contiguous()
+    env = make("tag_grid", 3, device="cpu")
+    read = env._read({"tagger": action, "runner": flat[:3].view(3, 1)}, validate=False)
+    assert torch.equal(read[0], action) and all(tensor.data_ptr() % 16 == 0 for tensor in read)

@@ -10,6 +10,10 @@ from cupydrive.errors import ActionError, did_you_mean
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import shown
 
+# Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at an address that is no
+# multiple of 16 ends the process's use of the device.
+ALIGNMENT = 16
+
 
 class ActionReader:
     """Turns what ``step`` is given into tensors that a kernel reads in place.
@@ -71,7 +75,7 @@ class ActionReader:
             raise ActionError(f"the action of {g.name!r} has shape {tuple(action.shape)}; it must be {shape}")
         if action.device.type != self.device:
             raise ActionError(f"the action of {g.name!r} is on {action.device}; move it with .to({self.device!r})")
-        if action.dtype == dtype and action.is_contiguous():
+        if action.dtype == dtype and action.is_contiguous() and action.data_ptr() % ALIGNMENT == 0:
             return action
         if action.dtype == torch.bool or action.is_complex() or action.is_floating_point() != g.continuous:
             raise ActionError(f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}")

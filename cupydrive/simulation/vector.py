@@ -195,8 +195,8 @@ class VectorEnv:
 
         Args:
             action: int32 (Discrete, MultiDiscrete) or float32 (Box) on the environment's device, by group if there are
-                several: (N, C) for one discrete head, else (N, C, H). Such tensors are read in place; others of the same
-                kind are converted into a buffer kept for it.
+                several: (N, C) for one discrete head, else (N, C, H). Such tensors are read in place if they begin at a
+                multiple of 16 bytes, as new ones do; others of the same kind are copied into a buffer kept for them.
             autoreset: Begin a new episode where one ends. Without it, ``obs`` is the last of the episode; then call
                 ``reset(mask=...)`` before the next step.
 
