@@ -66,6 +66,7 @@ template <class T, int N> struct Array {
     int i;
     DEVICE operator T() const && { return array.get(i); }
     DEVICE T operator=(T value) const && { return array.set(i, value); }
+    DEVICE T operator=(const Element& other) const && { return array.set(i, other.array.get(other.i)); }
     DEVICE T operator+=(T value) const && { return array.set(i, array.get(i) + value); }
     DEVICE T operator-=(T value) const && { return array.set(i, array.get(i) - value); }
     DEVICE T operator*=(T value) const && { return array.set(i, array.get(i) * value); }
