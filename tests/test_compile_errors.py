@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import point
@@ -15,8 +16,10 @@ from cupydrive.codegen.diagnostics import FUNCTIONS, MATH, NO_RETURN, UNINITIALI
 from cupydrive.codegen.source import KERNELS, Layout, assemble
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
+from cupydrive.simulation.make import make
 
 MOVE, SPEED = "s.x += s.v;", "s.v = s.v * env.params.drag"
+EACH = "for (int k : env.team.each(2))"
 
 
 def broken(old, new):
@@ -50,6 +53,7 @@ def message(spec, where, monkeypatch):
         (MOVE, f"{MOVE} s.x + s.v;", f"{MOVE} s.x + s.v;", UNUSED),
         (MOVE, "float y; s.x += y;", "float y; s.x += y;", UNINITIALISED),
         (MOVE, "s.x += wobble;", "s.x += wobble;", "wobble"),
+        (MOVE, f"{EACH} s.x += wobble;", f"{EACH} s.x += wobble;", "wobble"),
         (MOVE, "s.x += math::sine(s.v);", "s.x += math::sine(s.v);", "did you mean math::sin?"),
         ("float x, v;", "float x;", "", "struct State has no member 'v', which Python declares"),
     ],
@@ -92,6 +96,27 @@ def test_what_compilers_would_judge_differently_is_read_from_the_text(old, new, 
     if old == MOVE:
         number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if new in line)
         assert f"<kernel of point>:{number}: " in str(caught.value) and f"\n    {new}" in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8)])
+def test_an_element_of_an_array_is_assigned_from_another(layout):
+    moved = "Array<float, 4> a{}; a[0] = s.v; for (int k = 0; k < 3; ++k) a[k + 1] = a[k]; s.x += a[3];"
+    spec = broken(MOVE, moved)
+    code, log = compiled(assemble(spec, spec.make_params(), layout), 90)
+    assert code == 0, log
+
+    def observed(spec):
+        env = make(spec, 3, device="cpu")
+        env.reset(seed=4)
+        return env.step(torch.ones(3, 1))[0]
+
+    assert torch.equal(observed(spec), observed(broken(MOVE, MOVE)))
+
+
+@pytest.mark.parametrize("said", ["NO_UNROLL", "UNROLL"])
+def test_what_an_author_says_of_unrolling_is_not_said_again(said):
+    spec = broken(MOVE, f"{said} {EACH} s.x += s.v;")
+    assert f"\n    {said} {EACH}" in assemble(spec, spec.make_params(), Layout()).text
 
 
 @pytest.mark.parametrize(

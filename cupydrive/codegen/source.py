@@ -20,8 +20,8 @@ from cupydrive.spec import constant_params
 _package = Path(__file__).resolve().parent.parent
 KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
 # A loop over the agents of one member of a team. What one thread keeps in registers has no index, so that there the loop is
-# unrolled, which a range-based for can only be told before it begins.
-_OWN_LOOP = re.compile(r"\bfor \((?:const )?int \w+ : (?:env\.)?team\.each\(")
+# unrolled, which a range-based for can only be told before it begins. What its author says of unrolling counts more.
+_OWN_LOOP = re.compile(r"(?<!UNROLL )\bfor \((?:const )?int \w+ : (?:env\.)?team\.each\(")
 
 
 class Observations(StrEnum):
@@ -138,7 +138,6 @@ def assemble(spec, params, layout):
         if not re.search(part, kernel):
             raise SpecError(f"{shown}: the kernel must say `{fix}`")
     look_over(spec.name, shown, kernel)
-    kernel = _OWN_LOOP.sub(r"UNROLL_OWN \g<0>", kernel)
     texts = {
         "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
         "generated/groups.cuh": _groups(spec.groups(params)),
@@ -212,6 +211,8 @@ def _paste(line, texts, files, kernel_name):
     files[shown] = source
     out = [f'#line 1 "{shown}"']
     for number, inner in enumerate(source, 1):
+        if name == "kernel":  # `files` keeps what its author wrote
+            inner = _OWN_LOOP.sub(r"UNROLL_OWN \g<0>", inner)
         pasted = _paste(inner, texts, files, kernel_name)
         out.append(pasted)
         if "\n" in pasted:
