@@ -44,8 +44,9 @@ struct Contents {
   Shared shared;
 };
 
-// Teams of one warp have their workspaces side by side in shared memory, which is 32 banks of 4 bytes. Of sizes that are
-// TEAM words more than a multiple of 32 banks, no two members touch the same bank where all read their own agent.
+// Teams that share a warp have their workspaces side by side in shared memory, which has 32 banks of 4 bytes. The size of a
+// workspace is made TEAM words more than a multiple of 32 words. So where all members read a word of their own agent at once,
+// no two members of the warp touch the same bank.
 #ifdef __CUDACC__
 constexpr int BANK_WORDS = TEAM < 4 ? 4 : TEAM;
 constexpr int SPARE_WORDS = TEAM == 1 || TEAM >= 32 ? 0 : (32 + BANK_WORDS - (int)(sizeof(Contents) / 4) % 32) % 32;

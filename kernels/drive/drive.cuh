@@ -9,8 +9,8 @@
 
 KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
 
-// Of a CPU: so many steps at a time (launch.cuh). Four, for which actions are drawn together; all where the rows of one
-// environment fill pages of their own.
+// How many steps a CPU takes of one environment before it goes on to the next (launch.cuh): four, since actions are drawn for
+// four steps together; all of them where one environment's rows are so long that they fill pages of memory of their own.
 constexpr int PIECE = OBS_ENTRIES * (int)sizeof(obs_t) < 2048 ? 4 : 0x7fffffff;
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))

@@ -7,8 +7,9 @@
 // Before the include its author may define struct Shared, scratch memory of the team, and struct Cache, which stays from step to
 // step for speed alone: it is in no snapshot or checkpoint, and whatever it holds, all results are the same.
 //
-// One thread may step an environment of few agents, with their state in registers, which have no index. An `Array<float, N>` in
-// `State` or `Shared` may be indexed all the same, at a price that others pay for memory (indices.cuh). `team.add` takes it.
+// Where one thread steps an environment of few agents, their state is in registers, which cannot be indexed. An
+// `Array<float, N>` in `State` or `Shared` can be indexed all the same: there it selects among all its elements, elsewhere it
+// is an ordinary array in memory (indices.cuh). `team.add` takes such an array.
 //
 // codegen/source.py writes what is generated: sizes (TEAM, METRICS ...), groups (a description of each, how it reads and draws
 // actions, and each_group) and agreement (assertions that the structs are in C what they are in Python).

@@ -2,7 +2,8 @@
 #pragma once
 #include "drive/env.cuh"
 
-// Return and length of one agent's episode lie side by side, one record of 8 bytes: half as many pieces of memory to touch.
+// Return and length of one agent's episode lie side by side, in one record of 8 bytes: to store both touches one piece of
+// memory instead of two.
 constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
 
 template <class Kind> struct GroupRows {
@@ -20,15 +21,16 @@ template <class Kind> struct GroupRows {
   u8* left;                  // (T, N, C) in this step      }
 };
 
-// What four steps' actions of one head are drawn from: random words; in a team, of few choices that are all allowed, the
-// actions themselves, a byte each. (One thread has registers enough where environments are few, and waits for packing.)
+// What the actions of one head in four steps are drawn from: four random words. Of a head with at most 256 choices, all of
+// them allowed, the actions are known as soon as the words are, and are kept instead, a byte each: a quarter of the memory.
+// One thread keeps the words all the same where environments are few: it has registers enough, and packing takes time.
 template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBSERVATIONS == OBS_WARP_COPY);
 template <bool BYTES> struct Drawn {
   alignas(16) Random::Bits bits;
 
   template <class Kind> DEVICE void draw(const Random::Bits& drawn, const int) { bits = drawn; }
   template <class Kind> DEVICE auto action(const u32 word_of_four, const int head, const u8* mask) const {
-    // One thread selects among registers; shared memory has an index.
+    // One thread has the words in registers, among which it selects; shared memory can be indexed.
     const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];
     if constexpr (Kind::MASKED) return Kind::sample_allowed(word, head, mask);
     else return Kind::sample(word, head);
@@ -57,7 +59,7 @@ template <class Kind> struct NearRows {
 struct NoRows {};
 template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
 
-// Given actions are fetched before the step that takes them, by a team of one: nothing else has to wait for them then.
+// A team of one loads the actions that it is given one step ahead, so that the step that takes them does not wait for memory.
 constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;
 template <class Kind>
 DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
@@ -65,7 +67,7 @@ DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupR
 }
 template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
-// Draws what four steps' actions are drawn from.
+// Draws the random words of the next four steps' actions (struct Drawn).
 template <class Kind> DEVICE void draw_ahead(const Team team, NearRows<Kind>& near, const Random& random) {
   FOR_OWN(team, k, i, Kind::COUNT) {
     UNROLL for (int head = 0; head < Kind::HEADS; ++head) {
@@ -124,7 +126,8 @@ template <class Kind> DEVICE float& return_at(NoRows&, const GroupRows<Kind>& ro
   return rows.returns[(size_type)e * Kind::COUNT + i];
 }
 
-// Adds up the rewards and hands over the sums where the episode is over (one agent's: with its length, later).
+// Adds this step's rewards to the returns, and stores the returns of an episode that is over. (The return of a single agent is
+// stored later, in one record with the episode's length: `commit` in phases.cuh.)
 template <class Kind, class Near>
 DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row, const int e,
                      const bool over, const bool record, float& sum) {
@@ -138,7 +141,8 @@ DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>&
 
 // Stores the near rows of this step. All stores of a step stand together at its end: registers that a store still
 // reads cannot be written, and stores spread over the step would make the next instructions wait for each of them.
-// Each member stores what it wrote itself: the next step's actions are written before the next sync.
+// Each member stores what it wrote itself. The next step's actions are written before the next sync, so that what another
+// member wrote may be overwritten by now.
 template <bool RANDOM, class Kind>
 DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;

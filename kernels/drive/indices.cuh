@@ -14,8 +14,8 @@ struct Each {
   DEVICE Index end() const { return {last}; }
 };
 
-// The same for a constant n: the k-th own index is i. A loop of few is none, which spares the members of a warp from waiting
-// for each other at its end.
+// The same for a constant n: `i` is the member's k-th index. A loop over few indices is unrolled as a whole, so that the
+// members of a warp do not wait for each other at its end.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #ifdef COUNT_BRANCHES  // a loop's end is a branch that goes both ways
 #define FOR_OWN(team, k, i, n) for (int k = 0, i = (team).rank; i < (n); ++k, i += TEAM)
@@ -42,9 +42,9 @@ typedef int Index;
 #define INDEXED(index, size) (index)
 #endif
 
-// N values, one for each agent say. Indexed as any array, also where one thread keeps it in registers, which have no index: an
-// index that only the run finds out selects among all of them there. An element is read or written at once: neither
-// `float& x = s.x[i]` nor `auto x = s.x[i]` compiles.
+// N values, one for each agent say, that are indexed like any array. One thread may keep them in registers, which cannot be
+// indexed: there an index that the compiler does not know selects among all of them. An element is read or written at once:
+// `float& x = s.x[i]` does not compile, and what `auto x = s.x[i]` makes of an array that may be written cannot be read.
 constexpr int MOST_SELECTED = 8;
 template <class T, int N> struct Array {
   static constexpr bool SELECTED = REGISTERS_HAVE_NO_INDEX && TEAM == 1 && N <= MOST_SELECTED;
@@ -83,7 +83,7 @@ struct Member {
   int rank;  // [0, TEAM)
 
   DEVICE Each each(int n) const { return {rank, n}; }
-  // The same, and indices of n or more, so that all members have equally many.
+  // The same, followed by indices of n or more where a member has fewer than others: all members have equally many.
   DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }
   DEVICE bool leader() const { return TEAM == 1 || rank == 0; }
 };

@@ -2,10 +2,11 @@
 #pragma once
 #include "drive/math.cuh"
 
-// What holds every whole number up to MOST: 32 bits if they are enough and agents many, for which alone that pays.
+// A type for whole numbers up to MOST: of 32 bits where they are enough and agents are many, since it pays only there; else
+// of 64.
 template <u64 MOST> using Whole = typename Choose<(NUM_AGENTS > 32 && MOST < 0xffffffffull), u32, u64>::type;
 
-// The i of [0, COUNT) whose distance(i), a whole number up to MOST, is the least, the lower of equals. All members call it.
+// The i of [0, COUNT) with the least distance(i), a whole number up to MOST; of equal ones the lower i. All members call it.
 template <int COUNT, u64 MOST, class Distance> DEVICE int nearest_of(const Team team, Distance distance) {
   typedef Whole<MOST * COUNT + COUNT> Key;  // (distance, i)
   Key least = ~(Key)0;
@@ -40,7 +41,7 @@ template <class Distance, int K> struct Nearest {
     for (int k = 0; k < K; ++k) { distance[k] = far; id[k] = -1; }
   }
 
-  // No place waits for another: each takes what was before it, the new one, or what it has.
+  // Each place takes what stood in the place before it, or the new one, or keeps what it has. No place waits for another.
   DEVICE void insert(Distance d, int j) {
     insert_before(d, j, [&](int k) { return d < distance[k] || (d == distance[k] && j < id[k]); });
   }
@@ -65,8 +66,8 @@ template <class Distance, int K> struct Nearest {
   }
 };
 
-// A third of the work: one word holds a distance, as a whole number of parts of `bound`, and below it an id of [0, IDS).
-// Where two distances became the same number, `sure` is false, and the order has to be found in another way.
+// The same for a third of the work: one word holds a distance, rounded to a whole number of parts of `bound`, and in its lower
+// bits an id of [0, IDS). Where two distances became the same number, `sure` is false: the order is found in another way then.
 // Words are floats, all positive and normal, since a CPU finds the lesser of two vectors of them fastest. F is float or floats.
 template <class F, int K, int IDS> struct NearestWords {
   static constexpr int bits_of(int n) { return n <= 1 ? 0 : 1 + bits_of((n + 1) / 2); }
@@ -91,15 +92,16 @@ template <class F, int K, int IDS> struct NearestWords {
     const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;
     return math::from_bits((math::bits(part) << ID_BITS) + (LEAST - (math::bits(math::COUNT) << ID_BITS) + id));
   }
-  // No place waits for another: each takes the middle one of what it has, what was before it, and the new one.
+  // Each place takes the middle one of what it has, what stood before it, and the new one. No place waits for another.
   DEVICE void insert(F added) {
     UNROLL for (int k = K; k > 0; --k) word[k] = math::lesser(word[k], math::greater(word[k - 1], added));
     word[0] = math::lesser(word[0], added);
   }
-  // Whether the K-th is as far as `bound` or further, so that its number says no more. Of words that are floats.
+  // Whether the K-th is as far as `bound` or further; its word does not say how far then. For words that are floats.
   DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID_BITS) >= (u32)MOST; }
   static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
-  // Whether there are K, and no two of them, nor the next, are as far: nobody is as far as nobody. Of words that are floats.
+  // Whether there are K whose order is certain: no two neighbours among the K + 1 words have the same number. Places where
+  // nobody is have the same number, so that fewer than K are never sure. For words that are floats.
   DEVICE bool sure() const {
     const auto part = [&](int k) { return (math::bits(word[k]) - LEAST) >> ID_BITS; };
     bool distinct = true;

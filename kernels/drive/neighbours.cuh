@@ -5,9 +5,10 @@
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
 //   near.each(team, hints, drift, [&](const auto& found) { ... found.i, found.id[k] ... });
 //
-// `each` calls once for every i of [0, A), for its row of observations (rows.cuh): all members of a warp call equally often,
-// some without a row of their `mine`. `length`: most points lie in [0, length) both ways. `drift`: how much nearer or further
-// two points may be by the next search. These two, and the hints, are for speed alone.
+// `each` calls back once for every i of [0, A), so that its row of observations can be written (rows.cuh). All members of a
+// warp call back equally often: where a member has no row left, `found.mine` is false. `length`: most points lie in
+// [0, length) both ways. `drift`: how much nearer or further two points may be by the next search. These two, and the hints,
+// are for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
 #include "drive/rows.cuh"
@@ -15,8 +16,8 @@
 constexpr float FAR = 1e30f;      // a squared distance that no two points have
 constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every point, squared
 
-// How far each point's neighbours were last time, and what they may have moved since: a distance that K others are likely to
-// be nearer than, or 0. Any content gives the same neighbours.
+// For each point a distance within which K others are likely to be: how far the furthest of its neighbours was in the last
+// search, plus how much further that one may be now. 0: not known. Any content gives the same neighbours.
 template <int A> struct Hints {
   float reach[A];
 
@@ -43,7 +44,8 @@ template <int K> struct Found {
     for (int k = 0; k < K; ++k) id[k] = nearest.id[k] >= 0 ? nearest.id[k] : i;
     furthest = all() ? nearest.distance[K - 1] : 0.0f;
   }
-  // Takes the words of places in a list, where i has place p, if they are sure.
+  // Takes the neighbours whose places in `list` are in the words, if the words are sure, and returns whether they are. The
+  // place of i is p.
   template <int IDS, class List> DEVICE bool take(const NearestWords<float, K, IDS>& words, const List& list, int p) {
     typedef NearestWords<float, K, IDS> Words;
     if (!words.sure()) return false;
@@ -158,7 +160,7 @@ template <int A, int K> struct AllPairs {
     }
   }
 #else
-  // On a CPU: some points side by side, which insert everybody.
+  // On a CPU: SIDE_FLOATS points side by side, one in each lane of a vector. Everybody is inserted in all lanes at once.
   template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
     typedef NearestWords<floats, K, A> Words;
     for (int base = 0; base < count; base += SIDE_FLOATS) {
@@ -201,8 +203,9 @@ template <int A, int K> struct AllPairs {
 #endif
 };
 
-// Looks in the cells of a grid, whose points stand together in a list, row by row. In which order within a cell is left to
-// chance: no result depends on it. Cells are narrow, since several of a row cost no more than one to look at.
+// Looks in the cells of a grid. The points of a cell stand together in a list, and so do the cells of a row. The order of
+// points within a cell is left to chance; no result depends on it. Cells are narrow, since looking at several cells of a row
+// costs no more than looking at one.
 template <int A, int K> struct Cells {
   static constexpr int root(float n) { int r = 1; while ((float)((r + 1) * (r + 1)) <= n) ++r; return r; }
   static constexpr int WIDE = 3;  // cells that are as wide as a row is high
@@ -275,7 +278,8 @@ template <int A, int K> struct Cells {
     for (int q = begin(row, first); q < after; ++q) call(q);
   }
 
-  // The places of three rows of cells as one sequence: of three loops each would take as long as its longest lane.
+  // The places of three rows of cells as one sequence, for one loop: each of three loops would last as long as in the lane of
+  // the warp that has most to do.
   struct Places {
     int count;             // of the sequence
     int second, third;     // where a row begins in it
@@ -295,9 +299,9 @@ template <int A, int K> struct Cells {
     return found;
   }
 
-  // Looks at a block of cells around p, at more as long as they hold too few, then as far as the last one found is; again,
-  // and exactly, if the words are in doubt. A hint other than 0, if it is right, leaves less doubt. Returns whether that was
-  // enough.
+  // Looks at a block of cells around p, and at larger ones as long as they hold too few points; then at all cells up to the
+  // distance of the last neighbour found. If the words are in doubt, it looks at all of these again, exactly. A hint other than
+  // 0, if it is right, leaves less doubt. Returns whether the neighbours were found.
   DEVICE bool look(Found<K>& found, int p, float hint) const {
     const float u = across(x[p]), v = down(y[p]);
     const int columns = WIDE * rows, column_of_p = column(x[p]), row_of_p = row(y[p]);
@@ -323,7 +327,8 @@ template <int A, int K> struct Cells {
       if (left == 0 && right == columns - 1 && top == 0 && bottom == rows - 1) return false;
     }
     if (words.far()) return false;  // the hint is wrong, or it stands far outside the square
-    // Among words of one part of a distance each may be the last; a thousandth of a cell covers rounding.
+    // Words whose distances are rounded to the same number may stand in any order, so that the K-th neighbour may be further
+    // than the K-th word by the width of that rounding. A thousandth of a cell covers the rounding of what follows.
     const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part());
     const float aside = across(reach) + 0.001f, along = down(reach) + 0.001f;
     const int most_left = math::clamp(math::to_int(u - aside), 0, left);

@@ -2,16 +2,18 @@
 #pragma once
 #include "drive/step.cuh"
 
-// Whether starts are drawn ahead, by all lanes of a warp together when one needs its own. Without this nearly every step
-// of 32 environments runs `reset` for the one that ended, and 31 lanes wait.
+// Whether the state that the next episode begins with is drawn ahead, by all lanes of a warp together as soon as one of them
+// has used its own. Without this nearly every step of 32 environments would run `reset` for the one whose episode has ended,
+// and 31 lanes would wait.
 #ifdef __CUDACC__
 constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && !HAS_CACHE && sizeof(State) <= 64 && !PRINTS;
 #else
 constexpr bool AHEAD = false;
 #endif
 
-// On a CPU what an environment with a Shared of its own does is compiled once for both kernels, which is most of the compiler's
-// work; smaller ones are up to a third faster within each kernel.
+// On a CPU the functions of an environment with a struct Shared are compiled once, as functions that both kernels call: they
+// are most of the compiler's work. Those of smaller environments are compiled into each kernel, where they are up to a third
+// faster.
 #ifdef __CUDACC__
 #define ONCE(type, name) DEVICE type name##_once(Env& env) { return name(env); }
 #else
@@ -109,7 +111,7 @@ template <bool RANDOM> struct TeamPhases {
   const Team team;
   Workspace& work;
   const int e, until;
-  // Arrays are local variables of their own: inside this struct they would keep all of it out of registers.
+  // Arrays are outside of this struct, as local variables of their own: inside they would keep all of it out of registers.
   Env& env;
   NearState& start;      // of the next episode, if it is `drawn`
   const Observations& observations;

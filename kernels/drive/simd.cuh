@@ -46,7 +46,7 @@ struct Together {
   int ended[LANES], over[LANES];  // of 4 bytes like the rest: loops that mix sizes have vectors of the least
 };
 
-// Draws this step's actions; all lanes draw words as soon as one needs them: those of the others are what they were.
+// Draws this step's actions. All lanes draw words as soon as one of them needs new ones: the others get those that they had.
 DEVICE void draw_actions_together(Together& near, const u64 seed, const u32 first_env, const bool first_step) {
   bool draw = first_step;
   ALL_LANES draw |= near.time[l] % 4 == 0;

@@ -31,8 +31,8 @@ struct Team : Member {
   }
   // Whether `mine` holds for this environment, or (teams of one) for another whose rows lie in the same 32 bytes: records of
   // 8 bytes if it has one agent, else rows of 4.
-  // Memory is written in pieces of 32 bytes: rows that few environments have something to say about are written by all
-  // of a piece, since a part of a piece costs reading the rest first.
+  // A GPU writes memory in pieces of 32 bytes, and to write a part of a piece it reads the rest first. So where one environment
+  // has a row to store, all those whose rows lie in the same piece store theirs.
   DEVICE bool near_any(bool mine) const {
     if constexpr (TEAM > 1) return mine;
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;

@@ -1,12 +1,12 @@
 // direct.cuh -- observations are made in global memory, where they stay. Also what the ways of `storage/` have in common.
 //
 // A way has `Near<Kind>`, what it keeps in the workspace for a group, and
-//   begin()            a rollout begins: what may be loaded ahead is
-//   copy_first()       the observation that is there becomes the row before the first
-//   row(env, view, r)  points `env` at where row r is made
-//   keep(view, r)      row r, just made, goes to where it stays, unless `commit` does that
+//   begin()            called when a rollout begins; may begin to load what `copy_first` needs
+//   copy_first()       copies the observation before the rollout to the row before the first
+//   row(env, view, r)  points `env` at the memory in which row r is to be made
+//   keep(view, r)      stores row r, which was just made, where it stays, unless `commit` does that
 //   keep_own(view, r)  the same for this environment alone, whatever the others of its warp do
-//   commit(r)          a step ends
+//   commit(r)          called when step r ends; stores what `keep` has left
 #pragma once
 #include "drive/groups.cuh"
 
