@@ -155,4 +155,4 @@ class KernelLearner(OnPolicyLearner):
                 for minibatch in range(self.gradients.minibatches):
                     self.gradients.compute(epoch, minibatch)
                     self.steps.descend(epoch, minibatch)
-        self.finish(rollout)
+            self.finish(rollout)  # its kernels, too, run in torch's stream
