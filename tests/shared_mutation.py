@@ -39,9 +39,11 @@ GPU_ONLY = {"__CUDACC__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}  # false whe
 FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
 # The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts.
 GPU_BLOCKS = ("if constexpr (AHEAD) {", "DEVICE void draw_start(")
-# What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, and where
-# a member keeps what is its own. What else depends on these names is altered.
-FOR_SPEED = re.compile(r"constexpr (int|bool) (BLOCK_ENVS|FEW_OWN|PIECE|SIDE_FLOATS)\b")
+# What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, where
+# a member keeps what is its own, and which arrays it selects from. What else depends on these names is altered.
+FOR_SPEED = re.compile(
+    r"(static )?constexpr (int|bool) (BLOCK_ENVS|FEW_OWN|MOST_SELECTED|PIECE|SELECTED|SIDE_FLOATS)\b"
+)
 UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")  # how often, which a CPU's compiler does not see
 UNUSED = re.compile(r"(\(void\)\w+;\s*)+(/\*.*\*/\s*)?\\?$")  # a statement against warnings
 PURPOSES = {
@@ -216,7 +218,7 @@ class Redirect:
         """Change the module's constant before fixtures use it."""
         for item in items:
             if hasattr(item.module, "HEADER"):
-                item.module.HEADER = self.kernels / "drive" / "math.cuh"
+                item.module.HEADER = self.kernels / "drive" / item.module.HEADER.name
 
 
 def judge(mutant, kernels):

@@ -30,18 +30,15 @@ DRAWS = "whoever draws sets the step and the purpose first"
 PLATFORM = "drive/platform.cuh"
 INDICES, CPU = "drive/indices.cuh", "drive/backend/cpu_team.cuh"
 COPY = "if (to != from) memcpy(to, from, 4 * (size_type)WORDS);"
-OWN_COUNT = "constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }"
 OWN_TURNS = "for (int k = 0; k < own_count(n); ++k)                         \\"
-ALL = "DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }"
-LEADER = "DEVICE bool leader() const { return TEAM == 1 || rank == 0; }"
+SELECT = "UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;"
 SIDE = "constexpr int side(int n) { return (n + SIDE_FLOATS - 1) / SIDE_FLOATS * SIDE_FLOATS; }"
 LEAST = (
     "while (value < before "
     "&& !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}"
 )
-ONE = "on a CPU this team has one member: TEAM is 1, its rank is 0"
 ROOM = "takes more room than is needed, and nothing reads it"
-TURNS = "more turns and room than are needed: each turn looks whether its index is one"
+TURNS = "one turn more, which looks whether its index is one"
 SIMD = "drive/simd.cuh"
 LANE_WORDS = "u32 word[sizeof(T) / 4][LANES];"
 WORDS = (
@@ -89,7 +86,12 @@ QUICK = "if (!(reach > 0.0f)) return false;"
 PLACES = "static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;"
 THREE_ROWS = "const Places near = places(row, math::min(row + 2, bottom), left, right);"
 BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);"
+ROWS = "drive/rows.cuh"
+ROWS_ANY = "DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }"
 NEAREST = "drive/nearest.cuh"
+OFFER = "if (d < distance[K - 1]) insert_next(d, j);"
+CLEAR = "for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;"
+LEAST_WORD = "word[0] = math::lesser(word[0], added);"
 GREATER = "template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }"
 PART = "DEVICE F part() const { return 2.0f / parts; }"
 FAR = "DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID_BITS) >= (u32)MOST; }"
@@ -115,15 +117,8 @@ EQUIVALENT = {
         SKIPPED,
         SKIPPED.replace("&&", "||", 1),
     ): "on a CPU SMALL is false and the loop begins where there is something",
-    (INDICES, OWN_COUNT, OWN_COUNT.replace("- 1", "+ 1")): TURNS,
-    (INDICES, OWN_COUNT, OWN_COUNT.replace("/", "*")): TURNS,
+    (INDICES, SELECT, SELECT.replace("<", "<=")): "no index is N, so that nothing is read there",
     (INDICES, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
-    (INDICES, ALL, ALL.replace("/", "*")): ONE,
-    (INDICES, ALL, ALL.replace("- 1", "+ 1")): "indices of n or more are allowed",
-    **{
-        (INDICES, LEADER, LEADER.replace(*change)): ONE
-        for change in (("== 1", "!= 1"), ("||", "&&"), ("== 1", "== (1 + 1)"), ("== 0", "!= 0"))
-    },
     (PLATFORM, SIDE, SIDE.replace("/", "*")): ROOM,
     (PLATFORM, SIDE, SIDE.replace("- 1", "+ 1")): ROOM,
     (CPU, LEAST, LEAST.replace("<", "<=")): "stores a number that is there",
@@ -132,7 +127,6 @@ EQUIVALENT = {
         COPY,
         "memcpy(to, from, 4 * (size_type)WORDS);",
     ): "a place copied onto itself stays as it is, in every C library",
-    (INDICES, ALL, ALL.replace("/ TEAM * TEAM", "/ TEAM + TEAM")): "indices of n or more are allowed",
     (SIMD, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
     (SIMD, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
     (SIMD, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,
@@ -185,6 +179,11 @@ EQUIVALENT = {
     (NEIGHBOURS, THREE_ROWS, THREE_ROWS.replace("row +", "row -")): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
+    (ROWS, ROWS_ANY, ROWS_ANY.replace("? team", "? !team")): "on a CPU ROWS_STAGED is 0",
+    (NEAREST, OFFER, "insert_next(d, j);"): SPEED,
+    (NEAREST, OFFER, OFFER.replace("<", "<=")): SPEED,
+    (NEAREST, CLEAR, CLEAR.replace("+ NOBODY", "- NOBODY")): DOUBT,
+    (NEAREST, LEAST_WORD, ""): DOUBT,
     (NEAREST, GREATER, GREATER.replace("a > b", "a >= b")): SAME,
     (
         NEAREST,

@@ -1,5 +1,7 @@
 """The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -79,6 +81,13 @@ def test_a_sample_of_mutants_of_shared_kernels_is_killed():
         sample.append(of_kind[0])
     verdicts = shared_mutation.run(sample)
     assert [str(m) for m, v in zip(sample, verdicts, strict=True) if v == "survived"] == []
+
+
+def test_judges_are_tests_that_exist():
+    judges = sorted({name for names in shared_mutation.JUDGES.values() for name in names})
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *judges]
+    done = subprocess.run(collect, capture_output=True, text=True, cwd=shared_mutation.ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_lines_that_only_a_gpu_compiles_are_no_mutants():

@@ -84,6 +84,9 @@ def observed(device, agents, layout=None, spec=None, **params):
     put(batch, state=states)
     hints = rng.choice(np.float32([0.0, 1.0, 5.0, 100.0, -3.0, np.nan, np.inf, 1e30]), (N, agents))  # any will do
     device.put(batch.cache, hints.view(np.uint8).reshape(batch.cache.shape))
+    for group in batch.groups:  # an entry that nobody writes shows
+        obs = batch.current_obs[group.name]
+        device.put(obs, np.full(obs.shape, np.nan, np.float32))
     batch.observe()
     return np.concatenate([device.get(batch.current_obs[g.name]) for g in batch.groups], axis=1), states
 
@@ -110,6 +113,16 @@ def test_who_is_out_has_no_neighbours(agents, k):
     got, states = observed(HostExecutor(threads=1), agents, spec=spec, num_other_agents_observed=k)
     out = states["active"] == 0
     assert out.any() and (got[out][:, 5 : 5 + 7 * k] == 0).all()
+
+
+@pytest.mark.parametrize("device", EXECUTORS)
+@pytest.mark.parametrize(("agents", "k"), [(3, 2), (9, 3), (300, 1)])
+def test_who_is_out_has_a_row_of_zeros(agents, k, device):
+    # Straight into the buffer, where what nobody writes stays as it was.
+    layout = Layout(4 if device == "team" else 1, observations=Observations.DIRECT)
+    got, states = observed(EXECUTORS[device](), agents, layout, num_other_agents_observed=k)
+    out = states["active"] == 0
+    assert out.any() and not got[out].any() and np.isfinite(got).all()
 
 
 @pytest.mark.parametrize("device", EXECUTORS)

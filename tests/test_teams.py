@@ -39,8 +39,15 @@ def test_a_team_of_threads_is_a_team_of_one(name, team):
     assert_same_bits(wide(name, HostExecutor(team_threads=team)), wide(name, HostExecutor(threads=1)))
 
 
-@pytest.mark.parametrize("far", [{"observations": Observations.DIRECT}, {"rows_near": False}, {"state_near": False}])
+FAR = {
+    "obs_far": {"observations": Observations.DIRECT},
+    "rows_far": {"rows_near": False},
+    "state_far": {"state_near": False},
+}
+
+
+@pytest.mark.parametrize("far", FAR)
 @pytest.mark.parametrize("name", envs.names())
 def test_what_is_kept_near_shows_in_no_bit(name, far):
     device = HostExecutor(threads=1)
-    assert_same_bits(wide(name, device, replace(Layout(), **far)), wide(name, device, Layout()))
+    assert_same_bits(wide(name, device, replace(Layout(), **FAR[far])), wide(name, device, Layout()))

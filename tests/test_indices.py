@@ -1,0 +1,141 @@
+"""drive/indices.cuh: which indices a member has is a closed form; arrays whose index selects are arrays with an index."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_math import host_compiler
+
+HEADER = Path(__file__).parent.parent / "kernels" / "drive" / "indices.cuh"
+FLAGS = ["-O1", "-std=c++17", "-ffp-contract=off", "-fPIC"]
+TEAMS = (1, 2, 3)
+COUNTS = (0, 1, 2, 3, 4, 7, 12)
+SIZES = (1, 2, 8, 9)  # of arrays; more than eight have an index of their own
+PRELUDE = """
+#include <stdint.h>
+typedef int64_t i64;
+#define DEVICE inline
+#define UNROLL
+#define UNROLL_TIMES(n)
+constexpr int FEW_OWN = 8;
+#define REGISTERS_HAVE_NO_INDEX 1  // as on a GPU: one thread selects
+static int outside = 0;
+extern "C" void __ubsan_handle_out_of_bounds(void*, uintptr_t) { ++outside; }
+extern "C" int were_outside() { return outside; }
+"""
+PROGRAM = """
+extern "C" int each_of(int rank, int n, int* found) {
+  int count = 0;
+  for (int i : Member{rank}.each(n)) found[count++] = i;
+  return count;
+}
+extern "C" int all_of(int rank, int n, int* found) {
+  int count = 0;
+  for (int i : Member{rank}.all(n)) found[count++] = i;
+  return count;
+}
+extern "C" int own_of(int rank, int n, int* found, int* turn) {
+  int count = 0;
+  FOR_OWN(Member{rank}, k, i, n) { found[count] = i; turn[count++] = k; }
+  return count;
+}
+extern "C" int own_turns(int n) { return own_count(n); }
+extern "C" int leads(int rank) { return Member{rank}.leader(); }
+
+template <int N> struct Guarded { Array<float, N> array; float after; };
+template <int N>
+void play(int count, const int* what, const int* at, const int* from, const float* value, float* seen, float* left) {
+  Guarded<N> guarded = {};
+  Array<float, N>& a = guarded.array;
+  const Array<float, N>& constant = a;
+  for (int n = 0; n < count; ++n) {
+    const int i = at[n], j = from[n];
+    switch (what[n]) {
+      case 0: seen[n] = constant[i]; break;
+      case 1: seen[n] = a[i]; break;
+      case 2: seen[n] = a[i] = value[n]; break;
+      case 3: seen[n] = a[i] += value[n]; break;
+      case 4: seen[n] = a[i] -= value[n]; break;
+      case 5: seen[n] = a[i] *= value[n]; break;
+      case 6: seen[n] = a[i] = a[j] = value[n]; break;
+      case 7: seen[n] = a[i] = constant[j]; break;
+    }
+  }
+  for (int k = 0; k < N; ++k) left[k] = a.of[k];
+  left[N] = guarded.after;
+}
+"""
+PLAY = """
+extern "C"
+void play_SIZE(int n, const int* what, const int* at, const int* from, const float* value, float* seen, float* left) {
+  play<SIZE>(n, what, at, from, value, seen, left);
+}
+"""
+
+
+@pytest.fixture(scope="module", params=TEAMS, ids="team of {}".format)
+def team(request, tmp_path_factory):
+    """Return the number of members, and the header built for as many by a C++ compiler."""
+    folder = tmp_path_factory.mktemp("indices")
+    parts = [f"#define TEAM {request.param}", PRELUDE, HEADER.read_text().replace("#pragma once", ""), PROGRAM]
+    parts += [PLAY.replace("SIZE", str(size)) for size in SIZES]
+    (folder / "indices.cpp").write_text("\n".join(parts))
+    version = subprocess.run([*host_compiler(), "--version"], capture_output=True, text=True).stdout
+    # An array that is its struct's last member may be longer than it says, unless told otherwise.
+    strict = "-fstrict-flex-arrays=3" if "clang" in version else "-fsanitize=bounds-strict"
+    for command in (
+        [*FLAGS, "-fsanitize=bounds", strict, "-c", "-o", "indices.o", "indices.cpp"],
+        ["-shared", "-o", "indices.so", "indices.o"],  # whose prelude has what the sanitizer calls
+    ):
+        done = subprocess.run([*host_compiler(), *command], capture_output=True, text=True, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return request.param, ctypes.CDLL(str(folder / "indices.so"))
+
+
+def collected(function, rank, n, *more):
+    """Return what a function of the program wrote for a member: its indices."""
+    found = np.full(100, -1, np.int32)
+    count = function(rank, n, found.ctypes.data_as(ctypes.c_void_p), *more)
+    return found[:count].tolist()
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_members_have_every_teamth_index_from_their_rank_on(team, n):
+    members, program = team
+    turns = -(-n // members)
+    assert program.own_turns(n) == turns
+    for rank in range(members):
+        own = list(range(rank, n, members))
+        assert collected(program.each_of, rank, n) == own
+        turn = np.full(100, -1, np.int32)
+        assert collected(program.own_of, rank, n, turn.ctypes.data_as(ctypes.c_void_p)) == own
+        assert turn[: len(own)].tolist() == list(range(len(own)))
+        assert collected(program.all_of, rank, n) == [rank + members * k for k in range(turns)]  # as many for each
+
+
+def test_one_member_leads(team):
+    members, program = team
+    assert [program.leads(rank) for rank in range(members)] == [1] + [0] * (members - 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_array_is_one_of_numpys_wherever_it_lies(team, size):
+    """All that can be done with an element, at random, leaves what NumPy's leaves and gives what it gives."""
+    _, program = team
+    rng, count = np.random.default_rng(size), 400
+    what, at, origin = (rng.integers(0, high, count).astype(np.int32) for high in (8, size, size))
+    value = rng.uniform(-1.5, 1.5, count).astype(np.float32)
+    seen, left = np.full(count, np.nan, np.float32), np.full(size + 1, np.nan, np.float32)
+    arrays = (what, at, origin, value, seen, left)
+    getattr(program, f"play_{size}")(count, *(a.ctypes.data_as(ctypes.c_void_p) for a in arrays))
+    expected, array = np.full(count, np.nan, np.float32), np.zeros(size, np.float32)
+    for n, (kind, i, j, x) in enumerate(zip(what, at, origin, value, strict=True)):
+        if kind == 6:
+            array[j] = x
+        array[i] = (array[i], array[i], x, array[i] + x, array[i] - x, array[i] * x, x, array[j])[kind]
+        expected[n] = array[i]
+    np.testing.assert_array_equal(seen, expected)
+    np.testing.assert_array_equal(left, [*array, 0])
+    assert program.were_outside() == 0
