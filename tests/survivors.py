@@ -61,6 +61,8 @@ FAILED = "if (pthread_create(&threads[i], nullptr, TeamTask<Body>::run, &tasks[i
 UNEVEN = "return rendezvous.uneven ? 1 : 0;"
 END = "end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;"
 ERROR = "any number but 0 is an error"
+FLUSH = "FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }"
+GUARDED = "GUARDED(e, body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until))"
 UNTIL = "until = steps - from < piece ? steps : from + piece;"
 FAULTS = "drive/faults.cuh"
 FIRST_FAULT = (
@@ -89,6 +91,7 @@ BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 
 ROWS = "drive/rows.cuh"
 ROWS_ANY = "DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }"
 NEAREST = "drive/nearest.cuh"
+LEAST_KEY = "least = key < least ? key : least;"
 OFFER = "if (d < distance[K - 1]) insert_next(d, j);"
 CLEAR = "for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;"
 LEAST_WORD = "word[0] = math::lesser(word[0], added);"
@@ -140,6 +143,9 @@ EQUIVALENT = {
     (GROUPS, FETCHED, FETCHED.replace("==", "!=")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
+    (LAUNCH, OPEN, OPEN.replace("1u", "(1u + 1)")): "any seed shuffles the members",
+    (LAUNCH, FLUSH, FLUSH.replace("0x8040u", "(0x8040u + 1)")): "raises a flag that nobody reads, restored on leaving",
+    (LAUNCH, GUARDED, GUARDED.replace("<", "<=")): SAME,
     (LAUNCH, FAILED, FAILED.replace("-1", "-(1 + 1)")): ERROR,
     (LAUNCH, UNEVEN, UNEVEN.replace("? 1", "? (1 + 1)")): ERROR,
     (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
@@ -180,6 +186,7 @@ EQUIVALENT = {
     (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
     (ROWS, ROWS_ANY, ROWS_ANY.replace("? team", "? !team")): "on a CPU ROWS_STAGED is 0",
+    (NEAREST, LEAST_KEY, LEAST_KEY.replace("<", "<=")): SAME,
     (NEAREST, OFFER, "insert_next(d, j);"): SPEED,
     (NEAREST, OFFER, OFFER.replace("<", "<=")): SPEED,
     (NEAREST, CLEAR, CLEAR.replace("+ NOBODY", "- NOBODY")): DOUBT,
