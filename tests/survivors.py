@@ -91,6 +91,7 @@ BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 
 ROWS = "drive/rows.cuh"
 ROWS_ANY = "DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }"
 NEAREST = "drive/nearest.cuh"
+NO_KEY = "Key least = ~(Key)0;"
 LEAST_KEY = "least = key < least ? key : least;"
 OFFER = "if (d < distance[K - 1]) insert_next(d, j);"
 CLEAR = "for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;"
@@ -186,6 +187,11 @@ EQUIVALENT = {
     (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
     (ROWS, ROWS_ANY, ROWS_ANY.replace("? team", "? !team")): "on a CPU ROWS_STAGED is 0",
+    (
+        NEAREST,
+        NO_KEY,
+        NO_KEY.replace("0", "(0 + 1)"),
+    ): "no key is as great: the greatest is less than COUNT more than MOST * COUNT",
     (NEAREST, LEAST_KEY, LEAST_KEY.replace("<", "<=")): SAME,
     (NEAREST, OFFER, "insert_next(d, j);"): SPEED,
     (NEAREST, OFFER, OFFER.replace("<", "<=")): SPEED,
