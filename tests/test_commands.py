@@ -27,6 +27,15 @@ def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
     assert "tagger: heuristic" in capsys.readouterr().out
 
 
+def test_the_learner_can_be_asked_for(tmp_path, capsys):
+    small = ["--steps", "2000", "--num-envs", "16", "--device", "cpu", "--out"]
+    for learner, words in (("torch", "learns by torch, as asked for"), ("kernels", "learns by kernels")):
+        assert main(["train", "cartpole", "--learner", learner, *small, str(tmp_path / learner)]) == 0
+        assert words in capsys.readouterr().out
+    assert main(["train", "--resume", "--learner", "torch", "--device", "cpu", "--out", str(tmp_path / "torch")]) == 2
+    assert "leave out algorithm" in capsys.readouterr().err
+
+
 def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
     out = tmp_path / "run"
     small = ["--num-envs", "8", "--steps", "512", "--device", "cpu", "--out", str(out), "--set", "num_steps=8"]

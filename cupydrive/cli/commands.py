@@ -33,6 +33,7 @@ def run_train(
     heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
     param: Pairs = (),
     set: Pairs = (),
+    learner: Literal["auto", "torch", "kernels"] | None = None,
     keep: int = 3,
     checkpoint_minutes: float = 5.0,
 ) -> int:
@@ -52,6 +53,7 @@ def run_train(
         heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
         param: Parameters of the environment, such as grid_length=20.
         set: Settings of the algorithm, such as learning_rate=1e-3.
+        learner: What PPO and A2C compute with, by default kernels on a CPU and torch on a GPU.
         keep: Checkpoints to keep.
         checkpoint_minutes: Time between checkpoints.
     """
@@ -66,10 +68,10 @@ def run_train(
     if (resume or overwrite) and out is None:
         raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
     if resume and name is None:
-        if algorithm or num_envs or seed is not None or heuristic or param or set or overwrite:
+        if algorithm or num_envs or seed is not None or heuristic or param or set or learner or overwrite:
             raise CupydriveError(
                 "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, heuristic, param, "
-                "set and overwrite"
+                "set, learner and overwrite"
             )
         run = train(Run.load(out, where, env=env), **common)
     else:
@@ -85,7 +87,7 @@ def run_train(
         policies = {group: Heuristic() if group in heuristic else settings for group in groups}
         if resume and not (algorithm or heuristic or set):
             policies = None  # those of the run
-        options = {"resume": resume, "overwrite": overwrite, **common, **params}
+        options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
         run = train(name, policies=policies, num_envs=num_envs, seed=seed, device=where, **options)
     print(run)
     if out is not None:
