@@ -200,3 +200,9 @@ def test_nothing_of_torchs_optimisers_or_compiler_is_loaded():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_more_rows_than_kernels_can_number_are_refused(monkeypatch):
+    monkeypatch.setattr("cupydrive.training.algorithms.kernels.learner.MOST_ROWS", 127)
+    with pytest.raises(ParameterError, match=r"num_envs = 16 and num_steps = 8 give 128 rows .* at most 127"):
+        train("cartpole", cd.PPO(num_steps=8), num_envs=16)

@@ -9,6 +9,7 @@ Letters: T steps, N environments, C agents of a group, D observation entries.
 
 import torch
 
+from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.training.algorithms.kernels.gradients import Gradients
 from cupydrive.training.algorithms.kernels.initial import fill_initial
@@ -17,6 +18,8 @@ from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
+
+MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
 
 
 class KernelLearner(OnPolicyLearner):
@@ -58,8 +61,13 @@ class KernelLearner(OnPolicyLearner):
         """Take the memory of rows and gradients.
 
         Raises:
-            ParameterError: If the rows do not divide into minibatches.
+            ParameterError: If the rows do not divide into minibatches, or are more than kernels can number.
         """
+        if self.rows(rollout) > MOST_ROWS:
+            raise ParameterError(
+                f"num_envs = {rollout.batch.num_envs:,} and num_steps = {rollout.steps} give {self.rows(rollout):,} rows to "
+                f"learn from; kernels learn from at most {MOST_ROWS:,}. Take fewer of either, or learner='torch'"
+            )
         minibatches = getattr(self.config, "num_minibatches", 1)
         minibatch_size(self.rows(rollout), minibatches, type(self.config).__name__)
         super().prepare(rollout)
