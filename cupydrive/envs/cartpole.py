@@ -134,7 +134,12 @@ SPEC = EnvSpec(
     training={
         "num_envs": 256,
         "steps": 500_000,
-        "ppo": {"learning_rate": ((0, 2.5e-3), (500_000, 1e-4)), "gamma": 0.98, "gae_lambda": 0.9},
+        "ppo": {
+            "learning_rate": ((0, 2.5e-3), (500_000, 1e-4)),
+            "gamma": 0.98,
+            "gae_lambda": 0.9,
+            "update_epochs": 8,
+        },
         "a2c": {"learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4))},
     },
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
