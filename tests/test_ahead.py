@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from conftest import python_path
 
+import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks import checker
-from cupydrive.codegen.source import kernel_text
+from cupydrive.codegen.source import Layout, assemble, kernel_text
 from cupydrive.errors import CompileError
 from cupydrive.executors import executor
-from cupydrive.executors.ahead import alone, load_ahead
+from cupydrive.executors.ahead import alone, build_ahead, load_ahead
 from cupydrive.executors.host import HostExecutor, compiler
+from cupydrive.training.algorithms.kernels import learner
+from cupydrive.training.train import make_run
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -79,3 +82,24 @@ def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
     wrong = [replace(spec, kernel=text.replace("s.x += p.tau", f"s.x += p.{name}")) for name in ("first", "second")]
     with pytest.raises(CompileError, match="first"):
         load_ahead([(HostExecutor(), (one, one.make_params())) for one in wrong])
+
+
+@pytest.mark.parametrize("settings", [cd.PPO(), cd.A2C(normalize_obs=True, distribution="squashed")])
+def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(settings, monkeypatch):
+    """Only what every rollout has, and the first launch of all, is built in its turn."""
+    begun, built, real = [], [], HostExecutor.build
+    monkeypatch.setattr(learner, "build_ahead", lambda work: begun.extend(unit.text for _, unit in work))
+    monkeypatch.setattr(HostExecutor, "build", lambda self, unit: built.append(unit) or real(self, unit))
+    make_run("pendulum" if settings.normalize_obs else "cartpole", settings, num_envs=8, device="cpu")
+    others = {unit.name for unit in built if unit.text not in begun}
+    assert set(begun) <= {unit.text for unit in built}
+    assert others - {"fused"} == {"pendulum" if settings.normalize_obs else "cartpole", "finite", "advantages"}
+
+
+def test_what_cannot_be_built_ahead_is_an_error_where_it_is_needed():
+    spec = envs.get("cartpole")
+    wrong = replace(spec, kernel=kernel_text(spec)[1].replace("s.x += p.tau", "s.x += p.nothing"))
+    unit = assemble(wrong, wrong.make_params(), Layout())
+    build_ahead([(HostExecutor(), unit)])
+    with pytest.raises(CompileError, match="nothing"):
+        HostExecutor().build(unit)

@@ -23,6 +23,23 @@ def alone(folder, key):
         yield
 
 
+def cores():
+    """Return how many compilers may run side by side."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(WORKERS, usable)
+
+
+def build_ahead(work):
+    """Begin to build pairs ``(executor, unit)`` side by side, and return at once.
+
+    Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is an error only then.
+    """
+    pool = ThreadPoolExecutor(cores(), thread_name_prefix="cupydrive-build")
+    for executor, unit in work:
+        pool.submit(executor.build, unit)
+    pool.shutdown(wait=False)
+
+
 def load_ahead(work):
     """Load pairs ``(executor, arguments of its load)`` side by side: later loads then find them in the cache.
 
@@ -31,8 +48,7 @@ def load_ahead(work):
     Raises:
         CupydriveError: The first, in the order of ``work``, of what cannot be loaded.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    with ThreadPoolExecutor(min(WORKERS, cores), thread_name_prefix="cupydrive-load") as pool:
+    with ThreadPoolExecutor(cores(), thread_name_prefix="cupydrive-load") as pool:
         futures = [pool.submit(executor.load, *arguments) for executor, arguments in work]
         try:
             for future in futures:

@@ -15,6 +15,21 @@ MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer 
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 
 
+def gradient_unit(layout, distribution, config, agent_groups, executor):
+    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``, and how many groups."""
+    epochs, minibatches = getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
+    clipped = hasattr(config, "clip_coef")
+    own = (
+        ("AGENT_GROUPS", agent_groups),
+        ("SHUFFLED", epochs * minibatches > 1),
+        ("CLIPPED", clipped),
+        ("CLIP_VALUE", clipped and config.clip_vloss),
+        ("NORMALIZE", config.norm_adv),
+    )
+    constants, spaces = distribution_parts(distribution)
+    return layout.unit("gradient", executor, (*constants, *own), spaces)
+
+
 class Gradients:
     """The gradients of one policy's loss, minibatch after minibatch.
 
@@ -43,16 +58,7 @@ class Gradients:
         self.parts = max(1, min(self.blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
         self.pieces = self.parts if executor.name == "cpu" else self.blocks
-        clipped = hasattr(config, "clip_coef")
-        own = (
-            ("AGENT_GROUPS", len(agents)),
-            ("SHUFFLED", self.epochs * self.minibatches > 1),
-            ("CLIPPED", clipped),
-            ("CLIP_VALUE", clipped and config.clip_vloss),
-            ("NORMALIZE", config.norm_adv),
-        )
-        constants, spaces = distribution_parts(distribution)
-        self.program = executor.build(layout.unit("gradient", executor, (*constants, *own), spaces))
+        self.program = executor.build(gradient_unit(layout, distribution, config, len(agents), executor))
 
         def zeros(*shape, dtype=torch.float32):
             return torch.zeros(shape, dtype=dtype, device=executor.name)

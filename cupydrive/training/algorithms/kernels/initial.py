@@ -19,6 +19,11 @@ HIDDEN, ACTIONS, VALUE = (
 )  # gains of hidden layers, of the distribution's parameters, of the value
 
 
+def initial_unit():
+    """Return the ``Unit`` of ``kernels/learn/initial.cu``, which the CPU runs wherever a policy learns."""
+    return assemble_file("learn/initial")
+
+
 def fill_initial(policy, seed, agent):
     """Give an ``ActorCritic`` the initial weights of one seed: orthogonal, with biases of 0, as ``policy.mlp`` makes them.
 
@@ -27,7 +32,7 @@ def fill_initial(policy, seed, agent):
         seed: int in [0, 2**63).
         agent: Number of the first agent that it plays: policies of one run differ.
     """
-    program = HostExecutor().build(assemble_file("learn/initial"))
+    program = HostExecutor().build(initial_unit())
     layers = tensors_of(policy)
     last = len(layers) // 2 - 1
     with torch.no_grad():

@@ -10,11 +10,14 @@ Letters: T steps, N environments, C agents of a group, D observation entries.
 import torch
 
 from cupydrive.errors import ParameterError
+from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
-from cupydrive.training.algorithms.kernels.gradients import Gradients
-from cupydrive.training.algorithms.kernels.initial import fill_initial
+from cupydrive.playing.policy import make_distribution
+from cupydrive.training.algorithms.kernels.gradients import Gradients, gradient_unit
+from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
 from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
-from cupydrive.training.algorithms.kernels.statistics import Statistics
+from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
 from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
@@ -33,6 +36,18 @@ class KernelLearner(OnPolicyLearner):
     def __init__(self, config, reported):
         super().__init__(config)
         self.reported = reported
+
+    def make(self, group, rollout):
+        """Make the network and what goes with it, while the programs that they and learning need are built side by side."""
+        config, executor = self.config, rollout.batch.executor
+        distribution = make_distribution(group, config.distribution)
+        layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
+        played = sum(player is self for player in rollout.player_of.values())
+        units = [gradient_unit(layout, distribution, config, played, executor)]
+        units += [layout.unit("update", executor), layout.unit("forward", executor), distribution.unit()]
+        units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
+        build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
+        super().make(group, rollout)
 
     def make_optimizer(self, group, rollout):
         """Make the initial weights, the programs, the copies of the weights, and Adam's state."""

@@ -11,6 +11,11 @@ from cupydrive.executors.interop import make_call
 CHUNKS = 128  # of rows, at most
 
 
+def statistics_unit():
+    """Return the ``Unit`` of ``kernels/learn/statistics.cu``."""
+    return assemble_file("learn/statistics")
+
+
 class Statistics:
     """Lets ``RunningMeanStd`` take rows in, with the same bits on any number of threads.
 
@@ -19,7 +24,7 @@ class Statistics:
     """
 
     def __init__(self, executor):
-        self.program, self.device = executor.build(assemble_file("learn/statistics")), executor.name
+        self.program, self.device = executor.build(statistics_unit()), executor.name
 
     def update(self, rms, values):
         """Take (R, D) float32 rows into ``rms``, whose mean has shape (D,), or () for one column."""
