@@ -84,16 +84,15 @@ def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
         load_ahead([(HostExecutor(), (one, one.make_params())) for one in wrong])
 
 
-@pytest.mark.parametrize("settings", [cd.PPO(), cd.A2C(normalize_obs=True, distribution="squashed")])
-def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(settings, monkeypatch):
+def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(monkeypatch):
     """Only what every rollout has, and the first launch of all, is built in its turn."""
     begun, built, real = [], [], HostExecutor.build
     monkeypatch.setattr(learner, "build_ahead", lambda work: begun.extend(unit.text for _, unit in work))
     monkeypatch.setattr(HostExecutor, "build", lambda self, unit: built.append(unit) or real(self, unit))
-    make_run("pendulum" if settings.normalize_obs else "cartpole", settings, num_envs=8, device="cpu")
+    make_run("pendulum", cd.A2C(normalize_obs=True, distribution="squashed"), num_envs=8, device="cpu")
     others = {unit.name for unit in built if unit.text not in begun}
     assert set(begun) <= {unit.text for unit in built}
-    assert others - {"fused"} == {"pendulum" if settings.normalize_obs else "cartpole", "finite", "advantages"}
+    assert others - {"fused"} == {"pendulum", "finite", "advantages"}
 
 
 def test_what_cannot_be_built_ahead_is_an_error_where_it_is_needed():

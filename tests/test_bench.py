@@ -229,7 +229,7 @@ def test_of_starts_the_middle_one_counts_and_one_without_an_end_is_the_last(monk
     assert "| cartpole by torch | cold | 1.00 | 2.00 | 0.50 |  | 2.50 | not solved |" in tables.startup(result)
 
 
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
+@pytest.mark.parametrize("learner", ["kernels", pytest.param("torch", marks=pytest.mark.slow)])
 def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
     """The mark is what the policy of plain training gets after so many env-steps: it is reached there, or before."""
     options = {"seed": 3, "device": "cpu", "learner": learner, "num_envs": 16}

@@ -18,7 +18,7 @@ from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.playing.inference import AS_LIKELY, DiscretePolicy
 from cupydrive.spec import Group
 
-QUIET = {"device": "cpu", "progress": False, "num_envs": 8}
+QUIET = {"device": "cpu", "progress": False, "num_envs": 8, "learner": "torch"}  # nothing to compile for each network
 SMALL = {"num_steps": 8, "hidden": (16,), "normalize_obs": True}
 KINDS = {
     "categorical": ("tag_grid", dict(algorithm=cd.A2C(**SMALL), grid_length=6)),
