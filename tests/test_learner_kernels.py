@@ -37,7 +37,16 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+# What takes the compiler longest, or what others nearly cover, is left to `make test-all`.
+LONG = ("one row", "17 rows, wide", "several heads, no mask", "values clipped", "A2C, normalised", "bounds checked")
+
+
+def sampled(names):
+    """Return the names as parameters, the long ones marked as slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
+
+
+@pytest.mark.parametrize("name", sampled(CASES))
 def test_gradients_are_torchs_in_float64(name):
     config, about = CASES[name]
     case = problem(config, **about)
@@ -89,7 +98,7 @@ EXECUTORS = {
 }
 
 
-@pytest.mark.parametrize("how", EXECUTORS)
+@pytest.mark.parametrize("how", sampled(EXECUTORS))
 def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
     if how == "narrow vectors" and "avx512f" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("vectors of this processor are narrow")
