@@ -69,7 +69,9 @@ class CudaExecutor:
             program = CudaProgram(self, assemble(spec, params, layout))
             if program.shared_bytes <= self.shared_bytes:
                 return program
-            if layout.envs_per_block > 1:
+            if layout.observations is Observations.WARP_COPY:  # half of its block may be no whole warp
+                layout = replace(layout, observations=Observations.SHARED)
+            elif layout.envs_per_block > 1:
                 layout = replace(layout, envs_per_block=layout.envs_per_block // 2)
             elif layout.state_near:
                 layout = layout.fit(spec, params, layout.near_bytes(spec, params) - 1)
