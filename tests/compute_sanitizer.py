@@ -1,8 +1,10 @@
-"""Run every environment's kernels under compute-sanitizer: memcheck, racecheck and synccheck; and training under memcheck.
+"""Run every environment's and the learner's kernels under compute-sanitizer: memcheck, racecheck and synccheck.
+
+The kernels that serve torch's learner run under memcheck alone: they have neither shared memory nor barriers.
 
     python tests/compute_sanitizer.py
 
-Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. The four programs run beside each other:
+Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. The programs run beside each other:
 each takes minutes, most of them on one core. CuPy's memory pool is off in them: inside a pool an access past the end of an
 array is not seen.
 """
@@ -13,8 +15,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# The training kernels have neither shared memory nor barriers.
-RUNS = (("memcheck", "rollouts"), ("racecheck", "rollouts"), ("synccheck", "rollouts"), ("memcheck", "training"))
+TOOLS = ("memcheck", "racecheck", "synccheck")
+RUNS = (*((tool, "rollouts") for tool in TOOLS), *((tool, "learning") for tool in TOOLS), ("memcheck", "training"))
 TEAMS = (1, 4, 32, 128)
 ENVS = 101  # with 64 a block one is full, the last one is not
 CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
@@ -61,7 +63,34 @@ def roll_out_each():
 
 
 def train_each():
-    """Train two iterations of every algorithm, launched one by one; return how many there are."""
+    """Train two iterations of every algorithm by torch, launched one by one; return how many there are."""
+    import cupydrive as cd
+
+    return train_lessons("torch", [
+        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True)),
+        ("point", cd.PPO(num_steps=8, distribution="squashed")),
+        ("masked", cd.A2C(num_steps=8)),
+        ("tag_continuous", cd.A2C(num_steps=4)),
+        ("point", cd.DDPG(batch_size=32, buffer_size=1000, learning_starts=100)),
+    ])  # fmt: skip
+
+
+def learn_each():
+    """Train two iterations by the learner's kernels, of every head and shape of network; return how many there are."""
+    import cupydrive as cd
+
+    return train_lessons("kernels", [
+        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01)),
+        ("cartpole", cd.PPO(num_steps=8, shared_layers=True, hidden=(16,))),
+        ("point", cd.PPO(num_steps=8, distribution="squashed")),
+        ("masked", cd.A2C(num_steps=8)),
+        ("tag_continuous", cd.A2C(num_steps=4, hidden=(256, 256), activation="relu")),
+        ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24))),
+    ])  # fmt: skip
+
+
+def train_lessons(learner, lessons):
+    """Train two iterations of each pair of an environment's name and settings; return how many there are."""
     import masked
     import point
 
@@ -69,21 +98,13 @@ def train_each():
 
     for example in (point, masked):
         cd.register(example.PYTHON, example.KERNEL)
-    lessons = [
-        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True)),
-        ("point", cd.PPO(num_steps=8, distribution="squashed")),
-        ("masked", cd.A2C(num_steps=8)),
-        ("tag_continuous", cd.A2C(num_steps=4)),
-        ("point", cd.DDPG(batch_size=32, buffer_size=1000, learning_starts=100)),
-    ]
     for env, settings in lessons:
-        cd.train(
-            env, settings, num_envs=37, steps=2 * 37 * settings.num_steps, device="cuda", capture=False, progress=False
-        )
+        steps = 2 * 37 * settings.num_steps
+        cd.train(env, settings, num_envs=37, steps=steps, device="cuda", learner=learner, capture=False, progress=False)
     return len(lessons)
 
 
-WATCHED = {"rollouts": roll_out_each, "training": train_each}
+WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each}
 
 
 def sanitize(tool, program):
