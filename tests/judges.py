@@ -74,6 +74,8 @@ JUDGES = {
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
+    "learn/minibatches.cuh": LOSSES,
+    "learn/loss.cuh": LOSSES,
     "learn/categorical.cuh": [
         *(LEARN + f"gradients_are_torchs_in_float64[several heads, {masks}]" for masks in ("masks", "no mask")),
         LEARN + "a_number_that_is_not_finite_stops_all_steps",

@@ -1,0 +1,62 @@
+// loss.cuh -- PPO's and A2C's loss of one row: its derivatives by what the network gives, and what is reported.
+//
+// Source: cupydrive/training/algorithms/ppo.py and a2c.py.
+// Constants: those of the distribution; CLIPPED (1: PPO's objective, 0: A2C's), CLIP_VALUE, NORMALIZE (advantages). The text
+// generated for them defines GAUSSIAN as 0 or 1.
+#pragma once
+#include "learn/minibatches.cuh"
+#include "generated/spaces.cuh"
+#if GAUSSIAN
+#include "learn/gaussian.cuh"
+#else
+#include "learn/categorical.cuh"
+#endif
+
+// Puts the derivatives by the network's outputs in place of these, and what is reported into `metric` (METRICS).
+DEVICE void differentiate_row(const Learn& call, const Place place, const Moments moments, float* parameters, float& value, float* metric) {
+  for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
+  if (!place.in_game(call)) {
+    for (int k = 0; k < PARAMETERS; ++k) parameters[k] = 0.0f;
+    value = 0.0f;
+    return;
+  }
+  typedef Distribution::Action Action;
+  const int g = place.group;
+  const size_type row = (size_type)place.row;
+  const Action* const action = (const Action*)call.action[g] + row * HEADS;
+  const u8* mask = nullptr;
+#if !GAUSSIAN
+  if (call.mask[g] != nullptr) mask = call.mask[g] + row * CHOICES;
+#endif
+  const Distribution now(parameters, mask, action);
+  float advantage = call.advantage[g][row];
+  if constexpr (NORMALIZE) advantage = (advantage - moments.mean) / moments.divisor;
+
+  float objective, by_log_prob;  // the objective, which is to grow, and its derivative
+  if constexpr (CLIPPED) {
+    const float clip = *call.clip_coef, log_ratio = now.log_prob - call.log_prob[g][row], ratio = math::exp(log_ratio);
+    const float plain = advantage * ratio, clipped = advantage * math::clamp(ratio, 1.0f - clip, 1.0f + clip);
+    objective = plain > clipped ? clipped : plain;  // keeps NaN
+    by_log_prob = plain > clipped ? 0.0f : plain;
+    metric[3] = -log_ratio;
+    metric[4] = (ratio - 1.0f) - log_ratio;
+    metric[5] = math::abs(ratio - 1.0f) > clip ? 1.0f : 0.0f;
+  } else {
+    objective = advantage * now.log_prob;
+    by_log_prob = advantage;
+  }
+  const float wrong = value - call.returns[g][row];
+  float error = wrong * wrong, by_value = wrong;  // twice the loss, and the loss's derivative
+  if constexpr (CLIP_VALUE) {
+    const float clip = *call.clip_coef, before = call.value[g][row], change = value - before;
+    const float near = before + math::clamp(change, -clip, clip) - call.returns[g][row];
+    const float by_near = change < -clip || change > clip ? 0.0f : near;
+    by_value = near * near > error ? by_near : near * near == error ? 0.5f * (wrong + by_near) : wrong;
+    error = near * near > error ? near * near : error;
+  }
+  metric[0] = -objective;
+  metric[1] = 0.5f * error;
+  metric[2] = now.entropy;
+  now.differentiate(parameters, action, -by_log_prob * moments.inverse, -*call.ent_coef * moments.inverse);
+  value = *call.vf_coef * by_value * moments.inverse;
+}
