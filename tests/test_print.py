@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,15 +73,34 @@ def test_printing_changes_no_number(device):
         assert (getattr(got, name)["point"] == getattr(want, name)["point"]).all()
 
 
+def printing_tag():
+    """Tag on a grid, whose state is arrays; it prints from two of them, and an entry of an observation."""
+    text = kernel_text(envs.get("tag_grid"))[1].rstrip()
+    assert text.endswith("}")  # of `observe`, the last function
+    printed = 'env.team.sync();\n  env.print("%d %d %.9g", env.state.x[0], env.state.y[4], env.runner.obs(0)[2]);'
+    return replace(envs.get("tag_grid"), kernel=f"{text[:-1]}  {printed}\n}}\n")
+
+
+@pytest.mark.parametrize("obs_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("build", [{}, {"debug": True}, {"team_threads": 4}], ids=["product", "debug", "team of 4"])
+def test_elements_of_arrays_and_observations_print_as_their_numbers(build, obs_dtype, capsys):
+    batch = Batch(printing_tag(), 3, executor=HostExecutor(**build), obs_dtype=obs_dtype)
+    batch.printer.choose(1)
+    batch.reset(1)
+    for _ in range(5):
+        capsys.readouterr()
+        obs = batch.rollout(1).obs["runner"][1, 1, 0, 2]
+        if obs_dtype == "bfloat16":  # the upper half of a float
+            obs = (np.uint32(obs) << 16).view(np.float32)
+        state, clock = (batch.get_state()[name][1] for name in ("state", "clock"))
+        want = f"tag_grid[1], step {clock['elapsed']}: {state['x'][0]} {state['y'][4]} {obs:.9g}"
+        assert capsys.readouterr().out.splitlines() == [want]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("team", [1, 4, 64])
 def test_cpu_and_gpu_print_the_same_lines_for_any_team(team, capsys):
-    text = kernel_text(envs.get("tag_grid"))[1].replace(
-        "DEVICE void observe(Env& env) {",
-        'DEVICE void observe(Env& env) {\n  env.print("%d %d", env.state.x[0], env.state.y[4]);',
-        1,
-    )
-    spec, said = replace(envs.get("tag_grid"), kernel=text), []
+    spec, said = printing_tag(), []
     for device, layout in (("cpu", None), ("cuda", Layout(team, 64 // team if team < 64 else 1))):
         batch = Batch(spec, 50, executor=executor(device), layout=layout)
         batch.printer.choose(17)
@@ -148,23 +168,25 @@ def test_a_format_is_checked_before_it_compiles(text, words):
 
 def test_all_types_and_formats(capsys):
     text = (
-        'env.print("%% %d %i %u %x|%5.2f|%-6g|%+.1e|%lld %llu %d" " joined, %c", -3, (i64)1 << 40, 4000000000u, 255, 1.5f, '
-        "2.0f, -0.25f, (i64)-1, ~(u64)0, s.x < 9.0f, 65);"
+        'env.print("%% %d %i %u %x|%5.2f|%-6g|%+.1e|%lld %llu %d" " joined, %c|%d %ld %lld %lu %llu %zu", -3, (i64)1 << 40, '
+        "4000000000u, 255, 1.5f, 2.0f, -0.25f, (i64)-1, ~(u64)0, s.x < 9.0f, 65, "
+        "(u8)200, -5L, -6LL, 7UL, 8ULL, sizeof(float));"
     )
     env = cd.make(printing(text), 1, device="cpu")
     env.reset(seed=0)
     env.step(torch.zeros(1, 1))
-    want = "% -3 1099511627776 4000000000 ff| 1.50|2     |-2.5e-01|-1 18446744073709551615 1 joined, A"
+    want = "% -3 1099511627776 4000000000 ff| 1.50|2     |-2.5e-01|-1 18446744073709551615 1 joined, A|200 -5 -6 7 8 4"
     assert capsys.readouterr().out == f"point[0], step 1: {want}\n"
     assert formatted("%d %g", [float("inf"), float("nan")]) == "inf nan"
     assert list(lines(b"")) == []
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1)])
+@pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1), Layout(1, 32, half_obs=True)])
 def test_printing_kernels_compile_for_gpus(layout):
-    spec = printing('env.print("%g %d %u", s.x, env.elapsed, env.random.env);')
-    assert compiled(assemble(spec, spec.make_params(), layout), 90) == (0, "")
+    text = 'env.print("%g %d %u %ld %llu", s.x, env.elapsed, env.random.env, 1L, 2ULL);'
+    for spec in (printing(text), printing_tag()):
+        assert compiled(assemble(spec, spec.make_params(), layout), 90) == (0, "")
 
 
 def test_kernels_that_do_not_print_have_none_of_it():

@@ -94,9 +94,10 @@ struct Env : EachGroup<Group> {
 #if PRINTS
   Printed* printed = nullptr;  // null: this environment does not print
   // As printf, for one environment of the batch, by the leader alone: env.print("x = %g", env.state.x). Python prints it after
-  // the launch, on CPU and GPU; VectorEnv.print_env chooses the environment. Values are floats and integers.
-  template <class... Values> DEVICE void print(const char* format, const Values... values) const {
-    if (printed != nullptr && team.leader()) printed->line(elapsed, format, values...);
+  // the launch, on CPU and GPU; VectorEnv.print_env chooses the environment. Values are floats and integers, and what stands
+  // for one: elements of arrays, entries of observations.
+  template <class... Values> DEVICE void print(const char* format, Values... values) const {
+    if (printed != nullptr && team.leader()) printed->line(elapsed, format, (Values&&)values...);
   }
 #endif
 

@@ -14,14 +14,14 @@ struct Printed {
   char text[PRINT_BYTES];
 
   // One line: elapsed (4 bytes), number of values (1), format with its final 0, and for each value its type (1) and itself (8).
-  template <class... Values> DEVICE void line(const int elapsed, const char* format, const Values... values) {
+  template <class... Values> DEVICE void line(const int elapsed, const char* format, Values&&... values) {
     int length = 0;
     while (format[length] != 0) ++length;
     if (used + 4 + 1 + length + 1 + 9 * (int)sizeof...(Values) > PRINT_BYTES) { lost += 1; return; }
     write((u64)elapsed, 4);
     write(sizeof...(Values), 1);
     for (int i = 0; i <= length; ++i) write((u64)format[i], 1);
-    (write_value(values), ...);
+    (write_value((Values&&)values), ...);  // cast: an Array's element, which is no number yet, becomes one as an rvalue alone
   }
 
  private:
@@ -30,11 +30,15 @@ struct Printed {
     used += bytes;
   }
   DEVICE void write_value(const char type, const u64 word) { write((u64)type, 1); write(word, 8); }
+  // Smaller integers become int. Both `long` and `long long` are here: which of them i64 is, depends on the platform.
   DEVICE void write_value(const float x) { write_value('f', math::bits(x)); }
-  DEVICE void write_value(const int x) { write_value('i', (u64)(i64)x); }
-  DEVICE void write_value(const u32 x) { write_value('u', (u64)x); }
-  DEVICE void write_value(const i64 x) { write_value('i', (u64)x); }
-  DEVICE void write_value(const u64 x) { write_value('u', x); }
+  DEVICE void write_value(const bf16 x) { write_value('f', (u64)x.bits << 16); }
+  DEVICE void write_value(const int x) { write_value('i', (u64)x); }
+  DEVICE void write_value(const long x) { write_value('i', (u64)x); }
+  DEVICE void write_value(const long long x) { write_value('i', (u64)x); }
+  DEVICE void write_value(const unsigned int x) { write_value('u', (u64)x); }
+  DEVICE void write_value(const unsigned long x) { write_value('u', (u64)x); }
+  DEVICE void write_value(const unsigned long long x) { write_value('u', (u64)x); }
 };
 
 // Which environment prints is known when the launch begins.
