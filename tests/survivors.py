@@ -4,7 +4,8 @@ Lines are named by their text, not their number. `python tests/mutation.py --sha
 """
 
 SPEED = "does more work than is needed, with the same result"
-FINITE, CATEGORICAL, GAUSSIAN = (f"train/{name}.cu" for name in ("finite", "categorical", "gaussian"))
+FINITE, CATEGORICAL = (f"train/{name}.cu" for name in ("finite", "categorical"))
+CHOICES_OF, BOXES = (f"train/{name}.cuh" for name in ("choices", "boxes"))
 CIPHER = "train/cipher.cuh"
 UPDATE = "learn/update.cu"
 LOSS = (
@@ -15,8 +16,8 @@ WHOLE = "if (start + STRIDE <= call.size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
 HALF = "while (half < 15 && (1 << 2 * half) < n) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
-NORMALS = "if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);"
-BITS = "if (head % 4 == 0) bits = random.bits(call.first_agent + i, head / 4);"
+NORMALS = "if (head % 4 == 0) n = normals(random, agent, head / 4);"
+BITS = "if (head % 4 == 0) bits = random.bits(agent, head / 4);"
 PHASES = "drive/phases.cuh"
 READ = "team.sync();  // all have read the clock"
 AGAIN = "if (view == FINAL) team.sync();  // the near observation is written again"
@@ -162,8 +163,8 @@ EQUIVALENT = {
         HALF.replace("half < 15", "half <= 15"),
     ): "at half = 15 the second condition is false for all sizes allowed",
     (CATEGORICAL, ENTROPY, "entropy += choices.entropy();"): SPEED,
-    (CATEGORICAL, BITS, "bits = random.bits(call.first_agent + i, head / 4);"): SPEED,
-    (GAUSSIAN, NORMALS, "n = normals(random, call.first_agent + i, head / 4);"): SPEED,
+    (CHOICES_OF, BITS, "bits = random.bits(agent, head / 4);"): SPEED,
+    (BOXES, NORMALS, "n = normals(random, agent, head / 4);"): SPEED,
     (FAULTS, FIRST_FAULT, FIRST_FAULT.replace("> 0", "> (0 + 1)")): "line 1 is said as line 1 either way",
     (FAULTS, WHAT, WHAT.replace("- 1", "- (1 + 1)")): "none of these few words has 63 characters",
     (FAULTS, WHAT, WHAT.replace("- 1", "+ 1")): "undefined: one zero more, on the file's name, which is written next",

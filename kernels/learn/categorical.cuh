@@ -1,7 +1,7 @@
 // categorical.cuh -- discrete heads, backwards: log-probability and entropy of one row, and their derivatives by the logits.
 //
 // With p = softmax(z) over what a head allows, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
-// dH / dz[k] = -p[k] (log p[k] + H). The order of operations is that of train/categorical.cu, so that a policy that has not
+// dH / dz[k] = -p[k] (log p[k] + H). The order of operations is that of train/choices.cuh, so that a policy that has not
 // changed gives the log-probabilities that its actions were drawn with, to the bit.
 // Constants: HEADS, CHOICES (the sum of all heads' sizes); head_size(head) is generated.
 #pragma once

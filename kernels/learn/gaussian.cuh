@@ -2,7 +2,7 @@
 // deviations; squashed by tanh into a Box, or not.
 //
 // With s = (raw - mean) / deviation: d log p / d mean = s / deviation, d log p / d log deviation = s^2 - 1, and the entropy
-// grows by 1 with each logarithm. What tanh adds to both depends on `raw` alone. Source: train/gaussian.cu's.
+// grows by 1 with each logarithm. What tanh adds to both depends on `raw` alone. Source: train/boxes.cuh's.
 // Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
 #pragma once
 #include "drive/math.cuh"

@@ -1,13 +1,9 @@
-// gaussian.cu -- draws the actions of a policy over a Box: Gaussian, or Gaussian squashed by tanh into the bounds; and the
-// exploration noise of a deterministic policy.
+// gaussian.cu -- draws the actions of a policy over a Box (boxes.cuh); and the exploration noise of a deterministic policy.
 //
-// Source: Box & Muller 1958 for the normal numbers; Haarnoja et al. 2018, appendix C, for the density after tanh;
-// Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
+// Source: Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
 // Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
-#include "train/normals.cuh"
+#include "train/boxes.cuh"
 #include "generated/spaces.cuh"
-
-constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
 
 struct Workspace {};
 struct Sample {
@@ -35,33 +31,23 @@ struct Explore {
   float* action;               // (N, C, HEADS), within the bounds
 };
 
-// log(1 - tanh(x)^2), also where tanh(x) is 1 in floats.
-DEVICE float log_slope_of_tanh(float x) {
-  const float a = math::abs(x);
-  return 2.0f * (LOG_2 - a - math::log(1.0f + math::exp(-2.0f * a)));
-}
-
-// Maps [-1, 1] to the bounds of one head.
-DEVICE float into_box(float x, int head) { return box_low(head) + 0.5f * box_span(head) * (x + 1.0f); }
+struct Space {
+  static constexpr int HEADS = ::HEADS;
+  static constexpr bool SQUASHED = ::SQUASHED;
+  static DEVICE float low(int head) { return box_low(head); }
+  static DEVICE float span(int head) { return box_span(head); }
+};
 
 DEVICE void sample_row(const Sample& call, const int row) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];
   const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
-  const float* const mean = call.parameters + (size_type)row * call.stride;
-  const float* const log_deviation = mean + HEADS;
-  float log_prob = 0.0f;
-  Normals n{};
-  for (int head = 0; head < HEADS; ++head) {
-    const size_type at = (size_type)row * HEADS + head;
-    if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);
-    const float normal = call.greedy ? 0.0f : n.pick(head);
-    const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
-    call.raw[at] = raw;
-    call.action[at] = SQUASHED ? into_box(math::tanh(raw), head) : raw;
-    log_prob -= 0.5f * normal * normal + log_deviation[head] + HALF_LOG_TWO_PI;
-    if (SQUASHED) log_prob -= log_slope_of_tanh(raw) + math::log(0.5f * box_span(head));
-  }
+  const float log_prob = policy::draw_from_box<Space>(
+      random, call.first_agent + i, call.parameters + (size_type)row * call.stride, call.greedy,
+      [&](int head, float action, float raw) INLINED {
+        call.raw[(size_type)row * HEADS + head] = raw;
+        call.action[(size_type)row * HEADS + head] = action;
+      });
   if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
   if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];
 }
@@ -79,7 +65,7 @@ DEVICE void explore_row(const Explore& call, const int row) {
     call.noise[at] = noise;
     float wanted = call.mean[at] + noise;
     if (*call.started == 0.0f) wanted = 2.0f * Random::unit(random.bits(call.first_agent + i, 2048 + head).x) - 1.0f;
-    call.action[at] = into_box(math::clamp(wanted, -1.0f, 1.0f), head);
+    call.action[at] = policy::into_box<Space>(math::clamp(wanted, -1.0f, 1.0f), head);
   }
 }
 

@@ -1,0 +1,40 @@
+// boxes.cuh -- draws actions of a Box from means and logarithms of deviations: Gaussian, or Gaussian squashed by tanh into the
+// bounds.
+//
+// Source: Box & Muller 1958 for the normal numbers; Haarnoja et al. 2018, appendix C, for the density after tanh.
+// Random words: purpose POLICY of random.cuh. A Space has HEADS, SQUASHED, low(head) and span(head).
+#pragma once
+#include "train/normals.cuh"
+
+namespace policy {
+
+constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
+
+// log(1 - tanh(x)^2), also where tanh(x) is 1 in floats.
+DEVICE float log_slope_of_tanh(float x) {
+  const float a = math::abs(x);
+  return 2.0f * (LOG_2 - a - math::log(1.0f + math::exp(-2.0f * a)));
+}
+
+// Maps [-1, 1] to the bounds of one head.
+template <class Space> DEVICE float into_box(float x, int head) { return Space::low(head) + 0.5f * Space::span(head) * (x + 1.0f); }
+
+// take(head, action, raw) for each head of one agent, from HEADS means and then HEADS logarithms of deviations; raw: before
+// squashing. `greedy`: the mean. Returns the logarithm of the action's density.
+template <class Space, class Take>
+DEVICE float draw_from_box(const Random& random, const int agent, const float* mean, const bool greedy, Take take) {
+  const float* const log_deviation = mean + Space::HEADS;
+  float log_prob = 0.0f;
+  Normals n{};
+  for (int head = 0; head < Space::HEADS; ++head) {
+    if (head % 4 == 0) n = normals(random, agent, head / 4);
+    const float normal = greedy ? 0.0f : n.pick(head);
+    const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
+    take(head, Space::SQUASHED ? into_box<Space>(math::tanh(raw), head) : raw, raw);
+    log_prob -= 0.5f * normal * normal + log_deviation[head] + HALF_LOG_TWO_PI;
+    if (Space::SQUASHED) log_prob -= log_slope_of_tanh(raw) + math::log(0.5f * Space::span(head));
+  }
+  return log_prob;
+}
+
+}  // namespace policy
