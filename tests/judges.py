@@ -75,6 +75,8 @@ JUDGES = {
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
     "learn/minibatches.cuh": LOSSES,
+    "learn/minibatches.cu": LOSSES,
+    "learn/sums.cuh": LOSSES,
     "learn/loss.cuh": LOSSES,
     "learn/categorical.cuh": [
         *(LEARN + f"gradients_are_torchs_in_float64[several heads, {masks}]" for masks in ("masks", "no mask")),

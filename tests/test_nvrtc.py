@@ -90,7 +90,7 @@ def test_each_case_compiles_for_a_team_of_one(name, case):
 
 
 NETWORK = (("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 2), ("LAYERS", 3), ("RELU", 0), ("TILE", 8))
-LOSS = (("AGENT_GROUPS", 2), ("SHUFFLED", 1), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
+LOSS = (("AGENT_GROUPS", 2), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
 BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
@@ -105,6 +105,7 @@ FILES = [
     ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
     ("learn/initial", (), ""),
     ("learn/statistics", (), ""),
+    ("learn/minibatches", (("AGENT_GROUPS", 2), ("SHUFFLED", 1)), ""),
     ("learn/forward", NETWORK, WIDTHS),
     ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
     ("learn/update", NETWORK, WIDTHS),

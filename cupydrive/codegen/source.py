@@ -156,9 +156,9 @@ def assemble_file(path, constants=(), spaces="", team=1):
         path: The file, such as ``"train/advantages"``.
         constants: Pairs (name, int) of compile-time constants.
         spaces: Generated text that the file includes as ``generated/spaces.cuh``.
-        team: Threads of one element on a GPU, at most 128: a block's.
+        team: Threads of one element on a GPU; a block has 128, or those of one element if that are more.
     """
-    layout = Layout(team, 128 // team)
+    layout = Layout(team, max(1, 128 // team))
     sizes = [
         f"#define TEAM {team}",
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",

@@ -17,7 +17,7 @@
 //                 in_step(num_envs), near_any(mine), warp_any(mine)   for speed alone: true wherever `mine` is
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (of 64 lanes a u64)
 //   memory      block_memory() on a GPU; hold(word), lowest_bit(bits), atomic_min(word, value), store_last(to, value),
-//               store_record(to, float, int)
+//               store_record(to, float, int); arrive(count): adds one, what it was; who comes later sees what was written before
 //               copy_words<WORDS>(team, to, from): by the whole team; both are aligned to the largest of 16, 8 and 4 bytes
 //               that divides the size; store_words: the same to memory that this launch will not read again
 //   SIDE_FLOATS numbers that one thread computes side by side (neighbours.cuh)

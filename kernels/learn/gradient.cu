@@ -63,8 +63,4 @@ DEVICE void learn_piece(const Learn& call, const Team team, Workspace& work, con
 }
 
 #include "drive/launch.cuh"
-KERNEL(arrange, Learn, call.epochs * call.blocks, arrange_block(call, team, e))
-KERNEL(mean, Learn, call.epochs * call.minibatches, if (team.leader()) find_mean(call, e))
-KERNEL(spread, Learn, call.epochs * call.blocks, spread_block(call, team, e))
-KERNEL(deviation, Learn, call.epochs * call.minibatches, if (team.leader()) find_deviation(call, e))
 KERNEL(gradient, Learn, call.pieces, learn_piece(call, team, *work, e))

@@ -1,13 +1,12 @@
-// minibatches.cuh -- which rows each minibatch has, in which order, and the moments of their advantages.
+// minibatches.cuh -- which rows each minibatch has: what the kernels that draw them and those that learn from them share.
 //
 // B blocks share the N environments: block b has those of [b N / B, (b + 1) N / B), whatever runs them. Each permutes its own
 // rows, (T, its environments, agents) of all groups that share the policy, and gives the m-th part of them to minibatch m: a
 // stratified shuffle. A chunk, the rows of one block in one minibatch, is summed over in the order of its rows; sums of chunks
 // are added within P parts of neighbouring blocks, then part after part (update.cu). So bits depend on N, T and the number of
 // minibatches alone. Letters: T steps, N environments, R rows of all groups; E epochs, M minibatches of each.
-// Constants: AGENT_GROUPS; SHUFFLED (0: rows stay in their order).
+// Constants: AGENT_GROUPS.
 #pragma once
-#include "train/cipher.cuh"
 
 // Of one minibatch; all floats.
 struct Moments {
@@ -84,64 +83,4 @@ DEVICE int row_of_block(const Learn& call, const int b, int j) {
   }
   const int t = j / (envs * agents);
   return before + (t * call.num_envs + first) * agents + j - t * envs * agents;
-}
-
-// Element e: block e % B in epoch e / B. Fills `order`, `counts` and `sums`.
-DEVICE void arrange_block(const Learn& call, const Team team, const int e) {
-  const int epoch = e / call.blocks, b = e - epoch * call.blocks;
-  const int begin = call.first_env(b) * call.rows_of_env(), rows = call.first_env(b + 1) * call.rows_of_env() - begin;
-  int* const order = call.epoch_order(epoch) + begin;
-  const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)epoch, SHUFFLE};
-  const Cipher cipher(rows, random, (u32)b, 2);
-  for (int j : team.each(rows)) order[j] = row_of_block(call, b, SHUFFLED ? cipher.of(j) : j);
-  team.sync();
-  for (int m : team.each(call.minibatches)) {
-    int count = 0;
-    float sum = 0.0f;
-    for (int j = call.part(m, rows); j < call.part(m + 1, rows); ++j) {
-      const Place place(call, order[j]);
-      if (!place.in_game(call)) continue;
-      count += 1;
-      sum += call.advantage[place.group][place.row];
-    }
-    call.counts[call.chunk(epoch, m, b)] = count;
-    call.sums[call.chunk(epoch, m, b)] = sum;
-  }
-}
-
-// Element e: minibatch e of all epochs. Fills what `counts` and `sums` say of it.
-DEVICE void find_mean(const Learn& call, const int e) {
-  int count = 0;
-  float sum = 0.0f;
-  for (int b = 0; b < call.blocks; ++b) {
-    count += call.counts[(size_type)e * call.blocks + b];
-    sum += call.sums[(size_type)e * call.blocks + b];
-  }
-  const float least = (float)(count < 1 ? 1 : count);
-  call.moments[e] = {1.0f / least, sum / least, 1.0f, (float)count};
-}
-
-// Element e: block e % B in epoch e / B. Fills `squares`.
-DEVICE void spread_block(const Learn& call, const Team team, const int e) {
-  const int epoch = e / call.blocks, b = e - epoch * call.blocks;
-  const int begin = call.first_env(b) * call.rows_of_env(), rows = call.first_env(b + 1) * call.rows_of_env() - begin;
-  const int* const order = call.epoch_order(epoch) + begin;
-  for (int m : team.each(call.minibatches)) {
-    const float mean = call.moments[epoch * call.minibatches + m].mean;
-    float sum = 0.0f;
-    for (int j = call.part(m, rows); j < call.part(m + 1, rows); ++j) {
-      const Place place(call, order[j]);
-      if (!place.in_game(call)) continue;
-      const float apart = call.advantage[place.group][place.row] - mean;
-      sum = math::fma(apart, apart, sum);
-    }
-    call.squares[call.chunk(epoch, m, b)] = sum;
-  }
-}
-
-// Element e: minibatch e of all epochs.
-DEVICE void find_deviation(const Learn& call, const int e) {
-  float sum = 0.0f;
-  for (int b = 0; b < call.blocks; ++b) sum += call.squares[(size_type)e * call.blocks + b];
-  call.moments[e].divisor = math::sqrt(sum * call.moments[e].inverse) + 1e-8f;
 }

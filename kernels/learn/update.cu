@@ -6,12 +6,19 @@
 // they are followed again from the beginning.
 // Constants: those of network.cuh.
 #include "learn/network.cuh"
+#include "learn/sums.cuh"
 
 constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each average
 constexpr int TENSORS = 2 * TOWERS * LAYERS;                               // weights and biases of each layer
-constexpr int LANES = PAD;                                                 // chains in which a row's squares are added
+constexpr int LANES = PAD;                                                 // numbers of `total` that one team adds up
+constexpr int STRIPS = GRADIENT_FLOATS / LANES;                            // so many; the last one is of what is reported
+constexpr int MOST_PARTS = 32;
+static_assert(METRICS == LANES, "what is reported is one strip");
 
-struct Workspace { float lane[LANES]; };
+struct Workspace {
+  float part[MOST_PARTS][LANES];  // sums over the pieces of each part
+  float chain[CHAINS];
+};
 
 // What is decided for all weights of one step.
 struct Decision {
@@ -24,7 +31,7 @@ struct Decision {
 struct Corrections { float first, second, step; };
 
 struct Update {
-  int pieces, parts;           // of `partials`; P, by which the blocks' sums are added
+  int pieces, parts;           // of `partials`; P, by which the blocks' sums are added: at most MOST_PARTS
   int epoch_ends;              // 1: this is an epoch's last minibatch
   int reported;                // numbers that `metric_sums` has before the last
   int norm_at;                 // which of them is the gradients' norm
@@ -32,7 +39,8 @@ struct Update {
   const float* inverse;        // (1): one over the minibatch's rows in the game
   const float* partials;       // (pieces, GRADIENT_FLOATS)
   float* total;                // (GRADIENT_FLOATS)
-  float* squares;              // (ROWS_OF_WEIGHTS): of each row of `total`
+  float* squares;              // (STRIPS - 1): sums of the squares of LANES numbers of `total`
+  int* arrived;                // (1): teams of `reduce` that are done; 0 between launches
   Decision* decision;          // (1)
   Corrections* corrections;    // (1)
   const float* learning_rate;  // (1)
@@ -51,68 +59,46 @@ struct Update {
 
 DEVICE bool is_finite(float x) { return (math::bits(x) & 0x7f800000u) != 0x7f800000u; }
 
-// LANES numbers of `total`, from i on.
-DEVICE void sum_parts(const Update& call, const int i) {
-  float total[LANES] = {};
-  for (int part = 0; part < call.parts; ++part) {
-    const int begin = (int)((i64)part * call.pieces / call.parts), end = (int)((i64)(part + 1) * call.pieces / call.parts);
-    float sum[LANES] = {};
-    for (int piece = begin; piece < end; ++piece) {
-      const float* const from = call.partials + (size_type)piece * GRADIENT_FLOATS + i;
-      UNROLL for (int j = 0; j < LANES; ++j) sum[j] += from[j];
-    }
-    UNROLL for (int j = 0; j < LANES; ++j) total[j] += sum[j];
+// Whether this team is the last of `size` to come here; if so, it sees what the others wrote before.
+DEVICE bool comes_last(const Team team, int* arrived, const int size) {
+  team.sync();
+  bool last = false;
+  if (team.leader() && arrive(arrived) == size - 1) {
+    *arrived = 0;
+    last = true;
   }
-  UNROLL for (int j = 0; j < LANES; ++j) call.total[i + j] = total[j];
-}
-
-// Row e of the gradients: its sums, and their squares; or the last row, of what is reported.
-DEVICE void reduce_row(const Update& call, const Team team, Workspace& work, const int e) {
-  if (*call.skip > 0.0f) return;
-  if (e == ROWS_OF_WEIGHTS) {
-    if (team.leader()) sum_parts(call, GRADIENT_FLOATS - METRICS);
-    return;
-  }
-  visit_row(e, [&](auto layer, const int row, const int first) INLINED {
-    typedef decltype(layer) Here;
-    const int strips = (row == Here::OUT ? Here::OUT_PAD : Here::IN_PAD) / LANES;
-    for (int k : team.each(strips)) sum_parts(call, first + k * LANES);
-    team.sync();
-    for (int j : team.each(LANES)) {
-      float square = 0.0f;
-      for (int k = 0; k < strips; ++k) {
-        const float sum = call.total[first + k * LANES + j];
-        square = math::fma(sum, sum, square);
-      }
-      work.lane[j] = square;
-    }
-    team.sync();
-    if (team.leader()) {
-      float square = 0.0f;
-      for (int j = 0; j < LANES; ++j) square += work.lane[j];
-      call.squares[e] = square;
-    }
-  });
+  return team.any(last);
 }
 
 // What happens with this minibatch.
-DEVICE void decide_step(const Update& call) {
-  Decision& decision = *call.decision;
-  decision.apply = 0.0f;
-  if (*call.skip > 0.0f) return;
-  float square = 0.0f;
-  for (int e = 0; e < ROWS_OF_WEIGHTS; ++e) square += call.squares[e];
-  const float norm = math::sqrt(square), inverse = *call.inverse;
+DEVICE void decide_step(const Update& call, const Team team, Workspace& work) {
+  for (int c : team.each(CHAINS)) {
+    float square = 0.0f;
+    for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
+    work.chain[c] = square;
+  }
+  add_halves(team, work.chain);
+  const float norm = math::sqrt(work.chain[0]), inverse = *call.inverse, bad = *call.bad, step = call.step[0] + 1.0f;
   const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
   const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);
-  if (!is_finite(norm) || !is_finite(loss)) *call.bad = 1.0f;
-  if (*call.bad > 0.0f) {
+  const bool sound = is_finite(norm) && is_finite(loss) && !(bad > 0.0f);
+  const bool too_far = call.epoch_ends && call.target_kl > 0.0f && sums[4] * inverse > call.target_kl;
+  team.sync();  // all have read `step` and `bad`
+  if (sound) {
+    for (int k : team.each(call.reported + 1)) {
+      const int of = k < call.norm_at ? k : k - 1;
+      call.metric_sums[k] += k == call.reported ? 1.0f : k == call.norm_at ? norm : sums[of] * inverse;
+    }
+    for (int k : team.each(TENSORS)) call.step[k] = step;
+  }
+  if (!team.leader()) return;
+  if (!sound) {
+    *call.decision = {0.0f, 0.0f, 0.0f, 0.0f};
+    *call.bad = 1.0f;
     *call.skip = 1.0f;
     return;
   }
-  for (int k = 0, of = 0; k < call.reported; ++k) call.metric_sums[k] += k == call.norm_at ? norm : sums[of++] * inverse;
-  call.metric_sums[call.reported] += 1.0f;
-  const float scale = *call.max_grad_norm / (norm + 1e-6f), step = call.step[0] + 1.0f;
+  const float scale = *call.max_grad_norm / (norm + 1e-6f);
   Corrections made = *call.corrections;
   if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};
   while (made.step < step) {
@@ -123,9 +109,46 @@ DEVICE void decide_step(const Update& call) {
     if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more
   }
   *call.corrections = made;
-  decision = {scale < 1.0f ? scale : 1.0f, 1.0f, *call.learning_rate / made.first, math::sqrt(made.second)};
-  for (int k = 0; k < TENSORS; ++k) call.step[k] = step;
-  if (call.epoch_ends && call.target_kl > 0.0f && sums[4] * inverse > call.target_kl) *call.skip = 1.0f;
+  *call.decision = {scale < 1.0f ? scale : 1.0f, 1.0f, *call.learning_rate / made.first, math::sqrt(made.second)};
+  if (too_far) *call.skip = 1.0f;
+}
+
+// Strip e of `total`: its sums, and their squares. The team that is done last decides about the step.
+DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, const int e) {
+  const float skip = *call.skip;
+  constexpr int ACROSS = LANES / STRIP;  // members that share a strip
+  for (int k : team.each(call.parts * ACROSS)) {
+    const int part = k / ACROSS, lane = k % ACROSS * STRIP;
+    const int begin = (int)((i64)part * call.pieces / call.parts), end = (int)((i64)(part + 1) * call.pieces / call.parts);
+    const float* const from = call.partials + e * LANES + lane;
+    Lanes<STRIP> sum{}, more;
+    UNROLL_TIMES(4) for (int piece = begin; piece < end; ++piece) {
+      more.load(from + (size_type)piece * GRADIENT_FLOATS);
+      sum.add(more);
+    }
+    sum.store(work.part[part] + lane);
+  }
+  if (skip > 0.0f) {
+    if (e == 0 && team.leader()) call.decision->apply = 0.0f;
+    return;
+  }
+  team.sync();
+  for (int k : team.each(ACROSS)) {
+    Lanes<STRIP> total{}, more;
+    UNROLL_TIMES(8) for (int part = 0; part < call.parts; ++part) {
+      more.load(work.part[part] + k * STRIP);
+      total.add(more);
+    }
+    total.store(call.total + e * LANES + k * STRIP);
+    total.store(work.chain + k * STRIP);
+  }
+  team.sync();
+  if (e < STRIPS - 1 && team.leader()) {
+    float square = 0.0f;
+    for (int j = 0; j < LANES; ++j) square = math::fma(work.chain[j], work.chain[j], square);
+    call.squares[e] = square;
+  }
+  if (comes_last(team, call.arrived, STRIPS)) decide_step(call, team, work);
 }
 
 // Puts one row of a layer's weights, or its biases, into `copies`.
@@ -173,6 +196,5 @@ DEVICE void update_row(const Update& call, const Team team, const int e) {
 
 #include "drive/launch.cuh"
 KERNEL(lay_out, Update, ROWS_OF_WEIGHTS, lay_out_row(call, team, e))
-KERNEL(reduce, Update, ROWS_OF_WEIGHTS + 1, reduce_row(call, team, *work, e))
-KERNEL(decide, Update, 1, if (team.leader()) decide_step(call))
+KERNEL(reduce, Update, STRIPS, reduce_strip(call, team, *work, e))
 KERNEL(update, Update, ROWS_OF_WEIGHTS, update_row(call, team, e))

@@ -38,6 +38,8 @@ DEVICE void atomic_min(u64* word, u64 value) {
   while (value < before && !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
+DEVICE int arrive(int* count) { return __atomic_fetch_add(count, 1, __ATOMIC_ACQ_REL); }
+
 template <class T> DEVICE void store_last(T* to, T value) { *to = value; }
 
 DEVICE void store_record(float* to, float first, int second) {

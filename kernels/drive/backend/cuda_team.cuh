@@ -136,6 +136,14 @@ constexpr int SIDE_FLOATS = 1;
 // Makes `word` the lesser of itself and `value`, whichever thread comes first.
 DEVICE void atomic_min(u64* word, u64 value) { atomicMin(word, value); }
 
+// Adds one to `count` and returns what it was: who comes later sees what this thread and those that synced with it wrote before.
+DEVICE int arrive(int* count) {
+  __threadfence();
+  const int before = atomicAdd(count, 1);
+  __threadfence();
+  return before;
+}
+
 // Stores what this launch will not read again.
 template <class T> DEVICE void store_last(T* to, T value) { __stcs(to, value); }
 

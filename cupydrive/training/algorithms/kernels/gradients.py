@@ -1,27 +1,36 @@
-"""Launches that turn the rows of a rollout into the gradient of one minibatch: ``kernels/learn/gradient.cu``.
+"""Launches that turn the rows of a rollout into the gradient of one minibatch.
+
+They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/gradient.cu``.
 
 Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
 """
 
 import torch
 
+from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
 
 BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
-PARTS = 32  # of neighbouring blocks, whose gradients are added first
+PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
+DRAWERS = 128  # threads that draw the rows of one block: as many as there are chains in a sum of moments
 MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 
 
+def minibatch_unit(config, agent_groups, executor):
+    """Return the ``Unit`` of ``kernels/learn/minibatches.cu``."""
+    passes = getattr(config, "update_epochs", 1) * getattr(config, "num_minibatches", 1)
+    constants = ("AGENT_GROUPS", agent_groups), ("SHUFFLED", passes > 1)
+    return assemble_file("learn/minibatches", constants, team=min(executor.max_team, DRAWERS))
+
+
 def gradient_unit(layout, distribution, config, agent_groups, executor):
     """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``, and how many groups."""
-    epochs, minibatches = getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
     clipped = hasattr(config, "clip_coef")
     own = (
         ("AGENT_GROUPS", agent_groups),
-        ("SHUFFLED", epochs * minibatches > 1),
         ("CLIPPED", clipped),
         ("CLIP_VALUE", clipped and config.clip_vloss),
         ("NORMALIZE", config.norm_adv),
@@ -58,6 +67,7 @@ class Gradients:
         self.parts = max(1, min(self.blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
         self.pieces = self.parts if executor.name == "cpu" else self.blocks
+        self.drawing = executor.build(minibatch_unit(config, len(agents), executor))
         self.program = executor.build(gradient_unit(layout, distribution, config, len(agents), executor))
 
         def zeros(*shape, dtype=torch.float32):
@@ -87,11 +97,11 @@ class Gradients:
         """Draw the minibatches of all epochs, and find the moments of their advantages."""
         blocks, minibatches = self.epochs * self.blocks, self.epochs * self.minibatches
         rows = self.epochs * self.rows
-        self.program.launch("arrange", self.call, blocks, rows)
-        self.program.launch("mean", self.call, minibatches, blocks)
+        self.drawing.launch("arrange", self.call, blocks, rows)
+        self.drawing.launch("mean", self.call, minibatches, blocks)
         if self.norm_adv:
-            self.program.launch("spread", self.call, blocks, rows)
-            self.program.launch("deviation", self.call, minibatches, blocks)
+            self.drawing.launch("spread", self.call, blocks, rows)
+            self.drawing.launch("deviation", self.call, minibatches, blocks)
 
     def compute(self, epoch, minibatch):
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""

@@ -11,7 +11,8 @@ from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 PAD = 16  # rows of matrices begin at multiples of it
 MOST_ROWS = 32  # of a tile
 NEAR_BYTES = 96 * 1024  # of a tile: what a block of every GPU since sm_80 may have, and a thread's stack holds
-TEAM = 128  # threads of one block on a GPU
+# Threads of one block on a GPU, by the file that they run.
+TEAMS = {"forward": 128, "gradient": 128, "update": 256}
 
 
 def padded(n):
@@ -92,7 +93,7 @@ class NetworkLayout:
         )
         widths = ", ".join("{" + ", ".join(map(str, tower)) + "}" for tower in self.towers)
         text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{spaces}"
-        return assemble_file(f"learn/{path}", (*own, *constants), text, min(executor.max_team, TEAM))
+        return assemble_file(f"learn/{path}", (*own, *constants), text, min(executor.max_team, TEAMS[path]))
 
 
 def tensors_of(policy):

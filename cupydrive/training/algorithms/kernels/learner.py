@@ -14,7 +14,7 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.policy import make_distribution
-from cupydrive.training.algorithms.kernels.gradients import Gradients, gradient_unit
+from cupydrive.training.algorithms.kernels.gradients import Gradients, gradient_unit, minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
 from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
@@ -43,7 +43,10 @@ class KernelLearner(OnPolicyLearner):
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
         played = sum(player is self for player in rollout.player_of.values())
-        units = [gradient_unit(layout, distribution, config, played, executor)]
+        units = [
+            gradient_unit(layout, distribution, config, played, executor),
+            minibatch_unit(config, played, executor),
+        ]
         units += [layout.unit("update", executor), layout.unit("forward", executor), distribution.unit()]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])

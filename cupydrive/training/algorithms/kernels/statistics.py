@@ -8,7 +8,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 
-CHUNKS = 128  # of rows, at most
+CHUNKS = 1024  # of rows, at most: so many threads add the rows of a column at once
 
 
 def statistics_unit():

@@ -32,7 +32,8 @@ class Steps:
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
         self.copies = torch.zeros(layout.copied, device=device)
         self.total = torch.zeros(layout.gradient, device=device)
-        self.squares = torch.zeros(layout.rows, device=device)
+        self.squares = torch.zeros(layout.gradient // PAD - 1, device=device)
+        self.arrived = torch.zeros((), dtype=torch.int32, device=device)
         self.decision, self.corrections = (torch.zeros(count, device=device) for count in (4, 3))
         self.reported, self.shared = reported, shared
 
@@ -42,7 +43,7 @@ class Steps:
         ints = {"pieces": gradients.pieces, "parts": gradients.parts, "epoch_ends": 0, "reported": len(self.reported)}
         ints["norm_at"] = self.reported.index("grad_norm")
         pointers = {"inverse": None, "partials": gradients.partials, "total": self.total, "squares": self.squares}
-        pointers |= {"decision": self.decision, "corrections": self.corrections}
+        pointers |= {"arrived": self.arrived, "decision": self.decision, "corrections": self.corrections}
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "metric_sums")
         pointers |= {name: self.shared[name] for name in names}
         pointers |= {"step": self.steps, "copies": self.copies}
@@ -59,8 +60,7 @@ class Steps:
         call, rows, size = self.call, self.layout.rows, self.layout.gradient
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
         call["epoch_ends"] = minibatch == self.gradients.minibatches - 1
-        self.program.launch("reduce", call, rows + 1, self.gradients.pieces * size // PAD)
-        self.program.launch("decide", call, 1, 1)
+        self.program.launch("reduce", call, size // PAD, self.gradients.pieces * size // PAD)
         self.program.launch("update", call, rows, size)
 
     def tensors(self, policy_order):
