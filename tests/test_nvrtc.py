@@ -13,12 +13,16 @@ from cupydrive.codegen.source import (
     KERNELS,
     Layout,
     Observations,
+    PlayLayout,
     assemble,
     assemble_file,
     box_bounds,
     column_words,
     head_sizes,
 )
+from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.algorithms.kernels.play import play_unit
+from cupydrive.training.train import make_run
 
 pytestmark = pytest.mark.build
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
@@ -112,6 +116,19 @@ FILES = [
 ]
 
 
+PLAYED = [  # by policies in one launch: environment, algorithm, environments of a crew
+    ("cartpole", PPO(shared_layers=True), 16),
+    ("pendulum", PPO(distribution="squashed", normalize_obs=True), 1),
+    ("tag_grid", A2C(hidden=(20, 16)), 2),
+]
+
+
+def played(name, settings, envs):
+    """Return the unit in which policies play, of four crews a block."""
+    run = make_run(name, settings, num_envs=envs, device="cpu", learner="kernels")
+    return play_unit(run.rollout, PlayLayout(1, envs, crews=4))
+
+
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
     return assemble_file(name, constants, generated, BLOCK if constants[:1] == NETWORK[:1] else 1)
@@ -128,18 +145,26 @@ def test_other_kernels_compile_without_a_warning(name, constants, generated, arc
     assert compiled(unit_of(name, constants, generated), architecture) == (0, "")
 
 
+@pytest.mark.parametrize(("name", "settings", "envs"), PLAYED, ids=[name for name, _, _ in PLAYED])
+@pytest.mark.parametrize("architecture", (75, 90))
+def test_policies_and_their_environments_compile_as_one(name, settings, envs, architecture):
+    assert compiled(played(name, settings, envs), architecture) == (0, "")
+
+
 def each_kernel():
     """Yield one unit of every environment and of all others."""
     for name in envs.names():
         spec = envs.get(name)
         params = spec.make_params(**spec.cases[0])
         yield pytest.param(assemble(spec, params, layout(spec, params)), id=name)
+    yield pytest.param(PLAYED[0], id="env_play")
     for name, constants, generated in FILES:
         yield pytest.param(unit_of(name, constants, generated), id=name)
 
 
 @pytest.mark.parametrize("unit", list(each_kernel()))
 def test_kernels_wait_for_what_came_before_them_and_touch_no_memory_until_then(unit):
+    unit = played(*unit) if isinstance(unit, tuple) else unit
     ptx = compile_to(unit, "compute_90")[2]  # which makes no machine code
     entries = dict(part.split("(", 1) for part in ptx.split(".entry ")[1:])
     assert set(entries) == set(unit.kernels)

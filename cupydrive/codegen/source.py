@@ -34,6 +34,7 @@ class Observations(StrEnum):
 
 
 NEAR = (Observations.SHARED, Observations.WARP_COPY)
+WARP = 32  # threads
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,16 @@ class Layout:
                 "and a block must have whole warps of 32"
             )
 
+    @property
+    def threads(self):
+        """Threads of a block."""
+        return self.team * self.envs_per_block
+
+    @property
+    def block_envs(self):
+        """Environments of a block."""
+        return self.envs_per_block
+
     def near_bytes(self, spec, params):
         """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
 
@@ -99,6 +110,32 @@ class Layout:
         options = (near, far, replace(far, rows_near=False))
         nothing = replace(far, rows_near=False, state_near=False)
         return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), nothing)
+
+
+@dataclass(frozen=True)
+class PlayLayout(Layout):
+    """How ``env_play`` (kernels/play/play.cuh) shares them out: here ``envs_per_block`` is what one crew has.
+
+    Args:
+        crews: Of a block: warps, each with environments of at most 32 threads in all, or a single larger team.
+    """
+
+    crews: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.team * self.envs_per_block > max(WARP, self.team) or (self.team > WARP and self.crews > 1):
+            raise SpecError(f"{self}: a crew is a warp, or one larger team, which is a block of its own")
+
+    @property
+    def threads(self):
+        """Threads of a block."""
+        return self.crews * max(WARP, self.team)
+
+    @property
+    def block_envs(self):
+        """Environments of a block."""
+        return self.crews * self.envs_per_block
 
 
 @dataclass(frozen=True)
@@ -129,6 +166,28 @@ def assemble(spec, params, layout):
         SpecError: If the kernel file does not exist or lacks a required part.
         CompileError: If its text shows a mistake that the compilers of CPU and GPU would not judge alike.
     """
+    shown, texts = _texts(spec, params, layout)
+    return _unit(spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout)
+
+
+@lru_cache(maxsize=64)
+def assemble_play(spec, params, layout, policies):
+    """Return the ``Unit`` of the kernel ``env_play``, in which policies play; errors as of ``assemble``.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        layout: ``PlayLayout``.
+        policies: Generated text about them, as ``kernels/play`` reads it.
+    """
+    shown, texts = _texts(spec, params, layout)
+    texts["generated/sizes.cuh"] += f"\n#define CREWS {layout.crews}"
+    texts["generated/policies.cuh"] = policies
+    return _unit(f"{spec.name}_play", ("drive/platform.cuh", "kernel", "play/play.cuh"), texts, shown, layout)
+
+
+def _texts(spec, params, layout):
+    """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted, by name."""
     shown, kernel = kernel_text(spec)
     for part, fix in (
         (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
@@ -145,7 +204,7 @@ def assemble(spec, params, layout):
         "generated/agreement.cuh": agreement(spec, params),
         "kernel": kernel,
     }
-    return _unit(spec.name, ("drive/platform.cuh", "kernel", "drive/drive.cuh"), texts, shown, layout)
+    return shown, texts
 
 
 @lru_cache(maxsize=64)
@@ -173,7 +232,9 @@ def assemble_file(path, constants=(), spaces="", team=1):
 def _unit(name, parts, texts, shown, layout):
     files = {}
     text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
-    return Unit(name, text, shown, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS)?\((\w+)", text, re.M)))
+    return Unit(
+        name, text, shown, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS)?\((\w+)", text, re.M))
+    )
 
 
 def kernel_text(spec):
@@ -302,16 +363,16 @@ def _group(g, first_agent):
         lines += [
             "  static DEVICE int size(int) { return 0; }",
             "  static DEVICE int first_choice(int) { return 0; }",
-            f"  static DEVICE float low(int head) {{ {_pick('float', [_float(x) for x in space.low])} }}",
-            f"  static DEVICE float span(int head) {{ {_pick('float', [_float(x) for x in space.high - space.low])} }}",
+            f"  static DEVICE float low(int head) {{ {pick_float(space.low)} }}",
+            f"  static DEVICE float span(int head) {{ {pick_float(space.high - space.low)} }}",
             "  static DEVICE float read(float action, int) { return read_box(action); }",
             "  static DEVICE float sample(u32 word, int head) { return low(head) + span(head) * Random::unit(word); }",
         ]
     else:
         lines += [
-            f"  static DEVICE int size(int head) {{ {_pick('int', [str(n) for n in g.sizes])} }}",
+            f"  static DEVICE int size(int head) {{ {pick_int(g.sizes)} }}",
             "  static DEVICE int read(int action, int head) { return read_discrete(action, size(head)); }",
-            f"  static DEVICE int first_choice(int head) {{ {_pick('int', [str(n) for n in g.first_choices])} }}",
+            f"  static DEVICE int first_choice(int head) {{ {pick_int(g.first_choices)} }}",
             "  static DEVICE int sample(u32 word, int head) { return Random::below(word, size(head)); }",
             "  static DEVICE int sample_allowed(u32 word, int head, const u8* mask) {",
             "    return draw_allowed(word, mask + first_choice(head), size(head));",
@@ -325,33 +386,36 @@ def _fits_bytes(g):
     return not g.continuous and not g.mask and max(g.sizes) <= 256
 
 
+def pick_int(values):
+    """Return what a C function of ``head`` does that returns one of these ints."""
+    return _pick("int", [str(n) for n in values])
+
+
+def pick_float(values):
+    """Return what a C function of ``head`` does that returns one of these floats."""
+    return _pick("float", [f"{float(x)!r}f" for x in values])
+
+
 def _pick(kind, values):
     if len(set(values)) == 1:
         return f"(void)head; return {values[0]};"
     return f"constexpr {kind} of_head[] = {{{', '.join(values)}}}; return of_head[head];"
 
 
-def _float(x):
-    return f"{float(x)!r}f"
-
-
 def column_words(words):
     """Return the C function ``column_words`` of a row's 4-byte words in each of several arrays."""
-    return f"DEVICE int column_words(int head) {{ {_pick('int', [str(n) for n in words])} }}"
+    return f"DEVICE int column_words(int head) {{ {pick_int(words)} }}"
 
 
 def head_sizes(sizes):
     """Return the C function ``head_size`` of discrete heads with these numbers of choices."""
-    return f"DEVICE int head_size(int head) {{ {_pick('int', [str(n) for n in sizes])} }}"
+    return f"DEVICE int head_size(int head) {{ {pick_int(sizes)} }}"
 
 
 def box_bounds(space):
     """Return the C functions ``box_low`` and ``box_span`` of a bounded Box of one dimension."""
     bounds = {"box_low": space.low, "box_span": space.high - space.low}
-    return "\n".join(
-        f"DEVICE float {name}(int head) {{ {_pick('float', [_float(x) for x in values])} }}"
-        for name, values in bounds.items()
-    )
+    return "\n".join(f"DEVICE float {name}(int head) {{ {pick_float(values)} }}" for name, values in bounds.items())
 
 
 def sample_action(group, words, head, mask=None):

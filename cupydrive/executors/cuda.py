@@ -139,7 +139,7 @@ class CudaProgram:
             int(cupy.ndarray((), np.int32, self.module.get_global(name)).get())
             for name in ("block_bytes", "cache_bytes")
         )
-        self.threads = self.layout.team * self.layout.envs_per_block
+        self.threads = self.layout.threads
         if STATIC_BYTES < self.shared_bytes <= executor.shared_bytes:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
@@ -150,7 +150,7 @@ class CudaProgram:
 
     def launch(self, kernel, call, count, work=0):
         """Queue ``kernel`` for [0, ``count``) on ``call`` in CuPy's current stream."""
-        blocks = -(-count // self.layout.envs_per_block)
+        blocks = -(-count // self.layout.block_envs)
         if self.functions is not None:
             overlap.launch(self.device, self.functions[kernel], blocks, self.threads, self.shared_bytes, call)
             return

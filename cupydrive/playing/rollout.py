@@ -23,6 +23,9 @@ class Rollout:
         players: Player by group name; one player may play several groups.
         steps: T.
         final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
+
+    Attributes:
+        play: What takes all steps in one launch instead of players step by step, or None; it has ``collect()``.
     """
 
     def __init__(self, batch, players, steps, final_obs=None):
@@ -43,6 +46,7 @@ class Rollout:
         shape = self.terminated.shape
         self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self.play = None
         self._looks = self._prepare_looks()
         for g in batch.groups:
             players[g.name].begin(self, g)
@@ -90,13 +94,19 @@ class Rollout:
         with torch.no_grad(), self.stream():
             for carried in (*self.obs.values(), *self.action_mask.values()):
                 carried[0].copy_(carried[-1])
-            for t, call in enumerate(self._calls):
-                for player in self.players:
-                    player.act(self, t)
-                self.batch.step_row(call)
+            if self.play is not None:
+                self.play.collect()
+            else:
+                self._take_steps()
             for _, _, tensor, call in self._looks:
                 self._finite.launch("look_for_nonfinite", call, int(call["elements"]), tensor.numel())
             self.iteration += 1
+
+    def _take_steps(self):
+        for t, call in enumerate(self._calls):
+            for player in self.players:
+                player.act(self, t)
+            self.batch.step_row(call)
 
     def describe_nonfinite(self, found):
         """Return what and where the first number was that is not finite, or None.

@@ -246,6 +246,10 @@ class Batch:
         self._launch("env_step", call)
         return self._show()
 
+    def describe_rows(self, buffers):
+        """Return one ``struct Batch`` for all steps of ``buffers``, given their actions, or what gives them."""
+        return self._call(buffers)
+
     def row_calls(self, buffers):
         """Return one ``struct Batch`` per step of ``buffers``: launches of one step that read and write that row."""
         whole, calls = self._call(buffers), []

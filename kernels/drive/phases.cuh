@@ -110,7 +110,7 @@ template <bool RANDOM> struct TeamPhases {
   const Batch& batch;
   const Team team;
   Workspace& work;
-  const int e, until;
+  const int e, until;    // actions of steps before `until` are fetched
   // Arrays are outside of this struct, as local variables of their own: inside they would keep all of it out of registers.
   Env& env;
   NearState& start;      // of the next episode, if it is `drawn`
@@ -136,7 +136,9 @@ template <bool RANDOM> struct TeamPhases {
     if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
     each_group([&](auto, auto& near, const auto& rows) INLINED { load_returns(team, near, rows, e); }, work.rows, batch.rows);
     if constexpr (RANDOM) if (from == 0) observations.copy_first();
-    if constexpr (!RANDOM && FETCHED) fetch((size_type)from * batch.num_envs + e);
+    if constexpr (!RANDOM && FETCHED) {
+      if (from < until) fetch((size_type)from * batch.num_envs + e);
+    }
     first_step = true;
     has_final = first_group(batch.rows).final_obs != nullptr;
     hold(has_final);

@@ -11,6 +11,7 @@
 //              one row of METRICS sums
 #pragma once
 #include "learn/multiply.cuh"
+#include "learn/neuron.cuh"
 #include "generated/spaces.cuh"
 
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
@@ -62,20 +63,14 @@ struct Tile {
   }
 };
 
-DEVICE float activation(float x) {
-  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
-  else return math::tanh(x);
-}
+DEVICE float activation(float x) { return policy::activation<RELU>(x); }
 // The activation's derivative, from its result.
 DEVICE float activation_slope(float y) {
   if constexpr (RELU) return y > 0.0f ? 1.0f : 0.0f;
   else return 1.0f - y * y;
 }
 
-// One observation as the network sees it: minus `center`, times `scale`, within 10; both null: as it is.
-DEVICE float seen(float x, const float* center, const float* scale, int d) {
-  return center == nullptr ? x : math::clamp((x - center[d]) * scale[d], -10.0f, 10.0f);
-}
+using policy::seen;
 
 // ---- forwards ----
 

@@ -24,9 +24,9 @@ struct FlushDenormals {
 
 #ifdef TEAM_THREADS
 // What one member of a team is given: a kernel's text, and that it runs it for [first, last), one after the other.
-template <class Body> struct TeamTask {
+template <class Work, class Body> struct TeamTask {
   Body* body;
-  Workspace* work;
+  Work* work;
   int first, last, steps, rank;
 
   static void* run(void* argument) {
@@ -40,15 +40,15 @@ template <class Body> struct TeamTask {
 };
 
 // Returns 1 if the members have called different numbers of syncs, -1 if a thread cannot be made.
-template <int LANES, class Body> int run(int first, int last, const int steps, int, Body body) {
+template <int LANES, class Work = Workspace, class Body> int run(int first, int last, const int steps, int, Body body) {
   static_assert(LANES == 1, "a team of threads has one environment at a time");
-  static Workspace work;
+  static Work work;
   pthread_t threads[TEAM];
-  TeamTask<Body> tasks[TEAM];
+  TeamTask<Work, Body> tasks[TEAM];
   rendezvous.open((u32)first + 1u);
   for (int i = 0; i < TEAM; ++i) {
     tasks[i] = {&body, &work, first, last, steps, i};
-    if (pthread_create(&threads[i], nullptr, TeamTask<Body>::run, &tasks[i]) != 0) return -1;
+    if (pthread_create(&threads[i], nullptr, TeamTask<Work, Body>::run, &tasks[i]) != 0) return -1;
   }
   sem_post(&rendezvous.turn[rendezvous.order[0]]);
   for (int i = 0; i < TEAM; ++i) pthread_join(threads[i], nullptr);
@@ -57,21 +57,21 @@ template <int LANES, class Body> int run(int first, int last, const int steps, i
 #else
 // What a block keeps from piece to piece stays in the processor's cache.
 constexpr int BLOCK_ENVS = 4096;
-template <int LANES, class Body> void run_pieces(int first, int last, const int steps, const int piece, Body body) {
+template <int LANES, class Work, class Body> void run_pieces(int first, int last, const int steps, const int piece, Body body) {
   for (int end; first < last; first = end) {
     end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;
     for (int from = 0, until; from < steps; from = until) {
       until = steps - from < piece ? steps : from + piece;
       for (int e = first; e < end; e += LANES) {
-        Workspace work;
+        Work work;
         GUARDED(e, body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until))
       }
     }
   }
 }
-template <int LANES, class Body> int run(int first, int last, const int steps, const int piece, Body body) {
+template <int LANES, class Work = Workspace, class Body> int run(int first, int last, const int steps, const int piece, Body body) {
   const FlushDenormals flush;
-  run_pieces<LANES>(first, last, steps, piece, body);
+  run_pieces<LANES, Work>(first, last, steps, piece, body);
   return 0;
 }
 #ifdef DEBUG_BOUNDS
@@ -83,4 +83,16 @@ extern "C" const Fault* last_fault() { return &fault; }
   extern "C" int name(const Call* argument, int first, int last) {               \
     const Call& call = *argument;                                                \
     return run<(lanes)>(first, last, steps, piece, BODY(body));                  \
+  }
+
+// A crew is a team, and its block's memory is its own; nothing is loaded into it.
+#define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                    \
+  extern "C" int name(const Call* argument, int begin, int end) {                                               \
+    const Call& call = *argument;                                                                               \
+    return run<1, Block>(begin, end, 1, 1, [&](const Team team, Block* const work, const int first, int, int, int) INLINED { \
+      const Crew crew{team.rank};                                                                               \
+      Block& block = *work;                                                                                     \
+      constexpr int number = 0;                                                                                 \
+      body;                                                                                                     \
+    });                                                                                                         \
   }

@@ -29,3 +29,17 @@ template <class Body> DEVICE void run(const int size, const int steps, Body body
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                               \
     run(size, steps, BODY(body));                                                                               \
   }
+
+// Blocks of CREWS crews of ENVS_PER_BLOCK elements each, of which `size` is a multiple. `load` is what all threads of a block do
+// first, in its memory, which is a Block; `body` is for elements [first, first + ENVS_PER_BLOCK), by crew `number` of the block.
+#define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                         \
+  extern "C" __global__ void __launch_bounds__(Crew::SIZE * CREWS) name(const __grid_constant__ Call call) {         \
+    const int thread = threadIdx.x, number = thread / Crew::SIZE, first = (blockIdx.x * CREWS + number) * ENVS_PER_BLOCK; \
+    constexpr int threads = Crew::SIZE * CREWS;                                                                      \
+    Block& block = *(Block*)block_memory();                                                                          \
+    const Crew crew{thread % Crew::SIZE};                                                                            \
+    await_previous();                                                                                                \
+    load;                                                                                                            \
+    __syncthreads();                                                                                                 \
+    if (first < (size)) body;                                                                                        \
+  }

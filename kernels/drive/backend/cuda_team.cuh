@@ -118,6 +118,18 @@ struct Team : Member {
   }
 };
 
+// Threads that compute together what their teams need (play/play.cuh): those of a warp, or one larger team.
+struct Crew {
+  static constexpr int SIZE = TEAM < WARP_SIZE ? WARP_SIZE : TEAM;
+  int rank;
+
+  DEVICE void sync() const {
+    if constexpr (SIZE > WARP_SIZE) __syncthreads();
+    else __syncwarp();
+  }
+};
+constexpr bool WEIGHTS_NEAR = true;  // whether a block keeps them in its memory
+
 // The shared memory that this block asked for.
 DEVICE void* block_memory() {
   extern __shared__ int4 near_memory[];

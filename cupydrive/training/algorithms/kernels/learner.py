@@ -138,13 +138,17 @@ class KernelLearner(OnPolicyLearner):
         rows = int(call["rows"])
         self.program.launch("forward_rows", call, -(-rows // self.layout.tile), rows * self.layout.copied // PAD)
 
+    def begin_rollout(self):
+        """Prepare forward passes by the weights and statistics as they are."""
+        self.steps.lay_out()
+        if self.obs_rms is not None:
+            self.center.copy_(self.obs_rms.mean)
+            self.scale.copy_(1.0 / (self.obs_rms.variance + 1e-8).sqrt())  # a reciprocal root may differ by device
+
     def act(self, rollout, t):
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
         if t == 0:
-            self.steps.lay_out()
-            if self.obs_rms is not None:
-                self.center.copy_(self.obs_rms.mean)
-                self.scale.copy_(1.0 / (self.obs_rms.variance + 1e-8).sqrt())  # a reciprocal root may differ by device
+            self.begin_rollout()
         for g in self.groups:
             name, stored = g.name, self.stored[g.name]
             self.look(self.passes[name][t])
@@ -164,7 +168,8 @@ class KernelLearner(OnPolicyLearner):
 
     def last_values(self, rollout, g):
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
-        self.look(self.passes[g.name][-1])
+        if rollout.play is None:
+            self.look(self.passes[g.name][-1])
         if len(self.stored[g.name]["final_value"]):
             self.look(self.forward_call(rollout, g, rollout.steps, final=True))
 

@@ -1,0 +1,183 @@
+// play.cuh -- env_play: T steps of environments and of the policies that play in them, in one launch.
+//
+// A crew (a warp, or one team that is larger) has environments of its own. Before each step all its threads compute what the
+// policies say of its agents' observations, which lie in shared memory beside the weights; then the teams draw actions by the
+// random numbers and functions of train/categorical.cu and gaussian.cu, and step as phases.cuh does. All that is written,
+// has the bits of one launch of learn/forward.cu, of sampling and of env_step after the other.
+#pragma once
+#include "drive/phases.cuh"
+#include "generated/agreement.cuh"
+#include "train/choices.cuh"
+#include "train/boxes.cuh"
+#include "generated/policies.cuh"
+#include "play/perceptron.cuh"
+
+static_assert(!OBS_HALF, "policies see observations as they are made");
+
+namespace policy {
+
+// Rows of one group besides those of the batch.
+template <class Kind> struct PlayedRows {
+  float* raw;       // (T, N, C, HEADS): actions of a Box before squashing; else null
+  float* log_prob;  // (T, N, C)
+  float* value;     // (T + 1, N, C)
+};
+struct Play {
+  Batch batch;
+  EachGroup<PlayedRows> rows;
+  EachPolicy<Source> policies;
+};
+
+// A crew's memory. One thread has its environment's workspace in registers.
+struct Workspaces { Workspace of[ENVS_PER_BLOCK]; };
+struct CrewMemory {
+  EachPolicy<Tile> tiles;
+  Choose<TEAM == 1, NoRows, Workspaces>::type work;
+};
+// A block's memory. A GPU keeps the weights in it; a CPU has them in its cache.
+template <class Network> struct Elsewhere {};
+template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, Elsewhere<Network>>::type;
+struct BlockMemory {
+  EachPolicy<NearWeights> weights;
+  CrewMemory crew[CREWS];
+};
+DEVICE void load_weights(const Play& call, BlockMemory& block, const int thread, const int threads) {
+  each_policy([&](auto network, auto& near, const auto& far) INLINED {
+    if constexpr (WEIGHTS_NEAR) load_network<decltype(network)>(near, far, thread, threads);
+  }, block.weights, call.policies);
+}
+
+DEVICE Workspace& workspace_at(Workspaces& work, Workspace&, const int slot) { return work.of[slot]; }
+DEVICE Workspace& workspace_at(NoRows&, Workspace& own, const int) { return own; }
+
+// Gives the next step an action, where it reads those that were fetched.
+template <class Kind> DEVICE void give_action(NearRows<Kind>& near, const int at, const typename Kind::Action action) {
+  if constexpr (FETCHED) near.action[at] = action;
+}
+template <class Action> DEVICE void give_action(NoRows&, const int, const Action) {}
+
+struct PlayPhases : TeamPhases<false> {
+  typedef TeamPhases<false> Given;
+  const Play& call;
+  CrewMemory& near;
+  const EachPolicy<Source>& sources;  // center and scale of each policy, wherever they are
+  const int slot;                     // of this environment in its crew
+
+  DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env, NearState& start,
+                    const Observations& observations, const Clock& clock, CrewMemory& near, const EachPolicy<Source>& sources,
+                    const int slot)
+      : Given(call.batch, team, work, e, 0, env, start, observations, clock), call(call), near(near), sources(sources), slot(slot) {}
+
+  // The row of agent i in its policy's tile.
+  template <class Kind> DEVICE int tile_row(const int i) const {
+    return slot * PolicyOf<Kind>::Network::AGENTS + PolicyOf<Kind>::FIRST + i;
+  }
+
+  // Puts rows of observations where the policy sees them; each member those of its own agents.
+  template <class Kind> DEVICE void see(Kind kind, const obs_t* rows) {
+    typedef typename PolicyOf<Kind>::Network Network;
+    const Source<Network>& source = policy_part(kind, sources);
+    FOR_OWN(team, k, i, Kind::COUNT) {
+      float* const input = policy_part(kind, near.tiles).observation(tile_row<Kind>(i));
+      // All at once where they are few: what one thread has in registers has no index.
+      UNROLL_TIMES(TEAM == 1 && Kind::OBS <= 64 ? Kind::OBS : 4)
+      for (int d = 0; d < Kind::OBS; ++d) input[d] = seen(rows[i * Kind::OBS + d], source.center, source.scale, d);
+    }
+  }
+
+  DEVICE void load(const int from) {
+    Given::load(from);
+    each_group([&](auto kind, const auto& rows) INLINED {
+      see(kind, rows.obs + ((i64)from * batch.num_envs + e - batch.num_envs) * (kind.COUNT * kind.OBS));
+    }, batch.rows);
+  }
+
+  DEVICE void fetch_actions(const int of_step) {
+    Given::fetch_actions(of_step);
+    const Random random{env.random.seed, env.random.env, clock.episode - 1, (u32)clock.elapsed, POLICY};
+    each_group([&](auto kind, const auto& rows, auto& near_rows, const auto& played) INLINED {
+      draw(kind, random, rows, near_rows, played);
+    }, batch.rows, work.rows, call.rows);
+  }
+
+  template <class Kind, class Near>
+  DEVICE void draw(Kind kind, const Random& random, const GroupRows<Kind>& rows, Near& near_rows, const PlayedRows<Kind>& played) {
+    typedef typename PolicyOf<Kind>::Network Network;
+    const Tile<Network>& tile = policy_part(kind, near.tiles);
+    FOR_OWN(team, k, i, Kind::COUNT) {
+      const size_type at = row * Kind::COUNT + i;
+      const float* const parameters = tile.parameters(tile_row<Kind>(i));
+      const int agent = Kind::FIRST_AGENT + i;
+      const auto take = [&](const int head, const typename Kind::Action action) INLINED {
+        rows.action[at * Kind::HEADS + head] = action;
+        give_action(near_rows, i * Kind::HEADS + head, action);
+      };
+      if constexpr (Network::GAUSSIAN) {
+        played.log_prob[at] = draw_from_box<Network>(random, agent, parameters, false, [&](int head, float action, float raw) INLINED {
+          played.raw[at * Kind::HEADS + head] = raw;
+          take(head, action);
+        });
+      } else {
+        const u8* mask = nullptr;
+        if constexpr (Kind::MASKED) mask = rows.action_mask + (((i64)row - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
+        played.log_prob[at] = draw_choices<Network>(random, agent, parameters, mask, false, [&](int head, int action, const auto&) INLINED {
+          take(head, action);
+        });
+      }
+      played.value[at] = tile.value(tile_row<Kind>(i));
+    }
+  }
+
+  DEVICE void observe(const View view) {
+    Given::observe(view);
+    if (view == NEXT) each_group([&](auto kind, const auto& group) INLINED { see(kind, group.obs_row); }, env);
+  }
+
+  // The values after the last step.
+  DEVICE void keep_values() {
+    each_group([&](auto kind, const auto& played) INLINED {
+      FOR_OWN(team, k, i, kind.COUNT) {
+        const size_type at = ((size_type)batch.steps * batch.num_envs + e) * kind.COUNT + i;
+        played.value[at] = policy_part(kind, near.tiles).value(tile_row<decltype(kind)>(i));
+      }
+    }, call.rows);
+  }
+};
+
+// All steps of ENVS_PER_BLOCK environments from `first` on, by one crew.
+DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const int number, const int first) {
+  const Batch& batch = call.batch;
+  CrewMemory& near = block.crew[number];
+  EachPolicy<Source> sources;
+  each_policy([&](auto, auto& source, auto& weights, const auto& far) INLINED { source = source_of(weights, far); }, sources,
+              block.weights, call.policies);
+  const int slot = crew.rank / TEAM;
+  const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides what the crew does together
+  const int e = first + (mine ? slot : 0);
+  const Team team{crew.rank % TEAM};
+  Workspace own;
+  Workspace& work = workspace_at(near.work, own, mine ? slot : 0);
+  const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
+  const Clock clock = batch.clock[e];
+  MAKE_ENV(clock);
+  NearState start;
+  PlayPhases phases(call, team, work, e, env, start, observations, clock, near, sources, slot);
+  if (mine) phases.load(0);
+  for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
+    crew.sync();
+    each_policy([&](auto network, auto& tile, const auto& source) INLINED { forward<decltype(network)>(crew, tile, source.copies); },
+                near.tiles, sources);
+    if (mine && t < batch.steps) take_step(phases, t);
+  }
+  if (mine) {
+    phases.keep_values();
+    phases.store();
+  }
+}
+
+}  // namespace policy
+
+#define BLOCK_BYTES sizeof(policy::BlockMemory)
+#include "drive/launch.cuh"
+KERNEL_OF_CREWS(env_play, policy::Play, call.batch.num_envs, policy::BlockMemory, policy::load_weights(call, block, thread, threads),
+                policy::play(call, crew, block, number, first))

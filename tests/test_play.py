@@ -1,0 +1,127 @@
+"""Rollouts in one launch (``env_play``) leave the bytes of rollouts by a launch for each forward pass, draw and step."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import masked
+
+import cupydrive as cd
+from cupydrive.codegen.source import PlayLayout
+from cupydrive.errors import SpecError
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms.kernels.play import Play, make_play, play_unit
+from cupydrive.training.train import make_run
+
+CASES = {  # environment, settings by policy, copies, parameters
+    "episodes end": ("cartpole", cd.PPO(num_steps=24), 12, {}),
+    "time limits, three layers": (
+        "cartpole",
+        cd.PPO(num_steps=8, hidden=(33, 17, 5), shared_layers=True, activation="relu"),
+        7,
+        {"max_episode_steps": 5},
+    ),
+    "no hidden layer": ("cartpole", cd.A2C(num_steps=8, hidden=()), 5, {}),
+    "squashed, normalised": (
+        "pendulum",
+        cd.PPO(num_steps=8, distribution="squashed", normalize_obs=True, normalize_reward=True),
+        5,
+        {"max_episode_steps": 6},
+    ),
+    "Gaussian, wide": ("pendulum", cd.A2C(num_steps=8, hidden=(130,)), 3, {}),
+    "two heads, masks": ("masked", cd.A2C(num_steps=8, hidden=(16,)), 7, {}),
+    "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(20, 16)), 6, {"max_episode_steps": 5}),
+    "agents leave": ("tag_continuous", cd.A2C(num_steps=8, hidden=(24,)), 5, {"max_episode_steps": 6}),
+    "one policy, two groups": (
+        "tag_continuous",
+        {"tagger+runner": cd.PPO(num_steps=8, num_minibatches=2, hidden=(16,))},
+        4,
+        {"max_episode_steps": 6, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2},
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def known():
+    cd.register(masked.PYTHON, masked.KERNEL)
+
+
+def made(case, device="cpu"):
+    env, settings, num_envs, params = CASES[case]
+    how = {"policies": settings} if isinstance(settings, dict) else {"algorithm": settings}
+    return make_run(env, **how, num_envs=num_envs, seed=3, device=device, learner="kernels", **params)
+
+
+def rows(run):
+    """Return the bytes of all that the last rollout wrote, by name; of episodes' ends, where they ended."""
+    rollout, found = run.rollout, {}
+    over = rollout.terminated | rollout.truncated
+    found |= {"terminated": rollout.terminated, "truncated": rollout.truncated, "length": rollout.episode_length[over]}
+    found |= {name: values[over] for name, values in rollout.metrics.items()}
+    for g in run.batch.groups:
+        stored = rollout.player_of[g.name].stored[g.name]
+        for name in ("obs", "action", "action_mask", "reward", "active", "left"):
+            if g.name in getattr(rollout, name):
+                found[f"{name} of {g.name}"] = getattr(rollout, name)[g.name]
+        for name in ("final_obs", "episode_return"):
+            if g.name in getattr(rollout, name):
+                found[f"{name} of {g.name}"] = getattr(rollout, name)[g.name][over]
+        found |= {
+            f"{name} of {g.name}": stored[name] for name in ("log_prob", "value", "raw") if stored[name] is not None
+        }
+    return {name: values.cpu().numpy().tobytes() for name, values in found.items()}
+
+
+def assert_alike(plain, fused, iterations=3):
+    """Both learn, so that each rollout begins where the one before it has ended, with other weights."""
+    for _ in range(iterations):
+        plain.iterate()
+        fused.iterate()
+        got, want = rows(fused), rows(plain)
+        assert [name for name in want if got[name] != want[name]] == []
+    if plain.params.max_episode_steps < 10:
+        assert plain.rollout.truncated.any() or plain.rollout.terminated.any()
+    got, want = (run.snapshot() for run in (fused, plain))
+    assert [name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()] == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_launch_has_the_bytes_of_many(case):
+    plain, fused = made(case), made(case)
+    assert plain.rollout.play is None
+    fused.rollout.play = Play(fused.rollout, PlayLayout())
+    assert_alike(plain, fused)
+
+
+@pytest.mark.parametrize(
+    ("case", "team"), [("episodes end", 4), ("two policies", 2), ("two policies", 32), ("two heads, masks", 4)]
+)
+def test_a_crew_of_threads_has_the_bytes_of_one(case, team):
+    plain, fused = made(case), made(case)
+    layout = PlayLayout(team)
+    play = fused.rollout.play = Play(fused.rollout, PlayLayout())
+    play.program = HostExecutor(team_threads=team).build(play_unit(fused.rollout, layout))
+    assert_alike(plain, fused, 2)
+
+
+def test_a_cpu_takes_the_plain_path():
+    assert make_play(made("episodes end").rollout) is None
+
+
+def test_a_crew_is_a_warp_or_one_larger_team():
+    assert PlayLayout(1, 16, crews=4).threads == 128 and PlayLayout(1, 16, crews=4).block_envs == 64
+    assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3).threads == 96
+    for wrong in ((2, 32), (64, 1, 2)):
+        with pytest.raises(SpecError, match="a crew is a warp, or one larger team"):
+            PlayLayout(wrong[0], wrong[1], crews=wrong[2] if len(wrong) == 3 else 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case):
+    plain, fused = made(case, "cuda"), made(case, "cuda")
+    assert fused.rollout.play is not None
+    plain.rollout.play = None
+    assert_alike(plain, fused)
