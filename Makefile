@@ -60,8 +60,9 @@ demo: setup
 test: setup
 	@$(MAKE) --no-print-directory --keep-going DEADLINE=$$(($$(date +%s) + $(TEST_SECONDS))) lint $(GROUPS)
 
+# Kernels are built as users have them in all tests, not only in those of bits (tests/conftest.py).
 test-all: setup
-	@$(MAKE) --no-print-directory --keep-going lint $(GROUPS) test-slow test-slow-gpu
+	@CUPYDRIVE_OPTIMIZE=3 $(MAKE) --no-print-directory --keep-going lint $(GROUPS) test-slow test-slow-gpu
 
 # Skipped only where somebody's own Python, given as RUN, has no ruff: not .venv's, which must have it.
 lint: setup

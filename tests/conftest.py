@@ -6,6 +6,10 @@ with a GPU, a broken CuPy would otherwise look like a passing run.
 
 Compiled kernels go where the package puts them: the user's cache folder, or $CUPYDRIVE_CACHE. Tests share
 that folder on purpose, so that each kernel is compiled once, not once per worker.
+
+Most of the time of `make test` is compiling. So kernels are built with -O1 here, which takes half the time and gives
+the same bits. Tests of those bits are marked `optimised` and have what users get; so have tests of a GPU, which compare it
+with a CPU. CUPYDRIVE_OPTIMIZE=3 builds all like that, as `make test-all` does.
 """
 
 import importlib
@@ -19,6 +23,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+LEVEL = os.environ.get("CUPYDRIVE_OPTIMIZE", "1")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -61,6 +66,12 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"CUPYDRIVE_REQUIRE_GPU=1, but there is no usable GPU: {no_gpu_reason()}")
     for item in gpu:
         item.add_marker(pytest.mark.skip(reason=f"no usable GPU: {no_gpu_reason()}"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which compile, too
+def pytest_runtest_setup(item):
+    as_users_have_it = item.get_closest_marker("optimised") or item.get_closest_marker("gpu")
+    os.environ["CUPYDRIVE_OPTIMIZE"] = "3" if as_users_have_it else LEVEL
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,8 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call
 
+pytestmark = pytest.mark.optimised
+
 
 def estimate(
     reward, value, terminated, truncated, final_value=None, active=None, left=None, gamma=0.9, lam=0.8, scale=1.0

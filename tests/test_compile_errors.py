@@ -18,6 +18,8 @@ from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.make import make
 
+pytestmark = pytest.mark.optimised
+
 MOVE, SPEED = "s.x += s.v;", "s.v = s.v * env.params.drag"
 EACH = "for (int k : env.team.each(2))"
 

@@ -167,6 +167,7 @@ def test_what_is_wrong_with_a_recordings_arrays_is_named(name, change, words, fi
 # ---- old files -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.optimised
 def test_an_old_recording_loads_with_one_line_and_gives_its_bits():
     with pytest.warns(CupydriveWarning, match=r"episodes.npz is of an older format without a SHA-256") as said:
         recording = cd.Recording.load(OLD / "episodes.npz")
@@ -203,6 +204,7 @@ def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
     assert cd.load(tmp_path / "run").step == 24  # and no warning: its checkpoint has a digest now
 
 
+@pytest.mark.optimised
 def test_files_of_format_2_load_in_silence_and_go_on_bit_for_bit(tmp_path):
     """Continuous Tag, whose kernel kept in the state what stands in struct Cache since."""
     snapshot = cd.Snapshot.load(FORMAT_2 / "moment.npz")

@@ -145,6 +145,7 @@ def test_summaries_and_names_are_text_in_page_and_readme():
         assert sum(line.startswith(("#", "-", "+")) for line in outside.splitlines()) == 2
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", sorted(p.name for p in HERE.glob("*.npz")))
 def test_a_committed_recording_gives_the_same_bits_here(name):
     """They were made on a GPU; the last states are compared by their checksum."""

@@ -11,6 +11,8 @@ from cupydrive.errors import DeviceError
 from cupydrive.executors import executor
 from cupydrive.training.algorithms.gather import RowGather
 
+pytestmark = pytest.mark.optimised
+
 WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 76, 127, 128, 129, 1000]
 
 

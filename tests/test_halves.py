@@ -14,6 +14,8 @@ from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 
+pytestmark = pytest.mark.optimised
+
 SMALL = {"tag_continuous": {"num_taggers": 2, "num_runners": 5, "num_other_agents_observed": 3}}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

@@ -24,6 +24,8 @@ from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.train import make_run, suggested_algorithm
 
+pytestmark = pytest.mark.optimised
+
 
 def train(env, settings, steps=2000, **options):
     return cd.train(env, settings, steps=steps, device="cpu", progress=False, **options)
@@ -53,6 +55,19 @@ def test_threads_are_a_whole_number(monkeypatch):
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1024")
     assert HostExecutor().threads == 1024
     assert HostExecutor(threads=2).threads == 2  # an argument says more than the environment
+
+
+def test_levels_of_optimisation_are_the_compilers(monkeypatch):
+    for wrong in ("4", "-1", "fast", " 1", "-O2"):
+        monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", wrong)
+        with pytest.raises(DeviceError, match=f"CUPYDRIVE_OPTIMIZE = '{wrong}'; it must be one of 0, 1, 2, 3"):
+            HostExecutor()
+    for unset in (
+        lambda: monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", ""),
+        lambda: monkeypatch.delenv("CUPYDRIVE_OPTIMIZE"),
+    ):
+        unset()
+        assert "-O3" in HostExecutor().flags and "-O1" in HostExecutor(debug=True).flags
 
 
 @pytest.mark.parametrize("name", envs.names())

@@ -12,6 +12,8 @@ from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 
+pytestmark = pytest.mark.optimised
+
 LENGTH = 20.0
 SCALE = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))  # of differences, in observations
 # Agents, neighbours.

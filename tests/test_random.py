@@ -7,6 +7,8 @@ from cupydrive.envs import register
 from cupydrive.random import ACTION, DYNAMICS, RESET, RandomStream, below, philox, unit
 from cupydrive.simulation.batch import Batch
 
+pytestmark = pytest.mark.optimised
+
 # Salmon et al. 2011, the reference implementation's known answers: counter, key, words.
 KNOWN = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),

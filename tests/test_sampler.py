@@ -12,6 +12,8 @@ from cupydrive import envs
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler
 from cupydrive.simulation.batch import CLOCK, Batch
 
+pytestmark = pytest.mark.optimised
+
 DRAWS = 4_000_000
 BOX = spaces.Box(np.float32([-1, 0, -3]), np.float32([1, 4, 5]))
 

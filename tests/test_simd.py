@@ -17,6 +17,8 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.simulation.batch import Batch
 
+pytestmark = pytest.mark.optimised
+
 # Doubles until 100, which ends the task: a state that nobody reaches would never leave the loop.
 PROGRAM = """
 import point

@@ -10,6 +10,8 @@ from cupydrive.checks.bits import trajectory
 from cupydrive.codegen.source import Layout, Observations
 from cupydrive.executors.host import HostExecutor
 
+pytestmark = pytest.mark.optimised
+
 PARAMS = {  # smaller or more crowded than by default
     "tag_grid": {"num_taggers": 20, "grid_length": 6},
     "tag_continuous": {"num_taggers": 3, "num_runners": 18, "num_other_agents_observed": 4, "tagging_distance": 0.1},

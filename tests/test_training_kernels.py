@@ -24,6 +24,8 @@ from training_kernels import (
 
 from cupydrive.random import ACTION, DYNAMICS, POLICY, RESET, RandomStream, philox, unit
 
+pytestmark = pytest.mark.optimised
+
 SHUFFLE = 4
 DEVICES = ["cpu", "debug", pytest.param("cuda", marks=pytest.mark.gpu)]
 N, AGENTS = 37, 3

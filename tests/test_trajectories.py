@@ -11,6 +11,8 @@ from cupydrive import envs
 from cupydrive.checks.bits import team_layouts, team_of_threads
 from cupydrive.executors.host import HostExecutor
 
+pytestmark = pytest.mark.optimised
+
 WORKS = trajectories.works()
 # One of each environment for `make test`: the first case, few copies.
 FIRST = list({work.env: work for work in reversed(WORKS)}.values())
@@ -39,6 +41,15 @@ def sampled(works):
 @pytest.mark.parametrize("work", sampled(WORKS))
 def test_on_a_cpu(work):
     assert trajectories.differences(work, HostExecutor(threads=2)) == []
+
+
+@pytest.mark.parametrize("level", ["0", "1", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("work", FIRST, ids=str)
+def test_at_any_level_of_optimisation(work, level, monkeypatch):
+    monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", level)
+    device = HostExecutor(threads=2)
+    assert f"-O{level}" in device.flags
+    assert trajectories.differences(work, device) == []
 
 
 @pytest.mark.slow

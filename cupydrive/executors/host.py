@@ -36,6 +36,7 @@ FLAGS = (
 STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
+LEVELS = ("0", "1", "2", "3")  # of optimisation, that CUPYDRIVE_OPTIMIZE may ask for
 _loaded = {}
 
 
@@ -50,7 +51,8 @@ class HostExecutor:
         flags: Further compiler flags, for sanitizers.
 
     Raises:
-        DeviceError: If ``debug`` is combined with ``count`` or ``team_threads``, which are builds of their own.
+        DeviceError: If ``debug`` is combined with ``count`` or ``team_threads``, which are builds of their own, or if
+            CUPYDRIVE_THREADS or CUPYDRIVE_OPTIMIZE asks for what there is not.
     """
 
     name = "cpu"
@@ -67,7 +69,7 @@ class HostExecutor:
         counting = ("-DCOUNT_OPERATIONS",) if count else ()
         self.max_team = max(1, team_threads)
         self.flags = (
-            ("-O1" if debug or count or team_threads else "-O3"),
+            "-O1" if debug or count or team_threads else f"-O{usual_level()}",
             *checks,
             *counting,
             *threading_flags,
@@ -156,6 +158,20 @@ def usual_threads():
             )
         return int(asked)
     return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))
+
+
+def usual_level():
+    """Return how much the compiler optimises: what CUPYDRIVE_OPTIMIZE asks for, or 3. Bits are the same with any.
+
+    Raises:
+        DeviceError: If it is set and none of ``LEVELS``.
+    """
+    asked = os.environ.get("CUPYDRIVE_OPTIMIZE", "") or LEVELS[-1]
+    if asked not in LEVELS:
+        raise DeviceError(
+            f"CUPYDRIVE_OPTIMIZE = {shown(asked)}; it must be one of {', '.join(LEVELS)}, as in -O{LEVELS[-1]}, or not set"
+        )
+    return asked
 
 
 class HostProgram:
