@@ -24,13 +24,12 @@ from cupydrive.training.algorithms.kernels.layout import tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.train import make_run, suggested_algorithm
 
-pytestmark = pytest.mark.optimised
-
 
 def train(env, settings, steps=2000, **options):
     return cd.train(env, settings, steps=steps, device="cpu", progress=False, **options)
 
 
+@pytest.mark.optimised
 # Of the recorded runs two are compiled by `make test`, the others by `make test-all`.
 @pytest.mark.parametrize(
     "name", [name if k in (0, 2) else pytest.param(name, marks=pytest.mark.slow) for k, name in enumerate(WEIGHTS)]

@@ -41,6 +41,11 @@ def test_a_team_of_threads_is_a_team_of_one(name, team):
     assert_same_bits(wide(name, HostExecutor(team_threads=team)), wide(name, HostExecutor(threads=1)))
 
 
+# Of environments of one agent `make test` has one with choices and one with a Box.
+NEAR = [
+    name if name in ("cartpole", "pendulum", *PARAMS) else pytest.param(name, marks=pytest.mark.slow)
+    for name in envs.names()
+]
 FAR = {
     "obs_far": {"observations": Observations.DIRECT},
     "rows_far": {"rows_near": False},
@@ -49,7 +54,7 @@ FAR = {
 
 
 @pytest.mark.parametrize("far", FAR)
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", NEAR)
 def test_what_is_kept_near_shows_in_no_bit(name, far):
     device = HostExecutor(threads=1)
     assert_same_bits(wide(name, device, replace(Layout(), **FAR[far])), wide(name, device, Layout()))
