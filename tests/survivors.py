@@ -31,7 +31,7 @@ DRAWS = "whoever draws sets the step and the purpose first"
 PLATFORM = "drive/platform.cuh"
 INDICES, CPU = "drive/indices.cuh", "drive/backend/cpu_team.cuh"
 COPY = "if (to != from) memcpy(to, from, 4 * (size_type)WORDS);"
-OWN_TURNS = "for (int k = 0; k < own_count(n); ++k)                         \\"
+OWN_TURNS = "UNROLL_OWN for (int k = 0; k < own_count(n); ++k)    \\"
 SELECT = "UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;"
 SIDE = "constexpr int side(int n) { return (n + SIDE_FLOATS - 1) / SIDE_FLOATS * SIDE_FLOATS; }"
 LEAST = (

@@ -1,14 +1,18 @@
 """drive/indices.cuh: which indices a member has is a closed form; arrays whose index selects are arrays with an index."""
 
 import ctypes
+import re
 import subprocess
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from test_math import host_compiler
 
-HEADER = Path(__file__).parent.parent / "kernels" / "drive" / "indices.cuh"
+from cupydrive import envs
+from cupydrive.codegen.source import KERNELS, Layout, assemble
+
+HEADER, CUDA = KERNELS / "drive" / "indices.cuh", KERNELS / "drive" / "backend" / "cuda.cuh"
 FLAGS = ["-O1", "-std=c++17", "-ffp-contract=off", "-fPIC"]
 TEAMS = (1, 2, 3)
 COUNTS = (0, 1, 2, 3, 4, 7, 12)
@@ -18,8 +22,7 @@ PRELUDE = """
 typedef int64_t i64;
 #define DEVICE inline
 #define UNROLL
-#define UNROLL_TIMES(n)
-constexpr int FEW_OWN = 8;
+#define UNROLL_OWN
 #define REGISTERS_HAVE_NO_INDEX 1  // as on a GPU: one thread selects
 static int outside = 0;
 extern "C" void __ubsan_handle_out_of_bounds(void*, uintptr_t) { ++outside; }
@@ -39,6 +42,11 @@ extern "C" int all_of(int rank, int n, int* found) {
 extern "C" int own_of(int rank, int n, int* found, int* turn) {
   int count = 0;
   FOR_OWN(Member{rank}, k, i, n) { found[count] = i; turn[count++] = k; }
+  return count;
+}
+extern "C" int loop_of(int rank, int n, int* found) {
+  int count = 0;
+  LOOP_OF_OWN(int i, Member{rank}, (n)) if (i % 2 == 0) found[count++] = i++; else found[count++] = i;
   return count;
 }
 extern "C" int own_turns(int n) { return own_count(n); }
@@ -80,6 +88,7 @@ def team(request, tmp_path_factory):
     """Return the number of members, and the header built for as many by a C++ compiler."""
     folder = tmp_path_factory.mktemp("indices")
     parts = [f"#define TEAM {request.param}", PRELUDE, HEADER.read_text().replace("#pragma once", ""), PROGRAM]
+    parts[1:1] = re.findall(r"^#define LOOP_OF_OWN.*", CUDA.read_text(), re.M)  # a GPU's, too, is plain C++
     parts += [PLAY.replace("SIZE", str(size)) for size in SIZES]
     (folder / "indices.cpp").write_text("\n".join(parts))
     version = subprocess.run([*host_compiler(), "--version"], capture_output=True, text=True).stdout
@@ -112,7 +121,26 @@ def test_members_have_every_teamth_index_from_their_rank_on(team, n):
         turn = np.full(100, -1, np.int32)
         assert collected(program.own_of, rank, n, turn.ctypes.data_as(ctypes.c_void_p)) == own
         assert turn[: len(own)].tolist() == list(range(len(own)))
+        assert collected(program.loop_of, rank, n) == own
         assert collected(program.all_of, rank, n) == [rank + members * k for k in range(turns)]  # as many for each
+
+
+@pytest.mark.parametrize(
+    ("written", "pasted"),
+    [
+        ("for (int i : env.team.each(5)) f(i);", "LOOP_OF_OWN(int i, env.team, (5)) f(i);"),
+        ("for (const int r : team.each(f(g(N), (1)) - 1)) {", "LOOP_OF_OWN(const int r, team, (f(g(N), (1)) - 1)) {"),
+        ("NO_UNROLL for (int i : env.team.each(N)) {", None),  # its author has decided
+        ("for (int i : env.team.all(N)) {", None),
+        ("for (int i = 0; i < N; ++i) {", None),
+    ],
+)
+def test_a_backend_writes_the_loops_over_own_agents(written, pasted):
+    spec = envs.get("cartpole")
+    text = (KERNELS / "envs" / "cartpole.cu").read_text()
+    unit = assemble(replace(spec, kernel=f"{text}\n{written}\n"), spec.make_params(), Layout())
+    assert (pasted or written) in unit.text.splitlines()
+    assert written in unit.files[unit.shown]  # as errors show it
 
 
 def test_one_member_leads(team):

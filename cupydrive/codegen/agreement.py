@@ -2,6 +2,8 @@
 
 import numpy as np
 
+FEW_OWN = 8  # agents of one member, up to which it keeps what no environment reads of them in registers
+
 
 def agreement(spec, params):
     """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
@@ -31,6 +33,7 @@ def agreement(spec, params):
         for name in batch.names
     ]
     lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
+    lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.near_bytes counts with another number");')
     return "\n".join(lines)
 
 

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.codegen.agreement import agreement
+from cupydrive.codegen.agreement import FEW_OWN, agreement
 from cupydrive.codegen.diagnostics import look_over, prints
 from cupydrive.errors import SpecError
 from cupydrive.spec import constant_params
 
 _package = Path(__file__).resolve().parent.parent
 KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
-# A loop over the agents of one member of a team. What one thread keeps in registers has no index, so that there the loop is
-# unrolled, which a range-based for can only be told before it begins. What its author says of unrolling counts more.
-_OWN_LOOP = re.compile(r"(?<!UNROLL )\bfor \((?:const )?int \w+ : (?:env\.)?team\.each\(")
+# A loop over the agents of one member of a team, which a backend may write in another way (LOOP_OF_OWN): on a GPU it is
+# unrolled, as what one thread keeps in registers has no index. What its author says of unrolling counts more.
+_IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
+_OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
 
 
 class Observations(StrEnum):
@@ -94,8 +95,13 @@ class Layout:
         obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * (self.observations in NEAR)
         if self.team == 1:
             return obs
-        rows = sum(g.count * (8 + (8 if _fits_bytes(g) else 20) * g.heads) for g in groups)
+        rows = sum(g.count * (4 + 4 * g.heads + self._kept_bytes(g)) for g in groups)
         return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
+
+    def _kept_bytes(self, g):
+        """Return the bytes of an agent's return and of what its next actions are drawn from, if not in registers."""
+        own = _fits_bytes(g) and -(-g.count // self.team) <= FEW_OWN
+        return 0 if own else 4 + (4 if _fits_bytes(g) else 16) * g.heads
 
     def fit(self, spec, params, limit):
         """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last.
@@ -273,7 +279,7 @@ def _paste(line, texts, files, kernel_name):
     out = [f'#line 1 "{shown}"']
     for number, inner in enumerate(source, 1):
         if name == "kernel":  # `files` keeps what its author wrote
-            inner = _OWN_LOOP.sub(r"UNROLL_OWN \g<0>", inner)
+            inner = _OWN_LOOP.sub(r"LOOP_OF_OWN(\1, \2, (\3))", inner)
         pasted = _paste(inner, texts, files, kernel_name)
         out.append(pasted)
         if "\n" in pasted:

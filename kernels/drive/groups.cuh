@@ -48,16 +48,32 @@ template <> struct Drawn<true> {
   }
 };
 
-// What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: everything stays in global memory,
-// and actions are drawn in every step.
+// What no environment's function reads: the returns so far, and what the next actions are drawn from. SLOTS: how many agents
+// these are of, all of the group, or those of one member (its k-th one is agent i).
+struct NoRows {};
+template <class Kind, int SLOTS> struct KeptRows {
+  float returns[SLOTS];
+  Drawn<PACKED<Kind>> drawn[SLOTS * Kind::HEADS];
+
+  static DEVICE int slot(const int k, const int i) { return SLOTS == own_count(Kind::COUNT) ? k : i; }
+};
+// A member of few agents has theirs to itself, in registers, whatever else is near: `advance_env` makes them. A team's random
+// words that are not packed stay in the workspace, since one of four is picked by an index.
+template <class Kind> constexpr bool OWN = TEAM == 1 ? ROWS_NEAR : PACKED<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
+template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
+
+// What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: rewards and actions are in global
+// memory, and so are the returns of members with many agents, whose actions are drawn in every step.
 template <class Kind> struct NearRows {
   alignas(16) float reward[Kind::COUNT];
-  alignas(16) float returns[Kind::COUNT];
   alignas(16) typename Kind::Action action[Kind::COUNT * Kind::HEADS];
-  Drawn<PACKED<Kind>> drawn[Kind::COUNT * Kind::HEADS];
+  typename Choose<OWN<Kind>, NoRows, KeptRows<Kind, Kind::COUNT>>::type kept;
 };
-struct NoRows {};
 template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
+
+// Where a group's KeptRows are: a member's own, else in the workspace, if at all.
+template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { return own; }
+template <class Kind> DEVICE auto& kept_rows(NoRows&, NearRows<Kind>& near) { return near.kept; }
 
 // A team of one loads the actions that it is given one step ahead, so that the step that takes them does not wait for memory.
 constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;
@@ -68,29 +84,30 @@ DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupR
 template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
 // Draws the random words of the next four steps' actions (struct Drawn).
-template <class Kind> DEVICE void draw_ahead(const Team team, NearRows<Kind>& near, const Random& random) {
+template <class Kind, int SLOTS> DEVICE void draw_ahead(const Team team, KeptRows<Kind, SLOTS>& kept, const Random& random) {
   FOR_OWN(team, k, i, Kind::COUNT) {
     UNROLL for (int head = 0; head < Kind::HEADS; ++head) {
-      near.drawn[i * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
+      kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
     }
   }
 }
 DEVICE void draw_ahead(const Team, NoRows&, const Random&) {}
 
-template <class Kind>
-DEVICE auto drawn_action(NearRows<Kind>& near, int i, int head, const Random&, u32 word_of_four, const u8* mask) {
-  return near.drawn[i * Kind::HEADS + head].template action<Kind>(word_of_four, head, mask);
+template <class Kind, int SLOTS>
+DEVICE auto drawn_action(KeptRows<Kind, SLOTS>& kept, int k, int i, int head, const Random&, u32 word_of_four, const u8* mask) {
+  return kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template action<Kind>(word_of_four, head, mask);
 }
-template <class Kind> DEVICE auto drawn_action(NoRows&, int i, int head, const Random& random, u32 word_of_four, const u8* mask) {
+template <class Kind>
+DEVICE auto drawn_action(NoRows&, int, int i, int head, const Random& random, u32 word_of_four, const u8* mask) {
   Drawn<PACKED<Kind>> drawn;
   drawn.template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
   return drawn.template action<Kind>(word_of_four, head, mask);
 }
 
 // Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
-template <bool RANDOM, class Kind, class Near>
-DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row,
-                         const Random& random, const u32 word_of_four, const int num_envs) {
+template <bool RANDOM, class Kind, class Near, class Kept>
+DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, Kept& kept,
+                         const size_type row, const Random& random, const u32 word_of_four, const int num_envs) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;
   typename Kind::Action* action = rows.action + row * (COUNT * HEADS);
   if constexpr ((RANDOM && ROWS_NEAR) || FETCHED) action = near.action;
@@ -100,7 +117,7 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
     FOR_OWN(team, k, i, COUNT) {
       UNROLL for (int head = 0; head < HEADS; ++head) {
         const u8* const of_agent = Kind::MASKED ? mask + i * Kind::CHOICES : nullptr;
-        action[i * HEADS + head] = drawn_action<Kind>(near, i, head, random, word_of_four, of_agent);
+        action[i * HEADS + head] = drawn_action<Kind>(kept, k, i, head, random, word_of_four, of_agent);
       }
     }
   }
@@ -119,20 +136,22 @@ DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind
   FOR_OWN(team, k, i, Kind::COUNT) group.reward_row[i] = 0.0f;
 }
 
-// The returns so far of agent i of environment e.
-template <class Kind>
-DEVICE float& return_at(NearRows<Kind>& near, const GroupRows<Kind>&, const int, const int i) { return near.returns[i]; }
-template <class Kind> DEVICE float& return_at(NoRows&, const GroupRows<Kind>& rows, const int e, const int i) {
+// The returns so far of agent i of environment e, a member's k-th one.
+template <class Kind, int SLOTS>
+DEVICE float& return_at(KeptRows<Kind, SLOTS>& kept, const GroupRows<Kind>&, const int, const int k, const int i) {
+  return kept.returns[kept.slot(k, i)];
+}
+template <class Kind> DEVICE float& return_at(NoRows&, const GroupRows<Kind>& rows, const int e, const int, const int i) {
   return rows.returns[(size_type)e * Kind::COUNT + i];
 }
 
 // Adds this step's rewards to the returns, and stores the returns of an episode that is over. (The return of a single agent is
 // stored later, in one record with the episode's length: `commit` in phases.cuh.)
-template <class Kind, class Near>
-DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row, const int e,
+template <class Kind, class Kept>
+DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Kept& kept, const size_type row, const int e,
                      const bool over, const bool record, float& sum) {
   FOR_OWN(team, k, i, Kind::COUNT) {
-    float& returns = return_at(near, rows, e, i);
+    float& returns = return_at(kept, rows, e, k, i);
     sum = returns + group.reward_row[i];
     if (!ONE_AGENT && record) store_last(rows.episode_return + row * Kind::COUNT + i, sum);
     returns = over ? 0.0f : sum;
@@ -160,12 +179,14 @@ DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Ki
 }
 template <bool RANDOM, class Kind> DEVICE void store_rows(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
-// Moves the returns from the batch to what is near, and back; each member those of its own agents.
-template <class Kind> DEVICE void load_returns(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const int e) {
-  FOR_OWN(team, k, i, Kind::COUNT) near.returns[i] = rows.returns[(size_type)e * Kind::COUNT + i];
+// Moves the returns from the batch to what is kept, and back; each member those of its own agents.
+template <class Kind, int SLOTS>
+DEVICE void load_returns(const Team team, KeptRows<Kind, SLOTS>& kept, const GroupRows<Kind>& rows, const int e) {
+  FOR_OWN(team, k, i, Kind::COUNT) kept.returns[kept.slot(k, i)] = rows.returns[(size_type)e * Kind::COUNT + i];
 }
-template <class Kind> DEVICE void store_returns(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const int e) {
-  FOR_OWN(team, k, i, Kind::COUNT) rows.returns[(size_type)e * Kind::COUNT + i] = near.returns[i];
+template <class Kind, int SLOTS>
+DEVICE void store_returns(const Team team, KeptRows<Kind, SLOTS>& kept, const GroupRows<Kind>& rows, const int e) {
+  FOR_OWN(team, k, i, Kind::COUNT) rows.returns[(size_type)e * Kind::COUNT + i] = kept.returns[kept.slot(k, i)];
 }
 template <class Kind> DEVICE void load_returns(const Team, NoRows&, const GroupRows<Kind>&, const int) {}
 template <class Kind> DEVICE void store_returns(const Team, NoRows&, const GroupRows<Kind>&, const int) {}

@@ -14,15 +14,15 @@ struct Each {
   DEVICE Index end() const { return {last}; }
 };
 
-// The same for a constant n: `i` is the member's k-th index. A loop over few indices is unrolled as a whole, so that the
-// members of a warp do not wait for each other at its end.
+// The same, where `i` is the member's k-th index. For a constant n a compiler knows how many turns there are: of few of them
+// it makes no loop, but copies of which only the last asks whether there is such an index. So the members of a warp do not wait
+// for each other, and the agents of one member are computed side by side.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #ifdef COUNT_BRANCHES  // a loop's end is a branch that goes both ways
 #define FOR_OWN(team, k, i, n) for (int k = 0, i = (team).rank; i < (n); ++k, i += TEAM)
 #else
-#define FOR_OWN(team, k, i, n)                                   \
-  UNROLL_TIMES(own_count(n) <= FEW_OWN ? own_count(n) : 4)       \
-  for (int k = 0; k < own_count(n); ++k)                         \
+#define FOR_OWN(team, k, i, n)                         \
+  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)    \
     if (const int i = (team).rank + k * TEAM; i < (n))
 #endif
 

@@ -10,7 +10,7 @@ template <u64 MOST> using Whole = typename Choose<(NUM_AGENTS > 32 && MOST < 0xf
 template <int COUNT, u64 MOST, class Distance> DEVICE int nearest_of(const Team team, Distance distance) {
   typedef Whole<MOST * COUNT + COUNT> Key;  // (distance, i)
   Key least = ~(Key)0;
-  UNROLL_OWN for (int i : team.each(COUNT)) {
+  FOR_OWN(team, k, i, COUNT) {
     const Key key = (Key)distance(i) * COUNT + i;
     least = key < least ? key : least;
   }

@@ -113,35 +113,41 @@ template <bool RANDOM> struct TeamPhases {
   const int e, until;    // actions of steps before `until` are fetched
   // Arrays are outside of this struct, as local variables of their own: inside they would keep all of it out of registers.
   Env& env;
+  EachGroup<OwnRows>& own;
   NearState& start;      // of the next episode, if it is `drawn`
   const Observations& observations;
   Clock clock;
   bool drawn = false;
   u32 has_final;         // whether the states that episodes end with are wanted
-  int t;                 // this step, and its row
+  u32 near_lanes;        // of `near_any`
+  int first, t;          // the launch's first step; this step, and its row
   size_type row;
   bool ended, over, recorded, to_final;
   int length;            // of the episode, if it is over
   float sum;             // the return so far of the last agent; all there is to record if it is the only one
 
-  DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env, NearState& start,
-                    const Observations& observations, const Clock& clock)
-      : batch(batch), team(team), work(work), e(e), until(until), env(env), start(start), observations(observations),
-        clock(clock) {}
+  DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env,
+                    EachGroup<OwnRows>& own, NearState& start, const Observations& observations, const Clock& clock)
+      : batch(batch), team(team), work(work), e(e), until(until), env(env), own(own), start(start),
+        observations(observations), clock(clock) {}
 
   DEVICE bool autoreset() const { return RANDOM || batch.mask == nullptr || batch.mask[e]; }
 
   DEVICE void load(const int from) {
+    first = from;
     if (HAS_METRICS && team.leader()) env.log = batch.log[e];
     if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
-    each_group([&](auto, auto& near, const auto& rows) INLINED { load_returns(team, near, rows, e); }, work.rows, batch.rows);
+    each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
+      load_returns(team, kept_rows(mine, near), rows, e);
+    }, own, work.rows, batch.rows);
     if constexpr (RANDOM) if (from == 0) observations.copy_first();
     if constexpr (!RANDOM && FETCHED) {
       if (from < until) fetch((size_type)from * batch.num_envs + e);
     }
-    first_step = true;
     has_final = first_group(batch.rows).final_obs != nullptr;
     hold(has_final);
+    near_lanes = team.near_lanes();
+    if constexpr (TEAM == 1) hold(near_lanes);  // else each step asks for the thread's index again, just before its stores
   }
 
   DEVICE void fetch(const size_type of_row) {
@@ -154,13 +160,12 @@ template <bool RANDOM> struct TeamPhases {
     const u32 word_of_four = clock.time % 4;
     row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
-    if (RANDOM && (first_step || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
-      each_group([&](auto, auto& near) INLINED { draw_ahead(team, near, actions); }, work.rows);
+    if (RANDOM && (t == first || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
+      each_group([&](auto, auto& mine, auto& near) INLINED { draw_ahead(team, kept_rows(mine, near), actions); }, own, work.rows);
     }
-    first_step = false;
-    each_group([&](auto, auto& group, const auto& rows, auto& near) INLINED {
-      take_actions<RANDOM>(team, group, rows, near, row, actions, word_of_four, batch.num_envs);
-    }, env, batch.rows, work.rows);
+    each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& near) INLINED {
+      take_actions<RANDOM>(team, group, rows, near, kept_rows(mine, near), row, actions, word_of_four, batch.num_envs);
+    }, env, batch.rows, own, work.rows);
   }
 
   DEVICE void begin_step() {
@@ -177,15 +182,15 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void step() {
     ended = team.any(step_once(env));
     over = ended || env.last_step;
-    recorded = team.near_any(over);
+    recorded = team.near_any(over, near_lanes);
     length = clock.elapsed;
   }
 
   DEVICE void end_step() {
     sum = 0.0f;
-    each_group([&](auto, auto& group, const auto& rows, auto& near) INLINED {
-      end_rows(team, group, rows, near, row, e, over, recorded, sum);
-    }, env, batch.rows, work.rows);
+    each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& near) INLINED {
+      end_rows(team, group, rows, kept_rows(mine, near), row, e, over, recorded, sum);
+    }, env, batch.rows, own, work.rows);
   }
 
   DEVICE void record() {
@@ -241,7 +246,9 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void store() {
     team.sync();
     if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
-    each_group([&](auto, auto& near, const auto& rows) INLINED { store_returns(team, near, rows, e); }, work.rows, batch.rows);
+    each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
+      store_returns(team, kept_rows(mine, near), rows, e);
+    }, own, work.rows, batch.rows);
     if constexpr (HAS_METRICS) {
       const Log counted = total(team, env.log);
       if (team.leader()) batch.log[e] = counted;
@@ -249,9 +256,6 @@ template <bool RANDOM> struct TeamPhases {
     if (team.leader()) batch.clock[e] = clock;
     team.sync();
   }
-
- private:
-  bool first_step;  // of this launch
 };
 
 // Steps [from, until) of one environment, actions given (T, N, ...) or drawn at random.
@@ -261,7 +265,8 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   if constexpr (RANDOM) observations.begin();
   const Clock clock = batch.clock[e];
   MAKE_ENV(clock);
+  EachGroup<OwnRows> own;
   NearState start;
-  TeamPhases<RANDOM> phases(batch, team, work, e, until, env, start, observations, clock);
+  TeamPhases<RANDOM> phases(batch, team, work, e, until, env, own, start, observations, clock);
   take_steps(phases, from, until);
 }

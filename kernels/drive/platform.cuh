@@ -6,15 +6,15 @@
 //
 // A backend, HIP say, is three more files of backend/: words, team and memory, launch. It defines
 //   words       u8 u16 u32 i64 u64 size_type; OFFSET_OF(type, member)
-//   functions   DEVICE (always inlined), INLINED (of a lambda), UNROLL, NO_UNROLL, UNROLL_TIMES(n), UNROLL_OWN
-//               (of a loop over each(n))
+//   functions   DEVICE (always inlined), INLINED (of a lambda), UNROLL, NO_UNROLL, UNROLL_TIMES(n), UNROLL_OWN (of FOR_OWN)
+//               LOOP_OF_OWN(index, team, n): what `for (index : team.each(n))` of an environment's file becomes
 //   registers   REGISTERS_HAVE_NO_INDEX: whether what lies in registers needs constant indices
 //   Team        a Member with these collectives, which every member calls, the same number of times:
 //                 sync()           what members wrote before, all members see after
 //                 any(mine)        whether it holds for any member; ends with all that `sync` does
 //                 sum(mine), min(mine), before(mine, &all)   of integers alone: their result is the same in any order
 //                 add(array, i, value)   adds to array[i], which several members may do between two syncs; what it was
-//                 in_step(num_envs), near_any(mine), warp_any(mine)   for speed alone: true wherever `mine` is
+//                 in_step(num_envs), near_any(mine, near_lanes()), warp_any(mine)   for speed alone: true wherever `mine` is
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (of 64 lanes a u64)
 //   Crew        threads that compute together what their teams need (play/play.cuh): SIZE, rank, sync(); WEIGHTS_NEAR: whether
 //               a block's memory keeps what all of them read
@@ -28,7 +28,8 @@
 #pragma once
 #include "generated/sizes.cuh"
 
-constexpr int FEW_OWN = 8;  // agents of one member, up to which a loop over them is none (FOR_OWN)
+// Agents of one member, up to which a loop over them is none (FOR_OWN), and what it keeps of them is in registers (groups.cuh).
+constexpr int FEW_OWN = 8;
 #ifdef __CUDACC__
 #include "drive/backend/cuda.cuh"
 #else

@@ -63,10 +63,10 @@ struct PlayPhases : TeamPhases<false> {
   const EachPolicy<Source>& sources;  // center and scale of each policy, wherever they are
   const int slot;                     // of this environment in its crew
 
-  DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env, NearState& start,
-                    const Observations& observations, const Clock& clock, CrewMemory& near, const EachPolicy<Source>& sources,
-                    const int slot)
-      : Given(call.batch, team, work, e, 0, env, start, observations, clock), call(call), near(near), sources(sources), slot(slot) {}
+  DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env,
+                    EachGroup<OwnRows>& own, NearState& start, const Observations& observations, const Clock& clock,
+                    CrewMemory& near, const EachPolicy<Source>& sources, const int slot)
+      : Given(call.batch, team, work, e, 0, env, own, start, observations, clock), call(call), near(near), sources(sources), slot(slot) {}
 
   // The row of agent i in its policy's tile.
   template <class Kind> DEVICE int tile_row(const int i) const {
@@ -155,13 +155,14 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides what the crew does together
   const int e = first + (mine ? slot : 0);
   const Team team{crew.rank % TEAM};
-  Workspace own;
-  Workspace& work = workspace_at(near.work, own, mine ? slot : 0);
+  Workspace of_thread;
+  Workspace& work = workspace_at(near.work, of_thread, mine ? slot : 0);
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
   const Clock clock = batch.clock[e];
   MAKE_ENV(clock);
+  EachGroup<OwnRows> own;
   NearState start;
-  PlayPhases phases(call, team, work, e, env, start, observations, clock, near, sources, slot);
+  PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, sources, slot);
   if (mine) phases.load(0);
   for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
     crew.sync();

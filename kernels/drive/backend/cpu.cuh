@@ -22,6 +22,7 @@ extern "C" void write_branches() { __gcov_dump(); }
 #define NO_UNROLL
 #define UNROLL_TIMES(n)
 #define UNROLL_OWN
+#define LOOP_OF_OWN(index, team, n) for (index : (team).each(n))
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #define REGISTERS_HAVE_NO_INDEX 0
 

@@ -13,9 +13,7 @@ typedef u64 size_type;
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLL_TIMES(n) PRAGMA(unroll (n))
 #define OFFSET_OF(type, member) ((u64)__INTADDR__(&((type*)0)->member))  // NVRTC 13.0 has no __builtin_offsetof
-#if TEAM == 1
-#define UNROLL_OWN _Pragma("unroll 8")
-#else
-#define UNROLL_OWN
-#endif
+#define UNROLL_OWN UNROLL_TIMES(FEW_OWN)
+// What `for (index : team.each(n))` becomes in an environment's file: `index` is a declaration.
+#define LOOP_OF_OWN(index, team, n) FOR_OWN(team, own_turn, own_index, n) if (index = own_index; true)
 #define REGISTERS_HAVE_NO_INDEX 1

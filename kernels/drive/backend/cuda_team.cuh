@@ -29,14 +29,17 @@ struct Team : Member {
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
     else return mine;
   }
-  // Whether `mine` holds for this environment, or (teams of one) for another whose rows lie in the same 32 bytes: records of
-  // 8 bytes if it has one agent, else rows of 4.
+  // Whether `mine` holds for this environment, or (teams of one) for another whose rows lie in the same 32 bytes.
   // A GPU writes memory in pieces of 32 bytes, and to write a part of a piece it reads the rest first. So where one environment
   // has a row to store, all those whose rows lie in the same piece store theirs.
-  DEVICE bool near_any(bool mine) const {
+  DEVICE bool near_any(bool mine, [[maybe_unused]] u32 near_lanes) const {
     if constexpr (TEAM > 1) return mine;
+    else return (__ballot_sync(WARP, mine) & near_lanes) != 0;
+  }
+  // The lanes of those environments: a row is a record of 8 bytes if an environment has one agent, else 4 bytes long.
+  DEVICE u32 near_lanes() const {
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;
-    return (__ballot_sync(WARP, mine) >> (threadIdx.x & (32u - LANES)) & ((1u << LANES) - 1u)) != 0;
+    return ((1u << LANES) - 1u) << (threadIdx.x & (32u - LANES));
   }
   // For speed alone: the warps of a block of teams of one begin a step together, so that what they write, which lies side by
   // side, leaves the cache together.

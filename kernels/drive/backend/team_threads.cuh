@@ -54,7 +54,8 @@ static Rendezvous rendezvous;
 struct Team : Member {
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
-  bool near_any(bool mine) const { return mine; }
+  bool near_any(bool mine, u32) const { return mine; }
+  u32 near_lanes() const { return 0; }
   bool warp_any(bool mine) const { return mine; }
   void in_step(int) const {}
   int sum(int mine) const { return reduce<int>(mine, [](int a, int b) { return a + b; }); }
