@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from test_nvrtc import compile_to
 
 HEADER = Path(__file__).parent.parent / "kernels" / "drive" / "math.cuh"
 FLAGS = ["-march=native", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC"]
@@ -382,18 +384,9 @@ def test_compilers_agree(cpu, tmp_path, compiler):
 @pytest.mark.build
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_compiles_under_nvrtc(architecture):
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    text = source(GPU_PRELUDE, GPU_FUNCTION).encode()
-    error, program = nvrtc.nvrtcCreateProgram(text, b"math.cu", 0, [], [])
-    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS
-    options = [o.encode() for o in [*NVRTC_OPTIONS, "-ftz=true", f"--gpu-architecture={architecture}"]]
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
-    nvrtc.nvrtcGetProgramLog(program, log)
-    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log.decode()
-    ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
-    nvrtc.nvrtcGetPTX(program, ptx)
-    assert b".f64" not in ptx and b".approx" not in ptx and b"call" not in ptx
+    code, log, ptx = compile_to(SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture)
+    assert code == 0, log
+    assert ".f64" not in ptx and ".approx" not in ptx and "call" not in ptx
 
 
 @pytest.mark.gpu
