@@ -71,6 +71,7 @@ LOSSES = [
 ]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
+    "learn/layers.cuh": NETWORK,
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,

@@ -10,6 +10,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
+from cupydrive.training.algorithms.kernels.tiles import gradient_tiles
 
 BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
@@ -26,17 +27,20 @@ def minibatch_unit(config, agent_groups, executor):
     return assemble_file("learn/minibatches", constants, team=min(executor.max_team, DRAWERS))
 
 
-def gradient_unit(layout, distribution, config, agent_groups, executor):
-    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``, and how many groups."""
+def gradient_unit(layout, distribution, config, sizes, executor):
+    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``."""
+    n, steps, agents = sizes
+    rows = -(-n // min(n, BLOCKS)) * steps * sum(agents)  # of a block at most
+    tiles = gradient_tiles(layout, executor, -(-rows // getattr(config, "num_minibatches", 1)))
     clipped = hasattr(config, "clip_coef")
     own = (
-        ("AGENT_GROUPS", agent_groups),
+        ("AGENT_GROUPS", len(agents)),
         ("CLIPPED", clipped),
         ("CLIP_VALUE", clipped and config.clip_vloss),
         ("NORMALIZE", config.norm_adv),
     )
     constants, spaces = distribution_parts(distribution)
-    return layout.unit("gradient", executor, (*constants, *own), spaces)
+    return layout.unit("gradient", executor, (*tiles.constants, *constants, *own), spaces)
 
 
 class Gradients:
@@ -68,7 +72,7 @@ class Gradients:
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
         self.pieces = self.parts if executor.name == "cpu" else self.blocks
         self.drawing = executor.build(minibatch_unit(config, len(agents), executor))
-        self.program = executor.build(gradient_unit(layout, distribution, config, len(agents), executor))
+        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
 
         def zeros(*shape, dtype=torch.float32):
             return torch.zeros(shape, dtype=dtype, device=executor.name)

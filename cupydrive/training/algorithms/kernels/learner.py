@@ -16,9 +16,10 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms.kernels.gradients import Gradients, gradient_unit, minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
-from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
 from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.kernels.tiles import PAD, forward_tiles
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
 
@@ -42,15 +43,21 @@ class KernelLearner(OnPolicyLearner):
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
-        played = sum(player is self for player in rollout.player_of.values())
+        agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
+        sizes = rollout.batch.num_envs, rollout.steps, agents
+        self.tiles = forward_tiles(layout, executor, max(agents) * rollout.batch.num_envs)
         units = [
-            gradient_unit(layout, distribution, config, played, executor),
-            minibatch_unit(config, played, executor),
+            gradient_unit(layout, distribution, config, sizes, executor),
+            minibatch_unit(config, len(agents), executor),
         ]
-        units += [layout.unit("update", executor), layout.unit("forward", executor), distribution.unit()]
+        units += [layout.unit("update", executor), self.forward_unit(layout, executor), distribution.unit()]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         super().make(group, rollout)
+
+    def forward_unit(self, layout, executor):
+        """Return the ``Unit`` of ``kernels/learn/forward.cu``."""
+        return layout.unit("forward", executor, self.tiles.constants)
 
     def make_optimizer(self, group, rollout):
         """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
@@ -59,7 +66,7 @@ class KernelLearner(OnPolicyLearner):
         agents_before = sum(g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)])
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
-        self.program = executor.build(self.layout.unit("forward", executor))
+        self.program = executor.build(self.forward_unit(self.layout, executor))
         self.skip_update, self.stream = torch.zeros((), device=device), rollout.stream
         self.statistics = Statistics(executor) if self.config.normalize_obs or self.config.normalize_reward else None
         self.center = self.scale = None
@@ -114,7 +121,7 @@ class KernelLearner(OnPolicyLearner):
 
     def rows_at_once(self, rollout):
         """Return the rows of a tile: no more are computed at once."""
-        return self.layout.tile
+        return self.tiles.rows
 
     # ---- forward passes ----
 
@@ -136,7 +143,7 @@ class KernelLearner(OnPolicyLearner):
     def look(self, call):
         """Queue one forward pass."""
         rows = int(call["rows"])
-        self.program.launch("forward_rows", call, -(-rows // self.layout.tile), rows * self.layout.copied // PAD)
+        self.program.launch("forward_rows", call, -(-rows // self.tiles.rows), rows * self.layout.copied // PAD)
 
     def begin_rollout(self):
         """Prepare forward passes by the weights and statistics as they are."""
