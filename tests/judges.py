@@ -69,12 +69,17 @@ LOSSES = [
     LEARN + "a_number_that_is_not_finite_stops_all_steps",
     LEARN + "pieces_of_any_size_have_the_same_sum",
 ]
+TENSOR = [
+    LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}]"
+    for name in ("shared", "separate, two heads' layers", "three layers, ReLU", "groups, leaving", "Gaussian")
+]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
-    "learn/layers.cuh": NETWORK,
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
+    **dict.fromkeys(("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR),
+    "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
     "learn/minibatches.cu": LOSSES,
     "learn/sums.cuh": LOSSES,

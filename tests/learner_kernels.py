@@ -11,11 +11,10 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.policy import ActorCritic, make_distribution
 from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
-from cupydrive.training.algorithms.kernels.gradients import Gradients
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
 from cupydrive.training.algorithms.kernels.steps import Steps
-from cupydrive.training.algorithms.kernels.tiles import padded
 
 ACTIONS = {
     "one": spaces.Discrete(3),
@@ -49,8 +48,9 @@ def rows(rng, count, group, distribution, masks, leaving):
 
 
 def problem(
-    config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False, executor=None, seed=0, gain=1.0
-):
+    config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False, executor=None, seed=0, gain=1.0,
+    arithmetic=EXACT,
+):  # fmt: skip
     """Return a network with random rows, its ``gradients`` and ``steps``; nothing has been computed yet."""
     rng = np.random.default_rng(seed)
     executor = executor or HostExecutor(flags=("-O1",))  # compiled sooner; bits are the same
@@ -74,16 +74,20 @@ def problem(
             log_prob = distribution.log_prob_and_entropy(parameters, part["action"].view(-1, g.heads), mask)[0]
         other = torch.from_numpy(rng.normal(0, 0.3, log_prob.shape).astype(np.float32))
         part["log_prob"] = (log_prob + other).view(part["value"].shape)
+    device = executor.name
+    policy.to(device)
     numbers = {"learning_rate": 1e-3, "clip_coef": 0.2, "ent_coef": 0.03, "vf_coef": 0.7, "max_grad_norm": 0.5}
     shared = {name: torch.tensor(value) for name, value in numbers.items()}
     shared |= {"skip": torch.zeros(()), "bad": torch.zeros(()), "center": None, "scale": None}
     shared |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
     reported = REPORTED[type(config)]
     shared["metric_sums"] = torch.zeros(len(reported) + 1)
+    shared = {name: None if tensor is None else tensor.to(device) for name, tensor in shared.items()}
     steps = Steps(executor, layout, tensors_of(policy), reported, shared)
     sizes = envs, config.num_steps, agents
-    columns = {name: [part[name] for part in parts] for name in parts[0]}
-    gradients = Gradients(executor, layout, distribution, config, sizes, columns, shared | {"copies": steps.copies})
+    columns = {name: [None if part[name] is None else part[name].to(device) for part in parts] for name in parts[0]}
+    arguments = executor, layout, distribution, config, sizes, columns
+    gradients = arithmetic.gradients(*arguments, shared | {"copies": steps.copies, "weights": steps.weights})
     steps.attach(gradients, getattr(config, "target_kl", None))
     return SimpleNamespace(
         config=config, groups=groups, distribution=distribution, policy=policy, layout=layout, parts=parts, sizes=sizes,
@@ -92,12 +96,12 @@ def problem(
 
 
 def compute(case, epoch=0, minibatch=0):
-    """Compute the gradient of one minibatch and take its step; return its parts by tensor of the network, not padded."""
+    """Compute the gradient of one minibatch and take its step; return its parts on the CPU by tensor, not padded."""
     case.steps.lay_out()
     case.gradients.arrange()
     case.gradients.compute(epoch, minibatch)
     case.steps.descend(epoch, minibatch)
-    return unpadded(case.layout, case.steps.total)
+    return unpadded(case.layout, case.steps.total.cpu())
 
 
 def unpadded(layout, total):

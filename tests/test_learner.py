@@ -116,6 +116,12 @@ def test_exact_and_torch_contradict_each_other():
         train("cartpole", cd.PPO(precision="exact"), learner="torch")
 
 
+def test_matrix_units_are_a_gpus():
+    group = cd.make("cartpole", num_envs=1, device="cpu").batch.groups[0]
+    with pytest.raises(ParameterError, match="precision='tensor', but kernels do not apply: a CPU has no matrix units"):
+        make_learner("cart", cd.PPO(precision="tensor"), group, HostExecutor())
+
+
 def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
     """After one more iteration the two have weights that differ by rounding alone."""
     settings = cd.PPO(num_steps=8, num_minibatches=1, update_epochs=1)

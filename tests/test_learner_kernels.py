@@ -13,7 +13,9 @@ from learner_kernels import chosen, compute, problem, reference, unpadded
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.statistics import Statistics
+from cupydrive.training.algorithms.kernels.tensor import minibatch_table
 from cupydrive.training.normalize import RunningMeanStd
 
 PLAIN = dict(update_epochs=1, num_minibatches=1)
@@ -64,6 +66,60 @@ def test_gradients_are_torchs_in_float64(name):
     norm = torch.stack([g.norm() for g in expected]).norm().item()
     for key, value in (losses | {"grad_norm": norm}).items():
         assert reported[key] == pytest.approx(value, rel=2e-5, abs=2e-6), key
+
+
+def tensor_gradients(name, executor):
+    """Return the gradients of a case by matrix units and by torch in float64, each as one vector, and what goes with them."""
+    config, about = CASES[name]
+    case = problem(config, executor=executor, arithmetic=TENSOR, **about)
+    last = case.gradients.epochs - 1, case.gradients.minibatches - 1
+    case.steps.lay_out()
+    case.gradients.arrange()
+    losses, exact = reference(case, *last)
+    found = compute(case, *last)
+    return (torch.cat([part.flatten().double() for part in parts]) for parts in (found, exact)), losses, case
+
+
+# 1,043 inputs leave no room for the other sums in a thread's registers: torch learns those.
+NARROW = [name for name in CASES if name != "17 rows, wide"]
+
+
+def assert_near(name, executor):
+    """The gradient is within 2 % of torch's in float64, and in its direction."""
+    (mine, exact), losses, case = tensor_gradients(name, executor)
+    assert (mine - exact).norm() <= 0.02 * exact.norm()
+    assert torch.nn.functional.cosine_similarity(mine, exact, dim=0) >= 0.999
+    reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
+    for key in ("policy_loss", "value_loss", "entropy"):
+        assert reported[key] == pytest.approx(losses[key], rel=0.02, abs=0.01), key
+
+
+@pytest.mark.parametrize("name", sampled(NARROW))
+def test_gradients_of_bfloat16_factors_are_near_torchs(name):
+    assert_near(name, None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NARROW)
+def test_gradients_by_matrix_units_are_near_torchs(name):
+    from cupydrive.executors.cuda import CudaExecutor
+
+    assert_near(name, CudaExecutor())
+
+
+@pytest.mark.parametrize("envs", [7, 128, 129, 300])
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_the_host_knows_where_each_row_of_a_minibatch_is(envs, minibatches):
+    """Chunk after chunk, as ``order`` has them: what the exact kernels find by themselves."""
+    rows_of_env, blocks = 5, min(envs, 128)
+    rows = [((b + 1) * envs // blocks - b * envs // blocks) * rows_of_env for b in range(blocks)]
+    begins = np.cumsum([0, *rows])
+    for m, (count, even, *table) in enumerate(minibatch_table(envs, rows_of_env, minibatches).tolist()):
+        parts = [(m * n // minibatches, (m + 1) * n // minibatches) for n in rows]
+        sizes = [end - begin for begin, end in parts]
+        assert count == sum(sizes) and even == (sizes[0] if len(set(sizes)) == 1 else 0)
+        assert table[:blocks] == [sum(sizes[:b]) for b in range(blocks)]
+        assert table[blocks:] == [begins[b] + parts[b][0] for b in range(blocks)]
 
 
 @pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3)), (300, (1,)), (129, (1, 2))])

@@ -88,9 +88,8 @@ def train(
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
         learner: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
-            ReLU; their sums have a fixed order. ``"torch"``: torch's operations, for every network. ``"auto"``, which is
-            meant by None: kernels on a CPU where they apply, or where ``precision="exact"`` asks for them; on a GPU torch,
-            which is faster there for now. ``Run.choices`` says what each policy got, and why.
+            ReLU. ``"torch"``: torch's operations, for every network. ``"auto"``, which is meant by None: kernels where they
+            apply, unless ``precision`` is one of torch's. ``Run.choices`` says what each policy got, and why.
         **params: Parameters of the environment.
 
     On a CPU torch computes on as many of its threads as the networks are worth, small ones on one, while this runs. Threads

@@ -5,7 +5,7 @@
 // changed gives the log-probabilities that its actions were drawn with, to the bit.
 // Constants: HEADS, CHOICES (the sum of all heads' sizes); head_size(head) is generated.
 #pragma once
-#include "drive/math.cuh"
+#include "learn/functions.cuh"
 #include "generated/spaces.cuh"
 
 struct Distribution {
@@ -28,12 +28,12 @@ struct Distribution {
         top = math::max(top, logits[k]);
       }
       for (int k = 0; k < size; ++k) {
-        const float below = logits[k] - top, weight = math::exp(below);
+        const float below = logits[k] - top, weight = exponential(below);
         total += weight;
         if (weight > 0.0f) sum += weight * below;
         logits[k] = below;
       }
-      const float log_total = math::log(total);
+      const float log_total = logarithm(total);
       for (int k = 0; k < size; ++k) logits[k] -= log_total;
       log_prob += logits[action[head]];
       head_entropy[head] = log_total - sum / total;
@@ -48,7 +48,7 @@ struct Distribution {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);
       for (int k = 0; k < size; ++k) {
-        const float p = math::exp(log_p[k]), likelier = (k == action[head] ? 1.0f : 0.0f) - p;
+        const float p = exponential(log_p[k]), likelier = (k == action[head] ? 1.0f : 0.0f) - p;
         const float spread = p == 0.0f ? 0.0f : p * (log_p[k] + head_entropy[head]);  // 0 * -inf is not 0
         log_p[k] = by_log_prob * likelier - by_entropy * spread;
       }

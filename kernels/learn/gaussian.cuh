@@ -5,7 +5,7 @@
 // grows by 1 with each logarithm. What tanh adds to both depends on `raw` alone. Source: train/boxes.cuh's.
 // Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
 #pragma once
-#include "drive/math.cuh"
+#include "learn/functions.cuh"
 #include "generated/spaces.cuh"
 
 constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
@@ -18,11 +18,11 @@ struct Distribution {
   DEVICE Distribution(const float* parameters, const u8*, const Action* raw) : log_prob(0.0f), entropy(0.0f) {
     for (int head = 0; head < HEADS; ++head) {
       const float log_deviation = parameters[HEADS + head];
-      const float apart = (raw[head] - parameters[head]) * math::exp(-log_deviation);
+      const float apart = (raw[head] - parameters[head]) * exponential(-log_deviation);
       float stretch = 0.0f;
       if constexpr (SQUASHED) {
         const float a = math::abs(raw[head]);
-        stretch = 2.0f * (LOG_2 - a - math::log(1.0f + math::exp(-2.0f * a))) + math::log(0.5f * box_span(head));
+        stretch = 2.0f * (LOG_2 - a - logarithm(1.0f + exponential(-2.0f * a))) + logarithm(0.5f * box_span(head));
       }
       log_prob -= 0.5f * apart * apart + log_deviation + HALF_LOG_TWO_PI + stretch;
       entropy += log_deviation + (0.5f + HALF_LOG_TWO_PI) + stretch;
@@ -32,7 +32,7 @@ struct Distribution {
   // Turns the parameters into by_log_prob * d log_prob / d parameters + by_entropy * d entropy / d parameters.
   DEVICE void differentiate(float* parameters, const Action* raw, const float by_log_prob, const float by_entropy) const {
     for (int head = 0; head < HEADS; ++head) {
-      const float inverse = math::exp(-parameters[HEADS + head]), apart = (raw[head] - parameters[head]) * inverse;
+      const float inverse = exponential(-parameters[HEADS + head]), apart = (raw[head] - parameters[head]) * inverse;
       parameters[head] = by_log_prob * (apart * inverse);
       parameters[HEADS + head] = by_log_prob * (apart * apart - 1.0f) + by_entropy;
     }

@@ -4,6 +4,7 @@
 // Constants: those of the distribution; CLIPPED (1: PPO's objective, 0: A2C's), CLIP_VALUE, NORMALIZE (advantages). The text
 // generated for them defines GAUSSIAN as 0 or 1.
 #pragma once
+#include "learn/functions.cuh"
 #include "learn/minibatches.cuh"
 #include "generated/spaces.cuh"
 #if GAUSSIAN
@@ -12,29 +13,46 @@
 #include "learn/categorical.cuh"
 #endif
 
+constexpr int REPORTED = CLIPPED ? 6 : 3;  // numbers of `metric` below that are not 0
+
+// What a row is learnt from, besides its observation.
+struct Transition {
+  bool in_game;
+  Distribution::Action action[HEADS];
+  const u8* mask;  // (CHOICES) or null
+  float log_prob, value, advantage, returns;
+
+  DEVICE void load(const Learn& call, const Place place) {
+    const int g = place.group;
+    const size_type row = (size_type)place.row;
+    in_game = place.in_game(call);
+    for (int head = 0; head < HEADS; ++head) action[head] = ((const Distribution::Action*)call.action[g])[row * HEADS + head];
+    mask = nullptr;
+#if !GAUSSIAN
+    if (call.mask[g] != nullptr) mask = call.mask[g] + row * CHOICES;
+#endif
+    if constexpr (CLIPPED) log_prob = call.log_prob[g][row];
+    if constexpr (CLIP_VALUE) value = call.value[g][row];
+    advantage = call.advantage[g][row];
+    returns = call.returns[g][row];
+  }
+};
+
 // Puts the derivatives by the network's outputs in place of these, and what is reported into `metric` (METRICS).
-DEVICE void differentiate_row(const Learn& call, const Place place, const Moments moments, float* parameters, float& value, float* metric) {
+DEVICE void differentiate_row(const Learn& call, const Transition& row, const Moments moments, float* parameters, float& value, float* metric) {
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
-  if (!place.in_game(call)) {
+  if (!row.in_game) {
     for (int k = 0; k < PARAMETERS; ++k) parameters[k] = 0.0f;
     value = 0.0f;
     return;
   }
-  typedef Distribution::Action Action;
-  const int g = place.group;
-  const size_type row = (size_type)place.row;
-  const Action* const action = (const Action*)call.action[g] + row * HEADS;
-  const u8* mask = nullptr;
-#if !GAUSSIAN
-  if (call.mask[g] != nullptr) mask = call.mask[g] + row * CHOICES;
-#endif
-  const Distribution now(parameters, mask, action);
-  float advantage = call.advantage[g][row];
+  const Distribution now(parameters, row.mask, row.action);
+  float advantage = row.advantage;
   if constexpr (NORMALIZE) advantage = (advantage - moments.mean) / moments.divisor;
 
   float objective, by_log_prob;  // the objective, which is to grow, and its derivative
   if constexpr (CLIPPED) {
-    const float clip = *call.clip_coef, log_ratio = now.log_prob - call.log_prob[g][row], ratio = math::exp(log_ratio);
+    const float clip = *call.clip_coef, log_ratio = now.log_prob - row.log_prob, ratio = exponential(log_ratio);
     const float plain = advantage * ratio, clipped = advantage * math::clamp(ratio, 1.0f - clip, 1.0f + clip);
     objective = plain > clipped ? clipped : plain;  // keeps NaN
     by_log_prob = plain > clipped ? 0.0f : plain;
@@ -45,11 +63,11 @@ DEVICE void differentiate_row(const Learn& call, const Place place, const Moment
     objective = advantage * now.log_prob;
     by_log_prob = advantage;
   }
-  const float wrong = value - call.returns[g][row];
+  const float wrong = value - row.returns;
   float error = wrong * wrong, by_value = wrong;  // twice the loss, and the loss's derivative
   if constexpr (CLIP_VALUE) {
-    const float clip = *call.clip_coef, before = call.value[g][row], change = value - before;
-    const float near = before + math::clamp(change, -clip, clip) - call.returns[g][row];
+    const float clip = *call.clip_coef, before = row.value, change = value - before;
+    const float near = before + math::clamp(change, -clip, clip) - row.returns;
     const float by_near = change < -clip || change > clip ? 0.0f : near;
     by_value = near * near > error ? by_near : near * near == error ? 0.5f * (wrong + by_near) : wrong;
     error = near * near > error ? near * near : error;
@@ -57,6 +75,6 @@ DEVICE void differentiate_row(const Learn& call, const Place place, const Moment
   metric[0] = -objective;
   metric[1] = 0.5f * error;
   metric[2] = now.entropy;
-  now.differentiate(parameters, action, -by_log_prob * moments.inverse, -*call.ent_coef * moments.inverse);
+  now.differentiate(parameters, row.action, -by_log_prob * moments.inverse, -*call.ent_coef * moments.inverse);
   value = *call.vf_coef * by_value * moments.inverse;
 }

@@ -50,8 +50,11 @@ class OnPolicy(Settings):
             function ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and returns
             ``(parameters, value)``, (B, size) and (B,) float32: logits of all heads, or means and then logarithms of
             deviations. It is tried on a first batch before training.
-        precision: ``float32``, ``tf32`` or ``bfloat16``: of matrix products on a GPU. ``exact``: float32 in kernels whose sums
-            have a fixed order, so that a run has the same bits with any number of threads; on a CPU ``float32`` is that, too.
+        precision: ``exact``: kernels whose float32 sums have a fixed order, so that a run has the same bits on a CPU with any
+            number of threads and on a GPU. ``tensor``: kernels for a GPU's matrix units, factors rounded to bfloat16, sums
+            and weights in float32. ``auto``: ``exact`` on a CPU and ``tensor`` on a GPU where those kernels apply, else
+            float32 by torch. ``float32``, ``tf32``, ``bfloat16``: of torch's matrix products on a GPU; on a CPU
+            ``float32`` is ``exact``.
         compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler; ``"max-autotune"`` also
             times kernels for each matrix product: a minute of set-up, faster for fewer environments.
     """
@@ -71,7 +74,7 @@ class OnPolicy(Settings):
     shared_layers: bool = False
     distribution: str = choice("auto", "auto", "categorical", "gaussian", "squashed")
     policy: object = None
-    precision: str = choice("float32", "float32", "tf32", "bfloat16", "exact")
+    precision: str = choice("auto", "auto", "exact", "tensor", "float32", "tf32", "bfloat16")
     compile: bool | str = choice(False, False, True, "max-autotune")
 
     name = "on_policy"

@@ -3,12 +3,14 @@
 from cupydrive.errors import ParameterError
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms.a2c import A2C, A2CLearner
+from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
+from cupydrive.training.algorithms.kernels.tensor import why_no_tensor
 from cupydrive.training.algorithms.ppo import PPO, PPOLearner
 
 LEARNERS = ("auto", "torch", "kernels")
+ARITHMETICS = {way.name: way for way in (EXACT, TENSOR)}
 REPORTED = {PPO: PPOLearner.reported, A2C: A2CLearner.reported}
 MOST_LAYERS = 3  # hidden ones
 
@@ -21,25 +23,44 @@ def make_learner(name, settings, group, executor, wanted="auto"):
         settings: ``LearnerSettings``.
         group: ``Group``, the first of those that it plays.
         executor: Where it learns.
-        wanted: One of ``LEARNERS``; ``"auto"``: kernels on a CPU wherever they apply, on a GPU for ``precision="exact"``.
+        wanted: One of ``LEARNERS``; ``"auto"``: kernels wherever they apply, unless ``precision`` is one of torch's.
 
     Raises:
-        ParameterError: If kernels are wanted, by ``wanted`` or by ``precision="exact"``, and do not apply.
+        ParameterError: If kernels are wanted, by ``wanted`` or by ``precision``, and do not apply.
     """
-    exact = getattr(settings, "precision", None) == "exact"
+    precision = getattr(settings, "precision", None)
+    named = precision in ARITHMETICS
     if wanted == "torch":
-        if exact:
-            raise ParameterError(f"policy {name!r}: precision='exact' needs kernels; leave learner='torch' out")
+        if named:
+            raise ParameterError(f"policy {name!r}: precision={precision!r} needs kernels; leave learner='torch' out")
         return settings.learner(), f"policy {name!r} learns by torch, as asked for"
-    reason = why_not(settings, group, executor)
-    if reason is not None and (exact or wanted == "kernels"):
-        asked = "precision='exact'" if exact else "learner='kernels'"
+    arithmetic, reason = choose_arithmetic(settings, group, executor, wanted)
+    if reason is None and wanted == "auto" and executor.name != "cpu" and precision == "float32":
+        reason = "precision = 'float32' is faster there on a GPU"
+    if reason is not None and (named or wanted == "kernels"):
+        asked = f"precision={precision!r}" if named else "learner='kernels'"
         raise ParameterError(f"policy {name!r}: {asked}, but kernels do not apply: {reason}")
-    if reason is None and wanted == "auto" and executor.name != "cpu" and not exact:
-        reason = "that is faster on a GPU"
     if reason is not None:
         return settings.learner(), f"policy {name!r} learns by torch: {reason}"
-    return KernelLearner(settings, REPORTED[type(settings)]), f"policy {name!r} learns by kernels"
+    learner = KernelLearner(settings, REPORTED[type(settings)], arithmetic)
+    return learner, f"policy {name!r} learns by kernels, {arithmetic.name}"
+
+
+def choose_arithmetic(settings, group, executor, wanted):
+    """Return the ``Arithmetic`` that settings ask for or, if they leave it open, the faster one; or None, and why.
+
+    Where matrix units cannot, kernels are exact if they are ``wanted``, and else no faster than torch.
+    """
+    reason = why_not(settings, group, executor)
+    if reason is not None:
+        return None, reason
+    if settings.precision in ("exact", "float32") or (settings.precision == "auto" and executor.name == "cpu"):
+        return EXACT, None
+    size = make_distribution(group, settings.distribution).size
+    reason = why_no_tensor(NetworkLayout.of(settings, group.obs_dim, size), executor)
+    if reason is not None and settings.precision == "auto" and wanted == "kernels":
+        return EXACT, None
+    return (TENSOR, None) if reason is None else (None, reason)
 
 
 def why_not(settings, group, executor):
@@ -51,15 +72,15 @@ def why_not(settings, group, executor):
         return "its network is one of your own"
     if settings.activation not in ("tanh", "relu"):
         return f"activation = {settings.activation!r}; kernels have tanh and relu"
-    if settings.precision not in ("float32", "exact"):
-        return f"precision = {settings.precision!r}; kernels compute in float32"
+    if settings.precision not in ("auto", "float32", *ARITHMETICS):
+        return f"precision = {settings.precision!r}; kernels have {' and '.join(ARITHMETICS)}"
     if settings.compile:
         return f"compile = {settings.compile!r} is of torch"
     if len(settings.hidden) > MOST_LAYERS:
         return f"{len(settings.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, group.obs_dim, size)
-    if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
+    if layout.tile == 0:
         return f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too wide for kernels"
     if executor.name == "cpu" and not executor.fuses():
         return "this processor has no fused multiply-add"

@@ -5,12 +5,13 @@ They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/gradient.
 Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
 """
 
+import math
+
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
-from cupydrive.training.algorithms.kernels.tiles import gradient_tiles
 
 BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
@@ -20,82 +21,101 @@ MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer 
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 
 
+def passes(config):
+    """Return how many epochs, and minibatches of each, ``config`` asks for."""
+    return getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
+
+
+def blocks_of(num_envs):
+    """Return by how many blocks ``num_envs`` environments are shared."""
+    return min(num_envs, BLOCKS)
+
+
 def minibatch_unit(config, agent_groups, executor):
     """Return the ``Unit`` of ``kernels/learn/minibatches.cu``."""
-    passes = getattr(config, "update_epochs", 1) * getattr(config, "num_minibatches", 1)
-    constants = ("AGENT_GROUPS", agent_groups), ("SHUFFLED", passes > 1)
+    constants = ("AGENT_GROUPS", agent_groups), ("SHUFFLED", math.prod(passes(config)) > 1)
     return assemble_file("learn/minibatches", constants, team=min(executor.max_team, DRAWERS))
 
 
-def gradient_unit(layout, distribution, config, sizes, executor):
-    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``."""
-    n, steps, agents = sizes
-    rows = -(-n // min(n, BLOCKS)) * steps * sum(agents)  # of a block at most
-    tiles = gradient_tiles(layout, executor, -(-rows // getattr(config, "num_minibatches", 1)))
+def loss_parts(distribution, config, agent_groups):
+    """Return the constants and the generated text that ``kernels/learn/loss.cuh`` and ``minibatches.cuh`` need."""
     clipped = hasattr(config, "clip_coef")
     own = (
-        ("AGENT_GROUPS", len(agents)),
+        ("AGENT_GROUPS", agent_groups),
         ("CLIPPED", clipped),
         ("CLIP_VALUE", clipped and config.clip_vloss),
         ("NORMALIZE", config.norm_adv),
     )
     constants, spaces = distribution_parts(distribution)
-    return layout.unit("gradient", executor, (*tiles.constants, *constants, *own), spaces)
+    return (*constants, *own), spaces
 
 
-class Gradients:
-    """The gradients of one policy's loss, minibatch after minibatch.
+def forward_unit(layout, executor, rows):
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/forward.cu``."""
+    return layout.tile, layout.unit("forward", executor)
+
+
+def gradient_unit(layout, distribution, config, agent_groups, executor, rows):
+    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``, and how many groups."""
+    return layout.unit("gradient", executor, *loss_parts(distribution, config, agent_groups))
+
+
+class Minibatches:
+    """Which rows each minibatch of one policy has, the moments of their advantages, and what kernels are told of the rows.
 
     Args:
         executor: Where.
-        layout: ``NetworkLayout``.
-        distribution: ``Categorical`` or ``Gaussian``.
         config: ``PPO`` or ``A2C``.
         sizes: (N, T, agents of each group).
         columns: Tensors by group, for each name of ``COLUMNS``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
             ``vf_coef``, and ``center`` and ``scale`` of observations or None.
+            ``weights``: the tensors of the network, for kernels that read them themselves.
+        gradient: Floats of one gradient.
+        pieces: How many sums are made at once.
 
     Attributes:
         partials: (pieces, floats of a gradient): sums over pieces of the blocks.
-        parts: By how many sums the pieces are added: a number that depends on N and the network alone.
         moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
     """
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+    def __init__(self, executor, config, sizes, columns, shared, gradient, pieces):
         n, steps, agents = sizes
-        self.layout, self.norm_adv = layout, config.norm_adv
-        self.epochs, self.minibatches = getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
-        self.rows = n * steps * sum(agents)
-        self.blocks = min(n, BLOCKS)
-        self.parts = max(1, min(self.blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
-        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
-        self.pieces = self.parts if executor.name == "cpu" else self.blocks
+        self.norm_adv = config.norm_adv
+        self.epochs, self.minibatches = passes(config)
+        self.rows, self.blocks, self.pieces = n * steps * sum(agents), blocks_of(n), pieces
         self.drawing = executor.build(minibatch_unit(config, len(agents), executor))
-        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
 
         def zeros(*shape, dtype=torch.float32):
             return torch.zeros(shape, dtype=dtype, device=executor.name)
 
         chunks = (self.epochs, self.minibatches, self.blocks)
         self.moments = zeros(self.epochs, self.minibatches, 4)
-        self.partials = zeros(self.pieces, layout.gradient)
+        self.partials = zeros(pieces, gradient)
         self.memory = {
             "order": zeros(self.epochs, self.rows, dtype=torch.int32),
             "counts": zeros(*chunks, dtype=torch.int32),
             "sums": zeros(*chunks),
             "squares": zeros(*chunks),
             "moments": self.moments,
-            "chunks": zeros(self.pieces, layout.gradient),
+            "chunks": self.chunk_memory(zeros, gradient),
             "partials": self.partials,
         }
-        ints = {"num_envs": n, "steps": steps, "blocks": self.blocks, "pieces": self.pieces, "epochs": self.epochs}
+        ints = {"num_envs": n, "steps": steps, "blocks": self.blocks, "pieces": pieces, "epochs": self.epochs}
         ints |= {"minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
         ints |= {f"agents.{g}": count for g, count in enumerate(agents)}
         names = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
         pointers = {name: shared[name] for name in names} | self.memory
         pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
-        self.call = make_call(ints, pointers)
+        self.call = make_call(ints, pointers | self.pointers_behind(shared))
+
+    def chunk_memory(self, zeros, gradient):
+        """Return memory for the sums of one chunk of each piece, or None."""
+        return None
+
+    def pointers_behind(self, shared):
+        """Return what the kernel's argument has behind ``struct Learn``, by name."""
+        return {}
 
     def arrange(self):
         """Draw the minibatches of all epochs, and find the moments of their advantages."""
@@ -106,6 +126,35 @@ class Gradients:
         if self.norm_adv:
             self.drawing.launch("spread", self.call, blocks, rows)
             self.drawing.launch("deviation", self.call, minibatches, blocks)
+
+
+class Gradients(Minibatches):
+    """The gradients of one policy's loss, minibatch after minibatch, exactly: bits that depend on sizes alone.
+
+    Args:
+        executor: Where.
+        layout: ``NetworkLayout``.
+        distribution: ``Categorical`` or ``Gaussian``.
+        config: ``PPO`` or ``A2C``.
+        sizes: (N, T, agents of each group).
+        columns: As of ``Minibatches``.
+        shared: Likewise.
+
+    Attributes:
+        parts: By how many sums the pieces are added: a number that depends on N and the network alone.
+    """
+
+    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+        blocks, self.layout = blocks_of(sizes[0]), layout
+        self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
+        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
+        pieces = self.parts if executor.name == "cpu" else blocks
+        super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
+        self.program = executor.build(gradient_unit(layout, distribution, config, len(sizes[2]), executor, 0))
+
+    def chunk_memory(self, zeros, gradient):
+        """Return memory for the sums of one chunk of each piece."""
+        return zeros(self.pieces, gradient)
 
     def compute(self, epoch, minibatch):
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""

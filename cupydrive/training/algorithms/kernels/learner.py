@@ -1,8 +1,8 @@
 """PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's operations.
 
 The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a checkpoint of either learner
-can be read by the other. Every sum has a fixed order (``kernels/learn/gradient.cu``), so that a run has the same bits with any
-number of threads.
+can be read by the other. In exact arithmetic every sum has a fixed order (``kernels/learn/gradient.cu``), so that a run has the
+same bits with any number of threads, on a CPU and on a GPU.
 
 Letters: T steps, N environments, C agents of a group, D observation entries.
 """
@@ -14,12 +14,11 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.policy import make_distribution
-from cupydrive.training.algorithms.kernels.gradients import Gradients, gradient_unit, minibatch_unit
+from cupydrive.training.algorithms.kernels.gradients import minibatch_unit, passes
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
 from cupydrive.training.algorithms.kernels.steps import Steps
-from cupydrive.training.algorithms.kernels.tiles import PAD, forward_tiles
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
 
@@ -32,32 +31,30 @@ class KernelLearner(OnPolicyLearner):
     Args:
         config: ``PPO`` or ``A2C``, of which ``why_not`` (choice.py) has nothing to say.
         reported: Names of what is logged; ``metric_sums`` has them in this order.
+        arithmetic: ``Arithmetic``.
     """
 
-    def __init__(self, config, reported):
+    def __init__(self, config, reported, arithmetic):
         super().__init__(config)
-        self.reported = reported
+        self.reported, self.arithmetic = reported, arithmetic
 
     def make(self, group, rollout):
         """Make the network and what goes with it, while the programs that they and learning need are built side by side."""
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
-        agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        sizes = rollout.batch.num_envs, rollout.steps, agents
-        self.tiles = forward_tiles(layout, executor, max(agents) * rollout.batch.num_envs)
+        played = sum(player is self for player in rollout.player_of.values())
+        agents = sum(g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self)
+        rows = rollout.batch.num_envs * rollout.steps * agents // passes(config)[1]
+        _, forward = self.arithmetic.forward_unit(layout, executor, rollout.batch.num_envs * group.count)
         units = [
-            gradient_unit(layout, distribution, config, sizes, executor),
-            minibatch_unit(config, len(agents), executor),
+            self.arithmetic.gradient_unit(layout, distribution, config, played, executor, rows),
+            minibatch_unit(config, played, executor),
         ]
-        units += [layout.unit("update", executor), self.forward_unit(layout, executor), distribution.unit()]
+        units += [layout.unit("update", executor), forward, distribution.unit()]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         super().make(group, rollout)
-
-    def forward_unit(self, layout, executor):
-        """Return the ``Unit`` of ``kernels/learn/forward.cu``."""
-        return layout.unit("forward", executor, self.tiles.constants)
 
     def make_optimizer(self, group, rollout):
         """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
@@ -66,7 +63,8 @@ class KernelLearner(OnPolicyLearner):
         agents_before = sum(g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)])
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
-        self.program = executor.build(self.forward_unit(self.layout, executor))
+        self.tile, unit = self.arithmetic.forward_unit(self.layout, executor, batch.num_envs * group.count)
+        self.program = executor.build(unit)
         self.skip_update, self.stream = torch.zeros((), device=device), rollout.stream
         self.statistics = Statistics(executor) if self.config.normalize_obs or self.config.normalize_reward else None
         self.center = self.scale = None
@@ -109,10 +107,17 @@ class KernelLearner(OnPolicyLearner):
         columns |= {name: [stored[g.name][name] for g in groups] for name in names}
         shared = {name: getattr(self.scheduled, name, None) for name in ("clip_coef", "ent_coef", "vf_coef")}
         shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration, "skip": self.skip_update}
-        shared |= {"center": self.center, "scale": self.scale, "copies": self.steps.copies}
+        shared |= {
+            "center": self.center,
+            "scale": self.scale,
+            "copies": self.steps.copies,
+            "weights": self.steps.weights,
+        }
         sizes = n, rollout.steps, [g.count for g in groups]
         executor, config = rollout.batch.executor, self.config
-        self.gradients = Gradients(executor, self.layout, self.distribution, config, sizes, columns, shared)
+        self.gradients = self.arithmetic.gradients(
+            executor, self.layout, self.distribution, config, sizes, columns, shared
+        )
         self.steps.attach(self.gradients, getattr(config, "target_kl", None))
         self.parameters = {
             g.name: torch.zeros((n * g.count, self.distribution.size), device=rollout.device) for g in groups
@@ -121,7 +126,7 @@ class KernelLearner(OnPolicyLearner):
 
     def rows_at_once(self, rollout):
         """Return the rows of a tile: no more are computed at once."""
-        return self.tiles.rows
+        return self.tile
 
     # ---- forward passes ----
 
@@ -138,12 +143,13 @@ class KernelLearner(OnPolicyLearner):
             "parameters": self.parameters[g.name] if t < rollout.steps else None,
             "value": stored["final_value"] if final else stored["value"][t],
         }
+        pointers |= self.arithmetic.forward_pointers(self.steps.weights)
         return make_call({"rows": rows, "num_envs": n, "agents": g.count}, pointers)
 
     def look(self, call):
         """Queue one forward pass."""
         rows = int(call["rows"])
-        self.program.launch("forward_rows", call, -(-rows // self.tiles.rows), rows * self.layout.copied // PAD)
+        self.program.launch("forward_rows", call, -(-rows // self.tile), rows * self.layout.copied // PAD)
 
     def begin_rollout(self):
         """Prepare forward passes by the weights and statistics as they are."""

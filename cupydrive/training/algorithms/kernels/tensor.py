@@ -1,0 +1,142 @@
+"""Gradients and forward passes by a GPU's matrix units: ``kernels/learn/tensor_gradient.cu`` and ``tensor_forward.cu``.
+
+Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same kernels for tests.
+Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
+"""
+
+import numpy as np
+import torch
+
+from cupydrive.training.algorithms.kernels.gradients import PARTS, Minibatches, blocks_of, loss_parts, passes
+from cupydrive.training.algorithms.kernels.layout import PAD, padded
+
+SKEW = 8  # entries between the rows of a matrix in shared memory
+ROWS = (128, 64, 32, 16)  # that a block may have at once
+THREADS, FEW_THREADS, WARP = 256, 128, 32  # of a block, if its rows are many in all: the second
+MANY_ROWS = 2**18
+MOST_SUMS = 128  # of gradients, in the registers of one thread
+BLOCK_BYTES = 1024  # of shared memory, that CUDA keeps for each block
+PROCESSOR_REGISTERS = 65_536
+OLDEST = 80  # architecture whose matrix units take bfloat16
+
+
+def why_no_tensor(layout, executor):
+    """Return why matrix units cannot do what a network of ``layout`` needs, or None if they can."""
+    if executor.name == "cpu":
+        return "a CPU has no matrix units that they use"
+    architecture = int(executor.device.compute_capability)
+    if architecture < OLDEST:
+        return f"this GPU is sm_{architecture}; its matrix units take bfloat16 from sm_{OLDEST} on"
+    if not fitting(layout, executor):
+        return (
+            f"its layers {layout.layers} need {block_bytes(layout, ROWS[-1]):,} bytes of a block's shared memory and "
+            f"{register_sums(layout)} sums in the registers of a thread; there are {executor.shared_bytes:,} and {MOST_SUMS}"
+        )
+    return None
+
+
+def block_bytes(layout, rows):
+    """Return the bytes of shared memory of a block that has ``rows`` rows at once."""
+    weights = sum(padded(out) * (padded(into) + SKEW) for into, out in layout.layers)
+    biases = sum(padded(out) for _, out in layout.layers)
+    entries = padded(layout.towers[0][0]) + SKEW + sum(padded(out) + SKEW for _, out in layout.layers)
+    results = sum(padded(tower[-1]) + 1 for tower in layout.towers)
+    sums = PAD * THREADS // WARP
+    return 2 * weights + 4 * biases + rows * (2 * entries + 4 * results + 4) + 4 * sums + PAD
+
+
+def register_sums(layout):
+    """Return the floats of gradients that one thread of a block of ``THREADS`` sums up in registers."""
+    warps = THREADS // WARP
+    blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in layout.layers]
+    return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks)
+
+
+def fitting(layout, executor):
+    """Return the numbers of rows that a block may have at once, the largest first; none if the network is too large."""
+    if register_sums(layout) > MOST_SUMS:
+        return []
+    return [n for n in ROWS if block_bytes(layout, n) <= getattr(executor, "shared_bytes", 2**30)]
+
+
+def shape(layout, executor, rows):
+    """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor without one."""
+    fit = fitting(layout, executor)
+    if rows >= MANY_ROWS and ROWS[1] in fit:  # more blocks share a processor, and wait for fewer threads of theirs
+        return ROWS[1], FEW_THREADS
+    most = rows // getattr(executor, "processors", 1)
+    return next((n for n in fit if n <= most), fit[-1]), THREADS
+
+
+def forward_unit(layout, executor, rows):
+    """Return the rows of a block and the ``Unit`` of ``kernels/learn/tensor_forward.cu`` for passes of ``rows`` rows."""
+    tile, threads = shape(layout, executor, rows)
+    return tile, layout.unit("tensor_forward", executor, (("ROWS", tile),), team=threads)
+
+
+def gradient_unit(layout, distribution, config, agent_groups, executor, rows):
+    """Return the ``Unit`` of ``kernels/learn/tensor_gradient.cu`` for minibatches of ``rows`` rows."""
+    constants, spaces = loss_parts(distribution, config, agent_groups)
+    tile, threads = shape(layout, executor, rows)
+    return layout.unit("tensor_gradient", executor, (("ROWS", tile), *constants), spaces, threads)
+
+
+def resident_blocks(executor, program, kernel):
+    """Return how many blocks of a program a GPU runs at once; 2 on a CPU."""
+    if executor.name == "cpu":
+        return 2
+    registers = program.threads * program.kernels[kernel].num_regs
+    near = executor.processor_shared_bytes // (program.shared_bytes + BLOCK_BYTES)
+    return executor.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
+
+
+class TensorGradients(Minibatches):
+    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``.
+
+    The same bits in each run on the same kind of GPU.
+    """
+
+    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+        n, steps, agents = sizes
+        _, minibatches = passes(config)
+        part = n * steps * sum(agents) // minibatches
+        self.program = executor.build(gradient_unit(layout, distribution, config, len(agents), executor, part))
+        tile, _ = shape(layout, executor, part)
+        pieces = min(-(-part // tile), resident_blocks(executor, self.program, "tensor_gradient"))
+        self.parts = min(PARTS, pieces)
+        self.table = minibatch_table(n, steps * sum(agents), minibatches).to(executor.name)
+        super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
+
+    def pointers_behind(self, shared):
+        """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
+        return {"table": self.table[0]} | weight_pointers(shared["weights"])
+
+    def compute(self, epoch, minibatch):
+        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        self.call["epoch"], self.call["minibatch"] = epoch, minibatch
+        self.call["table"] = self.table[minibatch].data_ptr()
+        self.program.launch("tensor_gradient", self.call, self.pieces, self.rows // self.minibatches)
+
+
+def weight_pointers(weights):
+    """Return the tensors of a network by their names in ``struct TensorLearn`` and ``struct TensorForward``."""
+    return {f"tensors.{k}": tensor.detach() for k, tensor in enumerate(weights)}
+
+
+def minibatch_table(num_envs, rows_of_env, minibatches):
+    """Return (minibatches, 2 + 2 * B) int32, what ``struct Chunks`` reads of each minibatch.
+
+    Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each block's; and where each chunk
+    begins in the order of an epoch.
+    """
+    blocks = blocks_of(num_envs)
+    first = np.arange(blocks + 1, dtype=np.int64) * num_envs // blocks * rows_of_env
+    rows = np.diff(first)
+    found = np.empty((minibatches, 2 + 2 * blocks), np.int32)
+    for m in range(minibatches):
+        begin, end = m * rows // minibatches, (m + 1) * rows // minibatches
+        sizes = end - begin
+        found[m, 0], found[m, 1] = sizes.sum(), sizes[0] if (sizes == sizes[0]).all() else 0
+        found[m, 2 : 2 + blocks] = np.cumsum(sizes) - sizes
+        found[m, 2 + blocks :] = first[:-1] + begin
+    return torch.from_numpy(found)

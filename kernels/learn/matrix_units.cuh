@@ -1,0 +1,242 @@
+// matrix_units.cuh -- products of bfloat16 matrices that a block has in shared memory, summed up in float32: by the matrix units
+// of a GPU (sm_80 and newer), by plain loops on a CPU, which is there for tests.
+//
+// Source of the fragments' layouts: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". Lane l of a warp has, of 16 x 8
+// results, those of rows l / 4 and l / 4 + 8 and columns 2 (l % 4) and the next: so results come in pairs of columns.
+// All sizes are multiples of 16. Rows of a matrix begin at multiples of 16 bytes, and SKEW entries apart from one another, so
+// that eight rows' pieces of 16 bytes lie in different banks. Whoever reads what a product finishes must sync first.
+#pragma once
+#include "drive/halves.cuh"
+#include "drive/math.cuh"
+
+constexpr int SKEW = 8;
+
+#ifdef __CUDACC__
+// Two numbers as bfloat16 in one word, the first in its lower half.
+DEVICE u32 pair(float first, float second) {
+  u32 word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+#else
+DEVICE u32 pair(float first, float second) {
+  bf16 a, b;
+  a = first;
+  b = second;
+  return (u32)a.bits | (u32)b.bits << 16;
+}
+#endif
+DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
+DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }
+
+// A matrix of ... x COLUMNS entries in memory.
+template <int COLUMNS> struct Matrix {
+  static constexpr int STRIDE = COLUMNS + SKEW;
+  bf16* at;
+
+  DEVICE bf16* row(int m) const { return at + m * STRIDE; }
+  // Entries n and n + 1 of row m; n is even.
+  DEVICE u32& two(int m, int n) const { return *(u32*)(row(m) + n); }
+};
+
+#ifdef __CUDACC__
+constexpr int WARPS = TEAM / WARP_SIZE;
+DEVICE int warp_of(const Team team) { return team.rank / WARP_SIZE; }
+DEVICE void sync_warp(const Team team) { team.warp_sync(); }
+
+// Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
+template <bool TRANSPOSED> DEVICE void load_blocks(u32 (&to)[4], const bf16* row) {
+  const u32 address = (u32)__cvta_generic_to_shared(row);
+  if constexpr (TRANSPOSED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address) : "memory");
+  }
+}
+// The 16 x 16 block at (m, k) as left factor; or the block at (k, m), transposed.
+template <bool TRANSPOSED, int COLUMNS> DEVICE void load_left(u32 (&to)[4], const Matrix<COLUMNS> a, const int m, const int k) {
+  const int lane = threadIdx.x % WARP_SIZE, block = lane / 8, row = lane % 8;
+  if constexpr (TRANSPOSED) load_blocks<true>(to, a.row(k + block / 2 * 8 + row) + m + block % 2 * 8);
+  else load_blocks<false>(to, a.row(m + block % 2 * 8 + row) + k + block / 2 * 8);
+}
+// The 16 x 16 block at (n, k), transposed, as right factor; or the block at (k, n). Words 0 and 1 are of its first 8 columns.
+template <bool TRANSPOSED, int COLUMNS> DEVICE void load_right(u32 (&to)[4], const Matrix<COLUMNS> b, const int n, const int k) {
+  const int lane = threadIdx.x % WARP_SIZE, block = lane / 8, row = lane % 8;
+  if constexpr (TRANSPOSED) load_blocks<false>(to, b.row(n + block / 2 * 8 + row) + k + block % 2 * 8);
+  else load_blocks<true>(to, b.row(k + block % 2 * 8 + row) + n + block / 2 * 8);
+}
+// sum (16 x 8) = a (16 x 16) times b (16 x 8).
+DEVICE void set_product(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+      : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
+// sum (16 x 8) += a (16 x 16) times b (16 x 8).
+DEVICE void add_product(float (&sum)[4], const u32 (&a)[4], const u32 b0, const u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is the sum over k in [0, K) of a(m, k) b(n, k), or
+// a(m, k) b(k, n) if not TRANSPOSED; and d the same of column n + 1. Where there are rows enough, a warp has M / WARPS of them
+// for itself.
+template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
+DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
+  constexpr int ROW_WARPS = WARPS < M / 16 ? WARPS : M / 16, COLUMN_WARPS = WARPS / ROW_WARPS;
+  constexpr int TALL = M / 16 / ROW_WARPS, DEPTH = K / 16;  // blocks of one warp
+  constexpr bool KEPT = TALL * DEPTH <= 8;                  // in registers, of the left factor
+  const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
+  const int first = warp % ROW_WARPS * TALL * 16;
+  u32 left[KEPT ? DEPTH : 1][TALL][4];
+  if constexpr (KEPT) {
+    UNROLL for (int k = 0; k < DEPTH; ++k) {
+      UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[k][i], a, first + 16 * i, 16 * k);
+    }
+  }
+  constexpr int ROUNDS = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
+  NO_UNROLL for (int round = 0; round < ROUNDS; ++round) {
+    const int n = (round * COLUMN_WARPS + warp / ROW_WARPS) * 16;
+    if (N / 16 % COLUMN_WARPS != 0 && n >= N) break;
+    float sum[TALL][2][4];
+    UNROLL_TIMES(DEPTH <= 8 ? DEPTH : 2) for (int k = 0; k < DEPTH; ++k) {
+      u32 right[4];
+      load_right<TRANSPOSED>(right, b, n, 16 * k);
+      if constexpr (!KEPT) {
+        UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[0][i], a, first + 16 * i, 16 * k);
+      }
+      UNROLL for (int i = 0; i < TALL; ++i) {
+        UNROLL for (int half = 0; half < 2; ++half) {
+          if (k == 0) set_product(sum[i][half], left[0][i], right[2 * half], right[2 * half + 1]);
+          else add_product(sum[i][half], left[KEPT ? k : 0][i], right[2 * half], right[2 * half + 1]);
+        }
+      }
+    }
+    UNROLL for (int i = 0; i < TALL; ++i) {
+      UNROLL for (int half = 0; half < 2; ++half) {
+        const float(&c)[4] = sum[i][half];
+        finish(first + 16 * i + g, n + 8 * half + 2 * t, c[0], c[1]);
+        finish(first + 16 * i + g + 8, n + 8 * half + 2 * t, c[2], c[3]);
+      }
+    }
+  }
+}
+
+// M x N sums that stay in the registers of the team's members, and the sums of the left factor's M columns.
+template <int M, int N> struct Sums {
+  static constexpr int BLOCKS = M / 16 * (N / 16), OWN = (BLOCKS + WARPS - 1) / WARPS;  // of 16 x 16, neighbours in one warp
+  static constexpr int STRIPS = (M / 16 + WARPS - 1) / WARPS;                           // of 16 columns, for their sums
+  float of[OWN][2][4];
+  float columns[STRIPS][4];
+
+  DEVICE void clear() {
+    UNROLL for (int i = 0; i < OWN; ++i) {
+      UNROLL for (int j = 0; j < 4; ++j) of[i][0][j] = of[i][1][j] = 0.0f;
+    }
+    UNROLL for (int i = 0; i < STRIPS; ++i) {
+      UNROLL for (int j = 0; j < 4; ++j) columns[i][j] = 0.0f;
+    }
+  }
+  // Adds the sum over k in [0, K) of a(k, m) b(k, n).
+  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
+    const int warp = team.rank / WARP_SIZE;
+    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
+    NO_UNROLL for (int k = 0; k < K; k += 16) {
+      u32 left[4], right[4];
+      UNROLL for (int i = 0; i < OWN; ++i) {
+        const int block = warp * OWN + i, m = block / (N / 16) * 16, n = block % (N / 16) * 16;
+        if (BLOCKS % WARPS != 0 && block >= BLOCKS) break;
+        if (i == 0 || n == 0) load_left<true>(left, a, m, k);
+        load_right<false>(right, b, n, k);
+        add_product(of[i][0], left, right[0], right[1]);
+        add_product(of[i][1], left, right[2], right[3]);
+      }
+      UNROLL for (int i = 0; i < STRIPS; ++i) {
+        const int m = (i * WARPS + warp) * 16;
+        if (M / 16 % WARPS != 0 && m >= M) break;
+        load_left<true>(left, a, m, k);
+        add_product(columns[i], left, ones, ones);
+      }
+    }
+  }
+  // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
+  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+    const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
+    UNROLL for (int i = 0; i < OWN; ++i) {
+      const int block = warp * OWN + i, m = block / (N / 16) * 16 + g, n = block % (N / 16) * 16 + 2 * t;
+      if (BLOCKS % WARPS != 0 && block >= BLOCKS) break;
+      UNROLL for (int half = 0; half < 2; ++half) {
+        visit(m, n + 8 * half, of[i][half][0], of[i][half][1]);
+        visit(m + 8, n + 8 * half, of[i][half][2], of[i][half][3]);
+      }
+    }
+  }
+  // visit(m, sum of column m of the left factors).
+  template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
+    const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
+    UNROLL for (int i = 0; i < STRIPS; ++i) {
+      const int m = (i * WARPS + warp) * 16 + lane / 4;
+      if ((M / 16 % WARPS != 0 && m >= M) || lane % 4 != 0) break;
+      visit(m, columns[i][0]);
+      visit(m + 8, columns[i][2]);
+    }
+  }
+};
+
+// The sums of what the members have, by the leader: visit(k, sum). `memory`: N * WARPS floats that nobody uses.
+template <int N, class Visit> DEVICE void sum_members(const Team team, const float (&mine)[N], float* memory, Visit visit) {
+  UNROLL for (int k = 0; k < N; ++k) {
+    float sum = mine[k];
+    UNROLL for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES_OF_WARP, sum, offset);
+    if (team.rank % WARP_SIZE == 0) memory[k * WARPS + team.rank / WARP_SIZE] = sum;
+  }
+  team.sync();
+  for (int k : team.each(N)) {
+    float sum = 0.0f;
+    UNROLL for (int warp = 0; warp < WARPS; ++warp) sum += memory[k * WARPS + warp];
+    visit(k, sum);
+  }
+}
+#else
+constexpr int WARPS = 1;
+DEVICE int warp_of(const Team) { return 0; }
+DEVICE void sync_warp(const Team team) { team.sync(); }
+DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
+
+template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
+DEVICE void product(const Team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
+  for (int m = 0; m < M; ++m) {
+    float sum[N] = {};
+    for (int k = 0; k < K; ++k) {
+      for (int n = 0; n < N; ++n) sum[n] += wide(a.row(m)[k]) * wide(TRANSPOSED ? b.row(n)[k] : b.row(k)[n]);
+    }
+    for (int n = 0; n < N; n += 2) finish(m, n, sum[n], sum[n + 1]);
+  }
+}
+template <int M, int N> struct Sums {
+  float of[M][N], columns[M];
+
+  DEVICE void clear() { *this = {}; }
+  template <int K> DEVICE void add(const Team, const Matrix<M> a, const Matrix<N> b) {
+    for (int k = 0; k < K; ++k) {
+      for (int m = 0; m < M; ++m) {
+        const float left = wide(a.row(k)[m]);
+        columns[m] += left;
+        for (int n = 0; n < N; ++n) of[m][n] += left * wide(b.row(k)[n]);
+      }
+    }
+  }
+  template <class Visit> DEVICE void each(const Team, Visit visit) const {
+    for (int m = 0; m < M; ++m) {
+      for (int n = 0; n < N; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
+    }
+  }
+  template <class Visit> DEVICE void each_column(const Team, Visit visit) const {
+    for (int m = 0; m < M; ++m) visit(m, columns[m]);
+  }
+};
+template <int N, class Visit> DEVICE void sum_members(const Team, const float (&mine)[N], float*, Visit visit) {
+  for (int k = 0; k < N; ++k) visit(k, mine[k]);
+}
+#endif

@@ -1,0 +1,147 @@
+// tensor_gradient.cu -- gradients of PPO's and A2C's losses over minibatches, by matrix units.
+//
+// Tiles of ROWS rows of a minibatch are shared out among `pieces` blocks, each of which adds up those that it has in one order:
+// the same bits in each run on the same GPU, other ones than on another.
+// Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
+#include "learn/tensor.cuh"
+#include "learn/loss.cuh"
+
+struct TensorLearn {
+  Learn learn;
+  const int* table;               // of struct Chunks
+  const float* tensors[TENSORS];  // the network's own memory
+};
+
+struct Workspace {
+  Network network;
+  int row[ROWS];               // as `Place` takes them; -1: none
+  float sums[REPORTED * WARPS];
+};
+
+// What the host knows of a minibatch's rows, chunk after chunk.
+struct Chunks {
+  const int* table;  // rows; rows of each chunk, or 0 if they differ; (B) rows of the chunks before; (B) places in `order`
+  int blocks;
+  DEVICE int rows() const { return table[0]; }
+  // The place in `order` of row i of the minibatch, in [0, rows).
+  DEVICE int place(const int i) const {
+    const int* const before = table + 2;
+    int low = 0;
+    if (table[1] > 0) {
+      low = i / table[1];
+    } else {
+      for (int high = blocks; high - low > 1;) {  // the chunk is in [low, high)
+        const int middle = (low + high) / 2;
+        if (before[middle] <= i) low = middle;
+        else high = middle;
+      }
+    }
+    return before[blocks + low] + i - before[low];
+  }
+};
+
+// What one member loads of a tile, ahead of its use: some rows' numbers, or entries of observations.
+constexpr int OWN_ROWS = (SHARED_ROWS + SHARERS - 1) / SHARERS, OWN_ENTRIES = (SHARED_ROWS * OBS + SHARERS - 1) / SHARERS;
+constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
+
+// Entry d of an observation as it is in memory; 0 where there is no row.
+DEVICE float entry_of(const Learn& call, const int row, const int d) {
+  if (row < 0) return 0.0f;
+  const Place place(call, row);
+  return call.obs[place.group][(size_type)place.row * OBS + d];
+}
+// Puts entry d of the observation of row m to where `forward` reads it.
+DEVICE void put_entry(const Learn& call, Network& network, const int m, const int d, const float x) {
+  network.observations().row(m)[d] = seen(x, call.center, call.scale, d);
+}
+
+// The derivatives by the outputs of row m, from float32 to where `backward` reads them.
+DEVICE void put_slopes(Network& network, const int m) {
+  constexpr int USED = TOWERS == 1 ? PARAMETERS + 1 : PARAMETERS;
+  const float* const parameters = network.parameters(m);
+  const auto slopes = network.outputs_of<0, LAYERS - 1>();
+  UNROLL for (int k = 0; k < Layer<0, LAYERS - 1>::OUT_PAD; k += 2) {
+    slopes.two(m, k) = pair(k < USED ? parameters[k] : 0.0f, k + 1 < USED ? parameters[k + 1] : 0.0f);
+  }
+  if constexpr (TOWERS == 2) {
+    const auto others = network.outputs_of<TOWERS - 1, LAYERS - 1>();
+    UNROLL for (int k = 0; k < PAD; k += 2) others.two(m, k) = pair(k == 0 ? *network.value(m) : 0.0f, 0.0f);
+  }
+}
+
+// Tiles piece, piece + pieces, ... of minibatch (epoch, minibatch).
+DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& work, const int piece) {
+  const Learn& call = about.learn;
+  const float skip = *call.skip;
+  Network& network = work.network;
+  const Chunks chunks{about.table, call.blocks};
+  const int count = chunks.rows();
+  const int* const order = call.epoch_order(call.epoch);
+  const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
+  const auto row_of = [&](int i) INLINED { return i < count ? order[chunks.place(i)] : -1; };
+  const Share share(team);
+  // visit(k, m): the k-th of this member's rows is m.
+  const auto each_row = [&](auto visit) INLINED {
+    UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
+      const int m = share.rank + k * SHARERS;
+      if (SHARED_ROWS % SHARERS == 0 || m < SHARED_ROWS) visit(k, share.first + m);
+    }
+  };
+  // visit(k, m, d): the k-th of its entries is entry d of the observation of row m.
+  const auto each_entry = [&](auto visit) INLINED {
+    UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
+      const int i = share.rank + k * SHARERS;
+      if (SHARED_ROWS * OBS % SHARERS == 0 || i < SHARED_ROWS * OBS) visit(k, share.first + i / OBS, i % OBS);
+    }
+  };
+  each_row([&](int, int m) INLINED { work.row[m] = row_of(piece * ROWS + m); });
+  load_network(team, network, about.tensors);
+  if (skip > 0.0f) return;  // not before: all that is loaded first is on its way at once
+  Gradient<> gradient;
+  gradient.clear();
+  float reported[REPORTED] = {};
+  team.sync();
+  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];
+  const auto load_entries = [&]() INLINED {
+    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, work.row[m], d); });
+  };
+  load_entries();
+  for (int first = piece * ROWS; first < count; first += call.pieces * ROWS) {
+    each_entry([&](int k, int m, int d) INLINED {
+      put_entry(call, network, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[m], d));
+    });
+    // What is needed after the forward pass, or for the next tile, is on its way during it.
+    Transition row[OWN_ROWS];
+    int next[OWN_ROWS];
+    bool there[OWN_ROWS];
+    each_row([&](int k, int m) INLINED {
+      there[k] = work.row[m] >= 0;
+      if (there[k]) row[k].load(call, Place(call, work.row[m]));
+      next[k] = row_of(first + call.pieces * ROWS + m);
+    });
+    sync_sharers(team);
+    forward(team, network);
+    each_row([&](int k, int m) INLINED {
+      if (there[k]) {
+        float metric[METRICS];
+        differentiate_row(call, row[k], moments, network.parameters(m), *network.value(m), metric);
+        UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
+      } else {
+        for (int j = 0; j < PARAMETERS; ++j) network.parameters(m)[j] = 0.0f;
+        *network.value(m) = 0.0f;
+      }
+      put_slopes(network, m);
+      work.row[m] = next[k];
+    });
+    team.sync();
+    load_entries();
+    backward(team, network, gradient);
+    team.sync();  // rows are written again
+  }
+  float* const sums = call.partials + (size_type)piece * GRADIENT_FLOATS;
+  gradient.store(team, sums);
+  sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { sums[GRADIENT_FLOATS - METRICS + k] = sum; });
+}
+
+#include "drive/launch.cuh"
+KERNEL(tensor_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, *work, e))
