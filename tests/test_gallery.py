@@ -17,6 +17,7 @@ from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
 
 HERE = Path(__file__).resolve().parent.parent / "gallery"
+STEPS = 8_000  # of training: a player of more keeps its pole up for longer, and all of it is drawn
 
 
 def links(text):
@@ -28,7 +29,7 @@ def links(text):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gallery")
-    options = {"runs": folder / "runs", "device": "cpu", "steps": 20_000, "progress": lambda line: None}
+    options = {"runs": folder / "runs", "device": "cpu", "steps": STEPS, "progress": lambda line: None}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cupydrive.gallery.build.MOSAIC", 4)  # of 16, which take most of the time
         gallery(["cartpole"], folder / "out", **options)
@@ -82,7 +83,7 @@ def test_a_finished_run_is_not_trained_again(made, monkeypatch):
         raise KeyboardInterrupt  # what would come after the training
 
     monkeypatch.setattr("cupydrive.gallery.build.draw_clip", stop)
-    options = {"device": "cpu", "steps": 20_000, "progress": lambda line: None}
+    options = {"device": "cpu", "steps": STEPS, "progress": lambda line: None}
     with pytest.raises(KeyboardInterrupt):
         gallery(["cartpole"], made / "again", runs=made / "runs", **options)
     assert before == {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
