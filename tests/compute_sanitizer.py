@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-RUNS = (*((tool, "rollouts") for tool in TOOLS), *((tool, "learning") for tool in TOOLS), ("memcheck", "training"))
+WATCHED_BY_ALL = ("rollouts", "learning", "playing")
+RUNS = (*((tool, program) for tool in TOOLS for program in WATCHED_BY_ALL), ("memcheck", "training"))
 TEAMS = (1, 4, 32, 128)
 ENVS = 101  # with 64 a block one is full, the last one is not
 CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
@@ -89,6 +90,20 @@ def learn_each():
     ])  # fmt: skip
 
 
+def play_each():
+    """Collect rollouts in one launch, by crews of one and of several environments; return how many there are."""
+    import test_play
+
+    done = 0
+    for case in test_play.CASES:
+        run = test_play.made(case, "cuda")
+        for envs in test_play.crew_sizes(run):
+            run.rollout.play = test_play.crews_of(run, envs)
+            run.rollout.collect()
+            done += 1
+    return done
+
+
 def train_lessons(learner, lessons):
     """Train two iterations of each pair of an environment's name and settings; return how many there are."""
     import masked
@@ -104,7 +119,7 @@ def train_lessons(learner, lessons):
     return len(lessons)
 
 
-WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each}
+WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each, "playing": play_each}
 
 
 def sanitize(tool, program):

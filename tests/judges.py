@@ -75,7 +75,6 @@ TENSOR = [
 ]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
-    "learn/layers.cuh": NETWORK,
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
