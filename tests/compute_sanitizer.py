@@ -77,17 +77,17 @@ def train_each():
 
 
 def learn_each():
-    """Train two iterations by the learner's kernels, of every head and shape of network; return how many there are."""
+    """Train two iterations by the learner's kernels in both arithmetics, of every head; return how many there are."""
     import cupydrive as cd
 
-    return train_lessons("kernels", [
-        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01)),
-        ("cartpole", cd.PPO(num_steps=8, shared_layers=True, hidden=(16,))),
-        ("point", cd.PPO(num_steps=8, distribution="squashed")),
-        ("masked", cd.A2C(num_steps=8)),
-        ("tag_continuous", cd.A2C(num_steps=4, hidden=(256, 256), activation="relu")),
-        ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24))),
-    ])  # fmt: skip
+    return sum(train_lessons("kernels", [
+        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01, precision=precision)),
+        ("cartpole", cd.PPO(num_steps=8, shared_layers=True, hidden=(16,), precision=precision)),
+        ("point", cd.PPO(num_steps=8, distribution="squashed", precision=precision)),
+        ("masked", cd.A2C(num_steps=8, precision=precision)),
+        ("tag_continuous", cd.A2C(num_steps=4, hidden=(64, 64), activation="relu", precision=precision)),
+        ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
+    ]) for precision in ("exact", "tensor"))  # fmt: skip
 
 
 def play_each():
