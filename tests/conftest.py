@@ -8,8 +8,9 @@ Compiled kernels go where the package puts them: the user's cache folder, or $CU
 that folder on purpose, so that each kernel is compiled once, not once per worker.
 
 Most of the time of `make test` is compiling. So kernels are built with -O1 here, which takes half the time and gives
-the same bits. Tests of those bits are marked `optimised` and have what users get; so have tests of a GPU, which compare it
-with a CPU. CUPYDRIVE_OPTIMIZE=3 builds all like that, as `make test-all` does.
+the same bits. Tests of those bits are marked `optimised` and have what users get, and so are those that train for long, which
+-O1 makes three times as slow. So have slow tests, and tests of a GPU, which compare it with a CPU. CUPYDRIVE_OPTIMIZE=3
+builds all like that, as `make test-all` does.
 """
 
 import importlib
@@ -70,7 +71,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which compile, too
 def pytest_runtest_setup(item):
-    as_users_have_it = item.get_closest_marker("optimised") or item.get_closest_marker("gpu")
+    as_users_have_it = any(map(item.get_closest_marker, ("optimised", "gpu", "slow")))
     os.environ["CUPYDRIVE_OPTIMIZE"] = "3" if as_users_have_it else LEVEL
 
 

@@ -350,6 +350,7 @@ def test_make_demo_passes_as_it_is(tmp_path):
 
 @pytest.mark.checker
 @pytest.mark.long
+@pytest.mark.optimised
 def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
     """With short measurements and videos; it checks and trains for as long as ever."""
     monkeypatch.chdir(tmp_path)

@@ -30,6 +30,7 @@ def test_what_an_interval_says():
 
 
 @pytest.mark.checker
+@pytest.mark.optimised
 def test_both_learners_learn_a_short_lesson(monkeypatch):
     """Where the area stays at random play's level a learner does not learn; that of a run that does is several times that."""
     monkeypatch.setitem(curves.LESSONS, "short", ("cartpole", None, 40_960, 64, {}))

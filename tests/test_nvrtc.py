@@ -96,7 +96,16 @@ def test_each_case_compiles_for_a_team_of_one(name, case):
     assert compiled(assemble(spec, params, Layout(1, 32).fit(spec, params, 2000)), 90) == (0, "")
 
 
-NETWORK = (("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 2), ("LAYERS", 3), ("RELU", 0), ("TILE", 8))
+NETWORK = (
+    ("OBS", 5),
+    ("PARAMETERS", 10),
+    ("TOWERS", 2),
+    ("LAYERS", 3),
+    ("RELU", 0),
+    ("TILE", 8),
+    ("NEAR_COPIES", 1),
+    ("NEAR_CHUNK", 1),
+)
 LOSS = (("AGENT_GROUPS", 2), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
 BLOCK = 128  # threads of a team of the learner's kernels

@@ -4,7 +4,7 @@
 // There many rows share a block's threads; here a warp has the rows of its own few environments and waits for nobody else.
 //
 // A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS, RELU, width(tower, layer), AGENTS (rows of one environment), and
-// COPIED (numbers of `copies`, as network.cuh has them).
+// COPIED (numbers of `copies` that forward passes read, as layers.cuh has them).
 #pragma once
 #include "learn/neuron.cuh"
 
@@ -28,18 +28,16 @@ template <int N> struct alignas(4 * N) MAY_ALIAS Pack { float of[N]; };
 template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::width(T, L + 1), OUT_PAD = padded(OUT);
   static constexpr int NUMBERS = (IN + 1) * OUT_PAD;  // weights, transposed: (IN, padded OUT), then biases
-  static constexpr bool FIRST = L == 0, LAST = L == Network::LAYERS - 1;
+  static constexpr bool LAST = L == Network::LAYERS - 1;
 };
 
-// Where the weights of a layer begin: in `copies`, where those that gradients need stand between them; or one after the other.
-template <class Network, int T, int L> constexpr int weights_before(const bool in_copies) {
+// Where the weights of a layer begin: in `copies`, whose first part they are, and here.
+template <class Network, int T, int L> constexpr int weights_before() {
   if constexpr (T == 0 && L == 0) {
     return 0;
   } else {
     constexpr int OF = L == 0 ? T - 1 : T, BEFORE = L == 0 ? Network::LAYERS - 1 : L - 1;
-    typedef Layer<Network, OF, BEFORE> Previous;
-    const int own = in_copies && !Previous::FIRST ? Previous::OUT * padded(Previous::IN) : 0;
-    return weights_before<Network, OF, BEFORE>(in_copies) + Previous::NUMBERS + own;
+    return weights_before<Network, OF, BEFORE>() + Layer<Network, OF, BEFORE>::NUMBERS;
   }
 }
 
@@ -52,8 +50,9 @@ template <class Network> struct Source {
 
 // Copies of them in shared memory.
 template <class Network> struct Weights {
-  static_assert(weights_before<Network, Network::TOWERS, 0>(true) == Network::COPIED, "copies are laid out in another way");
-  alignas(16) float layers[weights_before<Network, Network::TOWERS, 0>(false)];
+  static constexpr int NUMBERS = weights_before<Network, Network::TOWERS, 0>();
+  static_assert(NUMBERS == Network::COPIED, "copies are laid out in another way");
+  alignas(16) float layers[NUMBERS];
   float center[Network::OBS], scale[Network::OBS];
 };
 
@@ -70,14 +69,10 @@ template <int COUNT> DEVICE void copy_numbers(float* to, const float* from, cons
     }
   }
 }
-template <class Network, int T = 0, int L = 0>
+template <class Network>
 DEVICE void load_network(Weights<Network>& near, const Source<Network>& far, const int thread, const int threads) {
-  if constexpr (T < Network::TOWERS) {
-    copy_numbers<Layer<Network, T, L>::NUMBERS>(near.layers + weights_before<Network, T, L>(false),
-                                                far.copies + weights_before<Network, T, L>(true), thread, threads);
-    constexpr bool LAST = L == Network::LAYERS - 1;
-    load_network<Network, T + LAST, LAST ? 0 : L + 1>(near, far, thread, threads);
-  } else if (far.center != nullptr) {
+  copy_numbers<Weights<Network>::NUMBERS>(near.layers, far.copies, thread, threads);
+  if (far.center != nullptr) {
     for (int d = thread; d < Network::OBS; d += threads) {
       near.center[d] = far.center[d];
       near.scale[d] = far.scale[d];
@@ -162,7 +157,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     const int n = (column - (second ? Part::FIRST_COLUMNS : 0)) * ACROSS, wide = second ? Last::OUT_PAD : First::OUT_PAD;
     const float* const from = tile.template numbers<L>(second);
     float* const to = tile.template numbers<L + 1>(second) + m * OUT_STRIDE + n;
-    const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>(!WEIGHTS_NEAR) : weights_before<Network, 0, L>(!WEIGHTS_NEAR));
+    const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>() : weights_before<Network, 0, L>());
     const float* rows[DOWN];  // in a part that is not whole the last one stands for those that are missing
     float sum[DOWN][ACROSS];
     const Pack<ACROSS> biases = *(const Pack<ACROSS>*)(weights + IN * wide);

@@ -13,8 +13,9 @@ from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.source import WARP, PlayLayout, assemble_play, pick_float, pick_int
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.playing.policy import make_distribution
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.algorithms.kernels.tiles import padded
 
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
 MOST_CREWS = 16  # of one block: 512 threads
@@ -202,7 +203,7 @@ def network_text(number, policy):
         f"struct network_{number} {{",
         f"  static constexpr int OBS = {layout.towers[0][0]}, PARAMETERS = {layout.size}, TOWERS = {len(layout.towers)};",
         f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = {sum(g.count for g in policy.groups)};",
-        f"  static constexpr int COPIED = {layout.copied}, HEADS = {distribution.heads};",
+        f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
         f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = {int(gaussian)};",
         "  static constexpr int width(int tower, int layer) {",
         f"    constexpr int of[] = {{{', '.join(map(str, widths))}}};",
