@@ -110,24 +110,7 @@ DEVICE float slope_of(float y) {
   else return math::fma(-y, y, 1.0f);
 }
 
-// Where there are rows enough each warp has some for itself, so that in a forward pass it waits for none of the others.
-constexpr bool ROWS_OF_WARPS = ROWS >= 32 * WARPS;
-constexpr int SHARERS = ROWS_OF_WARPS ? TEAM / WARPS : TEAM, SHARED_ROWS = ROWS_OF_WARPS ? ROWS / WARPS : ROWS;
-
-// Who shares which rows: SHARED_ROWS from `first` on, and this member's place among SHARERS.
-struct Share {
-  int first, rank;
-  DEVICE explicit Share(const Team team)
-      : first(ROWS_OF_WARPS ? warp_of(team) * SHARED_ROWS : 0), rank(ROWS_OF_WARPS ? team.rank % SHARERS : team.rank) {}
-};
-
-// What sharers wrote of their rows, they see after.
-DEVICE void sync_sharers(const Team team) {
-  if constexpr (ROWS_OF_WARPS) sync_warp(team);
-  else team.sync();
-}
-
-// All layers, of rows whose observations their sharers can see.
+// All layers, of rows whose observations all members can see.
 template <int T = 0, int L = 0> DEVICE void forward(const Team team, Network& network) {
   if constexpr (T < TOWERS) {
     typedef Layer<T, L> Here;
@@ -139,7 +122,7 @@ template <int T = 0, int L = 0> DEVICE void forward(const Team team, Network& ne
           if constexpr (Here::LAST) { network.results_of<T>(m)[n] = c; network.results_of<T>(m)[n + 1] = d; }
           else network.outputs_of<T, L>().two(m, n) = pair(activate(c), activate(d));
         });
-    sync_sharers(team);
+    team.sync();
     forward<T + Here::LAST, Here::LAST ? 0 : L + 1>(team, network);
   }
 }
