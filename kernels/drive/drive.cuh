@@ -5,6 +5,7 @@
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"
+#define BUSY_THREADS 768  // of a GPU's processor, if a team fills a block (backend/cuda_launch.cuh)
 #include "drive/launch.cuh"
 
 KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))

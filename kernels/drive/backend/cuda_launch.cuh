@@ -24,8 +24,26 @@ template <class Body> DEVICE void run(const int size, const int steps, Body body
   if (e < size) body(Team{(int)(threadIdx.x % TEAM)}, work, e, 1, 0, steps);
 }
 
+// How many blocks of a large team a processor should have registers for: as many as its shared memory has room for, up to
+// BUSY_THREADS in all. A compiler that is not told how many guesses, and has moved 200 bytes of each thread out of registers for
+// the sake of a block that has no room.
+#if TEAM > 32 && defined(BUSY_THREADS)
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+constexpr int PROCESSOR_BYTES = 228 * 1024;  // of shared memory
+#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
+constexpr int PROCESSOR_BYTES = 164 * 1024;
+#else
+constexpr int PROCESSOR_BYTES = 100 * 1024;
+#endif
+constexpr int BLOCKS_WITH_ROOM = PROCESSOR_BYTES / ((int)BLOCK_BYTES + 1024), BUSY_BLOCKS = BUSY_THREADS / TEAM;
+constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_BLOCKS;
+#define LAUNCH_BOUNDS __launch_bounds__(TEAM, BLOCKS > 1 ? BLOCKS : 1)
+#else
+#define LAUNCH_BOUNDS __launch_bounds__(TEAM * ENVS_PER_BLOCK)
+#endif
+
 #define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                                            \
-  extern "C" __global__ void __launch_bounds__(TEAM * ENVS_PER_BLOCK) name(const __grid_constant__ Call call) { \
+  extern "C" __global__ void LAUNCH_BOUNDS name(const __grid_constant__ Call call) {                            \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                               \
     run(size, steps, BODY(body));                                                                               \
   }
