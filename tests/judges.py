@@ -10,6 +10,7 @@ BATCH = [
     "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-rows_far]",
     "tests/test_teams.py::test_what_is_kept_near_shows_in_no_bit[tag_grid-state_far]",
     "tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]",
+    "tests/test_teams.py::test_a_large_team_copies_the_observations_before_a_rollout_before_any_of_its_steps[tag_grid-1]",
     "tests/test_simd.py::test_long_rollouts_of_many_are_short_ones_of_few[mountain_car_continuous]",
     "tests/test_simd.py::test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references",
 ]
@@ -75,7 +76,6 @@ TENSOR = [
 ]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
-    "learn/layers.cuh": NETWORK,
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,

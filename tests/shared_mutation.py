@@ -40,9 +40,11 @@ FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # proce
 # The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts.
 GPU_BLOCKS = ("if constexpr (AHEAD) {", "DEVICE void draw_start(")
 # What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, where
-# a member keeps what is its own, and which arrays it selects from. What else depends on these names is altered.
+# a member keeps what is its own, and a team its cache, which arrays are selected from, when observations are copied. What else
+# depends on these names is altered.
 FOR_SPEED = re.compile(
-    r"(static )?constexpr (int|bool) (BLOCK_ENVS|FEW_OWN|MOST_SELECTED|PIECE|SELECTED|SIDE_FLOATS)\b"
+    r"(static )?constexpr (int|bool) "
+    r"(BLOCK_ENVS|CACHE_NEAR|FEW_OWN|MOST_SELECTED|PIECE|SELECTED|SIDE_FLOATS|SPREAD)\b"
 )
 UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")  # how often, which a CPU's compiler does not see
 UNUSED = re.compile(r"(\(void\)\w+;\s*)+(/\*.*\*/\s*)?\\?$")  # a statement against warnings

@@ -21,6 +21,9 @@ BITS = "if (head % 4 == 0) bits = random.bits(agent, head / 4);"
 PHASES = "drive/phases.cuh"
 READ = "team.sync();  // all have read the clock"
 AGAIN = "if (view == FINAL) team.sync();  // the near observation is written again"
+LANES = "near_lanes = team.near_lanes();"
+HELD = "if constexpr (TEAM == 1) hold(near_lanes);  // else each step asks for the thread's index again, just before its stores"
+ON_A_GPU = "on a CPU there are no lanes, and `hold` does nothing"
 LATER = "the clock is written after the sync that ends every observation, which whoever has not read it has not reached"
 SYNCED = "what comes next reads the member's own words, or what was written before a sync that every way there passes"
 STREAM = "Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \\"
@@ -115,6 +118,9 @@ EQUIVALENT = {
         AGAIN,
         "if (view == FINAL) ;  // the near observation is written again",
     ): "a reset, which has a sync of its own, comes between",
+    (PHASES, LANES, ""): ON_A_GPU,
+    (PHASES, HELD, HELD.replace("==", "!=")): ON_A_GPU,
+    (PHASES, HELD, HELD.replace("1)", "(1 + 1))")): ON_A_GPU,
     (PHASES, STREAM, STREAM.replace("0u", "(0u + 1)")): DRAWS,
     (PHASES, STREAM, STREAM.replace("RESET", "DYNAMICS")): DRAWS,
     (

@@ -41,6 +41,14 @@ def test_a_team_of_threads_is_a_team_of_one(name, team):
     assert_same_bits(wide(name, HostExecutor(team_threads=team)), wide(name, HostExecutor(threads=1)))
 
 
+@pytest.mark.parametrize("steps", [1, 6])
+@pytest.mark.parametrize("name", PARAMS)
+def test_a_large_team_copies_the_observations_before_a_rollout_before_any_of_its_steps(name, steps):
+    layout = Layout(64, observations=Observations.DIRECT)
+    got = wide(name, HostExecutor(team_threads=64), layout, steps=steps)
+    assert_same_bits(got, wide(name, HostExecutor(threads=1), steps=steps))
+
+
 # Of environments of one agent `make test` has one with choices and one with a Box.
 NEAR = [
     name if name in ("cartpole", "pendulum", *PARAMS) else pytest.param(name, marks=pytest.mark.slow)

@@ -25,8 +25,7 @@ class Rollout:
         final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
 
     Attributes:
-        play: What takes all steps in one launch instead of players step by step, or None; its ``collect()`` also carries row
-            0 over.
+        play: What takes all steps in one launch instead of players step by step, or None; it has ``collect()``.
     """
 
     def __init__(self, batch, players, steps, final_obs=None):
@@ -93,6 +92,8 @@ class Rollout:
     def collect(self):
         """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
         with torch.no_grad(), self.stream():
+            for carried in (*self.obs.values(), *self.action_mask.values()):
+                carried[0].copy_(carried[-1])
             if self.play is not None:
                 self.play.collect()
             else:
@@ -102,8 +103,6 @@ class Rollout:
             self.iteration += 1
 
     def _take_steps(self):
-        for carried in (*self.obs.values(), *self.action_mask.values()):
-            carried[0].copy_(carried[-1])
         for t, call in enumerate(self._calls):
             for player in self.players:
                 player.act(self, t)

@@ -37,8 +37,12 @@ struct Batch {
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared
 // memory for larger teams; what does not fit stays in global memory.
 struct alignas(16) NearState { State value; };
+// What an environment keeps from step to step is near in a team's shared memory alone: it is too much for one thread's registers.
+struct alignas(16) NearCache { Cache value; };
+constexpr bool CACHE_NEAR = HAS_CACHE && STATE_NEAR && TEAM > 1 && sizeof(Cache) % 4 == 0;
 struct Contents {
   Choose<STATE_NEAR, NearState, NoRows>::type state;
+  Choose<CACHE_NEAR, NearCache, NoRows>::type cache;
   EachGroup<WorkRows> rows;
   EachGroup<Observations::Near> obs;
   Shared shared;

@@ -26,7 +26,7 @@ struct Shared {};
 #define CACHE_FROM(place) place,  // in the list of what an Env is made of
 #define CACHE_BYTES sizeof(Cache)
 #else
-struct Cache;
+struct Cache {};
 #define CACHE_FROM(place)
 #endif
 

@@ -63,6 +63,9 @@ DEVICE Log total(const Team team, const Log& mine) {
   return all;
 }
 
+// Copies a struct whose size is a multiple of 4 bytes.
+template <class T> DEVICE void copy_struct(const Team team, T& to, const T& from) { copy_words<sizeof(T) / 4>(team, &to, &from); }
+
 DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 #if STATE_NEAR
   return work.state.value;
@@ -71,8 +74,11 @@ DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
 #endif
 }
 
-#define MAKE_ENV(clock) \
-  Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(batch.cache[e]) batch.params, \
+DEVICE Cache& near_cache(NearCache& near, Cache&) { return near.value; }
+DEVICE Cache& near_cache(NoRows&, Cache& far) { return far; }
+
+#define MAKE_ENV(clock, cache) \
+  Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
   PRINT_FROM(env, batch, e)
@@ -83,17 +89,17 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
   const bool begin = batch.steps != 0;
   Clock clock = batch.clock[e];
   team.sync();  // all have read the clock
-  MAKE_ENV(clock);
+  MAKE_ENV(clock, batch.cache[e]);
   if (begin) {
     begin_episode(env, clock);
   } else if constexpr (STATE_NEAR) {
-    copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
+    copy_struct(team, env.state, batch.state[e]);
     team.sync();
   }
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
   observe_into(env, batch, observations, NEXT, e);
   observations.keep_own(NEXT, e);
-  if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
+  if constexpr (STATE_NEAR) copy_struct(team, batch.state[e], env.state);
   if (begin) {
     if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.log[e] = Log{}; }
     each_group([&](auto kind, const auto& rows) INLINED {
@@ -136,11 +142,12 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void load(const int from) {
     first = from;
     if (HAS_METRICS && team.leader()) env.log = batch.log[e];
-    if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, &env.state, batch.state + e);
+    if constexpr (STATE_NEAR) copy_struct(team, env.state, batch.state[e]);
+    if constexpr (CACHE_NEAR) copy_struct(team, near_cache(work.cache, batch.cache[e]), batch.cache[e]);
     each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
       load_returns(team, kept_rows(mine, near), rows, e);
     }, own, work.rows, batch.rows);
-    if constexpr (RANDOM) if (from == 0) observations.copy_first();
+    if constexpr (RANDOM && !Observations::SPREAD) if (from == 0) observations.copy_first();
     if constexpr (!RANDOM && FETCHED) {
       if (from < until) fetch((size_type)from * batch.num_envs + e);
     }
@@ -157,6 +164,7 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void fetch_actions(const int of_step) {
     t = of_step;
     team.in_step(batch.num_envs);
+    if constexpr (RANDOM && Observations::SPREAD) if (t == e % until) observations.copy_first();
     const u32 word_of_four = clock.time % 4;
     row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
@@ -245,7 +253,8 @@ template <bool RANDOM> struct TeamPhases {
 
   DEVICE void store() {
     team.sync();
-    if constexpr (STATE_NEAR) copy_words<sizeof(State) / 4>(team, batch.state + e, &env.state);
+    if constexpr (STATE_NEAR) copy_struct(team, batch.state[e], env.state);
+    if constexpr (CACHE_NEAR) copy_struct(team, batch.cache[e], near_cache(work.cache, batch.cache[e]));
     each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
       store_returns(team, kept_rows(mine, near), rows, e);
     }, own, work.rows, batch.rows);
@@ -264,7 +273,7 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
   if constexpr (RANDOM) observations.begin();
   const Clock clock = batch.clock[e];
-  MAKE_ENV(clock);
+  MAKE_ENV(clock, near_cache(work.cache, batch.cache[e]));
   EachGroup<OwnRows> own;
   NearState start;
   TeamPhases<RANDOM> phases(batch, team, work, e, until, env, own, start, observations, clock);

@@ -3,6 +3,7 @@
 // A way has `Near<Kind>`, what it keeps in the workspace for a group, and
 //   begin()            called when a rollout begins; may begin to load what `copy_first` needs
 //   copy_first()       copies the observation before the rollout to the row before the first
+//   SPREAD             whether environments do that before different steps of a rollout, not all of them before the first
 //   row(env, view, r)  points `env` at the memory in which row r is to be made
 //   keep(view, r)      stores row r, which was just made, where it stays, unless `commit` does that
 //   keep_own(view, r)  the same for this environment alone, whatever the others of its warp do
@@ -28,6 +29,8 @@ DEVICE void copy_current_obs(const Team team, const EachGroup<GroupRows>& rows, 
 
 struct DirectObs {
   template <class Kind> struct Near {};
+  // Large rows keep memory busier than any step does while they are copied, so that other blocks had better step meanwhile.
+  static constexpr bool SPREAD = TEAM > 32;
   const Team team;
   const EachGroup<GroupRows>& rows;
   const int e, num_envs;

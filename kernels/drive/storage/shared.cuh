@@ -4,6 +4,7 @@
 
 struct SharedObs {
   template <class Kind> struct Near { alignas(16) obs_t obs[Kind::COUNT * Kind::OBS]; };
+  static constexpr bool SPREAD = false;
   const Team team;
   const EachGroup<GroupRows>& rows;
   EachGroup<Near>& near;

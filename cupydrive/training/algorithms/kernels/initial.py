@@ -10,8 +10,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.layout import tensors_of
-from cupydrive.training.algorithms.kernels.tiles import padded
+from cupydrive.training.algorithms.kernels.layout import padded, tensors_of
 
 HIDDEN, ACTIONS, VALUE = (
     math.sqrt(2),
