@@ -183,12 +183,16 @@ class Executor(Protocol):
         name: torch's name of the device: ``"cpu"`` or ``"cuda"``.
         xp: The array library, NumPy or CuPy.
         max_team: The most threads that may work on one environment.
+        team_bytes: Memory near to one team: a thread's stack, or shared memory.
+        processors: How many teams may work at once.
         tries: Whether a user's new kernel should be tried in a process of its own first.
     """
 
     name: str
     xp: object
     max_team: int
+    team_bytes: int
+    processors: int
     tries: bool
 
     def layout(self, spec, params, num_envs=1):

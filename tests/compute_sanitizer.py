@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-RUNS = (*((tool, "rollouts") for tool in TOOLS), *((tool, "learning") for tool in TOOLS), ("memcheck", "training"))
+WATCHED_BY_ALL = ("rollouts", "learning", "playing")
+RUNS = (*((tool, program) for tool in TOOLS for program in WATCHED_BY_ALL), ("memcheck", "training"))
 TEAMS = (1, 4, 32, 128)
 ENVS = 101  # with 64 a block one is full, the last one is not
 CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
@@ -76,17 +77,31 @@ def train_each():
 
 
 def learn_each():
-    """Train two iterations by the learner's kernels, of every head and shape of network; return how many there are."""
+    """Train two iterations by the learner's kernels in both arithmetics, of every head; return how many there are."""
     import cupydrive as cd
 
-    return train_lessons("kernels", [
-        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01)),
-        ("cartpole", cd.PPO(num_steps=8, shared_layers=True, hidden=(16,))),
-        ("point", cd.PPO(num_steps=8, distribution="squashed")),
-        ("masked", cd.A2C(num_steps=8)),
-        ("tag_continuous", cd.A2C(num_steps=4, hidden=(256, 256), activation="relu")),
-        ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24))),
-    ])  # fmt: skip
+    return sum(train_lessons("kernels", [
+        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01, precision=precision)),
+        ("cartpole", cd.PPO(num_steps=8, shared_layers=True, hidden=(16,), precision=precision)),
+        ("point", cd.PPO(num_steps=8, distribution="squashed", precision=precision)),
+        ("masked", cd.A2C(num_steps=8, precision=precision)),
+        ("tag_continuous", cd.A2C(num_steps=4, hidden=(64, 64), activation="relu", precision=precision)),
+        ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
+    ]) for precision in ("exact", "tensor"))  # fmt: skip
+
+
+def play_each():
+    """Collect rollouts in one launch, by crews of one and of several environments; return how many there are."""
+    import test_play
+
+    done = 0
+    for case in test_play.CASES:
+        run = test_play.made(case, "cuda")
+        for envs in test_play.crew_sizes(run):
+            run.rollout.play = test_play.crews_of(run, envs)
+            run.rollout.collect()
+            done += 1
+    return done
 
 
 def train_lessons(learner, lessons):
@@ -104,7 +119,7 @@ def train_lessons(learner, lessons):
     return len(lessons)
 
 
-WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each}
+WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each, "playing": play_each}
 
 
 def sanitize(tool, program):

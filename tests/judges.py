@@ -76,6 +76,7 @@ TENSOR = [
 ]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
+    "learn/layers.cuh": NETWORK,
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,

@@ -13,8 +13,9 @@ from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
-from cupydrive.training.algorithms.kernels.layout import NetworkLayout, padded, tensors_of
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.kernels.tiles import padded
 
 ACTIONS = {
     "one": spaces.Discrete(3),

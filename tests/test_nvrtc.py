@@ -21,7 +21,7 @@ from cupydrive.codegen.source import (
     head_sizes,
 )
 from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.play import play_unit
+from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.training.train import make_run
 
 pytestmark = pytest.mark.build
@@ -96,7 +96,16 @@ def test_each_case_compiles_for_a_team_of_one(name, case):
     assert compiled(assemble(spec, params, Layout(1, 32).fit(spec, params, 2000)), 90) == (0, "")
 
 
-NETWORK = (("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 2), ("LAYERS", 3), ("RELU", 0), ("TILE", 8))
+NETWORK = (
+    ("OBS", 5),
+    ("PARAMETERS", 10),
+    ("TOWERS", 2),
+    ("LAYERS", 3),
+    ("RELU", 0),
+    ("TILE", 8),
+    ("NEAR_COPIES", 1),
+    ("NEAR_CHUNK", 1),
+)
 LOSS = (("AGENT_GROUPS", 2), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
 BLOCK = 128  # threads of a team of the learner's kernels
@@ -136,7 +145,7 @@ PLAYED = [  # by policies in one launch: environment, algorithm, environments of
 def played(name, settings, envs):
     """Return the unit in which policies play, of four crews a block."""
     run = make_run(name, settings, num_envs=envs, device="cpu", learner="kernels")
-    return play_unit(run.rollout, PlayLayout(1, envs, crews=4))
+    return play_unit(run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, envs, crews=4))
 
 
 def unit_of(name, constants, generated):

@@ -1,6 +1,7 @@
 """Rollouts in one launch (``env_play``) leave the bytes of rollouts by a launch for each forward pass, draw and step."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,16 @@ import cupydrive as cd
 from cupydrive.codegen.source import PlayLayout
 from cupydrive.errors import SpecError
 from cupydrive.executors.host import HostExecutor
-from cupydrive.training.algorithms.kernels.play import Play, make_play, play_unit
+from cupydrive.training.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
 from cupydrive.training.train import make_run
 
+FEW = {"max_episode_steps": 6, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
 CASES = {  # environment, settings by policy, copies, parameters
     "episodes end": ("cartpole", cd.PPO(num_steps=24), 12, {}),
     "time limits, three layers": (
         "cartpole",
         cd.PPO(num_steps=8, hidden=(33, 17, 5), shared_layers=True, activation="relu"),
-        7,
+        8,
         {"max_episode_steps": 5},
     ),
     "no hidden layer": ("cartpole", cd.A2C(num_steps=8, hidden=()), 5, {}),
@@ -31,27 +33,35 @@ CASES = {  # environment, settings by policy, copies, parameters
         {"max_episode_steps": 6},
     ),
     "Gaussian, wide": ("pendulum", cd.A2C(num_steps=8, hidden=(130,)), 3, {}),
-    "two heads, masks": ("masked", cd.A2C(num_steps=8, hidden=(16,)), 7, {}),
+    "two heads, masks": ("masked", cd.A2C(num_steps=8, hidden=(16,)), 6, {}),
     "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(20, 16)), 6, {"max_episode_steps": 5}),
-    "agents leave": ("tag_continuous", cd.A2C(num_steps=8, hidden=(24,)), 5, {"max_episode_steps": 6}),
+    "agents leave": ("tag_continuous", cd.A2C(num_steps=8, hidden=(24,)), 5, FEW),
     "one policy, two groups": (
         "tag_continuous",
         {"tagger+runner": cd.PPO(num_steps=8, num_minibatches=2, hidden=(16,))},
         4,
-        {"max_episode_steps": 6, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2},
+        FEW,
     ),
 }
 
 
-@pytest.fixture(autouse=True)
-def known():
-    cd.register(masked.PYTHON, masked.KERNEL)
-
-
 def made(case, device="cpu"):
+    """Return the run of a case, before its first step."""
     env, settings, num_envs, params = CASES[case]
+    cd.register(masked.PYTHON, masked.KERNEL)
     how = {"policies": settings} if isinstance(settings, dict) else {"algorithm": settings}
     return make_run(env, **how, num_envs=num_envs, seed=3, device=device, learner="kernels", **params)
+
+
+def crew_sizes(run):
+    """Return numbers of environments that crews of ``run`` may have: 1, and as many as share out all of them."""
+    return sorted({1, max(k for k in (1, 2, 4, 8) if run.num_envs % k == 0)})
+
+
+def crews_of(run, envs):
+    """Return the ``Play`` of crews of ``envs`` environments on a GPU, some of them in a block."""
+    layout = play_layout(run.batch, policies_of(run.batch, run.rollout.player_of), run.batch.layout.team, envs)
+    return Play(run.rollout, replace(layout, crews=4))
 
 
 def rows(run):
@@ -74,17 +84,21 @@ def rows(run):
     return {name: values.cpu().numpy().tobytes() for name, values in found.items()}
 
 
-def assert_alike(plain, fused, iterations=3):
-    """Both learn, so that each rollout begins where the one before it has ended, with other weights."""
+def assert_alike(plain, *others, iterations=3):
+    """All learn, so that each rollout begins where the one before it has ended, with other weights."""
     for _ in range(iterations):
         plain.iterate()
-        fused.iterate()
-        got, want = rows(fused), rows(plain)
-        assert [name for name in want if got[name] != want[name]] == []
+        want = rows(plain)
+        for fused in others:
+            fused.iterate()
+            got = rows(fused)
+            assert [name for name in want if got[name] != want[name]] == []
     if plain.params.max_episode_steps < 10:
         assert plain.rollout.truncated.any() or plain.rollout.terminated.any()
-    got, want = (run.snapshot() for run in (fused, plain))
-    assert [name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()] == []
+    want = plain.snapshot()
+    for fused in others:
+        got = fused.snapshot()
+        assert [name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()] == []
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -102,8 +116,10 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team):
     plain, fused = made(case), made(case)
     layout = PlayLayout(team)
     play = fused.rollout.play = Play(fused.rollout, PlayLayout())
-    play.program = HostExecutor(team_threads=team).build(play_unit(fused.rollout, layout))
-    assert_alike(plain, fused, 2)
+    play.program = HostExecutor(team_threads=team).build(
+        play_unit(fused.batch, policies_of(fused.batch, fused.rollout.player_of), layout)
+    )
+    assert_alike(plain, fused, iterations=2)
 
 
 def test_a_cpu_takes_the_plain_path():
@@ -121,7 +137,11 @@ def test_a_crew_is_a_warp_or_one_larger_team():
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES)
 def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case):
-    plain, fused = made(case, "cuda"), made(case, "cuda")
-    assert fused.rollout.play is not None
+    """Crews of one environment, and of as many as share out all of them; of the blocks the last one is not full."""
+    plain = made(case, "cuda")
+    assert plain.rollout.play is not None
     plain.rollout.play = None
-    assert_alike(plain, fused)
+    runs = {envs: made(case, "cuda") for envs in crew_sizes(plain)}
+    for envs, run in runs.items():
+        run.rollout.play = crews_of(run, envs)
+    assert_alike(plain, *runs.values())

@@ -9,7 +9,7 @@ from cupydrive import envs
 from cupydrive.checks.bits import trajectory
 from cupydrive.cli.main import main
 from cupydrive.codegen.source import Layout
-from cupydrive.errors import MemoryLimitError
+from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import executor, measured
 from cupydrive.simulation import tuner
 from cupydrive.simulation.buffers import row_bytes
@@ -25,6 +25,21 @@ def cache(monkeypatch, tmp_path):
     monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(tuner, "SECONDS", 0.001)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("team", "block", "limit"),
+    [
+        (1, 48, "a power of two from 1 to 1024"),
+        (1, 2048, "a power of two from 1 to 1024"),
+        (8, 256, "a power of two from 1 to 128"),
+        (32, 0, "a power of two from 1 to 32"),
+        (64, 2, "1"),
+    ],
+)
+def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block, limit):
+    with pytest.raises(SpecError, match=f"envs_per_block = {block}; it must be {limit} for team = {team}:"):
+        Layout(team, block)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -23,7 +23,7 @@ REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 UNTIMED = 2  # runs before the timed ones
 FAST = {"precision": "bfloat16", "shared_layers": True}
 TAG = A2C(hidden=(256, 256), activation="relu", num_steps=16, compile=True, **FAST)
-TORCH, BOTH = ("torch",), ("kernels", "torch")
+TORCH, KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ LESSONS = {
         Lesson("tag_continuous", 2_000, TAG, params={k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}),
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
+        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="exact"), KERNELS) for n in (65_536, 256)),
     ),
     "cpu": (
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (256, 1_024)),
@@ -93,13 +94,21 @@ def start(lesson, learner, device):
 
 def about(run, learner, settings):
     """Return what a row's figures are of, in words: algorithm, learner, network, sizes of an update, compiled kernels."""
-    words = [f"{settings.name} by {learner}", settings.precision, networks(run)]
+    words = [f"{settings.name} by {learner}", arithmetic(run, settings), networks(run)]
     words += [f"compile={settings.compile}"] * bool(settings.compile)
     if settings.name == "ppo":
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
     words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")
     words += registers(run)
     return ", ".join(words)
+
+
+def arithmetic(run, settings):
+    """Return the precision that was used: that of the settings, or what ``auto`` stands for."""
+    made = {getattr(learner, "arithmetic", None) for learner in run.learners.values()}
+    if None not in made:
+        return " and ".join(sorted(way.name for way in made))
+    return "float32" if settings.precision == "auto" else settings.precision
 
 
 def networks(run):

@@ -44,7 +44,7 @@ class Layout:
 
     Args:
         team: Threads that own one environment, a power of two from 1 to 1024.
-        envs_per_block: Environments of one block; 1 for teams above 32.
+        envs_per_block: Environments of one block, a power of two; 1 for teams above 32.
         state_near: Keep the state near (registers, stack or shared memory) during a launch.
         rows_near: Likewise rewards and actions.
         observations: How observations leave. On a CPU the first two of these ways are all there are.
@@ -61,11 +61,13 @@ class Layout:
     def __post_init__(self):
         if self.team not in {2**k for k in range(11)}:
             raise SpecError(f"team = {self.team}; it must be a power of two from 1 to 1024")
-        if self.team > 32 and self.envs_per_block != 1:
-            raise SpecError(f"envs_per_block = {self.envs_per_block}; teams of more than 32 have 1")
-        if not 1 <= self.team * self.envs_per_block <= 1024:
+        most = 1024 // self.team if self.team <= WARP else 1
+        # With 48, say, a block's second warp would be half of one, and would wait for lanes that are not there.
+        if self.envs_per_block not in {2**k for k in range(11)} or self.envs_per_block > most:
+            allowed = f"a power of two from 1 to {most}" if most > 1 else "1"
             raise SpecError(
-                f"team * envs_per_block = {self.team * self.envs_per_block}; a block has at most 1024 threads"
+                f"envs_per_block = {self.envs_per_block}; it must be {allowed} for team = {self.team}: a block has at most "
+                f"1024 threads, and a team of more than {WARP} has it alone"
             )
         if not isinstance(self.observations, Observations):
             ways = ", ".join(f"Observations.{way.name}" for way in Observations)

@@ -39,6 +39,7 @@ class CudaExecutor:
         self.device = cupy.cuda.Device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
+        self.team_bytes = self.shared_bytes
         self.layout_bytes = min(self.shared_bytes, LAYOUT_BYTES)
         self.processors = attributes["MultiProcessorCount"]
         self.processor_shared_bytes = attributes["MaxSharedMemoryPerMultiprocessor"]
@@ -67,7 +68,7 @@ class CudaExecutor:
         layout = layout or self.layout(spec, params)
         while True:
             program = CudaProgram(self, assemble(spec, params, layout))
-            if program.shared_bytes <= self.shared_bytes:
+            if program.block_bytes <= self.shared_bytes:
                 return program
             if layout.observations is Observations.WARP_COPY:  # half of its block may be no whole warp
                 layout = replace(layout, observations=Observations.SHARED)
@@ -77,7 +78,7 @@ class CudaExecutor:
                 layout = layout.fit(spec, params, layout.near_bytes(spec, params) - 1)
             else:
                 raise DeviceError(
-                    f"{spec.name}: struct Shared makes a block ask for {program.shared_bytes} bytes of shared memory; "
+                    f"{spec.name}: struct Shared makes a block ask for {program.block_bytes} bytes of shared memory; "
                     f"this GPU has {self.shared_bytes}. Make it smaller"
                 )
 
@@ -140,7 +141,9 @@ class CudaProgram:
             for name in ("block_bytes", "cache_bytes")
         )
         self.threads = self.layout.threads
-        if STATIC_BYTES < self.shared_bytes <= executor.shared_bytes:
+        # What the kernels' own shared arrays take besides counts, too.
+        self.block_bytes = self.shared_bytes + max(kernel.shared_size_bytes for kernel in self.kernels.values())
+        if STATIC_BYTES < self.block_bytes <= executor.shared_bytes:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
         self.device = executor.device

@@ -33,6 +33,7 @@ FLAGS = (
     "-fno-rtti",
     *GNU_WARNINGS,
 )
+TEAM_BYTES = 96 * 1024  # of what kernels of the learner keep in one thread's cache
 STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
@@ -57,6 +58,7 @@ class HostExecutor:
 
     name = "cpu"
     xp = np
+    team_bytes = TEAM_BYTES
 
     def __init__(self, threads=None, debug=False, count=False, team_threads=0, flags=()):
         if debug and (count or team_threads):
@@ -79,6 +81,7 @@ class HostExecutor:
         self.tries = not (debug or count or team_threads)
         if count or team_threads:
             self.threads = 1
+        self.processors = self.threads
 
     def layout(self, spec, params, num_envs=1):
         """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""

@@ -25,7 +25,8 @@ class Rollout:
         final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
 
     Attributes:
-        play: What takes all steps in one launch instead of players step by step, or None; it has ``collect()``.
+        play: What takes all steps in one launch instead of players step by step, or None; its ``collect()`` also carries row
+            0 over.
     """
 
     def __init__(self, batch, players, steps, final_obs=None):
@@ -92,8 +93,6 @@ class Rollout:
     def collect(self):
         """Take T steps; row 0 of ``obs`` is the last row of the rollout before."""
         with torch.no_grad(), self.stream():
-            for carried in (*self.obs.values(), *self.action_mask.values()):
-                carried[0].copy_(carried[-1])
             if self.play is not None:
                 self.play.collect()
             else:
@@ -103,6 +102,8 @@ class Rollout:
             self.iteration += 1
 
     def _take_steps(self):
+        for carried in (*self.obs.values(), *self.action_mask.values()):
+            carried[0].copy_(carried[-1])
         for t, call in enumerate(self._calls):
             for player in self.players:
                 player.act(self, t)

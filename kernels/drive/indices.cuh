@@ -43,8 +43,9 @@ typedef int Index;
 #endif
 
 // N values, one for each agent say, that are indexed like any array. One thread may keep them in registers, which cannot be
-// indexed: there an index that the compiler does not know selects among all of them. An element is read or written at once:
-// `float& x = s.x[i]` does not compile, and what `auto x = s.x[i]` makes of an array that may be written cannot be read.
+// indexed: there an index that the compiler does not know selects among all of them. So `s.x[i]` of an array that may be written
+// is no float but an Element, which becomes one where it stands: write `const float x = s.x[i]`. `float& x = s.x[i]` does not
+// compile, nor does reading x after `auto x = s.x[i]`, which would see what is written to the array later.
 constexpr int MOST_SELECTED = 8;
 template <class T, int N> struct Array {
   static constexpr bool SELECTED = REGISTERS_HAVE_NO_INDEX && TEAM == 1 && N <= MOST_SELECTED;

@@ -1,18 +1,25 @@
 // forward.cu -- what a network gives for rows of observations: parameters of the distribution of actions, and values.
+//
+// Constants: those of network.cuh; NEAR_COPIES: whether the weights are kept in a GPU's shared memory.
 #include "learn/network.cuh"
 #include "learn/observations.cuh"
 
-struct Workspace { Tile tile; };
+struct Workspace {
+  Tile tile;
+  alignas(16) float copies[NEAR_COPIES ? FORWARD_FLOATS : 1];
+};
 // Tile [TILE * e, TILE * (e + 1)) of the rows.
-DEVICE void forward_tile(const Forward& call, const Team team, Tile& tile, const int e) {
+DEVICE void forward_tile(const Forward& call, const Team team, Workspace& work, const int e) {
+  Tile& tile = work.tile;
+  const float* const copies = NEAR_COPIES ? work.copies : call.copies;
+  if constexpr (NEAR_COPIES) bring_near<FORWARD_FLOATS>(team, work.copies, call.copies);
   const int first = e * TILE, left = call.rows - first, rows = left < TILE ? left : TILE;
-  for (int m : team.each(rows)) {
-    const float* const obs = observation(call, first + m);
-    float* const input = tile.input() + m * padded(OBS);
-    for (int d = 0; d < OBS; ++d) input[d] = seen(obs[d], call.center, call.scale, d);
+  for (int i : team.each(rows * SHARERS)) {
+    const int m = i / SHARERS;
+    read_observation(tile, m, i % SHARERS, observation(call, first + m), call.center, call.scale);
   }
   team.sync();
-  forward(team, tile, rows, call.copies);
+  forward(team, tile, rows, copies);
   for (int m : team.each(rows)) {
     if (call.parameters != nullptr) {
       for (int k = 0; k < PARAMETERS; ++k) call.parameters[(size_type)(first + m) * PARAMETERS + k] = tile.parameters(m)[k];
@@ -22,4 +29,4 @@ DEVICE void forward_tile(const Forward& call, const Team team, Tile& tile, const
 }
 
 #include "drive/launch.cuh"
-KERNEL(forward_rows, Forward, (call.rows + TILE - 1) / TILE, forward_tile(call, team, work->tile, e))
+KERNEL(forward_rows, Forward, (call.rows + TILE - 1) / TILE, forward_tile(call, team, *work, e))

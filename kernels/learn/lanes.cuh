@@ -5,6 +5,25 @@
 #pragma once
 #include "drive/math.cuh"
 
+constexpr int PAD = 16;  // rows of matrices begin at multiples of it, so that tiles need no ragged edge
+
+constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }
+
+// Four numbers that move at once: in memory they are aligned to 16 bytes.
+struct Four {
+  float of[4];
+#ifdef __CUDACC__
+  DEVICE void load(const float* from) {
+    const float4 four = *(const float4*)from;
+    of[0] = four.x; of[1] = four.y; of[2] = four.z; of[3] = four.w;
+  }
+  DEVICE void store(float* to) const { *(float4*)to = make_float4(of[0], of[1], of[2], of[3]); }
+#else
+  DEVICE void load(const float* from) { for (int j = 0; j < 4; ++j) of[j] = from[j]; }
+  DEVICE void store(float* to) const { for (int j = 0; j < 4; ++j) to[j] = of[j]; }
+#endif
+};
+
 #if defined(__CUDACC__) || defined(COUNT_OPERATIONS)
 template <int N> struct Lanes {
   float of[N];

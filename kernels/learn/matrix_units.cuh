@@ -41,8 +41,6 @@ template <int COLUMNS> struct Matrix {
 
 #ifdef __CUDACC__
 constexpr int WARPS = TEAM / WARP_SIZE;
-DEVICE int warp_of(const Team team) { return team.rank / WARP_SIZE; }
-DEVICE void sync_warp(const Team team) { team.warp_sync(); }
 
 // Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
 template <bool TRANSPOSED> DEVICE void load_blocks(u32 (&to)[4], const bf16* row) {
@@ -80,8 +78,7 @@ DEVICE void add_product(float (&sum)[4], const u32 (&a)[4], const u32 b0, const 
 }
 
 // finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is the sum over k in [0, K) of a(m, k) b(n, k), or
-// a(m, k) b(k, n) if not TRANSPOSED; and d the same of column n + 1. Where there are rows enough, a warp has M / WARPS of them
-// for itself.
+// a(m, k) b(k, n) if not TRANSPOSED; and d the same of column n + 1.
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
 DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
   constexpr int ROW_WARPS = WARPS < M / 16 ? WARPS : M / 16, COLUMN_WARPS = WARPS / ROW_WARPS;
@@ -200,8 +197,6 @@ template <int N, class Visit> DEVICE void sum_members(const Team team, const flo
 }
 #else
 constexpr int WARPS = 1;
-DEVICE int warp_of(const Team) { return 0; }
-DEVICE void sync_warp(const Team team) { team.sync(); }
 DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
 
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>

@@ -3,7 +3,6 @@
 // Sums over the rows of a chunk, and over the chunks of a minibatch, are those of sums.cuh.
 // Constants: AGENT_GROUPS; SHUFFLED (0: rows stay in their order).
 #include "learn/minibatches.cuh"
-#include "learn/sums.cuh"
 #include "drive/math.cuh"
 #include "train/cipher.cuh"
 
@@ -27,10 +26,11 @@ DEVICE void arrange_block(const Learn& call, const Team team, Workspace& work, c
   const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)epoch, SHUFFLE};
   const Cipher cipher(rows.count, random, (u32)b, 2);
   for (int m = 0; m < call.minibatches; ++m) {
-    for (int c : team.each(CHAINS)) {
+    const int from = call.part(m, rows.count), until = call.part(m + 1, rows.count), used = chains_of(until - from);
+    for (int c : team.each(used)) {
       int count = 0;
       float sum = 0.0f;
-      for (int j = call.part(m, rows.count) + c; j < call.part(m + 1, rows.count); j += CHAINS) {
+      for (int j = from + c; j < until; j += CHAINS) {
         const int row = row_of_block(call, b, SHUFFLED ? cipher.of(j) : j);
         order[j] = row;
         const Place place(call, row);
@@ -41,8 +41,8 @@ DEVICE void arrange_block(const Learn& call, const Team team, Workspace& work, c
       work.count[c] = count;
       work.sum[c] = sum;
     }
-    add_halves(team, work.count);
-    add_halves(team, work.sum);
+    add_halves(team, work.count, used);
+    add_halves(team, work.sum, used);
     if (team.leader()) {
       call.counts[call.chunk(epoch, m, b)] = work.count[0];
       call.sums[call.chunk(epoch, m, b)] = work.sum[0];
@@ -54,7 +54,8 @@ DEVICE void arrange_block(const Learn& call, const Team team, Workspace& work, c
 // Element e: minibatch e of all epochs. Fills what `counts` and `sums` say of it.
 DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const int e) {
   const size_type first = (size_type)e * call.blocks;
-  for (int c : team.each(CHAINS)) {
+  const int used = chains_of(call.blocks);
+  for (int c : team.each(used)) {
     int count = 0;
     float sum = 0.0f;
     for (int b = c; b < call.blocks; b += CHAINS) {
@@ -64,8 +65,8 @@ DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const
     work.count[c] = count;
     work.sum[c] = sum;
   }
-  add_halves(team, work.count);
-  add_halves(team, work.sum);
+  add_halves(team, work.count, used);
+  add_halves(team, work.sum, used);
   if (!team.leader()) return;
   const int count = work.count[0];
   const float least = (float)(count < 1 ? 1 : count);
@@ -79,9 +80,10 @@ DEVICE void spread_block(const Learn& call, const Team team, Workspace& work, co
   const int* const order = call.epoch_order(epoch) + rows.begin;
   for (int m = 0; m < call.minibatches; ++m) {
     const float mean = call.moments[epoch * call.minibatches + m].mean;
-    for (int c : team.each(CHAINS)) {
+    const int from = call.part(m, rows.count), until = call.part(m + 1, rows.count), used = chains_of(until - from);
+    for (int c : team.each(used)) {
       float sum = 0.0f;
-      for (int j = call.part(m, rows.count) + c; j < call.part(m + 1, rows.count); j += CHAINS) {
+      for (int j = from + c; j < until; j += CHAINS) {
         const Place place(call, order[j]);
         if (!place.in_game(call)) continue;
         const float apart = call.advantage[place.group][place.row] - mean;
@@ -89,7 +91,7 @@ DEVICE void spread_block(const Learn& call, const Team team, Workspace& work, co
       }
       work.sum[c] = sum;
     }
-    add_halves(team, work.sum);
+    add_halves(team, work.sum, used);
     if (team.leader()) call.squares[call.chunk(epoch, m, b)] = work.sum[0];
     team.sync();  // the sums are written again
   }
@@ -97,12 +99,13 @@ DEVICE void spread_block(const Learn& call, const Team team, Workspace& work, co
 
 // Element e: minibatch e of all epochs.
 DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, const int e) {
-  for (int c : team.each(CHAINS)) {
+  const int used = chains_of(call.blocks);
+  for (int c : team.each(used)) {
     float sum = 0.0f;
     for (int b = c; b < call.blocks; b += CHAINS) sum += call.squares[(size_type)e * call.blocks + b];
     work.sum[c] = sum;
   }
-  add_halves(team, work.sum);
+  add_halves(team, work.sum, used);
   if (team.leader()) call.moments[e].divisor = math::sqrt(work.sum[0] * call.moments[e].inverse) + 1e-8f;
 }
 

@@ -7,6 +7,7 @@
 // minibatches alone. Letters: T steps, N environments, R rows of all groups; E epochs, M minibatches of each.
 // Constants: AGENT_GROUPS.
 #pragma once
+#include "learn/sums.cuh"
 
 // Of one minibatch; all floats.
 struct Moments {
@@ -28,7 +29,7 @@ struct Learn {
   const float* skip;                  // (1): 1: there is nothing to learn
   const float* center;                // (OBS) or null: observations are normalised
   const float* scale;                 // (OBS)
-  const float* copies;                // the network's weights, as network.cuh has them
+  const float* copies;                // the network's weights, as layers.cuh has them
   int* order;                         // (E, R): rows of the blocks, one after the other, as they are to be learnt from
   int* counts;                        // (E, M, B): rows in the game, of each chunk
   float* sums;                        // (E, M, B): of their advantages
@@ -45,14 +46,14 @@ struct Learn {
   const float* advantage[AGENT_GROUPS];
   const float* returns[AGENT_GROUPS];
 
-  DEVICE int first_env(int b) const { return (int)((i64)b * num_envs / blocks); }
+  DEVICE int first_env(int b) const { return share(b, num_envs, blocks); }
   DEVICE int rows_of_env() const {
     int sum = 0;
     for (int g = 0; g < AGENT_GROUPS; ++g) sum += agents[g];
     return sum * steps;
   }
   // Where the part of minibatch m begins among n rows.
-  DEVICE int part(int m, int n) const { return (int)((i64)m * n / minibatches); }
+  DEVICE int part(int m, int n) const { return share(m, n, minibatches); }
   DEVICE int* epoch_order(int which) const { return order + (size_type)which * rows_of_env() * num_envs; }
   DEVICE size_type chunk(int which_epoch, int m, int b) const { return ((size_type)which_epoch * minibatches + m) * blocks + b; }
 };

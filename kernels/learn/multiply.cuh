@@ -1,62 +1,170 @@
 // multiply.cuh -- matrix products in float32 whose bits are the same on every device, in any tiling: each result is one chain
 // of fused multiply-adds, in ascending order of what is summed over.
 //
-// A tile of TILE_ROWS x TILE_COLUMNS chains is what one member keeps in registers: vectors of a CPU, 16 registers of a GPU's
-// thread. Its size changes speed and no bit.
+// One member alone (a CPU's) keeps tiles of vectors in registers. A team shares tiles of single numbers, whose operands its
+// members read four at a time and one step ahead: a GPU's thread then computes 8 x 8 results from 16 numbers, as shared memory
+// gives no more than it needs. Tiles change speed and no bit.
 #pragma once
 #include "learn/lanes.cuh"
 
-constexpr int PAD = 16;  // rows of matrices begin at multiples of it, so that tiles need no ragged edge
+// A matrix in memory: entry (m, k) is at[m * stride + k], or, BY_COLUMN, at[k * stride + m].
+template <bool BY_COLUMN> struct Entries {
+  const float* at;
+  int stride;
+  DEVICE float get(int m, int k) const { return BY_COLUMN ? at[k * stride + m] : at[m * stride + k]; }
+};
+
+// ---- one member alone ----
+
 constexpr int TILE_ROWS = 4;
 constexpr int TILE_COLUMNS = SIDE_FLOATS == 1 ? 4 : 2 * SIDE_FLOATS;
 
-constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }
-
-// A matrix in memory: entry (m, k) is at[m * row + k * column].
-struct Entries {
-  const float* at;
-  int row, column;
-};
-
 // Rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
-template <int ROWS, int COLUMNS, class Start, class Finish>
-DEVICE void multiply_tile(const int m, const int n, const int depth, const Entries a, const float* b, const int stride, Start start, Finish finish) {
+template <int ROWS, int COLUMNS, bool BY_COLUMN, class Start, class Finish>
+DEVICE void multiply_vectors(const int m, const int n, const int depth, const Entries<BY_COLUMN> a, const float* b,
+                             const int stride, Start start, Finish finish) {
   Lanes<COLUMNS> sum[ROWS];
   UNROLL for (int i = 0; i < ROWS; ++i) {
-    float begin[COLUMNS];
-    UNROLL for (int j = 0; j < COLUMNS; ++j) begin[j] = start(m + i, n + j);
-    sum[i].load(begin);
+    start(m + i, n, sum[i]);
   }
-  const float* const left = a.at + m * a.row;
+  const Entries<BY_COLUMN> left{a.at + m * (BY_COLUMN ? 1 : a.stride), a.stride};
   const float* const right = b + n;
   for (int k = 0; k < depth; ++k) {
     Lanes<COLUMNS> row;
     row.load(right + k * stride);
-    UNROLL for (int i = 0; i < ROWS; ++i) sum[i].add_product(left[i * a.row + k * a.column], row);
+    UNROLL for (int i = 0; i < ROWS; ++i) sum[i].add_product(left.get(i, k), row);
   }
-  UNROLL for (int i = 0; i < ROWS; ++i) {
-    float end[COLUMNS];
-    sum[i].store(end);
-    UNROLL for (int j = 0; j < COLUMNS; ++j) finish(m + i, n + j, end[j]);
+  UNROLL for (int i = 0; i < ROWS; ++i) finish(m + i, n, sum[i]);
+}
+
+// ---- a team ----
+
+// What STEP products of a tile are made from. Eight columns of a tile are four and, `apart` from these, four more: so members
+// side by side read what lies side by side.
+template <int ROWS, int COLUMNS, int STEP> struct Operands {
+  float left[STEP][ROWS], right[STEP][COLUMNS];
+
+  template <bool BY_COLUMN>
+  DEVICE void read(const int m, const int n, const int apart, const int k, const Entries<BY_COLUMN> a, const float* b,
+                   const int stride) {
+    UNROLL for (int s = 0; s < STEP; ++s) {
+      UNROLL for (int j = 0; j < COLUMNS; j += 4) read_four(right[s] + j, b + (k + s) * stride + n + (j == 0 ? 0 : apart));
+    }
+    if constexpr (BY_COLUMN && ROWS % 4 == 0) {
+      UNROLL for (int s = 0; s < STEP; ++s) {
+        UNROLL for (int i = 0; i < ROWS; i += 4) read_four(left[s] + i, a.at + (k + s) * a.stride + m + i);
+      }
+    } else if constexpr (!BY_COLUMN && STEP == 4) {
+      UNROLL for (int i = 0; i < ROWS; ++i) {
+        float four[4];
+        read_four(four, a.at + (m + i) * a.stride + k);
+        UNROLL for (int s = 0; s < 4; ++s) left[s][i] = four[s];
+      }
+    } else {
+      UNROLL for (int s = 0; s < STEP; ++s) {
+        UNROLL for (int i = 0; i < ROWS; ++i) left[s][i] = a.get(m + i, k + s);
+      }
+    }
   }
+  DEVICE static void read_four(float* to, const float* from) {
+    Four four;
+    four.load(from);
+    UNROLL for (int j = 0; j < 4; ++j) to[j] = four.of[j];
+  }
+  DEVICE void add_products(float (&sum)[ROWS][COLUMNS]) const {
+    UNROLL for (int s = 0; s < STEP; ++s) {
+      UNROLL for (int i = 0; i < ROWS; ++i) {
+        UNROLL for (int j = 0; j < COLUMNS; ++j) sum[i][j] = math::fma(left[s][i], right[s][j], sum[i][j]);
+      }
+    }
+  }
+};
+
+template <int ROWS, int COLUMNS, bool BY_COLUMN, class Start, class Finish, class Revisit>
+DEVICE void multiply_tile(const int m, const int n, const int apart, const int rows, const int depth, const Entries<BY_COLUMN> a,
+                          const float* b, const int stride, Start start, Finish finish, Revisit revisit) {
+  constexpr int STEP = 4;
+  float sum[ROWS][COLUMNS];
+  const auto each_four = [&](auto visit) INLINED {
+    UNROLL for (int i = 0; i < ROWS; ++i) {
+      UNROLL for (int j = 0; j < COLUMNS; j += 4) {
+        Four four;
+        UNROLL for (int l = 0; l < 4; ++l) four.of[l] = sum[i][j + l];
+        if (m + i < rows) visit(m + i, n + (j == 0 ? 0 : apart), four);
+        UNROLL for (int l = 0; l < 4; ++l) sum[i][j + l] = four.of[l];
+      }
+    }
+  };
+  UNROLL for (int i = 0; i < ROWS; ++i) UNROLL for (int j = 0; j < COLUMNS; ++j) sum[i][j] = 0.0f;
+  each_four(start);
+  int k = 0;
+  if (depth >= STEP) {
+    Operands<ROWS, COLUMNS, STEP> now, next;
+    now.read(m, n, apart, 0, a, b, stride);
+    UNROLL_TIMES(2) for (k = STEP; k + STEP <= depth; k += STEP) {
+      next.read(m, n, apart, k, a, b, stride);
+      now.add_products(sum);
+      now = next;
+    }
+    now.add_products(sum);
+  }
+  UNROLL_TIMES(1) for (; k < depth; ++k) {
+    Operands<ROWS, COLUMNS, 1> last;
+    last.read(m, n, apart, k, a, b, stride);
+    last.add_products(sum);
+  }
+  each_four(finish);
+  if constexpr (Revisit::NEEDED) {
+    NO_UNROLL for (int i = 0; i < ROWS && m + i < rows; ++i) {
+      UNROLL for (int j = 0; j < COLUMNS; j += 4) revisit.four(m + i, n + (j == 0 ? 0 : apart));
+    }
+  }
+}
+
+// How many rows and columns one of `members` computes at once of a product of `rows` rows.
+constexpr int rows_of_tile(const int rows, const int columns, const int members) {
+  const int each = rows * columns / members, wanted = each >= 32 ? 8 : each >= 16 ? 4 : each >= 8 ? 2 : 1;
+  return wanted < rows ? wanted : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+}
+constexpr int columns_of_tile(const int rows, const int columns, const int members) {
+  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;
+}
+constexpr int fours(int n) { return (n + 3) / 4 * 4; }
+constexpr int tiles_of(const int rows, const int columns, const int members) {
+  const int high = rows_of_tile(rows, columns, members), wide = columns_of_tile(rows, columns, members);
+  return (rows + high - 1) / high * (columns / wide);
 }
 
 // finish(m, n, c) for all m in [0, rows) and n in [0, COLUMNS), where
 //   c = start(m, n), then c = fma(a(m, k), b[k * stride + n], c) for k = 0, 1, ..., depth - 1.
-// COLUMNS is a multiple of PAD. The team shares the tiles; who reads what others finish must sync first.
-template <int COLUMNS, class Start, class Finish>
-DEVICE void multiply(const Team team, const int rows, const int depth, const Entries a, const float* b, const int stride, Start start, Finish finish) {
-  static_assert(COLUMNS % PAD == 0, "columns are padded");
-  constexpr int WIDE = COLUMNS % TILE_COLUMNS == 0 ? TILE_COLUMNS : PAD;
-  constexpr int across = COLUMNS / WIDE;
-  const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * across;
-  for (int tile : team.each(tiles)) {
-    const int n = tile % across * WIDE;
-    int m = tile / across * TILE_ROWS;
-    if (m + TILE_ROWS <= rows) {
-      multiply_tile<TILE_ROWS, WIDE>(m, n, depth, a, b, stride, start, finish);
-    } else {
-      NO_UNROLL for (; m < rows; ++m) multiply_tile<1, WIDE>(m, n, depth, a, b, stride, start, finish);
+// start(m, n, some) and finish(m, n, some) are called for several n side by side, from n on: `some`, Lanes or Four, has them.
+// They may be called for n beyond COLUMNS, up to padded(COLUMNS). revisit.four(m, n) is called for columns [n, n + 4) after
+// finish, by the same member of a team: what is long for each number goes there, as finish is unrolled for all.
+// rows <= MOST_ROWS; about MEMBERS of the team share the tiles. Who reads what others finish must sync first.
+struct NoRevisit { static constexpr bool NEEDED = false; };
+template <int MOST_ROWS, int COLUMNS, int MEMBERS, bool BY_COLUMN, class Start, class Finish, class Revisit = NoRevisit>
+DEVICE void multiply(const Team team, const int rows, const int depth, const Entries<BY_COLUMN> a, const float* b,
+                     const int stride, Start start, Finish finish, Revisit revisit = {}) {
+  if constexpr (TEAM == 1) {
+    constexpr int WIDE = padded(COLUMNS) % TILE_COLUMNS == 0 ? TILE_COLUMNS : PAD;
+    constexpr int across = padded(COLUMNS) / WIDE;
+    const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * across;
+    for (int tile : team.each(tiles)) {
+      const int n = tile % across * WIDE;
+      int m = tile / across * TILE_ROWS;
+      if (m + TILE_ROWS <= rows) {
+        multiply_vectors<TILE_ROWS, WIDE>(m, n, depth, a, b, stride, start, finish);
+      } else {
+        NO_UNROLL for (; m < rows; ++m) multiply_vectors<1, WIDE>(m, n, depth, a, b, stride, start, finish);
+      }
+    }
+  } else {
+    constexpr int USED = fours(COLUMNS), WIDE = columns_of_tile(MOST_ROWS, USED, MEMBERS), across = USED / WIDE;
+    constexpr int HIGH = rows_of_tile(MOST_ROWS, USED, MEMBERS);
+    const int tiles = (rows + HIGH - 1) / HIGH * across;
+    NO_UNROLL for (int tile : team.each(tiles)) {
+      const int m = tile / across * HIGH, n = tile % across * 4;
+      multiply_tile<HIGH, WIDE>(m, n, USED / 2, rows, depth, a, b, stride, start, finish, revisit);
     }
   }
 }

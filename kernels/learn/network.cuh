@@ -1,50 +1,32 @@
 // network.cuh -- perceptrons with one or two towers: forwards, and backwards from the derivatives of what they return.
 //
-// A tower is a chain of LAYERS linear layers with an activation between them. Actor and critic are two towers, or one whose
-// last output is the value. Constants: OBS, PARAMETERS (of the distribution), TOWERS, LAYERS, RELU (0: tanh), TILE (rows at
-// once); WIDTH[tower][layer], widths from the observation on, is generated.
-//
-// Three arrays have the weights or what goes with them, rows padded with zeros:
-//   copies     what forward and backward read: each layer's weights transposed, (IN, padded OUT), then its biases; and, of all
-//              but first layers, as they are, (OUT, padded IN)
-//   gradients  rows of derivatives: each layer's OUT rows (padded IN), then one of its biases (padded OUT); after all layers
-//              one row of METRICS sums
+// layers.cuh says what the arrays are. Constants: its own, and TILE (rows at once).
 #pragma once
 #include "learn/multiply.cuh"
+#include "learn/layers.cuh"
 #include "learn/neuron.cuh"
-#include "generated/spaces.cuh"
 
-constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
-constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported
-
-enum Size { COPIED, GRADIENT, GRADIENT_ROWS, OUTPUTS };
-// What the layers before layer (tower, layer) take: numbers of `copies` and of `gradients`, rows of `gradients`, and numbers
-// of one row of a tile.
-constexpr int before(const Size what, const int tower, const int layer) {
-  int sum = what == OUTPUTS ? padded(OBS) : 0;
-  for (int t = 0; t < TOWERS; ++t) {
-    for (int l = 0; l < LAYERS; ++l) {
-      if (t > tower || (t == tower && l >= layer)) return sum;
-      const int in = WIDTH[t][l], out = WIDTH[t][l + 1];
-      sum += what == COPIED ? (in + 1) * padded(out) + (l == 0 ? 0 : out * padded(in))
-           : what == GRADIENT ? out * padded(in) + padded(out)
-           : what == GRADIENT_ROWS ? out + 1
-           : padded(out);
-    }
-  }
-  return sum;
-}
-template <int T, int L> struct Layer {
-  static constexpr int IN = WIDTH[T][L], OUT = WIDTH[T][L + 1], IN_PAD = padded(IN), OUT_PAD = padded(OUT);
-  static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
-  static constexpr int NUMBER = T * LAYERS + L;  // its weights are tensor 2 * NUMBER of the network, its biases the next
-  static constexpr int COPIES_BEFORE = before(COPIED, T, L);
-  typedef Layer<LAST ? T + 1 : T, LAST ? 0 : L + 1> Next;
-};
-
-constexpr int GRADIENT_FLOATS = before(GRADIENT, TOWERS, 0) + METRICS;
-constexpr int ROWS_OF_WEIGHTS = before(GRADIENT_ROWS, TOWERS, 0);
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
+
+// On a GPU several members compute a layer's gradients while others compute what the layer before gets, so that the latter needs
+// a place of its own: for outputs of the last hidden layer a spare one, for those before it where the next layer's outputs were,
+// if these are as wide, and so on. One member alone does one after the other, in place.
+constexpr bool BESIDE = TEAM > 1;
+constexpr int widest_hidden() {
+  int most = 0;
+  for (int t = 0; t < TOWERS; ++t) {
+    for (int l = 1; l < LAYERS; ++l) most = padded(WIDTH[t][l]) > most ? padded(WIDTH[t][l]) : most;
+  }
+  return most;
+}
+constexpr int SPARE = BESIDE ? widest_hidden() : 0;
+constexpr bool widths_fit() {
+  for (int t = 0; t < TOWERS; ++t) {
+    if (LAYERS > 2 && padded(WIDTH[t][LAYERS - 2]) > padded(WIDTH[t][LAYERS - 1])) return false;
+  }
+  return true;
+}
+constexpr int SPARE_FLOATS = TILE * SPARE * (widths_fit() ? 1 : 2);
 
 // What a team knows of TILE rows: observations, then the outputs of each layer; on the way back, derivatives by them.
 struct Tile {
@@ -61,6 +43,14 @@ struct Tile {
     if constexpr (TOWERS == 1) return parameters(row) + PARAMETERS;
     else return outputs<1, LAYERS - 1>() + row * PAD;
   }
+  // Derivatives by the outputs of a layer; `spare` has SPARE_FLOATS.
+  template <int T, int L> DEVICE float* slopes(float* spare) {
+    constexpr int FROM_LAST = LAYERS - 1 - L;
+    if constexpr (!BESIDE || FROM_LAST == 0) return outputs<T, L>();
+    else if constexpr (FROM_LAST % 2 == 1) return spare;
+    else if constexpr (widths_fit()) return outputs<T, L + 1>();
+    else return spare + TILE * SPARE;
+  }
 };
 
 DEVICE float activation(float x) { return policy::activation<RELU>(x); }
@@ -72,72 +62,140 @@ DEVICE float activation_slope(float y) {
 
 using policy::seen;
 
+// A member reads a row's observation as a whole if it is short, else one in SHARERS of its entries.
+constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;
+
+// Entries d = first, first + SHARERS, ... of row m of a tile, from an observation in memory. Whole rows end with zeros.
+DEVICE void read_observation(Tile& tile, const int m, const int first, const float* obs, const float* center,
+                             const float* scale) {
+  float* const input = tile.input() + m * padded(OBS);
+  UNROLL_TIMES(4) for (int d = first; d < OBS; d += SHARERS) input[d] = seen(obs[d], center, scale, d);
+  if (first == 0) for (int d = OBS; d < padded(OBS); ++d) input[d] = 0.0f;
+}
+
+// Copies COUNT numbers, a multiple of 4, aligned to 16 bytes, to where the team reads them often.
+template <int COUNT> DEVICE void bring_near(const Team team, float* to, const float* from) {
+  UNROLL_TIMES(8) for (int i : team.each(COUNT / 4)) {
+    Four four;
+    four.load(from + 4 * i);
+    four.store(to + 4 * i);
+  }
+}
+
 // ---- forwards ----
+
+// Applies the activation to what a product has left.
+template <int STRIDE, bool LAST> struct Activate {
+  static constexpr bool NEEDED = TEAM > 1 && !LAST;
+  float* out;
+  DEVICE void four(const int m, const int n) const {
+    Four some;
+    some.load(out + m * STRIDE + n);
+    UNROLL for (float& sum : some.of) sum = activation(sum);
+    some.store(out + m * STRIDE + n);
+  }
+};
 
 template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, const int rows, const float* copies) {
   if constexpr (T < TOWERS) {
     typedef Layer<T, L> Here;
-    const float* const weights = copies + Here::COPIES_BEFORE;
+    const float* const weights = copies + Here::FORWARD_BEFORE;
     const float* const biases = weights + Here::IN * Here::OUT_PAD;
     float* const out = tile.outputs<T, L>();
-    multiply<Here::OUT_PAD>(team, rows, Here::IN, {tile.inputs<T, L>(), Here::IN_PAD, 1}, weights, Here::OUT_PAD,
-                            [&](int, int n) INLINED { return biases[n]; },
-                            [&](int m, int n, float sum) INLINED { out[m * Here::OUT_PAD + n] = Here::LAST ? sum : activation(sum); });
+    multiply<TILE, Here::OUT, TEAM>(
+        team, rows, Here::IN, Entries<false>{tile.inputs<T, L>(), Here::IN_PAD}, weights, Here::OUT_PAD,
+        [&](int, int n, auto& some) INLINED { some.load(biases + n); },
+        [&](int m, int n, auto& some) INLINED {
+          float* const to = out + m * Here::OUT_PAD + n;
+          if constexpr (TEAM > 1 || Here::LAST) {
+            some.store(to);
+          } else {
+            constexpr int N = sizeof(some) / sizeof(float);
+            float sums[N];
+            some.store(sums);
+            for (int j = 0; j < N; ++j) to[j] = activation(sums[j]);
+          }
+        },
+        Activate<Here::OUT_PAD, Here::LAST>{out});
     team.sync();
     forward_from<T + (L == LAYERS - 1), L == LAYERS - 1 ? 0 : L + 1>(team, tile, rows, copies);
   }
 }
 // All layers, of `rows` rows whose observations all members can see.
-DEVICE void forward(const Team team, Tile& tile, const int rows, const float* copies) { forward_from<0, 0>(team, tile, rows, copies); }
+DEVICE void forward(const Team team, Tile& tile, const int rows, const float* copies) {
+  forward_from<0, 0>(team, tile, rows, copies);
+}
 
 // ---- backwards ----
 
-// Of one layer and those before it: `tile` has the derivatives by its outputs. The rows of `gradients` begin at 0 if `first`, else
-// their chains go on.
-template <int T, int L> DEVICE void backward_from(const Team team, Tile& tile, const int rows, const float* copies, float* gradients, const bool first) {
+// The team as one sees it who has given work to `taken` members, so that others begin with what comes next.
+DEVICE Team after(const Team team, const int taken) {
+  Team turned = team;
+  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;
+  return turned;
+}
+
+// Of one layer and those before it. The rows of `gradients` begin at 0 if `first`, else their chains go on.
+template <int T, int L>
+DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int rows, const float* copies, float* gradients,
+                          const bool first) {
   typedef Layer<T, L> Here;
-  float* const slopes = tile.outputs<T, L>();
-  float* const inputs = tile.inputs<T, L>();
+  constexpr int MEMBERS = TEAM >= 256 && L > 0 ? TEAM / 2 : TEAM;  // for each of the two products
+  const float* const slopes = tile.slopes<T, L>(spare);
+  const float* const inputs = tile.inputs<T, L>();
   float* const weights = gradients + before(GRADIENT, T, L);
   float* const biases = weights + Here::OUT * Here::IN_PAD;
-  multiply<Here::IN_PAD>(team, Here::OUT, rows, {slopes, 1, Here::OUT_PAD}, inputs, Here::IN_PAD,
-                         [&](int m, int n) INLINED { return first ? 0.0f : weights[m * Here::IN_PAD + n]; },
-                         [&](int m, int n, float sum) INLINED { weights[m * Here::IN_PAD + n] = sum; });
-  for (int strip : team.each(Here::OUT_PAD / STRIP)) {
+  multiply<Here::OUT, Here::IN, MEMBERS>(
+      team, Here::OUT, rows, Entries<true>{slopes, Here::OUT_PAD}, inputs, Here::IN_PAD,
+      [&](int m, int n, auto& some) INLINED {
+        if (first) some = {};
+        else some.load(weights + m * Here::IN_PAD + n);
+      },
+      [&](int m, int n, auto& some) INLINED { some.store(weights + m * Here::IN_PAD + n); });
+  Team next = after(team, tiles_of(Here::OUT, fours(Here::IN), MEMBERS));
+  constexpr int BIASES = STRIP == 1 ? Here::OUT : Here::OUT_PAD / STRIP;
+  for (int strip : next.each(BIASES)) {
     Lanes<STRIP> sum{}, row;
     if (!first) sum.load(biases + strip * STRIP);
-    for (int m = 0; m < rows; ++m) {
+    UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) {
       row.load(slopes + m * Here::OUT_PAD + strip * STRIP);
       sum.add(row);
     }
     sum.store(biases + strip * STRIP);
   }
   if constexpr (L > 0) {
-    team.sync();  // all have read the inputs
-    const float* const own = copies + Here::COPIES_BEFORE + (Here::IN + 1) * Here::OUT_PAD;
-    multiply<Here::IN_PAD>(team, rows, Here::OUT, {slopes, Here::OUT_PAD, 1}, own, Here::IN_PAD,
-                           [&](int, int) INLINED { return 0.0f; },
-                           [&](int m, int n, float sum) INLINED {
-                             float& input = inputs[m * Here::IN_PAD + n];
-                             input = sum * activation_slope(input);
-                           });
+    next = after(next, BIASES);
+    if constexpr (!BESIDE) team.sync();  // all have read the inputs
+    const float* const own = copies + Here::BACKWARD_BEFORE;
+    float* const to = tile.slopes<T, L - 1>(spare);
+    multiply<TILE, Here::IN, MEMBERS>(
+        next, rows, Here::OUT, Entries<false>{slopes, Here::OUT_PAD}, own, Here::IN_PAD,
+        [&](int, int, auto& some) INLINED { some = {}; },
+        [&](int m, int n, auto& some) INLINED {
+          const int at = m * Here::IN_PAD + n;
+          if constexpr (TEAM > 1) {
+            Four results;
+            results.load(inputs + at);
+            UNROLL for (int j = 0; j < 4; ++j) results.of[j] = some.of[j] * activation_slope(results.of[j]);
+            results.store(to + at);
+          } else {
+            constexpr int N = sizeof(some) / sizeof(float);
+            float sums[N];
+            some.store(sums);
+            for (int j = 0; j < N; ++j) to[at + j] = sums[j] * activation_slope(inputs[at + j]);
+          }
+        });
     team.sync();
-    backward_from<T, L - 1>(team, tile, rows, copies, gradients, first);
+    backward_from<T, L - 1>(team, tile, spare, rows, copies, gradients, first);
   }
 }
 // Adds `rows` rows to the gradients; derivatives by the towers' last outputs stand in their place, and all members see them.
-DEVICE void backward(const Team team, Tile& tile, const int rows, const float* copies, float* gradients, const bool first) {
-  backward_from<0, LAYERS - 1>(team, tile, rows, copies, gradients, first);
-  if constexpr (TOWERS == 2) backward_from<1, LAYERS - 1>(team, tile, rows, copies, gradients, first);
-}
-
-// ---- rows of gradients ----
-
-// visit(Layer, row of the layer, or OUT: its biases; first number of that row) for row e of `gradients`, in [0, ROWS_OF_WEIGHTS).
-template <class Here = Layer<0, 0>, int FIRST_ROW = 0, int FIRST = 0, class Visit> DEVICE void visit_row(const int e, Visit visit) {
-  constexpr int ROWS = Here::OUT + 1;
-  if (e < FIRST_ROW + ROWS) visit(Here{}, e - FIRST_ROW, FIRST + (e - FIRST_ROW) * Here::IN_PAD);
-  else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) {
-    visit_row<typename Here::Next, FIRST_ROW + ROWS, FIRST + Here::OUT * Here::IN_PAD + Here::OUT_PAD>(e, visit);
+// `spare` has SPARE_FLOATS.
+DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, float* gradients,
+                     const bool first) {
+  backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, gradients, first);
+  if constexpr (TOWERS == 2) {
+    if constexpr (BESIDE) team.sync();  // the spare place is written again
+    backward_from<1, LAYERS - 1>(team, tile, spare, rows, copies, gradients, first);
   }
 }

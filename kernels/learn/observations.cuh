@@ -10,7 +10,7 @@ struct Forward {
   const i64* at;            // (slots, N): steps, in [0, T); or null
   const float* center;      // (OBS) or null: observations are normalised
   const float* scale;       // (OBS)
-  const float* copies;      // the network's weights, as network.cuh has them
+  const float* copies;      // the network's weights, as layers.cuh has them
   float* parameters;        // (rows, PARAMETERS) or null
   float* value;             // (rows)
 };

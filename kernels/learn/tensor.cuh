@@ -1,13 +1,14 @@
-// tensor.cuh -- network.cuh's perceptrons by matrix units: weights, outputs and derivatives in bfloat16, sums in float32.
+// tensor.cuh -- perceptrons by matrix units: weights, outputs and derivatives in bfloat16, sums in float32.
 //
 // A block has the weights of all layers and ROWS rows in its shared memory. Derivatives by a layer's outputs take the place of
 // these: those of the last layer have one of their own, as its outputs stay in float32. The gradients of the weights stay in
-// registers from the first row of a launch to the last. Constants: those of network.cuh; ROWS, a multiple of 16.
+// registers from the first row of a launch to the last. Constants: those of layers.cuh; ROWS, a multiple of 16.
 #pragma once
 #define APPROXIMATE 1
 #include "learn/functions.cuh"
 #include "learn/matrix_units.cuh"
-#include "learn/network.cuh"
+#include "learn/layers.cuh"
+#include "learn/neuron.cuh"
 
 constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
 
@@ -96,6 +97,8 @@ DEVICE void load_network(const Team team, Network& network, const float* const* 
   }
 }
 
+using policy::seen;
+
 DEVICE float activate(float x) {
   if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
   else return hyperbolic_tangent(x);
@@ -107,24 +110,7 @@ DEVICE float slope_of(float y) {
   else return math::fma(-y, y, 1.0f);
 }
 
-// Where there are rows enough each warp has some for itself, so that in a forward pass it waits for none of the others.
-constexpr bool ROWS_OF_WARPS = ROWS >= 32 * WARPS;
-constexpr int SHARERS = ROWS_OF_WARPS ? TEAM / WARPS : TEAM, SHARED_ROWS = ROWS_OF_WARPS ? ROWS / WARPS : ROWS;
-
-// Who shares which rows: SHARED_ROWS from `first` on, and this member's place among SHARERS.
-struct Share {
-  int first, rank;
-  DEVICE explicit Share(const Team team)
-      : first(ROWS_OF_WARPS ? warp_of(team) * SHARED_ROWS : 0), rank(ROWS_OF_WARPS ? team.rank % SHARERS : team.rank) {}
-};
-
-// What sharers wrote of their rows, they see after.
-DEVICE void sync_sharers(const Team team) {
-  if constexpr (ROWS_OF_WARPS) sync_warp(team);
-  else team.sync();
-}
-
-// All layers, of rows whose observations their sharers can see.
+// All layers, of rows whose observations all members can see.
 template <int T = 0, int L = 0> DEVICE void forward(const Team team, Network& network) {
   if constexpr (T < TOWERS) {
     typedef Layer<T, L> Here;
@@ -136,7 +122,7 @@ template <int T = 0, int L = 0> DEVICE void forward(const Team team, Network& ne
           if constexpr (Here::LAST) { network.results_of<T>(m)[n] = c; network.results_of<T>(m)[n + 1] = d; }
           else network.outputs_of<T, L>().two(m, n) = pair(activate(c), activate(d));
         });
-    sync_sharers(team);
+    team.sync();
     forward<T + Here::LAST, Here::LAST ? 0 : L + 1>(team, network);
   }
 }
@@ -152,7 +138,7 @@ template <int T = 0, int L = 0> struct Gradient {
     if constexpr (TOWER == T && LAYER == L) return own;
     else return rest.template of<TOWER, LAYER>();
   }
-  // Writes rows as network.cuh has them.
+  // Writes rows as layers.cuh has them.
   DEVICE void store(const Team team, float* gradients) const {
     float* const weights = gradients + before(GRADIENT, T, L);
     float* const biases = weights + Here::OUT * Here::IN_PAD;

@@ -21,7 +21,6 @@ DEVICE void forward_tile(const TensorForward& call, const Team team, Network& ne
   }
   team.sync();
   forward(team, network);
-  team.sync();
   for (int m : team.each(rows)) {
     if (about.parameters != nullptr) {
       for (int k = 0; k < PARAMETERS; ++k) about.parameters[(size_type)(first + m) * PARAMETERS + k] = network.parameters(m)[k];

@@ -41,7 +41,7 @@ struct Chunks {
 };
 
 // What one member loads of a tile, ahead of its use: some rows' numbers, or entries of observations.
-constexpr int OWN_ROWS = (SHARED_ROWS + SHARERS - 1) / SHARERS, OWN_ENTRIES = (SHARED_ROWS * OBS + SHARERS - 1) / SHARERS;
+constexpr int OWN_ROWS = own_count(ROWS), OWN_ENTRIES = own_count(ROWS * OBS);
 constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
 
 // Entry d of an observation as it is in memory; 0 where there is no row.
@@ -79,19 +79,18 @@ DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& wo
   const int* const order = call.epoch_order(call.epoch);
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   const auto row_of = [&](int i) INLINED { return i < count ? order[chunks.place(i)] : -1; };
-  const Share share(team);
   // visit(k, m): the k-th of this member's rows is m.
   const auto each_row = [&](auto visit) INLINED {
     UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
-      const int m = share.rank + k * SHARERS;
-      if (SHARED_ROWS % SHARERS == 0 || m < SHARED_ROWS) visit(k, share.first + m);
+      const int m = team.rank + k * TEAM;
+      if (ROWS % TEAM == 0 || m < ROWS) visit(k, m);
     }
   };
   // visit(k, m, d): the k-th of its entries is entry d of the observation of row m.
   const auto each_entry = [&](auto visit) INLINED {
     UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
-      const int i = share.rank + k * SHARERS;
-      if (SHARED_ROWS * OBS % SHARERS == 0 || i < SHARED_ROWS * OBS) visit(k, share.first + i / OBS, i % OBS);
+      const int i = team.rank + k * TEAM;
+      if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);
     }
   };
   each_row([&](int, int m) INLINED { work.row[m] = row_of(piece * ROWS + m); });
@@ -119,7 +118,7 @@ DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& wo
       if (there[k]) row[k].load(call, Place(call, work.row[m]));
       next[k] = row_of(first + call.pieces * ROWS + m);
     });
-    sync_sharers(team);
+    team.sync();
     forward(team, network);
     each_row([&](int k, int m) INLINED {
       if (there[k]) {

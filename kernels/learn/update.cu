@@ -1,11 +1,11 @@
-// update.cu -- from sums of gradients to new weights: norm, clipping, Adam; and copies of weights as network.cuh wants them.
+// update.cu -- from sums of gradients to new weights: norm, clipping, Adam; and copies of weights as layers.cuh wants them.
 //
 // Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root.
 // Bias corrections are followed by the averages' own recursions, of an average of ones, so that they need no powers and
 // correct what rounding does, too. Where `step` is another one than they were followed to, as in a checkpoint that was read,
 // they are followed again from the beginning.
-// Constants: those of network.cuh.
-#include "learn/network.cuh"
+// Constants: those of layers.cuh.
+#include "learn/layers.cuh"
 #include "learn/sums.cuh"
 
 constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each average
@@ -72,12 +72,13 @@ DEVICE bool comes_last(const Team team, int* arrived, const int size) {
 
 // What happens with this minibatch.
 DEVICE void decide_step(const Update& call, const Team team, Workspace& work) {
-  for (int c : team.each(CHAINS)) {
+  const int used = chains_of(STRIPS - 1);
+  for (int c : team.each(used)) {
     float square = 0.0f;
     for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
     work.chain[c] = square;
   }
-  add_halves(team, work.chain);
+  add_halves(team, work.chain, used);
   const float norm = math::sqrt(work.chain[0]), inverse = *call.inverse, bad = *call.bad, step = call.step[0] + 1.0f;
   const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
   const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);
@@ -119,7 +120,7 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
   constexpr int ACROSS = LANES / STRIP;  // members that share a strip
   for (int k : team.each(call.parts * ACROSS)) {
     const int part = k / ACROSS, lane = k % ACROSS * STRIP;
-    const int begin = (int)((i64)part * call.pieces / call.parts), end = (int)((i64)(part + 1) * call.pieces / call.parts);
+    const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);
     const float* const from = call.partials + e * LANES + lane;
     Lanes<STRIP> sum{}, more;
     UNROLL_TIMES(4) for (int piece = begin; piece < end; ++piece) {
@@ -152,14 +153,14 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
 }
 
 // Puts one row of a layer's weights, or its biases, into `copies`.
-template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row, const int offset) {
-  float* const transposed = call.copies + offset;
+template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row) {
+  float* const transposed = call.copies + Here::FORWARD_BEFORE;
   if (row == Here::OUT) {
     for (int n : team.each(Here::OUT)) transposed[Here::IN * Here::OUT_PAD + n] = call.weights[2 * Here::NUMBER + 1][n];
     return;
   }
   const float* const weights = call.weights[2 * Here::NUMBER] + (size_type)row * Here::IN;
-  float* const own = transposed + (Here::IN + 1) * Here::OUT_PAD + row * Here::IN_PAD;
+  float* const own = call.copies + Here::BACKWARD_BEFORE + row * Here::IN_PAD;
   for (int k : team.each(Here::IN)) {
     transposed[k * Here::OUT_PAD + row] = weights[k];
     if constexpr (!Here::FIRST) own[k] = weights[k];
@@ -167,7 +168,7 @@ template <class Here> DEVICE void copy_row(const Update& call, const Team team, 
 }
 
 DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
-  visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row, decltype(layer)::COPIES_BEFORE); });
+  visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row); });
 }
 
 // Row e of the weights takes its step.
@@ -190,7 +191,7 @@ DEVICE void update_row(const Update& call, const Team team, const int e) {
       weights[k] -= decision.rate * (first[k] / (math::sqrt(second[k]) / decision.root + EPSILON));
     }
     team.sync();
-    copy_row(call, team, layer, row, Here::COPIES_BEFORE);
+    copy_row(call, team, layer, row);
   });
 }
 

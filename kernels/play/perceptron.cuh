@@ -4,7 +4,7 @@
 // There many rows share a block's threads; here a warp has the rows of its own few environments and waits for nobody else.
 //
 // A Network is generated: OBS, PARAMETERS, TOWERS, LAYERS, RELU, width(tower, layer), AGENTS (rows of one environment), and
-// COPIED (numbers of `copies`, as network.cuh has them).
+// COPIED (numbers of `copies` that forward passes read, as layers.cuh has them).
 #pragma once
 #include "learn/neuron.cuh"
 
@@ -23,23 +23,21 @@ constexpr int at_least(int n, int least) { return n > least ? n : least; }
 constexpr int stride(int n) { return (divided_up(n, 4) | 1) * 4; }
 
 // Some numbers side by side, that are read at once.
-template <int N> struct alignas(4 * N) Pack { float of[N]; };
+template <int N> struct alignas(4 * N) MAY_ALIAS Pack { float of[N]; };
 
 template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::width(T, L + 1), OUT_PAD = padded(OUT);
   static constexpr int NUMBERS = (IN + 1) * OUT_PAD;  // weights, transposed: (IN, padded OUT), then biases
-  static constexpr bool FIRST = L == 0, LAST = L == Network::LAYERS - 1;
+  static constexpr bool LAST = L == Network::LAYERS - 1;
 };
 
-// Where the weights of a layer begin: in `copies`, where those that gradients need stand between them; or one after the other.
-template <class Network, int T, int L> constexpr int weights_before(const bool in_copies) {
+// Where the weights of a layer begin: in `copies`, whose first part they are, and here.
+template <class Network, int T, int L> constexpr int weights_before() {
   if constexpr (T == 0 && L == 0) {
     return 0;
   } else {
     constexpr int OF = L == 0 ? T - 1 : T, BEFORE = L == 0 ? Network::LAYERS - 1 : L - 1;
-    typedef Layer<Network, OF, BEFORE> Previous;
-    const int own = in_copies && !Previous::FIRST ? Previous::OUT * padded(Previous::IN) : 0;
-    return weights_before<Network, OF, BEFORE>(in_copies) + Previous::NUMBERS + own;
+    return weights_before<Network, OF, BEFORE>() + Layer<Network, OF, BEFORE>::NUMBERS;
   }
 }
 
@@ -52,8 +50,9 @@ template <class Network> struct Source {
 
 // Copies of them in shared memory.
 template <class Network> struct Weights {
-  static_assert(weights_before<Network, Network::TOWERS, 0>(true) == Network::COPIED, "copies are laid out in another way");
-  alignas(16) float layers[weights_before<Network, Network::TOWERS, 0>(false)];
+  static constexpr int NUMBERS = weights_before<Network, Network::TOWERS, 0>();
+  static_assert(NUMBERS == Network::COPIED, "copies are laid out in another way");
+  alignas(16) float layers[NUMBERS];
   float center[Network::OBS], scale[Network::OBS];
 };
 
@@ -70,25 +69,27 @@ template <int COUNT> DEVICE void copy_numbers(float* to, const float* from, cons
     }
   }
 }
-template <class Network, int T = 0, int L = 0>
+template <class Network>
 DEVICE void load_network(Weights<Network>& near, const Source<Network>& far, const int thread, const int threads) {
-  if constexpr (T < Network::TOWERS) {
-    copy_numbers<Layer<Network, T, L>::NUMBERS>(near.layers + weights_before<Network, T, L>(false),
-                                                far.copies + weights_before<Network, T, L>(true), thread, threads);
-    constexpr bool LAST = L == Network::LAYERS - 1;
-    load_network<Network, T + LAST, LAST ? 0 : L + 1>(near, far, thread, threads);
-  } else if (far.center != nullptr) {
+  copy_numbers<Weights<Network>::NUMBERS>(near.layers, far.copies, thread, threads);
+  if (far.center != nullptr) {
     for (int d = thread; d < Network::OBS; d += threads) {
       near.center[d] = far.center[d];
       near.scale[d] = far.scale[d];
     }
   }
 }
-template <class Network> DEVICE Source<Network> source_of(Weights<Network>& near, const Source<Network>& far) {
-  if (far.center == nullptr) return {near.layers, nullptr, nullptr};
-  return {near.layers, near.center, near.scale};
+template <class Network> DEVICE const float* layers_of(const Weights<Network>& near, const Source<Network>&) { return near.layers; }
+template <class Network> DEVICE float see_entry(const Weights<Network>& near, const Source<Network>& far, const float x, const int d) {
+  return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
 }
-template <class Elsewhere, class Network> DEVICE Source<Network> source_of(Elsewhere&, const Source<Network>& far) { return far; }
+
+// The same where a block's memory has none.
+template <class Network> struct Elsewhere {};
+template <class Network> DEVICE const float* layers_of(const Elsewhere<Network>&, const Source<Network>& far) { return far.copies; }
+template <class Network> DEVICE float see_entry(const Elsewhere<Network>&, const Source<Network>& far, const float x, const int d) {
+  return seen(x, far.center, far.scale, d);
+}
 
 // What a crew knows of the rows of its environments: observations as the network sees them, and outputs of layers.
 template <class Network> struct Tile {
@@ -131,8 +132,16 @@ template <class Network, int L> struct Parts {
   static constexpr int ACROSS_ALL = divided_up(ROWS, MOST_DOWN);       // parts of a column
   static constexpr int DOWN = divided_up(ROWS, ACROSS_ALL);
   static constexpr bool WHOLE = ROWS % DOWN == 0;                      // whether no part has fewer rows
+  static constexpr bool FEW = DOWN * ACROSS <= 8;                      // so that registers are left for what comes next
+  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row
   static constexpr int FIRST_COLUMNS = divided_up(First::OUT, ACROSS);  // parts of a row, of the first tower
   static constexpr int COLUMNS = FIRST_COLUMNS + (Network::TOWERS == 2 ? divided_up(Last::OUT, ACROSS) : 0);
+};
+
+// What a thread multiplies at once.
+template <class Part> struct Factors {
+  Pack<Part::ACROSS> weight[Part::AT_ONCE];
+  Pack<4> row[Part::DOWN][Part::AT_ONCE / 4];
 };
 
 template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<Network>& tile, const float* layers) {
@@ -148,7 +157,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     const int n = (column - (second ? Part::FIRST_COLUMNS : 0)) * ACROSS, wide = second ? Last::OUT_PAD : First::OUT_PAD;
     const float* const from = tile.template numbers<L>(second);
     float* const to = tile.template numbers<L + 1>(second) + m * OUT_STRIDE + n;
-    const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>(!WEIGHTS_NEAR) : weights_before<Network, 0, L>(!WEIGHTS_NEAR));
+    const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>() : weights_before<Network, 0, L>());
     const float* rows[DOWN];  // in a part that is not whole the last one stands for those that are missing
     float sum[DOWN][ACROSS];
     const Pack<ACROSS> biases = *(const Pack<ACROSS>*)(weights + IN * wide);
@@ -156,34 +165,52 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
       rows[i] = from + (Part::WHOLE ? m + i : math::min(m + i, ROWS - 1)) * IN_STRIDE;
       UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = biases.of[j];
     }
-    const auto add = [&](const int k, const float (&factor)[DOWN]) INLINED {
-      const Pack<ACROSS> weight = *(const Pack<ACROSS>*)(weights + k * wide);
-      UNROLL for (int i = 0; i < DOWN; ++i) {
-        UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = math::fma(factor[i], weight.of[j], sum[i][j]);
+    const auto add = [&](const Factors<Part>& some) INLINED {
+      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {
+        UNROLL for (int i = 0; i < DOWN; ++i) {
+          const float factor = some.row[i][k / 4].of[k % 4];
+          UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = math::fma(factor, some.weight[k].of[j], sum[i][j]);
+        }
       }
     };
-    UNROLL_TIMES(DOWN * ACROSS <= 4 ? 8 : DOWN * ACROSS <= 8 ? 4 : 2) for (int k = 0; k < IN / 4; ++k) {
-      Pack<4> four[DOWN];
-      UNROLL for (int i = 0; i < DOWN; ++i) four[i] = ((const Pack<4>*)rows[i])[k];
-      UNROLL for (int q = 0; q < 4; ++q) {
-        float factor[DOWN];
-        UNROLL for (int i = 0; i < DOWN; ++i) factor[i] = four[i].of[q];
-        add(4 * k + q, factor);
+    const auto load = [&](const int group) INLINED {
+      Factors<Part> some;
+      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) some.weight[k] = *(const Pack<ACROSS>*)(weights + (group * Part::AT_ONCE + k) * wide);
+      UNROLL for (int i = 0; i < DOWN; ++i) {
+        UNROLL for (int q = 0; q < Part::AT_ONCE / 4; ++q) some.row[i][q] = ((const Pack<4>*)rows[i])[group * (Part::AT_ONCE / 4) + q];
+      }
+      return some;
+    };
+    constexpr int GROUPS = IN / Part::AT_ONCE;
+    if constexpr (GROUPS > 0 && Part::FEW) {  // what is added next is on its way while this is added
+      Factors<Part> next = load(0);
+      UNROLL_TIMES(GROUPS <= 4 ? GROUPS : 2) for (int group = 0; group < GROUPS; ++group) {
+        const Factors<Part> now = next;
+        if (group + 1 < GROUPS) next = load(group + 1);
+        add(now);
+      }
+    } else {
+      UNROLL_TIMES(2) for (int group = 0; group < GROUPS; ++group) add(load(group));
+    }
+    UNROLL for (int k = GROUPS * Part::AT_ONCE; k < IN; ++k) {
+      const Pack<ACROSS> weight = *(const Pack<ACROSS>*)(weights + k * wide);
+      UNROLL for (int i = 0; i < DOWN; ++i) {
+        UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = math::fma(rows[i][k], weight.of[j], sum[i][j]);
       }
     }
-    UNROLL for (int k = IN / 4 * 4; k < IN; ++k) {
-      float factor[DOWN];
-      UNROLL for (int i = 0; i < DOWN; ++i) factor[i] = rows[i][k];
-      add(k, factor);
-    }
+    // Few results pass the activation in registers; many do so in a loop of its own, which is short code: what one thread has
+    // written it may read. Beyond the last output, but not beyond OUT_STRIDE, there may be more columns.
     UNROLL for (int i = 0; i < DOWN; ++i) {
-      if (!Part::WHOLE && m + i >= ROWS) continue;
-      UNROLL for (int j = 0; j < ACROSS; ++j) to[i * OUT_STRIDE + j] = sum[i][j];  // j may be beyond the last output, but not OUT_STRIDE
+      Pack<ACROSS> result;
+      UNROLL for (int j = 0; j < ACROSS; ++j) result.of[j] = First::LAST || !Part::FEW ? sum[i][j] : activation<Network::RELU>(sum[i][j]);
+      if (Part::WHOLE || m + i < ROWS) *(Pack<ACROSS>*)(to + i * OUT_STRIDE) = result;
     }
-    if constexpr (!First::LAST) {  // in a loop of its own, which is short code: what one thread has written it may read
-      UNROLL_TIMES(ACROSS <= 2 ? 4 : 2) for (int i = 0; i < DOWN; ++i) {
+    if constexpr (!First::LAST && !Part::FEW) {
+      UNROLL_TIMES(8 / ACROSS) for (int i = 0; i < DOWN; ++i) {
         if (!Part::WHOLE && m + i >= ROWS) break;
-        UNROLL for (int j = 0; j < ACROSS; ++j) to[i * OUT_STRIDE + j] = activation<Network::RELU>(to[i * OUT_STRIDE + j]);
+        Pack<ACROSS> result = *(Pack<ACROSS>*)(to + i * OUT_STRIDE);
+        UNROLL for (int j = 0; j < ACROSS; ++j) result.of[j] = activation<Network::RELU>(result.of[j]);
+        *(Pack<ACROSS>*)(to + i * OUT_STRIDE) = result;
       }
     }
   }

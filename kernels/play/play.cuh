@@ -35,7 +35,6 @@ struct CrewMemory {
   Choose<TEAM == 1, NoRows, Workspaces>::type work;
 };
 // A block's memory. A GPU keeps the weights in it; a CPU has them in its cache.
-template <class Network> struct Elsewhere {};
 template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, Elsewhere<Network>>::type;
 struct BlockMemory {
   EachPolicy<NearWeights> weights;
@@ -60,13 +59,14 @@ struct PlayPhases : TeamPhases<false> {
   typedef TeamPhases<false> Given;
   const Play& call;
   CrewMemory& near;
-  const EachPolicy<Source>& sources;  // center and scale of each policy, wherever they are
-  const int slot;                     // of this environment in its crew
+  const EachPolicy<NearWeights>& weights;
+  const int slot;  // of this environment in its crew
 
-  DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env,
-                    EachGroup<OwnRows>& own, NearState& start, const Observations& observations, const Clock& clock,
-                    CrewMemory& near, const EachPolicy<Source>& sources, const int slot)
-      : Given(call.batch, team, work, e, 0, env, own, start, observations, clock), call(call), near(near), sources(sources), slot(slot) {}
+  DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env, EachGroup<OwnRows>& own,
+                    NearState& start, const Observations& observations, const Clock& clock, CrewMemory& near,
+                    const EachPolicy<NearWeights>& weights, const int slot)
+      : Given(call.batch, team, work, e, 0, env, own, start, observations, clock), call(call), near(near), weights(weights),
+        slot(slot) {}
 
   // The row of agent i in its policy's tile.
   template <class Kind> DEVICE int tile_row(const int i) const {
@@ -75,21 +75,29 @@ struct PlayPhases : TeamPhases<false> {
 
   // Puts rows of observations where the policy sees them; each member those of its own agents.
   template <class Kind> DEVICE void see(Kind kind, const obs_t* rows) {
-    typedef typename PolicyOf<Kind>::Network Network;
-    const Source<Network>& source = policy_part(kind, sources);
+    const auto& own = policy_part(kind, weights);
+    const auto& far = policy_part(kind, call.policies);
     FOR_OWN(team, k, i, Kind::COUNT) {
       float* const input = policy_part(kind, near.tiles).observation(tile_row<Kind>(i));
       // All at once where they are few: what one thread has in registers has no index.
       UNROLL_TIMES(TEAM == 1 && Kind::OBS <= 64 ? Kind::OBS : 4)
-      for (int d = 0; d < Kind::OBS; ++d) input[d] = seen(rows[i * Kind::OBS + d], source.center, source.scale, d);
+      for (int d = 0; d < Kind::OBS; ++d) input[d] = see_entry(own, far, rows[i * Kind::OBS + d], d);
     }
   }
 
-  DEVICE void load(const int from) {
-    Given::load(from);
+  // The row before the first is the last row of the rollout before, which is still in its place.
+  DEVICE void load() {
+    Given::load(0);
     each_group([&](auto kind, const auto& rows) INLINED {
-      see(kind, rows.obs + ((i64)from * batch.num_envs + e - batch.num_envs) * (kind.COUNT * kind.OBS));
+      const i64 first = e - batch.num_envs, last = (i64)(batch.steps - 1) * batch.num_envs + e;
+      copy_obs<kind.COUNT * kind.OBS, false>(team, rows.obs + first * (kind.COUNT * kind.OBS), rows.obs + last * (kind.COUNT * kind.OBS));
+      see(kind, rows.obs + last * (kind.COUNT * kind.OBS));
+      if constexpr (kind.MASKED) {
+        constexpr int BYTES = kind.COUNT * kind.CHOICES;
+        for (int n : team.each(BYTES)) rows.action_mask[first * BYTES + n] = rows.action_mask[last * BYTES + n];
+      }
     }, batch.rows);
+    team.sync();
   }
 
   DEVICE void fetch_actions(const int of_step) {
@@ -148,9 +156,6 @@ struct PlayPhases : TeamPhases<false> {
 DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const int number, const int first) {
   const Batch& batch = call.batch;
   CrewMemory& near = block.crew[number];
-  EachPolicy<Source> sources;
-  each_policy([&](auto, auto& source, auto& weights, const auto& far) INLINED { source = source_of(weights, far); }, sources,
-              block.weights, call.policies);
   const int slot = crew.rank / TEAM;
   const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides what the crew does together
   const int e = first + (mine ? slot : 0);
@@ -162,12 +167,13 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   MAKE_ENV(clock, near_cache(work.cache, batch.cache[e]));
   EachGroup<OwnRows> own;
   NearState start;
-  PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, sources, slot);
-  if (mine) phases.load(0);
+  PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, slot);
+  if (mine) phases.load();
   for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
     crew.sync();
-    each_policy([&](auto network, auto& tile, const auto& source) INLINED { forward<decltype(network)>(crew, tile, source.copies); },
-                near.tiles, sources);
+    each_policy([&](auto network, auto& tile, const auto& weights, const auto& far) INLINED {
+      forward<decltype(network)>(crew, tile, layers_of(weights, far));
+    }, near.tiles, block.weights, call.policies);
     if (mine && t < batch.steps) take_step(phases, t);
   }
   if (mine) {

@@ -18,6 +18,7 @@ extern "C" void write_branches() { __gcov_dump(); }
 #define DEVICE inline __attribute__((always_inline))
 #define INLINED __attribute__((always_inline))
 #endif
+#define MAY_ALIAS [[gnu::may_alias]]
 #define UNROLL
 #define NO_UNROLL
 #define UNROLL_TIMES(n)

@@ -8,6 +8,7 @@ typedef unsigned long long u64;
 typedef u64 size_type;
 #define DEVICE __device__ __forceinline__
 #define INLINED  // of a lambda; NVRTC has inlined them all
+#define MAY_ALIAS
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
 #define PRAGMA(text) _Pragma(#text)

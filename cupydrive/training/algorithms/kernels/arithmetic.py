@@ -16,8 +16,8 @@ class Arithmetic:
     Args:
         name: Of ``precision``.
         forward_unit: ``(layout, executor, rows)`` -> rows of a tile and the ``Unit`` of forward passes of so many rows.
-        gradient_unit: ``(layout, distribution, config, agent groups, executor, rows)`` -> the ``Unit`` for minibatches of so
-            many rows.
+        gradient_unit: ``(layout, distribution, config, sizes, executor)`` -> the ``Unit`` of gradients; ``sizes`` as
+            ``Gradients`` takes them.
         gradients: Class of what computes gradients: ``Gradients``, or one like it.
         forward_pointers: ``(weights)`` -> what the argument of a forward pass has behind ``struct Forward``.
     """

@@ -7,6 +7,7 @@ from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.tensor import why_no_tensor
+from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
 from cupydrive.training.algorithms.ppo import PPO, PPOLearner
 
 LEARNERS = ("auto", "torch", "kernels")
@@ -80,7 +81,7 @@ def why_not(settings, group, executor):
         return f"{len(settings.hidden)} hidden layers; kernels have {MOST_LAYERS} at most"
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, group.obs_dim, size)
-    if layout.tile == 0:
+    if 0 in (forward_tiles(layout, executor, 1).rows, gradient_tiles(layout, executor, 1).rows):
         return f"hidden = {settings.hidden} with {group.obs_dim} entries of an observation is too wide for kernels"
     if executor.name == "cpu" and not executor.fuses():
         return "this processor has no fused multiply-add"

@@ -12,6 +12,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
+from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
 
 BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
@@ -51,13 +52,18 @@ def loss_parts(distribution, config, agent_groups):
 
 
 def forward_unit(layout, executor, rows):
-    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/forward.cu``."""
-    return layout.tile, layout.unit("forward", executor)
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/forward.cu`` for passes of ``rows`` rows."""
+    tiles = forward_tiles(layout, executor, rows)
+    return tiles.rows, layout.unit("forward", executor, tiles.constants)
 
 
-def gradient_unit(layout, distribution, config, agent_groups, executor, rows):
-    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``, and how many groups."""
-    return layout.unit("gradient", executor, *loss_parts(distribution, config, agent_groups))
+def gradient_unit(layout, distribution, config, sizes, executor):
+    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``."""
+    n, steps, agents = sizes
+    rows = -(-n // blocks_of(n)) * steps * sum(agents)  # of a block at most
+    tiles = gradient_tiles(layout, executor, -(-rows // passes(config)[1]))
+    constants, spaces = loss_parts(distribution, config, len(agents))
+    return layout.unit("gradient", executor, (*tiles.constants, *constants), spaces)
 
 
 class Minibatches:
@@ -150,7 +156,7 @@ class Gradients(Minibatches):
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
         pieces = self.parts if executor.name == "cpu" else blocks
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
-        self.program = executor.build(gradient_unit(layout, distribution, config, len(sizes[2]), executor, 0))
+        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
 
     def chunk_memory(self, zeros, gradient):
         """Return memory for the sums of one chunk of each piece."""

@@ -10,7 +10,8 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.layout import padded, tensors_of
+from cupydrive.training.algorithms.kernels.layout import tensors_of
+from cupydrive.training.algorithms.kernels.tiles import padded
 
 HIDDEN, ACTIONS, VALUE = (
     math.sqrt(2),

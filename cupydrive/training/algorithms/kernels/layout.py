@@ -1,23 +1,13 @@
 """How the learner's kernels hold a network: sizes that are compiled in, and the memory that goes with them.
 
-``kernels/learn/network.cuh`` says what each array is; here are its sizes, for whoever takes the memory.
+``kernels/learn/layers.cuh`` says what each array is; here are its sizes, for whoever takes the memory.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
 
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
-
-PAD = 16  # rows of matrices begin at multiples of it
-MOST_ROWS = 32  # of a tile
-NEAR_BYTES = 96 * 1024  # of a tile: what a block of every GPU since sm_80 may have, and a thread's stack holds
-# Threads of one block on a GPU, by the file that they run.
-TEAMS = {"forward": 128, "gradient": 128, "update": 256}
-
-
-def padded(n):
-    """Return ``n`` rounded up to whole vectors."""
-    return -(-n // PAD) * PAD
+from cupydrive.training.algorithms.kernels.tiles import PAD, TEAMS, padded
 
 
 @dataclass(frozen=True)
@@ -52,17 +42,23 @@ class NetworkLayout:
         return 4 * (padded(self.towers[0][0]) + sum(padded(out) for _, out in self.layers))
 
     @property
-    def tile(self):
-        """Rows at once: a power of two; 0 if not even one fits."""
-        fitting = [n for n in (MOST_ROWS >> k for k in range(6)) if n * self.tile_bytes <= NEAR_BYTES]
-        return fitting[0] if fitting else 0
+    def spare_bytes(self):
+        """Bytes of one row of the derivatives by outputs of hidden layers, where they have a place of their own."""
+        hidden = [[padded(width) for width in tower[1:-1]] for tower in self.towers]
+        fit = all(len(widths) < 2 or widths[-2] <= widths[-1] for widths in hidden)
+        return 4 * (1 if fit else 2) * max((width for widths in hidden for width in widths), default=0)
+
+    @property
+    def forward_copied(self):
+        """Floats of the copies of the weights that forward passes read."""
+        return sum((into + 1) * padded(out) for into, out in self.layers)
 
     @property
     def copied(self):
         """Floats of the copies of the weights that kernels read."""
         first = {0, len(self.towers[0]) - 1}  # layers that see the observation
         own = [0 if k in first else out * padded(into) for k, (into, out) in enumerate(self.layers)]
-        return sum((into + 1) * padded(out) for into, out in self.layers) + sum(own)
+        return self.forward_copied + sum(own)
 
     @property
     def gradient(self):
@@ -90,7 +86,6 @@ class NetworkLayout:
             ("TOWERS", len(self.towers)),
             ("LAYERS", len(self.towers[0]) - 1),
             ("RELU", self.relu),
-            ("TILE", self.tile),
         )
         widths = ", ".join("{" + ", ".join(map(str, tower)) + "}" for tower in self.towers)
         text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{spaces}"

@@ -14,11 +14,12 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.policy import make_distribution
-from cupydrive.training.algorithms.kernels.gradients import minibatch_unit, passes
+from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
-from cupydrive.training.algorithms.kernels.layout import PAD, NetworkLayout, tensors_of
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
 from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.kernels.tiles import PAD
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
 
@@ -43,15 +44,16 @@ class KernelLearner(OnPolicyLearner):
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
-        played = sum(player is self for player in rollout.player_of.values())
-        agents = sum(g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self)
-        rows = rollout.batch.num_envs * rollout.steps * agents // passes(config)[1]
-        _, forward = self.arithmetic.forward_unit(layout, executor, rollout.batch.num_envs * group.count)
+        agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
+        sizes = rollout.batch.num_envs, rollout.steps, agents
+        self.tile, self.forward_unit = self.arithmetic.forward_unit(
+            layout, executor, max(agents) * rollout.batch.num_envs
+        )
         units = [
-            self.arithmetic.gradient_unit(layout, distribution, config, played, executor, rows),
-            minibatch_unit(config, played, executor),
+            self.arithmetic.gradient_unit(layout, distribution, config, sizes, executor),
+            minibatch_unit(config, len(agents), executor),
         ]
-        units += [layout.unit("update", executor), forward, distribution.unit()]
+        units += [layout.unit("update", executor), self.forward_unit, distribution.unit()]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         super().make(group, rollout)
@@ -63,8 +65,7 @@ class KernelLearner(OnPolicyLearner):
         agents_before = sum(g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)])
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
-        self.tile, unit = self.arithmetic.forward_unit(self.layout, executor, batch.num_envs * group.count)
-        self.program = executor.build(unit)
+        self.program = executor.build(self.forward_unit)
         self.skip_update, self.stream = torch.zeros((), device=device), rollout.stream
         self.statistics = Statistics(executor) if self.config.normalize_obs or self.config.normalize_reward else None
         self.center = self.scale = None

@@ -5,13 +5,17 @@ Its rows have the bits of the plain path: a forward pass, a draw of actions and 
 Letters: T steps, N environments, C agents of a group.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.source import WARP, PlayLayout, assemble_play, pick_float, pick_int
-from cupydrive.training.algorithms.kernels.layout import padded
+from cupydrive.executors.ahead import build_ahead
+from cupydrive.playing.policy import make_distribution
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.algorithms.kernels.tiles import padded
 
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
 MOST_CREWS = 16  # of one block: 512 threads
@@ -19,6 +23,37 @@ BUSY = 4  # warps of a processor, one on each of its schedulers
 REGISTER_BYTES = 256  # of one environment's observations: more would not stay in the registers of one thread
 LAYOUT_BYTES = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
 RESERVED_BYTES = 2048  # of it, for padding and what else is shared
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One policy as kernels know it.
+
+    Args:
+        layout: ``NetworkLayout``.
+        distribution: ``Categorical`` or ``Gaussian``.
+        groups: The groups that it plays, of equal spaces.
+    """
+
+    layout: object
+    distribution: object
+    groups: tuple
+
+    @classmethod
+    def of(cls, learner, groups):
+        """Return that of a ``KernelLearner``, which need not have begun to play."""
+        distribution = make_distribution(groups[0], learner.config.distribution)
+        return cls(NetworkLayout.of(learner.config, groups[0].obs_dim, distribution.size), distribution, tuple(groups))
+
+
+def policies_of(batch, player_of):
+    """Return a ``Policy`` for each player, in the order of their first groups; None if one is no ``KernelLearner``."""
+    groups_of = {}
+    for g in batch.groups:
+        groups_of.setdefault(player_of[g.name], []).append(g)
+    if not all(isinstance(player, KernelLearner) for player in groups_of):
+        return None
+    return [Policy.of(player, groups) for player, groups in groups_of.items()]
 
 
 class Play:
@@ -30,11 +65,14 @@ class Play:
     """
 
     def __init__(self, rollout, layout):
-        batch = rollout.batch
-        self.batch, self.learners = batch, rollout.players
-        self.program = batch.executor.build(play_unit(rollout, layout))
-        self.call = play_call(rollout)
-        self.work = batch.num_envs * rollout.steps * sum(learner.layout.copied for learner in self.learners)
+        self.batch, self.learners = (
+            rollout.batch,
+            list(dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups)),
+        )
+        policies = policies_of(rollout.batch, rollout.player_of)
+        self.program = rollout.batch.executor.build(play_unit(rollout.batch, policies, layout))
+        self.call = play_call(rollout, self.learners)
+        self.work = rollout.batch.num_envs * rollout.steps * sum(policy.layout.copied for policy in policies)
 
     def collect(self):
         """Queue all steps, and the values after the last one."""
@@ -43,10 +81,15 @@ class Play:
         self.program.launch("env_play", self.call, self.batch.num_envs, self.work)
 
 
-def play_unit(rollout, layout):
-    """Return the ``Unit`` of ``env_play`` for the players of ``rollout``."""
-    text = policies_text(rollout.batch.groups, rollout.player_of)
-    return assemble_play(rollout.batch.spec, rollout.batch.params, layout, text)
+def play_unit(batch, policies, layout):
+    """Return the ``Unit`` of ``env_play`` for an environment and those who play in it."""
+    return assemble_play(batch.spec, batch.params, layout, policies_text(policies))
+
+
+def begin_play(batch, player_of):
+    """Begin to build what ``make_play`` will need."""
+    if (layout := chosen_layout(batch, player_of)) is not None:
+        build_ahead([(batch.executor, play_unit(batch, policies_of(batch, player_of), layout))])
 
 
 def make_play(rollout):
@@ -56,63 +99,65 @@ def make_play(rollout):
     anything but a learner of kernels; where an environment prints, has more than a warp's threads, or brings a program of its
     own; and where weights and rows do not fit into a block's memory.
     """
-    batch, executor = rollout.batch, rollout.batch.executor
-    if executor.name != "cuda" or not all(hasattr(player, "begin_rollout") for player in rollout.players):
-        return None
-    if batch.spec.own_program is not None or batch.program.prints:
-        return None
-    layout = gpu_layout(rollout)
+    batch = rollout.batch
+    layout = chosen_layout(batch, rollout.player_of)
     if layout is None:
         return None
     play = Play(rollout, layout)
-    fits = play.program.shared_bytes <= executor.shared_bytes and play.program.cache_bytes == batch.program.cache_bytes
-    return play if fits else None
+    fits = play.program.shared_bytes <= batch.executor.shared_bytes
+    return play if fits and play.program.cache_bytes == batch.program.cache_bytes else None
 
 
-def gpu_layout(rollout):
+def chosen_layout(batch, player_of):
+    """Return the ``PlayLayout`` with which these play, or None: see ``make_play``."""
+    if batch.executor.name != "cuda" or batch.spec.own_program is not None or batch.program.prints:
+        return None
+    policies = policies_of(batch, player_of)
+    return None if policies is None else gpu_layout(batch, policies)
+
+
+def gpu_layout(batch, policies):
     """Return the ``PlayLayout`` for a GPU, or None where nothing fits.
 
     Few environments are bound by latency: a warp has one of them, and each processor a block. Where there are more, a warp has
     as many as leave each processor ``BUSY`` warps.
     """
-    batch, executor = rollout.batch, rollout.batch.executor
     team = batch.layout.team
     if team > WARP:
         return None
-    most = min(MOST_ENVS, WARP // team, max(1, batch.num_envs // (BUSY * executor.processors)))
-    for envs in (n for n in (16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0):
-        layout = play_layout(rollout, team, envs)
-        if layout is not None:
-            return layout
-    return None
+    most = min(MOST_ENVS, WARP // team, max(1, batch.num_envs // (BUSY * batch.executor.processors)))
+    options = (n for n in (16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0)
+    return next(filter(None, (play_layout(batch, policies, team, n) for n in options)), None)
 
 
-def play_layout(rollout, team, envs):
+def play_layout(batch, policies, team, envs):
     """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would let more warps in."""
-    batch, executor = rollout.batch, rollout.batch.executor
+    executor = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
-    layout = PlayLayout(team, envs).fit(batch.spec, batch.params, REGISTER_BYTES * envs if team == 1 else LAYOUT_BYTES)
+    limit = REGISTER_BYTES * envs if team == 1 else LAYOUT_BYTES
+    layout = PlayLayout(team, envs).fit(batch.spec, batch.params, limit)
     wanted = min(MOST_CREWS, -(-batch.num_envs // (envs * executor.processors)))
-    weights = 4 * sum((into + 1) * padded(out) for p in rollout.players for into, out in p.layout.layers)
-    crew = envs * (tile_bytes(rollout) + (team > 1) * (layout.near_bytes(batch.spec, batch.params) + 2 * obs_bytes))
+    weights = 4 * sum((into + 1) * padded(out) for policy in policies for into, out in policy.layout.layers)
+    workspace = (layout.near_bytes(batch.spec, batch.params) + 2 * obs_bytes) * (team > 1)
+    crew = envs * (workspace + sum(map(tile_bytes, policies)))
     crews = min(wanted, (executor.shared_bytes - RESERVED_BYTES - weights) // crew)
     return replace(layout, crews=int(crews)) if crews >= (1 if envs == 1 else wanted / 2) else None
 
 
-def tile_bytes(rollout):
-    """Return the bytes that a crew's tiles take for each of its environments, or a little more."""
-    towers = [(g.count, tower) for g in rollout.batch.groups for tower in rollout.player_of[g.name].layout.towers]
-    return sum(4 * count * sum(width + 8 for width in tower) for count, tower in towers)
+def tile_bytes(policy):
+    """Return the bytes that the rows of one environment take in a crew's tile, or a little more."""
+    rows = sum(g.count for g in policy.groups)
+    return 4 * rows * sum(width + 8 for tower in policy.layout.towers for width in tower)
 
 
-def play_call(rollout):
+def play_call(rollout, learners):
     """Return ``struct Play``."""
     batch = rollout.batch
     pointers = {}
     for g in batch.groups:
         stored = rollout.player_of[g.name].stored[g.name]
         pointers |= {f"{g.name}.{name}": stored[name] for name in ("raw", "log_prob", "value")}
-    for k, learner in enumerate(rollout.players):
+    for k, learner in enumerate(learners):
         pointers[f"{k}.copies"] = learner.steps.copies
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
     members = [("batch", batch_dtype(batch.spec, batch.params)), *((name, "u8") for name in pointers)]
@@ -123,24 +168,22 @@ def play_call(rollout):
     return call
 
 
-def policies_text(groups, player_of):
+def policies_text(policies):
     """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which group it plays."""
-    players = list({id(player): player for player in player_of.values()}.values())
-    played = [[g for g in groups if player_of[g.name] is player] for player in players]
-    lines = [line for k, player in enumerate(players) for line in network_text(k, player, played[k])]
+    lines = [line for k, policy in enumerate(policies) for line in network_text(k, policy)]
     lines += [
         "// One Of<network> for each policy.",
         "template <template <class> class Of> struct EachPolicy {",
-        *(f"  Of<network_{k}> policy_{k};" for k in range(len(players))),
+        *(f"  Of<network_{k}> policy_{k};" for k in range(len(policies))),
         "};",
         "template <class Visit, class... Parts> DEVICE void each_policy(Visit visit, Parts&... parts) {",
-        *(f"  visit(network_{k}{{}}, parts.policy_{k}...);" for k in range(len(players))),
+        *(f"  visit(network_{k}{{}}, parts.policy_{k}...);" for k in range(len(policies))),
         "}",
         "template <class Kind> struct PolicyOf;",
     ]
-    for k, own in enumerate(played):
-        for number, g in enumerate(own):
-            first = sum(other.count for other in own[:number])
+    for k, policy in enumerate(policies):
+        for number, g in enumerate(policy.groups):
+            first = sum(other.count for other in policy.groups[:number])
             lines += [
                 f"template <> struct PolicyOf<{g.name}_group> {{",
                 f"  typedef network_{k} Network;",
@@ -151,16 +194,16 @@ def policies_text(groups, player_of):
     return "\n".join(["namespace policy {", *lines, "}"])
 
 
-def network_text(number, player, groups):
-    """Return the lines of ``struct network_NUMBER``, for the groups that the policy plays."""
-    layout, distribution = player.layout, player.distribution
+def network_text(number, policy):
+    """Return the lines of ``struct network_NUMBER``."""
+    layout, distribution = policy.layout, policy.distribution
     gaussian = bool(distribution.raw_size)
     widths = [width for tower in layout.towers for width in tower]
     lines = [
         f"struct network_{number} {{",
         f"  static constexpr int OBS = {layout.towers[0][0]}, PARAMETERS = {layout.size}, TOWERS = {len(layout.towers)};",
-        f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = {sum(g.count for g in groups)};",
-        f"  static constexpr int COPIED = {layout.copied}, HEADS = {distribution.heads};",
+        f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = {sum(g.count for g in policy.groups)};",
+        f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
         f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = {int(gaussian)};",
         "  static constexpr int width(int tower, int layer) {",
         f"    constexpr int of[] = {{{', '.join(map(str, widths))}}};",

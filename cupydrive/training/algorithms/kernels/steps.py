@@ -3,7 +3,7 @@
 import torch
 
 from cupydrive.executors.interop import make_call
-from cupydrive.training.algorithms.kernels.layout import PAD
+from cupydrive.training.algorithms.kernels.tiles import PAD
 
 
 class Steps:
@@ -18,7 +18,7 @@ class Steps:
             ``bad`` and ``metric_sums``.
 
     Attributes:
-        copies: (floats of ``copies`` in network.cuh): the weights as kernels read them.
+        copies: (floats of ``copies`` in layers.cuh): the weights as kernels read them.
         steps: (tensors) float32: steps so far, once for each tensor, all equal.
         first: Adam's average of gradients, a tensor for each of the weights.
         second: Likewise, of their squares.

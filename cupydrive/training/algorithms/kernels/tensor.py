@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from cupydrive.training.algorithms.kernels.gradients import PARTS, Minibatches, blocks_of, loss_parts, passes
-from cupydrive.training.algorithms.kernels.layout import PAD, padded
+from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 
 SKEW = 8  # entries between the rows of a matrix in shared memory
 ROWS = (128, 64, 32, 16)  # that a block may have at once
@@ -74,11 +74,17 @@ def forward_unit(layout, executor, rows):
     return tile, layout.unit("tensor_forward", executor, (("ROWS", tile),), team=threads)
 
 
-def gradient_unit(layout, distribution, config, agent_groups, executor, rows):
-    """Return the ``Unit`` of ``kernels/learn/tensor_gradient.cu`` for minibatches of ``rows`` rows."""
-    constants, spaces = loss_parts(distribution, config, agent_groups)
-    tile, threads = shape(layout, executor, rows)
+def gradient_unit(layout, distribution, config, sizes, executor):
+    """Return the ``Unit`` of ``kernels/learn/tensor_gradient.cu``; the arguments are those of ``Gradients``."""
+    constants, spaces = loss_parts(distribution, config, len(sizes[2]))
+    tile, threads = shape(layout, executor, minibatch_rows(config, sizes))
     return layout.unit("tensor_gradient", executor, (("ROWS", tile), *constants), spaces, threads)
+
+
+def minibatch_rows(config, sizes):
+    """Return the rows of a minibatch; ``sizes``: as ``Gradients`` takes them."""
+    n, steps, agents = sizes
+    return n * steps * sum(agents) // passes(config)[1]
 
 
 def resident_blocks(executor, program, kernel):
@@ -98,13 +104,12 @@ class TensorGradients(Minibatches):
 
     def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
         n, steps, agents = sizes
-        _, minibatches = passes(config)
-        part = n * steps * sum(agents) // minibatches
-        self.program = executor.build(gradient_unit(layout, distribution, config, len(agents), executor, part))
+        part = minibatch_rows(config, sizes)
+        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
         tile, _ = shape(layout, executor, part)
         pieces = min(-(-part // tile), resident_blocks(executor, self.program, "tensor_gradient"))
         self.parts = min(PARTS, pieces)
-        self.table = minibatch_table(n, steps * sum(agents), minibatches).to(executor.name)
+        self.table = minibatch_table(n, steps * sum(agents), passes(config)[1]).to(executor.name)
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
 
     def pointers_behind(self, shared):

@@ -1,0 +1,62 @@
+// layers.cuh -- the layers of perceptrons with one or two towers, and the arrays that have their weights or what goes with them.
+//
+// A tower is a chain of LAYERS linear layers with an activation between them. Actor and critic are two towers, or one whose
+// last output is the value. Constants: OBS, PARAMETERS (of the distribution), TOWERS, LAYERS, RELU (0: tanh);
+// WIDTH[tower][layer], widths from the observation on, is generated.
+//
+// Rows of the arrays are padded with zeros:
+//   copies     what forward reads: each layer's weights transposed, (IN, padded OUT), then its biases; after all layers what
+//              backward reads: the weights of all but first layers as they are, (OUT, padded IN)
+//   gradients  rows of derivatives: each layer's OUT rows (padded IN), then one of its biases (padded OUT); after all layers
+//              one row of METRICS sums
+#pragma once
+#include "learn/lanes.cuh"
+#include "generated/spaces.cuh"
+
+constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
+constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported
+
+enum Size { FORWARD_COPIES, BACKWARD_COPIES, GRADIENT, GRADIENT_ROWS, OUTPUTS };
+// What the layers before layer (tower, layer) take: numbers of either part of `copies` and of `gradients`, rows of `gradients`,
+// and numbers of one row of a tile.
+constexpr int before(const Size what, const int tower, const int layer) {
+  int sum = what == OUTPUTS ? padded(OBS) : 0;
+  for (int t = 0; t < TOWERS; ++t) {
+    for (int l = 0; l < LAYERS; ++l) {
+      if (t > tower || (t == tower && l >= layer)) return sum;
+      const int in = WIDTH[t][l], out = WIDTH[t][l + 1];
+      sum += what == FORWARD_COPIES ? (in + 1) * padded(out)
+           : what == BACKWARD_COPIES ? (l == 0 ? 0 : out * padded(in))
+           : what == GRADIENT ? out * padded(in) + padded(out)
+           : what == GRADIENT_ROWS ? out + 1
+           : padded(out);
+    }
+  }
+  return sum;
+}
+template <int T, int L> struct Layer {
+  static constexpr int IN = WIDTH[T][L], OUT = WIDTH[T][L + 1], IN_PAD = padded(IN), OUT_PAD = padded(OUT);
+  static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
+  static constexpr int NUMBER = T * LAYERS + L;  // its weights are tensor 2 * NUMBER of the network, its biases the next
+  static constexpr int FORWARD_BEFORE = before(FORWARD_COPIES, T, L);  // its place in `copies`
+  static constexpr int BACKWARD_BEFORE = before(FORWARD_COPIES, TOWERS, 0) + before(BACKWARD_COPIES, T, L);
+  typedef Layer<LAST ? T + 1 : T, LAST ? 0 : L + 1> Next;
+};
+
+constexpr int GRADIENT_FLOATS = before(GRADIENT, TOWERS, 0) + METRICS;
+constexpr int ROWS_OF_WEIGHTS = before(GRADIENT_ROWS, TOWERS, 0);
+constexpr int FORWARD_FLOATS = before(FORWARD_COPIES, TOWERS, 0);
+constexpr int COPIED_FLOATS = FORWARD_FLOATS + before(BACKWARD_COPIES, TOWERS, 0);
+
+// ---- rows of gradients ----
+
+// visit(Layer, row of the layer, or OUT: its biases; first number of that row) for row e of `gradients`, in
+// [0, ROWS_OF_WEIGHTS).
+template <class Here = Layer<0, 0>, int FIRST_ROW = 0, int FIRST = 0, class Visit>
+DEVICE void visit_row(const int e, Visit visit) {
+  constexpr int ROWS = Here::OUT + 1;
+  if (e < FIRST_ROW + ROWS) visit(Here{}, e - FIRST_ROW, FIRST + (e - FIRST_ROW) * Here::IN_PAD);
+  else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) {
+    visit_row<typename Here::Next, FIRST_ROW + ROWS, FIRST + Here::OUT * Here::IN_PAD + Here::OUT_PAD>(e, visit);
+  }
+}
