@@ -1,4 +1,4 @@
-"""Machine code of the environments' kernels, by NVRTC, without a GPU: registers, spills and bytes of each.
+"""Machine code of the environments' and the learner's kernels, by NVRTC, without a GPU: registers, spills and bytes of each.
 
     python tests/machine_code.py new.json                 writes them
     python tests/machine_code.py new.json --to old.json   and shows what differs from those of another commit
@@ -15,12 +15,18 @@ import struct
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
 from cupydrive.codegen.source import Layout, Observations, assemble
+from cupydrive.playing.policy import make_distribution
+from cupydrive.training.algorithms import PPO
+from cupydrive.training.algorithms.kernels.gradients import gradient_unit, minibatch_unit
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.tiles import forward_tiles
 
 OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
 LAYOUT_BYTES = 99 * 1024
@@ -48,18 +54,43 @@ CASES = [
     ("tag_continuous", {}, Layout(128, 1, False, False, STAGED)),
     *(("tag_continuous", {"num_taggers": 5, "num_runners": 1000}, Layout(n, observations=STAGED)) for n in (256, 512)),
 ]
+# PPO of CartPole: settings, number of copies, and a file of kernels/learn.
+LEARNERS = [
+    ({"shared_layers": shared}, n, file)
+    for shared in (True, False)
+    for n in (65_536, 256)
+    for file in ("gradient", "forward", "update", "minibatches")
+]
+H200 = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=132)
 REGISTERS, FRAME = 0x2F, 0x11  # attributes of the section .nv.info: of a function, by its symbol
 
 
-def cubin(case, architecture):
-    """Return the machine code of one environment under one layout."""
-    from cuda.bindings import nvrtc
-
-    name, given, layout = case
+def environment_unit(name, given, layout):
+    """Return the ``Unit`` of one environment under one layout."""
     spec = envs.get(name)
     params = spec.make_params(**given)
-    layout = layout.fit(spec, params, LAYOUT_BYTES) if layout.state_near else layout
-    text = re.sub(r"^#line.*$", "", assemble(spec, params, layout).text, flags=re.M)
+    return assemble(spec, params, layout.fit(spec, params, LAYOUT_BYTES) if layout.state_near else layout)
+
+
+def learner_unit(given, n, file):
+    """Return the ``Unit`` of one file of the learner for ``n`` copies of CartPole, as an H200 gets it."""
+    config, spec = PPO(**given), envs.get("cartpole")
+    group = spec.groups(spec.make_params())[0]
+    distribution = make_distribution(group, config.distribution)
+    layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
+    if file == "gradient":
+        return gradient_unit(layout, distribution, config, (n, config.num_steps, [1]), H200)
+    if file == "minibatches":
+        return minibatch_unit(config, 1, H200)
+    return layout.unit(file, H200, forward_tiles(layout, H200, n).constants if file == "forward" else ())
+
+
+def cubin(case, architecture):
+    """Return the machine code of one case."""
+    from cuda.bindings import nvrtc
+
+    unit = learner_unit(*case) if case in LEARNERS else environment_unit(*case)
+    text = re.sub(r"^#line.*$", "", unit.text, flags=re.M)
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"unit.cu", 0, [], [])
     options = [*OPTIONS, f"-arch=sm_{architecture}"]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
@@ -101,19 +132,19 @@ def functions(elf):
             key = "registers" if attribute == REGISTERS else "frame"
             found.setdefault(text(symbols[6], name), {})[key] = value
         at += length
-    return {name: about for name, about in found.items() if name.startswith("env_")}
+    return {name: about for name, about in found.items() if "bytes" in about and "registers" in about}
 
 
 def measured(case, architecture):
     """Return the name of one case and what its kernels are."""
-    name, given, layout = case
-    return f"{name} {given or ''} {layout}", functions(cubin(case, architecture))
+    return " ".join(str(part) for part in case if part != {}), functions(cubin(case, architecture))
 
 
 def main(path, other, architecture):
     """Write what the kernels are, and print what differs."""
     with ProcessPoolExecutor() as pool:
-        found = dict(pool.map(measured, CASES, [architecture] * len(CASES)))
+        cases = CASES + LEARNERS
+        found = dict(pool.map(measured, cases, [architecture] * len(cases)))
     path.write_text(json.dumps(found, indent=1) + "\n")
     if other is None:
         return
