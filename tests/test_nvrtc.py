@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,11 @@ from cupydrive.codegen.source import (
     column_words,
     head_sizes,
 )
+from cupydrive.playing.policy import make_distribution
+from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.training.train import make_run
 
@@ -204,3 +209,30 @@ def test_an_error_names_file_line_and_source_line():
     assert code != 0
     message = str(explain(broken, log))
     assert "kernels/envs/cartpole.cu:" in message and "s.x += p.tau * s.x_dot" in message
+
+
+# Settings, entries of an observation, and bytes of a block's shared memory: what GPUs of sm_90, sm_86 and sm_75 have.
+NETWORKS = [
+    pytest.param(PPO(shared_layers=True), 4, 227 * 1024, id="shared"),
+    pytest.param(A2C(hidden=(256, 256)), 76, 99 * 1024, id="wide"),
+    pytest.param(PPO(hidden=(48, 80, 16)), 20, 64 * 1024, id="narrowing"),
+    pytest.param(PPO(), 4, 227 * 1024, marks=pytest.mark.slow, id="separate"),
+    pytest.param(A2C(), 1207, 99 * 1024, marks=pytest.mark.slow, id="long"),
+]
+
+
+def near_bytes(unit):
+    """Return the shared memory that a block of ``unit`` asks for."""
+    return int(re.search(r"block_bytes = (\d+)", compile_to(unit, "compute_90")[2])[1])
+
+
+@pytest.mark.parametrize(("config", "entries", "limit"), NETWORKS)
+def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entries, limit):
+    group = Group("g", 1, entries, spaces.Discrete(2))
+    distribution = make_distribution(group, config.distribution)
+    layout = NetworkLayout.of(config, entries, distribution.size)
+    executor = SimpleNamespace(max_team=1024, team_bytes=limit, processors=132)
+    rows, forward = forward_unit(layout, executor, 2**20)
+    gradient = gradient_unit(layout, distribution, config, (2**16, 32, [1]), executor)
+    for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
+        assert tile >= 1 and near_bytes(unit) <= limit

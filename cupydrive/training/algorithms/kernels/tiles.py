@@ -9,6 +9,7 @@ from dataclasses import dataclass
 ONE_MEMBER_ROWS = 32
 TEAM_ROWS = 128
 FEWEST_ROWS = 4  # of a forward pass: fewer would leave a GPU's warps half empty
+ROOM = 64  # bytes of a block that alignment takes
 NEAR_ROWS = 32  # at least, for which weights and gradient give up their place
 PAD = 16  # rows of matrices begin at multiples of it
 # Threads of one block on a GPU, by the file that they run.
@@ -46,7 +47,7 @@ def forward_tiles(layout, executor, rows):
         return widest(layout.tile_bytes, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, max(FEWEST_ROWS, -(-rows // executor.processors)))
     for near in (True, False):
-        found = widest(layout.tile_bytes, executor.team_bytes - near * 4 * layout.forward_copied, each)
+        found = widest(layout.tile_bytes, executor.team_bytes - near * 4 * layout.forward_copied - ROOM, each)
         if found.rows >= min(each, NEAR_ROWS):
             return Tiles(found.rows, near)
     return found
@@ -59,7 +60,7 @@ def gradient_tiles(layout, executor, rows):
         return widest(layout.tile_bytes + about, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, rows)
     for copies, chunk in ((True, True), (True, False), (False, False)):
-        taken = 4 * (copies * layout.copied + chunk * layout.gradient) + 64
+        taken = 4 * (copies * layout.copied + chunk * layout.gradient) + ROOM
         found = widest(layout.tile_bytes + layout.spare_bytes + about, executor.team_bytes - taken, each)
         if found.rows >= min(each, NEAR_ROWS):
             return Tiles(found.rows, copies, chunk)
@@ -69,6 +70,6 @@ def gradient_tiles(layout, executor, rows):
 def widest(row_bytes, team_bytes, wanted):
     """Return the ``Tiles`` of the least power of two that is ``wanted`` or more, or of the largest that fits."""
     rows = 1 << (wanted - 1).bit_length()
-    while rows * row_bytes > team_bytes:
+    while rows > 0 and rows * row_bytes > team_bytes:
         rows //= 2
     return Tiles(rows)
