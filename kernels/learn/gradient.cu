@@ -59,21 +59,23 @@ DEVICE void learn_piece(const Learn& call, const Team team, Workspace& work, con
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   if constexpr (NEAR_COPIES) bring_near<COPIED_FLOATS>(team, work.copies, call.copies);
   if constexpr (NEAR_CHUNK) for (int i : team.each(GRADIENT_FLOATS)) chunk[i] = 0.0f;  // between rows it stays so
-  for (int i : team.each(GRADIENT_FLOATS)) sums[i] = 0.0f;
+  bool begun = false;
   for (int b = first_block; b < last_block; ++b) {
     const int begin = call.first_env(b) * call.rows_of_env(), rows = call.first_env(b + 1) * call.rows_of_env() - begin;
     const int from = call.part(call.minibatch, rows), until = call.part(call.minibatch + 1, rows);
     if (from == until) continue;
     learn_chunk(call, team, work, moments, call.epoch_order(call.epoch) + begin, from, until, copies, chunk);
     for (int strip : team.each(GRADIENT_FLOATS / STRIP)) {
-      Lanes<STRIP> sum, more;
-      sum.load(sums + strip * STRIP);
+      Lanes<STRIP> sum{}, more;
+      if (begun) sum.load(sums + strip * STRIP);
       more.load(chunk + strip * STRIP);
       sum.add(more);
       sum.store(sums + strip * STRIP);
     }
+    begun = true;
     team.sync();
   }
+  if (!begun) for (int i : team.each(GRADIENT_FLOATS)) sums[i] = 0.0f;
 }
 
 #include "drive/launch.cuh"

@@ -152,24 +152,13 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
         else some.load(weights + m * Here::IN_PAD + n);
       },
       [&](int m, int n, auto& some) INLINED { some.store(weights + m * Here::IN_PAD + n); });
-  Team next = after(team, tiles_of(Here::OUT, fours(Here::IN), MEMBERS));
-  constexpr int BIASES = STRIP == 1 ? Here::OUT : Here::OUT_PAD / STRIP;
-  for (int strip : next.each(BIASES)) {
-    Lanes<STRIP> sum{}, row;
-    if (!first) sum.load(biases + strip * STRIP);
-    UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) {
-      row.load(slopes + m * Here::OUT_PAD + strip * STRIP);
-      sum.add(row);
-    }
-    sum.store(biases + strip * STRIP);
-  }
+  constexpr int TAKEN = tiles_of(Here::OUT, fours(Here::IN), MEMBERS);
   if constexpr (L > 0) {
-    next = after(next, BIASES);
     if constexpr (!BESIDE) team.sync();  // all have read the inputs
     const float* const own = copies + Here::BACKWARD_BEFORE;
     float* const to = tile.slopes<T, L - 1>(spare);
     multiply<TILE, Here::IN, MEMBERS>(
-        next, rows, Here::OUT, Entries<false>{slopes, Here::OUT_PAD}, own, Here::IN_PAD,
+        after(team, TAKEN), rows, Here::OUT, Entries<false>{slopes, Here::OUT_PAD}, own, Here::IN_PAD,
         [&](int, int, auto& some) INLINED { some = {}; },
         [&](int m, int n, auto& some) INLINED {
           const int at = m * Here::IN_PAD + n;
@@ -185,6 +174,18 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
             for (int j = 0; j < N; ++j) to[at + j] = sums[j] * activation_slope(inputs[at + j]);
           }
         });
+  }
+  constexpr int BIASES = STRIP == 1 ? Here::OUT : Here::OUT_PAD / STRIP;
+  for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
+    Lanes<STRIP> sum{}, row;
+    if (!first) sum.load(biases + strip * STRIP);
+    UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) {
+      row.load(slopes + m * Here::OUT_PAD + strip * STRIP);
+      sum.add(row);
+    }
+    sum.store(biases + strip * STRIP);
+  }
+  if constexpr (L > 0) {
     team.sync();
     backward_from<T, L - 1>(team, tile, spare, rows, copies, gradients, first);
   }
