@@ -38,14 +38,8 @@ struct Transition {
   }
 };
 
-// Puts the derivatives by the network's outputs in place of these, and what is reported into `metric` (METRICS).
-DEVICE void differentiate_row(const Learn& call, const Transition& row, const Moments moments, float* parameters, float& value, float* metric) {
-  for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
-  if (!row.in_game) {
-    for (int k = 0; k < PARAMETERS; ++k) parameters[k] = 0.0f;
-    value = 0.0f;
-    return;
-  }
+// Puts the derivatives by a row's parameters in their place, and what is reported of them into `metric` (METRICS).
+DEVICE void differentiate_policy(const Learn& call, const Transition& row, const Moments moments, float* parameters, float* metric) {
   const Distribution now(parameters, row.mask, row.action);
   float advantage = row.advantage;
   if constexpr (NORMALIZE) advantage = (advantage - moments.mean) / moments.divisor;
@@ -63,6 +57,13 @@ DEVICE void differentiate_row(const Learn& call, const Transition& row, const Mo
     objective = advantage * now.log_prob;
     by_log_prob = advantage;
   }
+  metric[0] = -objective;
+  metric[2] = now.entropy;
+  now.differentiate(parameters, row.action, -by_log_prob * moments.inverse, -*call.ent_coef * moments.inverse);
+}
+
+// The same of its value.
+DEVICE void differentiate_value(const Learn& call, const Transition& row, const Moments moments, float& value, float* metric) {
   const float wrong = value - row.returns;
   float error = wrong * wrong, by_value = wrong;  // twice the loss, and the loss's derivative
   if constexpr (CLIP_VALUE) {
@@ -72,9 +73,18 @@ DEVICE void differentiate_row(const Learn& call, const Transition& row, const Mo
     by_value = near * near > error ? by_near : near * near == error ? 0.5f * (wrong + by_near) : wrong;
     error = near * near > error ? near * near : error;
   }
-  metric[0] = -objective;
   metric[1] = 0.5f * error;
-  metric[2] = now.entropy;
-  now.differentiate(parameters, row.action, -by_log_prob * moments.inverse, -*call.ent_coef * moments.inverse);
   value = *call.vf_coef * by_value * moments.inverse;
+}
+
+// The same of both; where the row is not in the game all is 0.
+DEVICE void differentiate_row(const Learn& call, const Transition& row, const Moments moments, float* parameters, float& value, float* metric) {
+  for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
+  if (row.in_game) {
+    differentiate_policy(call, row, moments, parameters, metric);
+    differentiate_value(call, row, moments, value, metric);
+  } else {
+    for (int k = 0; k < PARAMETERS; ++k) parameters[k] = 0.0f;
+    value = 0.0f;
+  }
 }

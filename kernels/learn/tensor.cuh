@@ -1,8 +1,8 @@
 // tensor.cuh -- perceptrons by matrix units: weights, outputs and derivatives in bfloat16, sums in float32.
 //
-// A block has the weights of all layers and ROWS rows in its shared memory. Derivatives by a layer's outputs take the place of
-// these: those of the last layer have one of their own, as its outputs stay in float32. The gradients of the weights stay in
-// registers from the first row of a launch to the last. Constants: those of layers.cuh; ROWS, a multiple of 16.
+// A block has the weights of a tower and ROWS rows in its shared memory: actor and critic need nothing of each other.
+// Derivatives by a layer's outputs take the place of these: those of the last layer have one of their own, as its outputs stay
+// in float32. The gradients of the weights stay in registers from the first row of a launch to the last. Constants: those of layers.cuh; ROWS, a multiple of 16.
 #pragma once
 #define APPROXIMATE 1
 #include "learn/functions.cuh"
@@ -12,46 +12,44 @@
 
 constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
 
-enum class Part { WEIGHTS, BIASES, ENTRIES, RESULTS };
-// What the layers before layer (tower, layer) take: numbers of weights and of biases, entries of one row that has
-// observations first, and results of one row.
+enum class Part { WEIGHTS, BIASES, ENTRIES };
+// What the layers of a tower before `layer` take: numbers of weights and of biases, entries of one row that has observations
+// first.
 constexpr int taken(const Part what, const int tower, const int layer) {
   int sum = what == Part::ENTRIES ? padded(OBS) + SKEW : 0;
-  for (int t = 0; t < TOWERS; ++t) {
-    for (int l = 0; l < LAYERS; ++l) {
-      if (t > tower || (t == tower && l >= layer)) return sum;
-      const int out = padded(WIDTH[t][l + 1]);
-      sum += what == Part::WEIGHTS ? out * (padded(WIDTH[t][l]) + SKEW)
-           : what == Part::BIASES ? out
-           : what == Part::ENTRIES ? out + SKEW
-           : l == LAYERS - 1 ? out + 1 : 0;  // an odd number of words: rows in different banks
-    }
+  for (int l = 0; l < layer; ++l) {
+    const int out = padded(WIDTH[tower][l + 1]);
+    sum += what == Part::WEIGHTS ? out * (padded(WIDTH[tower][l]) + SKEW) : what == Part::BIASES ? out : out + SKEW;
   }
   return sum;
 }
 
-struct Network {
-  alignas(16) bf16 weights[taken(Part::WEIGHTS, TOWERS, 0)];
-  float biases[taken(Part::BIASES, TOWERS, 0)];
-  alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, TOWERS, 0)];
-  float results[ROWS * taken(Part::RESULTS, TOWERS, 0)];
+// Tower T of the network.
+template <int T> struct Tower {
+  static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
+  alignas(16) bf16 weights[taken(Part::WEIGHTS, T, LAYERS)];
+  float biases[taken(Part::BIASES, T, LAYERS)];
+  alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
+  float results[ROWS * RESULTS];
 
   DEVICE Matrix<padded(OBS)> observations() { return {entries}; }
-  template <int T, int L> DEVICE auto weights_of() { return Matrix<Layer<T, L>::IN_PAD>{weights + taken(Part::WEIGHTS, T, L)}; }
-  template <int T, int L> DEVICE auto inputs_of() {
+  template <int L> DEVICE auto weights_of() { return Matrix<Layer<T, L>::IN_PAD>{weights + taken(Part::WEIGHTS, T, L)}; }
+  template <int L> DEVICE auto inputs_of() {
     if constexpr (L == 0) return observations();
-    else return outputs_of<T, L - 1>();
+    else return outputs_of<L - 1>();
   }
   // Outputs of the layer, or the derivatives by them.
-  template <int T, int L> DEVICE auto outputs_of() { return Matrix<Layer<T, L>::OUT_PAD>{entries + ROWS * taken(Part::ENTRIES, T, L)}; }
-  // The last layer's outputs of row m.
-  template <int T> DEVICE float* results_of(int m) {
-    return results + ROWS * taken(Part::RESULTS, T, LAYERS - 1) + m * (Layer<T, LAYERS - 1>::OUT_PAD + 1);
-  }
-  DEVICE float* parameters(int m) { return results_of<0>(m); }
-  DEVICE float* value(int m) {
-    if constexpr (TOWERS == 1) return parameters(m) + PARAMETERS;
-    else return results_of<1>(m);
+  template <int L> DEVICE auto outputs_of() { return Matrix<Layer<T, L>::OUT_PAD>{entries + ROWS * taken(Part::ENTRIES, T, L)}; }
+  // The last layer's outputs of row m: parameters of the distribution, or the value, or both.
+  DEVICE float* results_of(int m) { return results + m * RESULTS; }
+};
+// Memory for any one of the towers.
+union AnyTower {
+  Tower<0> first;
+  Tower<TOWERS - 1> last;
+  template <int T> DEVICE Tower<T>& of() {
+    if constexpr (T == 0) return first;
+    else return last;
   }
 };
 
@@ -65,11 +63,11 @@ template <class Here> DEVICE u32 two_weights(const float* weights, const int n, 
   }
   return pair(first, second);
 }
-template <int T = 0, int L = 0> DEVICE void load_layers(const Team team, Network& network, const float* const* tensors) {
-  if constexpr (T < TOWERS) {
+template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
+  if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
     constexpr int ACROSS = Here::IN_PAD / 2, PAIRS = Here::OUT_PAD * ACROSS, AT_ONCE = 8;
-    const auto to = network.weights_of<T, L>();
+    const auto to = tower.template weights_of<L>();
     const float* const weights = tensors[2 * Here::NUMBER];
     const float* const biases = tensors[2 * Here::NUMBER + 1];
     for (int first = team.rank; first < PAIRS; first += AT_ONCE * TEAM) {  // no load waits for the store before it
@@ -83,16 +81,16 @@ template <int T = 0, int L = 0> DEVICE void load_layers(const Team team, Network
         if (i < PAIRS) to.two(i / ACROSS, 2 * (i % ACROSS)) = kept[j];
       }
     }
-    for (int n : team.each(Here::OUT_PAD)) network.biases[taken(Part::BIASES, T, L) + n] = n < Here::OUT ? biases[n] : 0.0f;
-    load_layers<T + Here::LAST, Here::LAST ? 0 : L + 1>(team, network, tensors);
+    for (int n : team.each(Here::OUT_PAD)) tower.biases[taken(Part::BIASES, T, L) + n] = n < Here::OUT ? biases[n] : 0.0f;
+    load_layers<T, L + 1>(team, tower, tensors);
   }
 }
 // Loads the weights, and puts zeros where observations have no entries. Who reads them must sync first.
-DEVICE void load_network(const Team team, Network& network, const float* const* tensors) {
-  load_layers(team, network, tensors);
+template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
+  load_layers<T>(team, tower, tensors);
   if constexpr (OBS < padded(OBS)) {
     for (int m : team.each(ROWS)) {
-      for (int d = OBS; d < padded(OBS); ++d) network.observations().row(m)[d] = 0.0f;
+      for (int d = OBS; d < padded(OBS); ++d) tower.observations().row(m)[d] = 0.0f;
     }
   }
 }
@@ -111,32 +109,32 @@ DEVICE float slope_of(float y) {
 }
 
 // All layers, of rows whose observations all members can see.
-template <int T = 0, int L = 0> DEVICE void forward(const Team team, Network& network) {
-  if constexpr (T < TOWERS) {
+template <int T, int L = 0> DEVICE void forward(const Team team, Tower<T>& tower) {
+  if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
-    const float* const biases = network.biases + taken(Part::BIASES, T, L);
+    const float* const biases = tower.biases + taken(Part::BIASES, T, L);
     product<ROWS, Here::OUT_PAD, Here::IN_PAD, true>(
-        team, network.inputs_of<T, L>(), network.weights_of<T, L>(), [&](int m, int n, float c, float d) INLINED {
+        team, tower.template inputs_of<L>(), tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
           c += biases[n];
           d += biases[n + 1];
-          if constexpr (Here::LAST) { network.results_of<T>(m)[n] = c; network.results_of<T>(m)[n + 1] = d; }
-          else network.outputs_of<T, L>().two(m, n) = pair(activate(c), activate(d));
+          if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
+          else tower.template outputs_of<L>().two(m, n) = pair(activate(c), activate(d));
         });
     team.sync();
-    forward<T + Here::LAST, Here::LAST ? 0 : L + 1>(team, network);
+    forward<T, L + 1>(team, tower);
   }
 }
 
-// The gradients of the layers from (T, L) on.
-template <int T = 0, int L = 0> struct Gradient {
+// The gradients of the layers of tower T from L on.
+template <int T, int L = 0> struct Gradient {
   typedef Layer<T, L> Here;
   Sums<Here::OUT_PAD, Here::IN_PAD> own;
-  Gradient<T + Here::LAST, Here::LAST ? 0 : L + 1> rest;
+  Gradient<T, L + 1> rest;
 
   DEVICE void clear() { own.clear(); rest.clear(); }
-  template <int TOWER, int LAYER> DEVICE auto& of() {
-    if constexpr (TOWER == T && LAYER == L) return own;
-    else return rest.template of<TOWER, LAYER>();
+  template <int LAYER> DEVICE auto& of() {
+    if constexpr (LAYER == L) return own;
+    else return rest.template of<LAYER>();
   }
   // Writes rows as layers.cuh has them.
   DEVICE void store(const Team team, float* gradients) const {
@@ -149,29 +147,25 @@ template <int T = 0, int L = 0> struct Gradient {
     rest.store(team, gradients);
   }
 };
-template <> struct Gradient<TOWERS, 0> {
+template <int T> struct Gradient<T, LAYERS> {
   DEVICE void clear() {}
   DEVICE void store(const Team, float*) const {}
 };
 
-// Adds to the gradients of layers L, L - 1, ..., 0 of tower T; the derivatives by the outputs of layer L stand in their place.
-template <int T, int L> DEVICE void backward_from(const Team team, Network& network, Gradient<>& gradient) {
+// Adds to the gradients of layers L, L - 1, ..., 0; the derivatives by the outputs of layer L stand in their place.
+template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, Tower<T>& tower, Gradient<T>& gradient) {
   typedef Layer<T, L> Here;
-  const auto slopes = network.outputs_of<T, L>();
-  const auto inputs = network.inputs_of<T, L>();
-  gradient.of<T, L>().template add<ROWS>(team, slopes, inputs);
+  const auto slopes = tower.template outputs_of<L>();
+  const auto inputs = tower.template inputs_of<L>();
+  gradient.template of<L>().template add<ROWS>(team, slopes, inputs);
   if constexpr (L > 0) {
     team.sync();  // all have read the inputs
     product<ROWS, Here::IN_PAD, Here::OUT_PAD, false>(
-        team, slopes, network.weights_of<T, L>(), [&](int m, int n, float c, float d) INLINED {
+        team, slopes, tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
           u32& both = inputs.two(m, n);
           both = pair(c * slope_of(first_of(both)), d * slope_of(second_of(both)));
         });
     team.sync();
-    backward_from<T, L - 1>(team, network, gradient);
+    backward<T, L - 1>(team, tower, gradient);
   }
-}
-DEVICE void backward(const Team team, Network& network, Gradient<>& gradient) {
-  backward_from<0, LAYERS - 1>(team, network, gradient);
-  if constexpr (TOWERS == 2) backward_from<1, LAYERS - 1>(team, network, gradient);
 }

@@ -13,7 +13,7 @@ struct TensorLearn {
 };
 
 struct Workspace {
-  Network network;
+  AnyTower tower;
   int row[ROWS];               // as `Place` takes them; -1: none
   float sums[REPORTED * WARPS];
 };
@@ -51,29 +51,35 @@ DEVICE float entry_of(const Learn& call, const int row, const int d) {
   return call.obs[place.group][(size_type)place.row * OBS + d];
 }
 // Puts entry d of the observation of row m to where `forward` reads it.
-DEVICE void put_entry(const Learn& call, Network& network, const int m, const int d, const float x) {
-  network.observations().row(m)[d] = seen(x, call.center, call.scale, d);
+template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const int m, const int d, const float x) {
+  tower.observations().row(m)[d] = seen(x, call.center, call.scale, d);
 }
 
-// The derivatives by the outputs of row m, from float32 to where `backward` reads them.
-DEVICE void put_slopes(Network& network, const int m) {
-  constexpr int USED = TOWERS == 1 ? PARAMETERS + 1 : PARAMETERS;
-  const float* const parameters = network.parameters(m);
-  const auto slopes = network.outputs_of<0, LAYERS - 1>();
-  UNROLL for (int k = 0; k < Layer<0, LAYERS - 1>::OUT_PAD; k += 2) {
-    slopes.two(m, k) = pair(k < USED ? parameters[k] : 0.0f, k + 1 < USED ? parameters[k + 1] : 0.0f);
+// Puts the derivatives by the outputs of row m, zeros where there is none, to where `backward` reads them, and what is reported
+// into `metric`.
+template <int T> DEVICE void differentiate(const Learn& call, Tower<T>& tower, const int m, const bool there, const Transition& row,
+                                           const Moments moments, float* metric) {
+  constexpr int USED = WIDTH[T][LAYERS];
+  float* const results = tower.results_of(m);
+  for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
+  if (there && row.in_game) {
+    if constexpr (T == 0) differentiate_policy(call, row, moments, results, metric);
+    if constexpr (T == TOWERS - 1) differentiate_value(call, row, moments, results[USED - 1], metric);
+  } else {
+    for (int k = 0; k < USED; ++k) results[k] = 0.0f;
   }
-  if constexpr (TOWERS == 2) {
-    const auto others = network.outputs_of<TOWERS - 1, LAYERS - 1>();
-    UNROLL for (int k = 0; k < PAD; k += 2) others.two(m, k) = pair(k == 0 ? *network.value(m) : 0.0f, 0.0f);
+  const auto slopes = tower.template outputs_of<LAYERS - 1>();
+  UNROLL for (int k = 0; k < padded(USED); k += 2) {
+    slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);
   }
 }
 
-// Tiles piece, piece + pieces, ... of minibatch (epoch, minibatch).
-DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& work, const int piece) {
+// Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
+template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team team, Workspace& work, const int share,
+                                         const int shares, float* sums) {
   const Learn& call = about.learn;
   const float skip = *call.skip;
-  Network& network = work.network;
+  Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks{about.table, call.blocks};
   const int count = chunks.rows();
   const int* const order = call.epoch_order(call.epoch);
@@ -93,10 +99,10 @@ DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& wo
       if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);
     }
   };
-  each_row([&](int, int m) INLINED { work.row[m] = row_of(piece * ROWS + m); });
-  load_network(team, network, about.tensors);
+  each_row([&](int, int m) INLINED { work.row[m] = row_of(share * ROWS + m); });
+  load_tower(team, tower, about.tensors);
   if (skip > 0.0f) return;  // not before: all that is loaded first is on its way at once
-  Gradient<> gradient;
+  Gradient<T> gradient;
   gradient.clear();
   float reported[REPORTED] = {};
   team.sync();
@@ -105,9 +111,9 @@ DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& wo
     if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, work.row[m], d); });
   };
   load_entries();
-  for (int first = piece * ROWS; first < count; first += call.pieces * ROWS) {
+  for (int first = share * ROWS; first < count; first += shares * ROWS) {
     each_entry([&](int k, int m, int d) INLINED {
-      put_entry(call, network, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[m], d));
+      put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[m], d));
     });
     // What is needed after the forward pass, or for the next tile, is on its way during it.
     Transition row[OWN_ROWS];
@@ -116,30 +122,31 @@ DEVICE void learn_piece(const TensorLearn& about, const Team team, Workspace& wo
     each_row([&](int k, int m) INLINED {
       there[k] = work.row[m] >= 0;
       if (there[k]) row[k].load(call, Place(call, work.row[m]));
-      next[k] = row_of(first + call.pieces * ROWS + m);
+      next[k] = row_of(first + shares * ROWS + m);
     });
     team.sync();
-    forward(team, network);
+    forward(team, tower);
     each_row([&](int k, int m) INLINED {
-      if (there[k]) {
-        float metric[METRICS];
-        differentiate_row(call, row[k], moments, network.parameters(m), *network.value(m), metric);
-        UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
-      } else {
-        for (int j = 0; j < PARAMETERS; ++j) network.parameters(m)[j] = 0.0f;
-        *network.value(m) = 0.0f;
-      }
-      put_slopes(network, m);
+      float metric[METRICS];
+      differentiate(call, tower, m, there[k], row[k], moments, metric);
+      UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
       work.row[m] = next[k];
     });
     team.sync();
     load_entries();
-    backward(team, network, gradient);
+    backward(team, tower, gradient);
     team.sync();  // rows are written again
   }
-  float* const sums = call.partials + (size_type)piece * GRADIENT_FLOATS;
   gradient.store(team, sums);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { sums[GRADIENT_FLOATS - METRICS + k] = sum; });
+}
+
+// Pieces take the towers in turn, and leave what is another's as it is, 0.
+DEVICE void learn_piece(const TensorLearn& call, const Team team, Workspace& work, const int piece) {
+  const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
+  float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
+  if (piece % TOWERS == 0) learn_tower<0>(call, team, work, share, shares, sums);
+  else learn_tower<TOWERS - 1>(call, team, work, share, shares, sums);
 }
 
 #include "drive/launch.cuh"

@@ -4,6 +4,8 @@ Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A
 Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 
@@ -36,20 +38,27 @@ def why_no_tensor(layout, executor):
 
 
 def block_bytes(layout, rows):
-    """Return the bytes of shared memory of a block that has ``rows`` rows at once."""
-    weights = sum(padded(out) * (padded(into) + SKEW) for into, out in layout.layers)
-    biases = sum(padded(out) for _, out in layout.layers)
-    entries = padded(layout.towers[0][0]) + SKEW + sum(padded(out) + SKEW for _, out in layout.layers)
-    results = sum(padded(tower[-1]) + 1 for tower in layout.towers)
-    sums = PAD * THREADS // WARP
-    return 2 * weights + 4 * biases + rows * (2 * entries + 4 * results + 4) + 4 * sums + PAD
+    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower that needs more."""
+    return max(tower_bytes(tower, rows) for tower in layout.towers) + rows * 4 + 4 * PAD * THREADS // WARP + PAD
+
+
+def tower_bytes(tower, rows):
+    """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the observation to the output."""
+    weights = sum(padded(out) * (padded(into) + SKEW) for into, out in pairwise(tower))
+    biases = sum(padded(out) for out in tower[1:])
+    entries = sum(padded(width) + SKEW for width in tower)
+    return 2 * weights + 4 * biases + rows * (2 * entries + 4 * (padded(tower[-1]) + 1))
 
 
 def register_sums(layout):
     """Return the floats of gradients that one thread of a block of ``THREADS`` sums up in registers."""
     warps = THREADS // WARP
-    blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in layout.layers]
-    return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks)
+
+    def sums(tower):
+        blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in pairwise(tower)]
+        return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks)
+
+    return max(map(sums, layout.towers))
 
 
 def fitting(layout, executor):
@@ -64,7 +73,7 @@ def shape(layout, executor, rows):
     fit = fitting(layout, executor)
     if rows >= MANY_ROWS and ROWS[1] in fit:  # more blocks share a processor, and wait for fewer threads of theirs
         return ROWS[1], FEW_THREADS
-    most = rows // getattr(executor, "processors", 1)
+    most = rows * len(layout.towers) // getattr(executor, "processors", 1)
     return next((n for n in fit if n <= most), fit[-1]), THREADS
 
 
@@ -107,7 +116,9 @@ class TensorGradients(Minibatches):
         part = minibatch_rows(config, sizes)
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
         tile, _ = shape(layout, executor, part)
-        pieces = min(-(-part // tile), resident_blocks(executor, self.program, "tensor_gradient"))
+        towers = len(layout.towers)
+        shares = min(-(-part // tile), resident_blocks(executor, self.program, "tensor_gradient") // towers)
+        pieces = shares * towers
         self.parts = min(PARTS, pieces)
         self.table = minibatch_table(n, steps * sum(agents), passes(config)[1]).to(executor.name)
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
