@@ -25,7 +25,7 @@ OLDEST = 80  # architecture whose matrix units take bfloat16
 def why_no_tensor(layout, executor):
     """Return why matrix units cannot do what a network of ``layout`` needs, or None if they can."""
     if executor.name == "cpu":
-        return "a CPU has no matrix units that they use"
+        return "a CPU has no matrix units that they use; precision='exact' is for both"
     architecture = int(executor.device.compute_capability)
     if architecture < OLDEST:
         return f"this GPU is sm_{architecture}; its matrix units take bfloat16 from sm_{OLDEST} on"
