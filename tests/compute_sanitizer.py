@@ -92,11 +92,13 @@ def learn_each():
 
 def play_each():
     """Collect rollouts in one launch, by crews of one and of several environments; return how many there are."""
+    from itertools import product
+
     import test_play
 
     done = 0
-    for case in test_play.CASES:
-        run = test_play.made(case, "cuda")
+    for case, precision in product(test_play.CASES, ("exact", "tensor")):
+        run = test_play.made(case, "cuda", precision)
         for envs in test_play.crew_sizes(run):
             run.rollout.play = test_play.crews_of(run, envs)
             run.rollout.collect()

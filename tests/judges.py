@@ -100,6 +100,7 @@ JUDGES = {
     ],
     "learn/neuron.cuh": NETWORK,
     "play/perceptron.cuh": ["tests/test_play.py"],
+    "play/tensor.cuh": ["tests/test_play.py"],
     "play/play.cuh": ["tests/test_play.py"],
     "train/normals.cuh": [TRAIN],
     "train/advantages.cu": ["tests/test_advantages.py"],

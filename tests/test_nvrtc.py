@@ -147,10 +147,11 @@ PLAYED = [  # by policies in one launch: environment, algorithm, environments of
 ]
 
 
-def played(name, settings, envs):
+def played(name, settings, envs, tensor=False):
     """Return the unit in which policies play, of four crews a block."""
     run = make_run(name, settings, num_envs=envs, device="cpu", learner="kernels")
-    return play_unit(run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, envs, crews=4))
+    policies = [replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)]
+    return play_unit(run.batch, policies, PlayLayout(1, envs, crews=4))
 
 
 def unit_of(name, constants, generated):
@@ -172,9 +173,9 @@ def test_other_kernels_compile_without_a_warning(name, constants, generated, arc
 
 
 @pytest.mark.parametrize(("name", "settings", "envs"), PLAYED, ids=[name for name, _, _ in PLAYED])
-@pytest.mark.parametrize("architecture", (75, 90))
-def test_policies_and_their_environments_compile_as_one(name, settings, envs, architecture):
-    assert compiled(played(name, settings, envs), architecture) == (0, "")
+@pytest.mark.parametrize(("architecture", "tensor"), [(75, False), (90, False), (MATRIX_UNITS, True)])
+def test_policies_and_their_environments_compile_as_one(name, settings, envs, architecture, tensor):
+    assert compiled(played(name, settings, envs, tensor), architecture) == (0, "")
 
 
 def each_kernel():

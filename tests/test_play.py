@@ -13,6 +13,8 @@ import cupydrive as cd
 from cupydrive.codegen.source import PlayLayout
 from cupydrive.errors import SpecError
 from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms.kernels import choice
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
 from cupydrive.training.train import make_run
 
@@ -45,11 +47,14 @@ CASES = {  # environment, settings by policy, copies, parameters
 }
 
 
-def made(case, device="cpu"):
+def made(case, device="cpu", precision="exact"):
     """Return the run of a case, before its first step."""
     env, settings, num_envs, params = CASES[case]
     cd.register(masked.PYTHON, masked.KERNEL)
-    how = {"policies": settings} if isinstance(settings, dict) else {"algorithm": settings}
+    if isinstance(settings, dict):
+        how = {"policies": {name: replace(of_one, precision=precision) for name, of_one in settings.items()}}
+    else:
+        how = {"algorithm": replace(settings, precision=precision)}
     return make_run(env, **how, num_envs=num_envs, seed=3, device=device, learner="kernels", **params)
 
 
@@ -110,6 +115,17 @@ def test_one_launch_has_the_bytes_of_many(case):
 
 
 @pytest.mark.parametrize(
+    "case", ["time limits, three layers", "no hidden layer", "squashed, normalised", "two policies"]
+)
+def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
+    monkeypatch.setattr(choice, "EXACT", TENSOR)  # a CPU has these kernels for tests alone
+    plain, fused = made(case), made(case)
+    assert all(learner.arithmetic is TENSOR for learner in plain.learners.values())
+    fused.rollout.play = Play(fused.rollout, PlayLayout())
+    assert_alike(plain, fused)
+
+
+@pytest.mark.parametrize(
     ("case", "team"), [("episodes end", 4), ("two policies", 2), ("two policies", 32), ("two heads, masks", 4)]
 )
 def test_a_crew_of_threads_has_the_bytes_of_one(case, team):
@@ -135,13 +151,14 @@ def test_a_crew_is_a_warp_or_one_larger_team():
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["exact", "tensor"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case):
+def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
     """Crews of one environment, and of as many as share out all of them; of the blocks the last one is not full."""
-    plain = made(case, "cuda")
+    plain = made(case, "cuda", precision)
     assert plain.rollout.play is not None
     plain.rollout.play = None
-    runs = {envs: made(case, "cuda") for envs in crew_sizes(plain)}
+    runs = {envs: made(case, "cuda", precision) for envs in crew_sizes(plain)}
     for envs, run in runs.items():
         run.rollout.play = crews_of(run, envs)
     assert_alike(plain, *runs.values())

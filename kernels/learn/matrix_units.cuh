@@ -40,7 +40,7 @@ template <int COLUMNS> struct Matrix {
 };
 
 #ifdef __CUDACC__
-constexpr int WARPS = TEAM / WARP_SIZE;
+constexpr int WARPS = TEAM < WARP_SIZE ? 1 : TEAM / WARP_SIZE;
 
 // Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
 template <bool TRANSPOSED> DEVICE void load_blocks(u32 (&to)[4], const bf16* row) {

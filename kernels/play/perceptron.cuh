@@ -84,12 +84,14 @@ template <class Network> DEVICE float see_entry(const Weights<Network>& near, co
   return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
 }
 
-// The same where a block's memory has none.
+// The same where a block's memory has none: a CPU has them in its cache.
 template <class Network> struct Elsewhere {};
+template <class Network> DEVICE void load_network(Elsewhere<Network>&, const Source<Network>&, int, int) {}
 template <class Network> DEVICE const float* layers_of(const Elsewhere<Network>&, const Source<Network>& far) { return far.copies; }
 template <class Network> DEVICE float see_entry(const Elsewhere<Network>&, const Source<Network>& far, const float x, const int d) {
   return seen(x, far.center, far.scale, d);
 }
+template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, Elsewhere<Network>>::type;
 
 // What a crew knows of the rows of its environments: observations as the network sees them, and outputs of layers.
 template <class Network> struct Tile {
@@ -224,9 +226,11 @@ template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Ti
   }
 }
 
+template <class Network> DEVICE void begin_tile(const Crew, Tile<Network>&) {}
+
 // Parameters and values of all rows, whose observations the whole crew can see. Afterwards it can see the results.
-template <class Network> DEVICE void forward(const Crew crew, Tile<Network>& tile, const float* layers) {
-  forward_from<Network>(crew, tile, layers);
+template <class Network, class Near> DEVICE void forward(const Crew crew, Tile<Network>& tile, const Near& near, const Source<Network>& far) {
+  forward_from<Network>(crew, tile, layers_of(near, far));
 }
 
 }  // namespace policy

@@ -10,7 +10,12 @@
 #include "train/choices.cuh"
 #include "train/boxes.cuh"
 #include "generated/policies.cuh"
+#include "learn/neuron.cuh"
+#if BY_MATRIX_UNITS
+#include "play/tensor.cuh"
+#else
 #include "play/perceptron.cuh"
+#endif
 
 static_assert(!OBS_HALF, "policies see observations as they are made");
 
@@ -34,16 +39,13 @@ struct CrewMemory {
   EachPolicy<Tile> tiles;
   Choose<TEAM == 1, NoRows, Workspaces>::type work;
 };
-// A block's memory. A GPU keeps the weights in it; a CPU has them in its cache.
-template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, Elsewhere<Network>>::type;
 struct BlockMemory {
   EachPolicy<NearWeights> weights;
   CrewMemory crew[CREWS];
 };
 DEVICE void load_weights(const Play& call, BlockMemory& block, const int thread, const int threads) {
-  each_policy([&](auto network, auto& near, const auto& far) INLINED {
-    if constexpr (WEIGHTS_NEAR) load_network<decltype(network)>(near, far, thread, threads);
-  }, block.weights, call.policies);
+  each_policy([&](auto, auto& near, const auto& far) INLINED { load_network(near, far, thread, threads); }, block.weights,
+              call.policies);
 }
 
 DEVICE Workspace& workspace_at(Workspaces& work, Workspace&, const int slot) { return work.of[slot]; }
@@ -78,7 +80,7 @@ struct PlayPhases : TeamPhases<false> {
     const auto& own = policy_part(kind, weights);
     const auto& far = policy_part(kind, call.policies);
     FOR_OWN(team, k, i, Kind::COUNT) {
-      float* const input = policy_part(kind, near.tiles).observation(tile_row<Kind>(i));
+      auto* const input = policy_part(kind, near.tiles).observation(tile_row<Kind>(i));
       // All at once where they are few: what one thread has in registers has no index.
       UNROLL_TIMES(TEAM == 1 && Kind::OBS <= 64 ? Kind::OBS : 4)
       for (int d = 0; d < Kind::OBS; ++d) input[d] = see_entry(own, far, rows[i * Kind::OBS + d], d);
@@ -168,12 +170,12 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   EachGroup<OwnRows> own;
   NearState start;
   PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, slot);
+  each_policy([&](auto, auto& tile) INLINED { begin_tile(crew, tile); }, near.tiles);
   if (mine) phases.load();
   for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
     crew.sync();
-    each_policy([&](auto network, auto& tile, const auto& weights, const auto& far) INLINED {
-      forward<decltype(network)>(crew, tile, layers_of(weights, far));
-    }, near.tiles, block.weights, call.policies);
+    each_policy([&](auto, auto& tile, auto& weights, const auto& far) INLINED { forward(crew, tile, weights, far); }, near.tiles,
+                block.weights, call.policies);
     if (mine && t < batch.steps) take_step(phases, t);
   }
   if (mine) {

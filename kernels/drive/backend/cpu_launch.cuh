@@ -85,14 +85,18 @@ extern "C" const Fault* last_fault() { return &fault; }
     return run<(lanes)>(first, last, steps, piece, BODY(body));                  \
   }
 
-// A crew is a team, and its block's memory is its own; nothing is loaded into it.
+// A crew is a team, and its block's memory is its own.
 #define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                    \
   extern "C" int name(const Call* argument, int begin, int end) {                                               \
     const Call& call = *argument;                                                                               \
     return run<1, Block>(begin, end, 1, 1, [&](const Team team, Block* const work, const int first, int, int, int) INLINED { \
       const Crew crew{team.rank};                                                                               \
       Block& block = *work;                                                                                     \
-      constexpr int number = 0;                                                                                 \
+      const int thread = team.rank;                                                                             \
+      constexpr int number = 0, threads = Crew::SIZE;                                                           \
+      (void)thread; (void)threads;                                                                              \
+      load;                                                                                                     \
+      crew.sync();                                                                                              \
       body;                                                                                                     \
     });                                                                                                         \
   }

@@ -13,8 +13,10 @@ from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.source import WARP, PlayLayout, assemble_play, pick_float, pick_int
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.playing.policy import make_distribution
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
+from cupydrive.training.algorithms.kernels.tensor import SKEW, weight_pointers
 from cupydrive.training.algorithms.kernels.tiles import padded
 
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
@@ -33,17 +35,24 @@ class Policy:
         layout: ``NetworkLayout``.
         distribution: ``Categorical`` or ``Gaussian``.
         groups: The groups that it plays, of equal spaces.
+        tensor: Whether it computes by matrix units.
     """
 
     layout: object
     distribution: object
     groups: tuple
+    tensor: bool
 
     @classmethod
     def of(cls, learner, groups):
         """Return that of a ``KernelLearner``, which need not have begun to play."""
         distribution = make_distribution(groups[0], learner.config.distribution)
-        return cls(NetworkLayout.of(learner.config, groups[0].obs_dim, distribution.size), distribution, tuple(groups))
+        return cls(
+            NetworkLayout.of(learner.config, groups[0].obs_dim, distribution.size),
+            distribution,
+            tuple(groups),
+            learner.arithmetic is TENSOR,
+        )
 
 
 def policies_of(batch, player_of):
@@ -113,7 +122,9 @@ def chosen_layout(batch, player_of):
     if batch.executor.name != "cuda" or batch.spec.own_program is not None or batch.program.prints:
         return None
     policies = policies_of(batch, player_of)
-    return None if policies is None else gpu_layout(batch, policies)
+    if policies is None or len({policy.tensor for policy in policies}) > 1:
+        return None
+    return gpu_layout(batch, policies)
 
 
 def gpu_layout(batch, policies):
@@ -125,8 +136,10 @@ def gpu_layout(batch, policies):
     team = batch.layout.team
     if team > WARP:
         return None
-    most = min(MOST_ENVS, WARP // team, max(1, batch.num_envs // (BUSY * batch.executor.processors)))
-    options = (n for n in (16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0)
+    # A whole warp would copy the observations of several agents through memory that is here used for other things.
+    limit = WARP if policies[0].tensor and batch.spec.one_agent(batch.params) else MOST_ENVS
+    most = min(limit, WARP // team, max(1, batch.num_envs // (BUSY * batch.executor.processors)))
+    options = (n for n in (32, 16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0)
     return next(filter(None, (play_layout(batch, policies, team, n) for n in options)), None)
 
 
@@ -137,17 +150,28 @@ def play_layout(batch, policies, team, envs):
     limit = REGISTER_BYTES * envs if team == 1 else LAYOUT_BYTES
     layout = PlayLayout(team, envs).fit(batch.spec, batch.params, limit)
     wanted = min(MOST_CREWS, -(-batch.num_envs // (envs * executor.processors)))
-    weights = 4 * sum((into + 1) * padded(out) for policy in policies for into, out in policy.layout.layers)
     workspace = (layout.near_bytes(batch.spec, batch.params) + 2 * obs_bytes) * (team > 1)
-    crew = envs * (workspace + sum(map(tile_bytes, policies)))
-    crews = min(wanted, (executor.shared_bytes - RESERVED_BYTES - weights) // crew)
+    crew = envs * workspace + sum(tile_bytes(policy, envs) for policy in policies)
+    left = executor.shared_bytes - RESERVED_BYTES - sum(map(weight_bytes, policies))
+    crews = min(wanted, left // crew)
     return replace(layout, crews=int(crews)) if crews >= (1 if envs == 1 else wanted / 2) else None
 
 
-def tile_bytes(policy):
-    """Return the bytes that the rows of one environment take in a crew's tile, or a little more."""
-    rows = sum(g.count for g in policy.groups)
-    return 4 * rows * sum(width + 8 for tower in policy.layout.towers for width in tower)
+def tile_bytes(policy, envs):
+    """Return the bytes that the rows of ``envs`` environments take in a crew's tile, or a little more."""
+    rows, towers = envs * sum(g.count for g in policy.groups), policy.layout.towers
+    if policy.tensor:  # bfloat16, but for results; rows in whole blocks
+        return padded(rows) * sum(
+            2 * sum(padded(width) + SKEW for width in tower[:-1]) + 4 * (padded(tower[-1]) + 1) for tower in towers
+        )
+    return 4 * rows * sum(width + 8 for tower in towers for width in tower)
+
+
+def weight_bytes(policy):
+    """Return the bytes of a network's weights in a block's memory."""
+    if policy.tensor:
+        return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in policy.layout.layers)
+    return 4 * policy.layout.forward_copied
 
 
 def play_call(rollout, learners):
@@ -158,7 +182,10 @@ def play_call(rollout, learners):
         stored = rollout.player_of[g.name].stored[g.name]
         pointers |= {f"{g.name}.{name}": stored[name] for name in ("raw", "log_prob", "value")}
     for k, learner in enumerate(learners):
-        pointers[f"{k}.copies"] = learner.steps.copies
+        if learner.arithmetic is TENSOR:
+            pointers |= {f"{k}.{name}": tensor for name, tensor in weight_pointers(learner.steps.weights).items()}
+        else:
+            pointers[f"{k}.copies"] = learner.steps.copies
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
     members = [("batch", batch_dtype(batch.spec, batch.params)), *((name, "u8") for name in pointers)]
     call = np.zeros((), np.dtype(members, align=True))
@@ -191,7 +218,7 @@ def policies_text(policies):
                 "};",
                 f"template <class Parts> DEVICE auto& policy_part({g.name}_group, Parts& parts) {{ return parts.policy_{k}; }}",
             ]
-    return "\n".join(["namespace policy {", *lines, "}"])
+    return "\n".join([f"#define BY_MATRIX_UNITS {int(policies[0].tensor)}", "namespace policy {", *lines, "}"])
 
 
 def network_text(number, policy):
