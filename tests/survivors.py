@@ -32,6 +32,9 @@ COUNTED = "const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{
 SMALL = "on a CPU SMALL is false"
 DRAWS = "whoever draws sets the step and the purpose first"
 PLATFORM = "drive/platform.cuh"
+BATCH = "drive/batch.cuh"
+SPARE_WORDS = "constexpr int SPARE_WORDS = 0;"
+NO_SPARE = "template <> struct Spare<0> {};"
 INDICES, CPU = "drive/indices.cuh", "drive/backend/cpu_team.cuh"
 COPY = "if (to != from) memcpy(to, from, 4 * (size_type)WORDS);"
 OWN_TURNS = "UNROLL_OWN for (int k = 0; k < own_count(n); ++k)    \\"
@@ -91,6 +94,11 @@ SEARCHES = "typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), All
 QUICK = "if (!(reach > 0.0f)) return false;"
 PLACES = "static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;"
 THREE_ROWS = "const Places near = places(row, math::min(row + 2, bottom), left, right);"
+PER_SQUARE = (
+    "static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // points of WIDE cells, on average"
+)
+TAKEN = "if (!found.take(own, *this, p)) thorough(found, p);"
+OF_ONE = "Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);"
 BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);"
 ROWS = "drive/rows.cuh"
 ROWS_ANY = "DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }"
@@ -128,6 +136,9 @@ EQUIVALENT = {
         SKIPPED,
         SKIPPED.replace("&&", "||", 1),
     ): "on a CPU SMALL is false and the loop begins where there is something",
+    (BATCH, SPARE_WORDS, SPARE_WORDS.replace("0", "1")): ROOM,
+    (BATCH, SPARE_WORDS, SPARE_WORDS.replace("0", "(0 + 1)")): ROOM,
+    (BATCH, NO_SPARE, NO_SPARE.replace("0", "(0 + 1)")): "compilers for CPUs make an array of no words of it",
     (INDICES, SELECT, SELECT.replace("<", "<=")): "no index is N, so that nothing is read there",
     (INDICES, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
     (PLATFORM, SIDE, SIDE.replace("/", "*")): ROOM,
@@ -191,6 +202,9 @@ EQUIVALENT = {
     (NEIGHBOURS, QUICK, QUICK.replace(">", ">=")): DOUBT,
     (NEIGHBOURS, PLACES, PLACES.replace("/", "*")): ROOM,
     (NEIGHBOURS, THREE_ROWS, THREE_ROWS.replace("row +", "row -")): DOUBT,
+    (NEIGHBOURS, PER_SQUARE, PER_SQUARE.replace(">", ">=")): SAME,
+    (NEIGHBOURS, TAKEN, "thorough(found, p);"): SPEED,
+    (NEIGHBOURS, OF_ONE, OF_ONE.replace(": 0", ": (0 + 1)")): "whose row is written by nobody may look from any agent",
     (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
     (ROWS, ROWS_ANY, ROWS_ANY.replace("? team", "? !team")): "on a CPU ROWS_STAGED is 0",
