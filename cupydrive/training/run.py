@@ -27,6 +27,7 @@ from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
+from cupydrive.training.algorithms.kernels.play import begin_play, make_play
 from cupydrive.training.frozen import checked_policies, describe, rebuild
 from cupydrive.training.runfolder import (
     FORMAT,
@@ -93,9 +94,11 @@ class Run:
             lengths = {settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)}
             if len(lengths) > 1:
                 raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+            begin_play(self.batch, players)
             self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
         for learner in self.learners.values():
             learner.prepare(self.rollout)
+        self.rollout.play = make_play(self.rollout)
         self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.source import WARP, PlayLayout, assemble_play, pick_float, pick_int
+from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
@@ -74,10 +75,8 @@ class Play:
     """
 
     def __init__(self, rollout, layout):
-        self.batch, self.learners = (
-            rollout.batch,
-            list(dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups)),
-        )
+        self.batch = rollout.batch
+        self.learners = list(dict.fromkeys(rollout.player_of[g.name] for g in rollout.batch.groups))
         policies = policies_of(rollout.batch, rollout.player_of)
         self.program = rollout.batch.executor.build(play_unit(rollout.batch, policies, layout))
         self.call = play_call(rollout, self.learners)
@@ -105,14 +104,18 @@ def make_play(rollout):
     """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit: the plain path is taken.
 
     That is so on a CPU, where a forward pass of many rows is faster than one of each environment's; where a group is played by
-    anything but a learner of kernels; where an environment prints, has more than a warp's threads, or brings a program of its
-    own; and where weights and rows do not fit into a block's memory.
+    anything but a learner of kernels, or by some on matrix units and some exactly; where an environment prints, has more than a
+    warp's threads, brings a program of its own, or has names in its kernel that ours has, too; and where weights and rows do
+    not fit into a block's memory.
     """
     batch = rollout.batch
     layout = chosen_layout(batch, rollout.player_of)
     if layout is None:
         return None
-    play = Play(rollout, layout)
+    try:
+        play = Play(rollout, layout)
+    except (CompileError, DeviceError):  # names that the environment has chosen may be those of kernels/play, too
+        return None
     fits = play.program.shared_bytes <= batch.executor.shared_bytes
     return play if fits and play.program.cache_bytes == batch.program.cache_bytes else None
 
