@@ -57,6 +57,7 @@ BESIDE = (
 )
 FASTER = "chooses the faster of two ways with the same results"
 GROUPS = "drive/groups.cuh"
+OWN = "TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && own_count(Kind::COUNT) <= FEW_OWN;"
 FETCHED = "constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;"
 BITS_WORD = "const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];"
 ENV = "drive/env.cuh"
@@ -160,6 +161,12 @@ EQUIVALENT = {
         "int wanted = Random::below(allowed, word);",
     ): "the upper half of a product, whichever factor is first",
     (GROUPS, FETCHED, FETCHED.replace("==", "!=")): FASTER,
+    (GROUPS, OWN, OWN.replace("==", "!=")): FASTER,
+    (GROUPS, OWN, OWN.replace("== 1", "== (1 + 1)")): FASTER,
+    (GROUPS, OWN, OWN.replace("? ROWS_NEAR", "? !ROWS_NEAR")): FASTER,
+    (GROUPS, OWN, OWN.replace("&&", "||", 1)): FASTER,
+    (GROUPS, OWN, OWN.replace("<Kind> &&", "<Kind> ||")): FASTER,
+    (GROUPS, OWN, OWN.replace("<=", "<")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
     (LAUNCH, OPEN, OPEN.replace("1u", "(1u + 1)")): "any seed shuffles the members",

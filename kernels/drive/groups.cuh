@@ -58,8 +58,10 @@ template <class Kind, int SLOTS> struct KeptRows {
   static DEVICE int slot(const int k, const int i) { return SLOTS == own_count(Kind::COUNT) ? k : i; }
 };
 // A member of few agents has theirs to itself, in registers, whatever else is near: `advance_env` makes them. A team's random
-// words that are not packed stay in the workspace, since one of four is picked by an index.
-template <class Kind> constexpr bool OWN = TEAM == 1 ? ROWS_NEAR : PACKED<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
+// words that are not packed stay in the workspace, since one of four is picked by an index. So does all that a CPU's one thread
+// has, whose workspace is on the stack.
+template <class Kind> constexpr bool OWN =
+    TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
 template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
 
 // What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: rewards and actions are in global
