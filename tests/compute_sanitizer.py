@@ -38,7 +38,7 @@ def roll_out_each():
     import masked
 
     from cupydrive import envs
-    from cupydrive.codegen.source import Layout
+    from cupydrive.codegen.layout import Layout
     from cupydrive.executors.cuda import CudaExecutor
     from cupydrive.simulation.batch import Batch
 

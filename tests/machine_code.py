@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
-from cupydrive.codegen.source import Layout, Observations, assemble
+from cupydrive.codegen.layout import Layout, Observations
+from cupydrive.codegen.source import assemble
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms import PPO
 from cupydrive.training.algorithms.kernels.gradients import gradient_unit, minibatch_unit

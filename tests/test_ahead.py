@@ -13,7 +13,8 @@ from conftest import python_path
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks import checker
-from cupydrive.codegen.source import Layout, assemble, kernel_text
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble, kernel_text
 from cupydrive.errors import CompileError
 from cupydrive.executors import executor
 from cupydrive.executors.ahead import alone, build_ahead, load_ahead

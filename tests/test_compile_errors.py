@@ -13,7 +13,8 @@ from test_nvrtc import compiled
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import FUNCTIONS, MATH, NO_RETURN, UNINITIALISED, UNUSED, explain
-from cupydrive.codegen.source import KERNELS, Layout, assemble
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import KERNELS, assemble
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.make import make

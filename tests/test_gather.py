@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupydrive as cd
-from cupydrive.codegen.source import Layout
+from cupydrive.codegen.layout import Layout
 from cupydrive.errors import DeviceError
 from cupydrive.executors import executor
 from cupydrive.training.algorithms.gather import RowGather

@@ -174,7 +174,7 @@ def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
 )
 def test_every_team_size_gives_the_same_bits(name, params, team):
     from cupydrive.checks.bits import trajectory
-    from cupydrive.codegen.source import Layout
+    from cupydrive.codegen.layout import Layout
     from cupydrive.executors import executor
 
     spec = envs.get(name)
@@ -201,7 +201,7 @@ def test_every_team_size_gives_the_same_bits(name, params, team):
 )
 def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
     from cupydrive.checks.bits import trajectory
-    from cupydrive.codegen.source import Layout
+    from cupydrive.codegen.layout import Layout
     from cupydrive.executors import executor
 
     spec = envs.get(name)
@@ -229,7 +229,7 @@ def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
 )
 def test_few_agents_of_one_thread_give_the_cpus_bits(name, params, envs_per_block, num_envs):
     from cupydrive.checks.bits import trajectory
-    from cupydrive.codegen.source import Layout
+    from cupydrive.codegen.layout import Layout
     from cupydrive.executors import executor
 
     spec = envs.get(name)

@@ -7,7 +7,7 @@ import torch
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten, put
-from cupydrive.codegen.source import Layout, Observations
+from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor

@@ -10,7 +10,8 @@ import pytest
 from test_math import host_compiler
 
 from cupydrive import envs
-from cupydrive.codegen.source import KERNELS, Layout, assemble
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import KERNELS, assemble
 
 HEADER, CUDA = KERNELS / "drive" / "indices.cuh", KERNELS / "drive" / "backend" / "cuda.cuh"
 FLAGS = ["-O1", "-std=c++17", "-ffp-contract=off", "-fPIC"]

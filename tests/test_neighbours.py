@@ -7,7 +7,8 @@ import pytest
 
 from cupydrive import envs
 from cupydrive.checks.bits import put
-from cupydrive.codegen.source import Layout, Observations, kernel_text
+from cupydrive.codegen.layout import Layout, Observations
+from cupydrive.codegen.source import kernel_text
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch

@@ -10,17 +10,8 @@ from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
-from cupydrive.codegen.source import (
-    KERNELS,
-    Layout,
-    Observations,
-    PlayLayout,
-    assemble,
-    assemble_file,
-    box_bounds,
-    column_words,
-    head_sizes,
-)
+from cupydrive.codegen.layout import Layout, Observations, PlayLayout
+from cupydrive.codegen.source import KERNELS, assemble, assemble_file, box_bounds, column_words, head_sizes
 from cupydrive.playing.policy import make_distribution
 from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import masked
 
 import cupydrive as cd
-from cupydrive.codegen.source import PlayLayout
+from cupydrive.codegen.layout import PlayLayout
 from cupydrive.errors import SpecError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms.kernels import choice

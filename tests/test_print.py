@@ -15,8 +15,9 @@ from test_nvrtc import compiled
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.printing import BYTES, formatted, lines
-from cupydrive.codegen.source import KERNELS, Layout, assemble, kernel_text
+from cupydrive.codegen.source import KERNELS, assemble, kernel_text
 from cupydrive.errors import CompileError, ParameterError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor

@@ -13,7 +13,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import fetch, flatten, launch_step, trajectory
 from cupydrive.checks.checker import check, draw_actions
-from cupydrive.codegen.source import Layout, Observations
+from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.executors.host import HostExecutor
 from cupydrive.random import ACTION, RandomStream, below
 from cupydrive.simulation.batch import Batch

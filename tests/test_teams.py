@@ -7,7 +7,7 @@ import pytest
 
 from cupydrive import envs
 from cupydrive.checks.bits import trajectory
-from cupydrive.codegen.source import Layout, Observations
+from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.executors.host import HostExecutor
 
 pytestmark = pytest.mark.optimised

@@ -8,7 +8,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import trajectory
 from cupydrive.cli.main import main
-from cupydrive.codegen.source import Layout
+from cupydrive.codegen.layout import Layout
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import executor, measured
 from cupydrive.simulation import tuner

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from cupydrive.checks.causes import BOUNDS, DEVICES, EPISODES, GPU_TEAMS, PATHS, SYNCS, TEAMS, THREADS
-from cupydrive.codegen.source import Layout
+from cupydrive.codegen.layout import Layout
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch

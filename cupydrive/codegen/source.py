@@ -5,15 +5,15 @@ needed, and a cache keyed by the text cannot serve a stale kernel after a header
 """
 
 import re
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from cupydrive.codegen.agreement import FEW_OWN, agreement
+from cupydrive.codegen.agreement import agreement
 from cupydrive.codegen.diagnostics import look_over, prints
+from cupydrive.codegen.layout import Layout, Observations, fits_bytes
 from cupydrive.errors import SpecError
 from cupydrive.spec import constant_params
 
@@ -23,127 +23,6 @@ KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") i
 # unrolled, as what one thread keeps in registers has no index. What its author says of unrolling counts more.
 _IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
 _OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
-
-
-class Observations(StrEnum):
-    """The ways in which observations are made and leave; each is a file of ``kernels/drive/storage``."""
-
-    DIRECT = "direct"  # made in global memory, where they stay
-    SHARED = "shared"  # made near, copied out in wide accesses
-    WARP_COPY = "warp_copy"  # likewise, by all threads of a warp together for its environments, of one thread each
-    STAGED = "staged"  # as direct, but rows of one member each pass shared memory 128 bytes at a time (drive/rows.cuh)
-
-
-NEAR = (Observations.SHARED, Observations.WARP_COPY)
-WARP = 32  # threads
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How threads and near memory are shared out; any layout gives the same numbers.
-
-    Args:
-        team: Threads that own one environment, a power of two from 1 to 1024.
-        envs_per_block: Environments of one block, a power of two; 1 for teams above 32.
-        state_near: Keep the state near (registers, stack or shared memory) during a launch.
-        rows_near: Likewise rewards and actions.
-        observations: How observations leave. On a CPU the first two of these ways are all there are.
-        half_obs: Keep observations as bfloat16, rounded from the same numbers.
-    """
-
-    team: int = 1
-    envs_per_block: int = 1
-    state_near: bool = True
-    rows_near: bool = True
-    observations: Observations = Observations.SHARED
-    half_obs: bool = False
-
-    def __post_init__(self):
-        if self.team not in {2**k for k in range(11)}:
-            raise SpecError(f"team = {self.team}; it must be a power of two from 1 to 1024")
-        most = 1024 // self.team if self.team <= WARP else 1
-        # With 48, say, a block's second warp would be half of one, and would wait for lanes that are not there.
-        if self.envs_per_block not in {2**k for k in range(11)} or self.envs_per_block > most:
-            allowed = f"a power of two from 1 to {most}" if most > 1 else "1"
-            raise SpecError(
-                f"envs_per_block = {self.envs_per_block}; it must be {allowed} for team = {self.team}: a block has at most "
-                f"1024 threads, and a team of more than {WARP} has it alone"
-            )
-        if not isinstance(self.observations, Observations):
-            ways = ", ".join(f"Observations.{way.name}" for way in Observations)
-            raise SpecError(f"observations = {self.observations!r}; it must be one of {ways}")
-        if self.observations is Observations.WARP_COPY and (self.team > 1 or self.envs_per_block % 32):
-            raise SpecError(
-                f"team = {self.team}, envs_per_block = {self.envs_per_block}: a warp copies observations of teams of 1, "
-                "and a block must have whole warps of 32"
-            )
-
-    @property
-    def threads(self):
-        """Threads of a block."""
-        return self.team * self.envs_per_block
-
-    @property
-    def block_envs(self):
-        """Environments of a block."""
-        return self.envs_per_block
-
-    def near_bytes(self, spec, params):
-        """Return the bytes that one environment keeps in a block's memory, ``struct Shared`` and padding not counted.
-
-        A team of one has its state and rows in registers, or on the stack.
-        """
-        groups = spec.groups(params)
-        obs = sum((2 if self.half_obs else 4) * g.count * g.obs_dim for g in groups) * (self.observations in NEAR)
-        if self.team == 1:
-            return obs
-        rows = sum(g.count * (4 + 4 * g.heads + self._kept_bytes(g)) for g in groups)
-        return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
-
-    def _kept_bytes(self, g):
-        """Return the bytes of an agent's return and of what its next actions are drawn from, if not in registers."""
-        own = _fits_bytes(g) and -(-g.count // self.team) <= FEW_OWN
-        return 0 if own else 4 + (4 if _fits_bytes(g) else 16) * g.heads
-
-    def fit(self, spec, params, limit):
-        """Return this layout with as much near as ``limit`` bytes hold: observation goes first, state last.
-
-        Near observations of several agents, of one thread, leave by their warp if there is a whole one.
-        """
-        near = self
-        whole_warps = self.team == 1 and self.envs_per_block % 32 == 0
-        if self.observations is Observations.SHARED and whole_warps and not spec.one_agent(params):
-            near = replace(self, observations=Observations.WARP_COPY)
-        far = replace(self, observations=Observations.STAGED if self.team > 1 else Observations.DIRECT)
-        options = (near, far, replace(far, rows_near=False))
-        nothing = replace(far, rows_near=False, state_near=False)
-        return next((o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), nothing)
-
-
-@dataclass(frozen=True)
-class PlayLayout(Layout):
-    """How ``env_play`` (kernels/play/play.cuh) shares them out: here ``envs_per_block`` is what one crew has.
-
-    Args:
-        crews: Of a block: warps, each with environments of at most 32 threads in all, or a single larger team.
-    """
-
-    crews: int = 1
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.team * self.envs_per_block > max(WARP, self.team) or (self.team > WARP and self.crews > 1):
-            raise SpecError(f"{self}: a crew is a warp, or one larger team, which is a block of its own")
-
-    @property
-    def threads(self):
-        """Threads of a block."""
-        return self.crews * max(WARP, self.team)
-
-    @property
-    def block_envs(self):
-        """Environments of a block."""
-        return self.crews * self.envs_per_block
 
 
 @dataclass(frozen=True)
@@ -363,7 +242,7 @@ def _group(g, first_agent):
         f"  typedef {'float' if g.continuous else 'int'} Action;",
         f"  static constexpr int COUNT = {g.count}, OBS = {g.obs_dim}, HEADS = {g.heads}, FIRST_AGENT = {first_agent};",
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
-        f"  static constexpr bool BYTES = {str(_fits_bytes(g)).lower()};",
+        f"  static constexpr bool BYTES = {str(fits_bytes(g)).lower()};",
         f"  static constexpr int CHOICES = {g.choices};",
     ]
     if g.continuous:
@@ -387,11 +266,6 @@ def _group(g, first_agent):
             "  }",
         ]
     return "\n".join([*lines, "};"])
-
-
-def _fits_bytes(g):
-    """Return whether an action of ``g`` is known when it is drawn, and fits in a byte."""
-    return not g.continuous and not g.mask and max(g.sizes) <= 256
 
 
 def pick_int(values):

@@ -6,7 +6,8 @@ import cupy
 import numpy as np
 
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
-from cupydrive.codegen.source import Layout, Observations, assemble
+from cupydrive.codegen.layout import Layout, Observations
+from cupydrive.codegen.source import assemble
 from cupydrive.errors import DeviceError
 from cupydrive.executors import overlap
 from cupydrive.executors.ahead import alone

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive.codegen.diagnostics import GNU_WARNINGS
-from cupydrive.codegen.source import Layout, assemble, assemble_file
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble, assemble_file
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library

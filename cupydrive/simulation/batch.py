@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cupydrive.codegen import source
 from cupydrive.codegen.agreement import batch_dtype
+from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.printing import Printer
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors import executor as make_executor
@@ -68,9 +68,7 @@ class Batch:
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
         self.first_env = checked_int(spec.name, "first_env", first_env, 0, 2**31 - self.num_envs)  # ids are int32
         if layout is not None:
-            checked_instance(
-                spec.name, "layout", layout, source.Layout, "a cupydrive.codegen.source.Layout, 'tuned' or None"
-            )
+            checked_instance(spec.name, "layout", layout, Layout, "a cupydrive.codegen.layout.Layout, 'tuned' or None")
         self.spec, self.params = spec, params if params is not None else spec.make_params()
         self.executor = make_executor(executor) if isinstance(executor, str) else executor
         self.groups = spec.groups(self.params)

@@ -31,7 +31,7 @@ def make(
         debug: Build for the CPU with bounds-checked agents, observations, actions and arrays.
         threads: Threads on the CPU, by default one per core.
         first_env: Global id of environment 0; random streams are keyed by it.
-        layout: ``cupydrive.codegen.source.Layout`` of the GPU's threads, or ``"tuned"``: the fastest here, measured once, then
+        layout: ``cupydrive.codegen.layout.Layout`` of the GPU's threads, or ``"tuned"``: the fastest here, measured once, then
             known. Every layout gives the same numbers.
         obs_dtype: ``"float32"``, or ``"bfloat16"``: half the memory, the same numbers rounded to the nearest.
         **params: Parameters of the environment.

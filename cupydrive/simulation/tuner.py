@@ -9,7 +9,8 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from cupydrive import envs
-from cupydrive.codegen.source import Layout, assemble
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble
 from cupydrive.errors import MemoryLimitError, SpecError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require

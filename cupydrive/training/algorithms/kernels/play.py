@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cupydrive.codegen.agreement import batch_dtype
-from cupydrive.codegen.source import WARP, PlayLayout, assemble_play, pick_float, pick_int
+from cupydrive.codegen.layout import WARP, PlayLayout
+from cupydrive.codegen.source import assemble_play, pick_float, pick_int
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.playing.policy import make_distribution
