@@ -15,8 +15,10 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.statistics import Statistics
-from cupydrive.training.algorithms.kernels.tensor import minibatch_table
+from cupydrive.training.algorithms.kernels.tensor import MOST_SUMS, fitting, minibatch_table, register_sums
+from cupydrive.training.algorithms.kernels.tensor import shape as tensor_shape
 from cupydrive.training.normalize import RunningMeanStd
 
 PLAIN = dict(update_epochs=1, num_minibatches=1)
@@ -134,6 +136,16 @@ def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(sh
     assert (ends - near_ends).abs().max() < 0.02
     assert 0 < (action != near_action).float().mean() < 0.01
     assert (values - near_values).abs().max() < 0.02 * values.abs().max()
+
+
+def test_no_thread_of_a_tensor_block_has_more_sums_than_registers_hold():
+    """Of many rows a block has fewer threads, unless each would have too many sums."""
+    executor = HostExecutor()
+    for width, threads in ((64, 128), (96, 128), (112, 256), (128, 256)):
+        layout = NetworkLayout.of(PPO(hidden=(width, width)), 4, 2)
+        assert tensor_shape(layout, executor, 2**20)[1] == threads, width
+        assert register_sums(layout, threads) <= MOST_SUMS
+    assert not fitting(NetworkLayout.of(PPO(hidden=(256, 256)), 4, 2), executor)
 
 
 @pytest.mark.parametrize("envs", [7, 128, 129, 300])

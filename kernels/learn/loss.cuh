@@ -39,7 +39,8 @@ struct Transition {
 };
 
 // Puts the derivatives by a row's parameters in their place, and what is reported of them into `metric` (METRICS).
-DEVICE void differentiate_policy(const Learn& call, const Transition& row, const Moments moments, float* parameters, float* metric) {
+DEVICE void differentiate_policy(const Learn& call, const Transition& row, const Moments moments, float* parameters,
+                                 float* metric) {
   const Distribution now(parameters, row.mask, row.action);
   float advantage = row.advantage;
   if constexpr (NORMALIZE) advantage = (advantage - moments.mean) / moments.divisor;
@@ -78,7 +79,8 @@ DEVICE void differentiate_value(const Learn& call, const Transition& row, const 
 }
 
 // The same of both; where the row is not in the game all is 0.
-DEVICE void differentiate_row(const Learn& call, const Transition& row, const Moments moments, float* parameters, float& value, float* metric) {
+DEVICE void differentiate_row(const Learn& call, const Transition& row, const Moments moments, float* parameters, float& value,
+                              float* metric) {
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
   if (row.in_game) {
     differentiate_policy(call, row, moments, parameters, metric);

@@ -50,9 +50,9 @@ def tower_bytes(tower, rows):
     return 2 * weights + 4 * biases + rows * (2 * entries + 4 * (padded(tower[-1]) + 1))
 
 
-def register_sums(layout):
-    """Return the floats of gradients that one thread of a block of ``THREADS`` sums up in registers."""
-    warps = THREADS // WARP
+def register_sums(layout, threads=THREADS):
+    """Return the floats of gradients that one of a block's ``threads`` sums up in registers."""
+    warps = threads // WARP
 
     def sums(tower):
         blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in pairwise(tower)]
@@ -71,7 +71,8 @@ def fitting(layout, executor):
 def shape(layout, executor, rows):
     """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor without one."""
     fit = fitting(layout, executor)
-    if rows >= MANY_ROWS and ROWS[1] in fit:  # more blocks share a processor, and wait for fewer threads of theirs
+    few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and ROWS[1] in fit
+    if rows >= MANY_ROWS and few:  # more blocks share a processor, and wait for fewer threads of theirs
         return ROWS[1], FEW_THREADS
     most = rows * len(layout.towers) // getattr(executor, "processors", 1)
     return next((n for n in fit if n <= most), fit[-1]), THREADS
