@@ -17,7 +17,6 @@ HEADER = Path(__file__).parent.parent / "kernels" / "drive" / "math.cuh"
 FLAGS = ["-march=native", "-ffp-contract=off", "-std=c++17", "-shared", "-fPIC"]
 inf, nan, pi = np.inf, np.nan, float(np.float32(np.pi))
 NVRTC_OPTIONS = ["--std=c++17", "--fmad=false"]
-
 # Name -> the 32-bit word that each side computes from floats a and b.
 FUNCTIONS = {
     "sin": "bits(sin(a))",
@@ -386,7 +385,7 @@ def test_compilers_agree(cpu, tmp_path, compiler):
 def test_compiles_under_nvrtc(architecture):
     code, log, ptx = compile_to(SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture)
     assert code == 0, log
-    ptx = ptx.replace("rcp.approx.ftz.f32", "")  # of math::inverse, which corrects it: the last test here
+    ptx = ptx.replace("rcp.approx.ftz.f32", "")  # of math::inverse, which corrects it: tests/test_inverse.py
     assert ".f64" not in ptx and ".approx" not in ptx and "call" not in ptx
 
 
@@ -399,22 +398,3 @@ def test_gpu_gives_the_same_bits(cpu):
     for name in FUNCTIONS:
         module.get_function(f"run_{name}")((a.size // 256 + 1,), (256,), (x, y, out, np.int64(a.size)))
         assert_same(name, a, b, cpu.words(name, a, b), cupy.asnumpy(out))
-
-
-INVERSES = """
-extern "C" __global__ void wrong_inverses(unsigned long long* wrong) {
-  for (u32 word = 0x3f800000u + blockIdx.x * blockDim.x + threadIdx.x; word <= 0x71800000u; word += gridDim.x * blockDim.x) {
-    const float a = math::from_bits(word);
-    if (math::bits(math::inverse(a)) != math::bits(math::divide(1.0f, a))) atomicAdd(wrong, 1ull);
-  }
-}
-"""
-
-
-@pytest.mark.gpu
-def test_every_inverse_is_rounded_to_nearest():
-    cupy = pytest.importorskip("cupy")
-    module = cupy.RawModule(code=source(GPU_PRELUDE, GPU_FUNCTION) + INVERSES, options=tuple(NVRTC_OPTIONS))
-    wrong = cupy.zeros(1, np.uint64)
-    module.get_function("wrong_inverses")((2048,), (256,), (wrong,))
-    assert wrong[0] == 0

@@ -246,7 +246,8 @@ class Run:
         state = self.batch.get_state()
         returns = state.pop("returns")
         arrays = {**state, **{f"returns.{name}": array for name, array in returns.items()}}
-        kept = {f"env/{name}": torch.from_numpy(as_bytes(array).copy()) for name, array in arrays.items()}
+        flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()}
+        kept = {f"env/{name}": torch.from_numpy(array.copy()) for name, array in flat.items()}
         return kept | {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
 
     def restore(self, kept):
@@ -390,11 +391,6 @@ class Run:
 
         shown = f"<pre>{html.escape(repr(self))}</pre>"
         return shown + (image(self.plot()) if self.metrics else "")
-
-
-def as_bytes(array):
-    """Return the bytes of a NumPy array as a flat uint8 array."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def load(folder, device="cpu", policies=None, env=None):

@@ -37,7 +37,7 @@ def make_learner(name, settings, group, executor, wanted="auto"):
         return settings.learner(), f"policy {name!r} learns by torch, as asked for"
     arithmetic, reason = choose_arithmetic(settings, group, executor, wanted)
     if reason is None and wanted == "auto" and executor.name != "cpu" and precision == "float32":
-        reason = "precision = 'float32' is faster there on a GPU"
+        reason = "precision = 'float32' is torch's on a GPU; 'auto', 'exact' and 'tensor' take kernels"
     if reason is not None and (named or wanted == "kernels"):
         asked = f"precision={precision!r}" if named else "learner='kernels'"
         raise ParameterError(f"policy {name!r}: {asked}, but kernels do not apply: {reason}")
@@ -50,7 +50,7 @@ def make_learner(name, settings, group, executor, wanted="auto"):
 def choose_arithmetic(settings, group, executor, wanted):
     """Return the ``Arithmetic`` that settings ask for or, if they leave it open, the faster one; or None, and why.
 
-    Where matrix units cannot, kernels are exact if they are ``wanted``, and else no faster than torch.
+    Where matrix units cannot, kernels are exact if they are ``wanted``; else torch learns.
     """
     reason = why_not(settings, group, executor)
     if reason is not None:

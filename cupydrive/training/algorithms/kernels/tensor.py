@@ -9,12 +9,13 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from cupydrive.codegen.layout import WARP
 from cupydrive.training.algorithms.kernels.gradients import PARTS, Minibatches, blocks_of, loss_parts, passes
 from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 
 SKEW = 8  # entries between the rows of a matrix in shared memory
 ROWS = (128, 64, 32, 16)  # that a block may have at once
-THREADS, FEW_THREADS, WARP = 256, 128, 32  # of a block, if its rows are many in all: the second
+THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
 MANY_ROWS = 2**18
 MOST_SUMS = 128  # of gradients, in the registers of one thread
 BLOCK_BYTES = 1024  # of shared memory, that CUDA keeps for each block
@@ -32,7 +33,7 @@ def why_no_tensor(layout, executor):
     if not fitting(layout, executor):
         return (
             f"its layers {layout.layers} need {block_bytes(layout, ROWS[-1]):,} bytes of a block's shared memory and "
-            f"{register_sums(layout)} sums in the registers of a thread; there are {executor.shared_bytes:,} and {MOST_SUMS}"
+            f"{register_sums(layout)} sums in the registers of a thread; there are {executor.team_bytes:,} and {MOST_SUMS}"
         )
     return None
 
@@ -65,7 +66,7 @@ def fitting(layout, executor):
     """Return the numbers of rows that a block may have at once, the largest first; none if the network is too large."""
     if register_sums(layout) > MOST_SUMS:
         return []
-    return [n for n in ROWS if block_bytes(layout, n) <= getattr(executor, "shared_bytes", 2**30)]
+    return [n for n in ROWS if block_bytes(layout, n) <= executor.team_bytes]
 
 
 def shape(layout, executor, rows):
@@ -74,7 +75,7 @@ def shape(layout, executor, rows):
     few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and ROWS[1] in fit
     if rows >= MANY_ROWS and few:  # more blocks share a processor, and wait for fewer threads of theirs
         return ROWS[1], FEW_THREADS
-    most = rows * len(layout.towers) // getattr(executor, "processors", 1)
+    most = rows * len(layout.towers) // executor.processors
     return next((n for n in fit if n <= most), fit[-1]), THREADS
 
 
