@@ -80,7 +80,9 @@ JUDGES = {
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
-    **dict.fromkeys(("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR),
+    **dict.fromkeys(
+        ("learn/tensor.cuh", "learn/tile.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR
+    ),
     "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
     "learn/minibatches.cu": LOSSES,

@@ -4,7 +4,7 @@
 // the same bits in each run on the same GPU, other ones than on another.
 // Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
 #include "learn/tensor.cuh"
-#include "learn/loss.cuh"
+#include "learn/tile.cuh"
 
 struct TensorLearn {
   Learn learn;
@@ -18,60 +18,13 @@ struct Workspace {
   float sums[REPORTED * WARPS];
 };
 
-// What the host knows of a minibatch's rows, chunk after chunk.
-struct Chunks {
-  const int* table;  // rows; rows of each chunk, or 0 if they differ; (B) rows of the chunks before; (B) places in `order`
-  int blocks;
-  DEVICE int rows() const { return table[0]; }
-  // The place in `order` of row i of the minibatch, in [0, rows).
-  DEVICE int place(const int i) const {
-    const int* const before = table + 2;
-    int low = 0;
-    if (table[1] > 0) {
-      low = i / table[1];
-    } else {
-      for (int high = blocks; high - low > 1;) {  // the chunk is in [low, high)
-        const int middle = (low + high) / 2;
-        if (before[middle] <= i) low = middle;
-        else high = middle;
-      }
-    }
-    return before[blocks + low] + i - before[low];
-  }
-};
-
 // What one member loads of a tile, ahead of its use: some rows' numbers, or entries of observations.
 constexpr int OWN_ROWS = own_count(ROWS), OWN_ENTRIES = own_count(ROWS * OBS);
 constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
 
-// Entry d of an observation as it is in memory; 0 where there is no row.
-DEVICE float entry_of(const Learn& call, const int row, const int d) {
-  if (row < 0) return 0.0f;
-  const Place place(call, row);
-  return call.obs[place.group][(size_type)place.row * OBS + d];
-}
 // Puts entry d of the observation of row m to where `forward` reads it.
 template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const int m, const int d, const float x) {
   tower.observations().row(m)[d] = seen(x, call.center, call.scale, d);
-}
-
-// Puts the derivatives by the outputs of row m, zeros where there is none, to where `backward` reads them, and what is reported
-// into `metric`.
-template <int T> DEVICE void differentiate(const Learn& call, Tower<T>& tower, const int m, const bool there, const Transition& row,
-                                           const Moments moments, float* metric) {
-  constexpr int USED = WIDTH[T][LAYERS];
-  float* const results = tower.results_of(m);
-  for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
-  if (there && row.in_game) {
-    if constexpr (T == 0) differentiate_policy(call, row, moments, results, metric);
-    if constexpr (T == TOWERS - 1) differentiate_value(call, row, moments, results[USED - 1], metric);
-  } else {
-    for (int k = 0; k < USED; ++k) results[k] = 0.0f;
-  }
-  const auto slopes = tower.template outputs_of<LAYERS - 1>();
-  UNROLL for (int k = 0; k < padded(USED); k += 2) {
-    slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);
-  }
 }
 
 // Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
@@ -128,7 +81,7 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
     forward(team, tower);
     each_row([&](int k, int m) INLINED {
       float metric[METRICS];
-      differentiate(call, tower, m, there[k], row[k], moments, metric);
+      differentiate<T>(call, tower, m, there[k], row[k], moments, metric);
       UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
       work.row[m] = next[k];
     });

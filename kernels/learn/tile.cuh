@@ -1,0 +1,55 @@
+// tile.cuh -- rows of a minibatch that a block takes at once: which they are, their observations, and their loss's derivatives.
+//
+// A tower's memory, Tower<T> of tensor.cuh or one like it, has `results_of(row)`, the last layer's outputs, and
+// `outputs_of<layer>()`, matrices of bfloat16. Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
+#pragma once
+#include "learn/layers.cuh"
+#include "learn/loss.cuh"
+#include "learn/matrix_units.cuh"
+
+// What the host knows of a minibatch's rows, chunk after chunk.
+struct Chunks {
+  const int* table;  // rows; rows of each chunk, or 0 if they differ; (B) rows of the chunks before; (B) places in `order`
+  int blocks;
+  DEVICE int rows() const { return table[0]; }
+  // The place in `order` of row i of the minibatch, in [0, rows).
+  DEVICE int place(const int i) const {
+    const int* const before = table + 2;
+    int low = 0;
+    if (table[1] > 0) {
+      low = i / table[1];
+    } else {
+      for (int high = blocks; high - low > 1;) {  // the chunk is in [low, high)
+        const int middle = (low + high) / 2;
+        if (before[middle] <= i) low = middle;
+        else high = middle;
+      }
+    }
+    return before[blocks + low] + i - before[low];
+  }
+};
+
+// Entry d of an observation as it is in memory; 0 where there is no row.
+DEVICE float entry_of(const Learn& call, const int row, const int d) {
+  if (row < 0) return 0.0f;
+  const Place place(call, row);
+  return call.obs[place.group][(size_type)place.row * OBS + d];
+}
+// Puts the derivatives by the outputs of row m, zeros where there is none, to where `backward` reads them, and what is reported
+// into `metric`.
+template <int T, class Memory> DEVICE void differentiate(const Learn& call, Memory& tower, const int m, const bool there,
+                                                         const Transition& row, const Moments moments, float* metric) {
+  constexpr int USED = WIDTH[T][LAYERS];
+  float* const results = tower.results_of(m);
+  for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
+  if (there && row.in_game) {
+    if constexpr (T == 0) differentiate_policy(call, row, moments, results, metric);
+    if constexpr (T == TOWERS - 1) differentiate_value(call, row, moments, results[USED - 1], metric);
+  } else {
+    for (int k = 0; k < USED; ++k) results[k] = 0.0f;
+  }
+  const auto slopes = tower.template outputs_of<LAYERS - 1>();
+  UNROLL for (int k = 0; k < padded(USED); k += 2) {
+    slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);
+  }
+}
