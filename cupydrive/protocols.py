@@ -204,6 +204,9 @@ class Executor(Protocol):
     def build(self, unit):
         """Return the ``Program`` of any ``Unit``."""
 
+    def resident_teams(self, program, kernel):
+        """Return how many teams may work on a kernel of ``program`` at once, by what they need of memory and registers."""
+
     def allocate(self, shape, dtype):
         """Return an array of zeros; structs may be bytes (*shape, itemsize)."""
 

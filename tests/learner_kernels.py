@@ -54,7 +54,7 @@ def problem(
 ):  # fmt: skip
     """Return a network with random rows, its ``gradients`` and ``steps``; nothing has been computed yet."""
     rng = np.random.default_rng(seed)
-    executor = executor or HostExecutor(flags=("-O1",))  # compiled sooner; bits are the same
+    executor = executor or HostExecutor(2, flags=("-O1",))  # compiled sooner; bits are the same
     groups = [Group(f"g{k}", count, obs_dim, ACTIONS[actions]) for k, count in enumerate(agents)]
     distribution = make_distribution(groups[0], config.distribution)
     with torch.random.fork_rng():

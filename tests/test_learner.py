@@ -145,8 +145,11 @@ def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
 def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     settings = cd.PPO(num_steps=8)
     run = train("cartpole", settings, num_envs=16, steps=1000, learner="torch", out=tmp_path)
-    assert run.choices == {"cart": "policy 'cart' learns by torch, as asked for"}
-    assert run.choices["cart"] in repr(run)
+    assert run.choices == {
+        "cart": "policy 'cart' learns by torch, as asked for",
+        "all rollouts": "rollouts are launched step by step: kernels that learn do not play cart",
+    }
+    assert all(line in repr(run) for line in run.choices.values())
     again = cd.load(tmp_path)
     assert again.learner == "torch" and not isinstance(again.learners["cart"], KernelLearner)
 

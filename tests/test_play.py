@@ -138,8 +138,10 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team):
     assert_alike(plain, fused, iterations=2)
 
 
-def test_a_cpu_takes_the_plain_path():
-    assert make_play(made("episodes end").rollout) is None
+def test_a_cpu_takes_the_plain_path_and_says_so():
+    run = made("episodes end")
+    line = "rollouts are launched step by step: a CPU computes many rows sooner together than those of each environment"
+    assert make_play(run.rollout) == (None, line) and line in repr(run)
 
 
 def test_a_crew_is_a_warp_or_one_larger_team():

@@ -22,6 +22,7 @@ STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 # Of a block's shared memory, for what layouts keep there: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100.
 LAYOUT_BYTES = 99 * 1024
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
+PROCESSOR_REGISTERS = 65_536
 BUSY_THREADS = 768  # on one processor
 FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
 REGISTER_BYTES = 256  # of one environment's observations: more would not stay in registers
@@ -86,6 +87,12 @@ class CudaExecutor:
     def build(self, unit):
         """Return the compiled ``CudaProgram`` of any ``Unit``."""
         return CudaProgram(self, unit)
+
+    def resident_teams(self, program, kernel):
+        """Return how many blocks of a kernel find registers and shared memory at once; programs of one team a block alone."""
+        registers = program.threads * program.kernels[kernel].num_regs
+        near = self.processor_shared_bytes // (program.shared_bytes + BLOCK_BYTES)
+        return self.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
 
     def allocate(self, shape, dtype):
         """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize)."""

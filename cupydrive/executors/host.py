@@ -103,6 +103,10 @@ class HostExecutor:
             )
         return HostProgram(self, unit)
 
+    def resident_teams(self, program, kernel):
+        """Return how many teams of a kernel work at once: one in each thread."""
+        return self.processors
+
     def fuses(self):
         """Return whether the CPU multiplies and adds in one instruction; a library's function takes a hundred times as long."""
         return bool(build(assemble_file("tools/fused"), self.flags).fused())

@@ -40,6 +40,7 @@ from cupydrive.training.runfolder import (
 )
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
+ROLLOUTS = "all rollouts"  # beside the names of policies, which have no spaces
 
 
 class Run:
@@ -57,7 +58,8 @@ class Run:
 
     Attributes:
         step: Env-steps done.
-        choices: By policy name, one line about what it learns by, of those that learn.
+        choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
+            a rollout is one launch, and why.
         seconds: Spent training in this process, after set-up and capture.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
@@ -98,7 +100,7 @@ class Run:
             self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
         for learner in self.learners.values():
             learner.prepare(self.rollout)
-        self.rollout.play = make_play(self.rollout)
+        self.rollout.play, self.choices[ROLLOUTS] = make_play(self.rollout)
         self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 

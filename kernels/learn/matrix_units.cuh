@@ -39,6 +39,29 @@ template <int COLUMNS> struct Matrix {
   DEVICE u32& two(int m, int n) const { return *(u32*)(row(m) + n); }
 };
 
+// Entry (n, k) of a layer's weights (OUT, IN); 0 beside them.
+template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {
+  return n < Layer::OUT && k < Layer::IN ? weights[n * Layer::IN + k] : 0.0f;
+}
+// Loads a layer's weights (OUT, IN) and biases (OUT), with zeros beside them, by all `threads`.
+template <class Layer>
+DEVICE void load_layer(const Matrix<Layer::IN_PAD> matrix, float* near_biases, const float* weights, const float* biases,
+                       const int thread, const int threads) {
+  constexpr int ACROSS = Layer::IN_PAD / 2, PAIRS = Layer::OUT_PAD * ACROSS, AT_ONCE = 8;
+  for (int first = thread; first < PAIRS; first += AT_ONCE * threads) {  // no load waits for the store before it
+    u32 kept[AT_ONCE];
+    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = first + j * threads, n = i / ACROSS, k = 2 * (i % ACROSS);
+      if (i < PAIRS) kept[j] = pair(weight_at<Layer>(weights, n, k), weight_at<Layer>(weights, n, k + 1));
+    }
+    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = first + j * threads;
+      if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = kept[j];
+    }
+  }
+  for (int n = thread; n < Layer::OUT_PAD; n += threads) near_biases[n] = n < Layer::OUT ? biases[n] : 0.0f;
+}
+
 #ifdef __CUDACC__
 constexpr int WARPS = TEAM < WARP_SIZE ? 1 : TEAM / WARP_SIZE;
 

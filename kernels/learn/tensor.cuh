@@ -53,35 +53,11 @@ union AnyTower {
   }
 };
 
-// Numbers (n, k) and (n, k + 1) of a layer's weights, as they lie in the network's memory; zeros beside it.
-template <class Here> DEVICE u32 two_weights(const float* weights, const int n, const int k) {
-  float first = 0.0f, second = 0.0f;
-  if (n < Here::OUT) {
-    const float* const from = weights + n * Here::IN + k;
-    if (k < Here::IN) first = from[0];
-    if (k + 1 < Here::IN) second = from[1];
-  }
-  return pair(first, second);
-}
 template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
   if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
-    constexpr int ACROSS = Here::IN_PAD / 2, PAIRS = Here::OUT_PAD * ACROSS, AT_ONCE = 8;
-    const auto to = tower.template weights_of<L>();
-    const float* const weights = tensors[2 * Here::NUMBER];
-    const float* const biases = tensors[2 * Here::NUMBER + 1];
-    for (int first = team.rank; first < PAIRS; first += AT_ONCE * TEAM) {  // no load waits for the store before it
-      u32 kept[AT_ONCE];
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = first + j * TEAM;
-        if (i < PAIRS) kept[j] = two_weights<Here>(weights, i / ACROSS, 2 * (i % ACROSS));
-      }
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = first + j * TEAM;
-        if (i < PAIRS) to.two(i / ACROSS, 2 * (i % ACROSS)) = kept[j];
-      }
-    }
-    for (int n : team.each(Here::OUT_PAD)) tower.biases[taken(Part::BIASES, T, L) + n] = n < Here::OUT ? biases[n] : 0.0f;
+    load_layer<Here>(tower.template weights_of<L>(), tower.biases + taken(Part::BIASES, T, L), tensors[2 * Here::NUMBER],
+                     tensors[2 * Here::NUMBER + 1], team.rank, TEAM);
     load_layers<T, L + 1>(team, tower, tensors);
   }
 }

@@ -51,30 +51,13 @@ template <class Network> struct NearWeights {
   template <int T, int L> DEVICE Matrix<Layer<Network, T, L>::IN_PAD> weights() { return {matrices + weights_before<Network>(T, L)}; }
 };
 
-template <class Here> DEVICE float weight_at(const float* weights, const int n, const int k) {
-  return n < Here::OUT && k < Here::IN ? weights[n * Here::IN + k] : 0.0f;
-}
-// By all threads of a block, each many at once: no load waits for the store before it.
+// By all threads of a block.
 template <class Network, int T = 0, int L = 0>
 DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far, const int thread, const int threads) {
   if constexpr (T < Network::TOWERS) {
     typedef Layer<Network, T, L> Here;
-    constexpr int ACROSS = Here::IN_PAD / 2, PAIRS = Here::OUT_PAD * ACROSS, AT_ONCE = 8;
-    const auto to = near.template weights<T, L>();
-    const float* const weights = far.tensors[Here::TENSOR];
-    const float* const biases = far.tensors[Here::TENSOR + 1];
-    for (int first = thread; first < PAIRS; first += AT_ONCE * threads) {
-      u32 kept[AT_ONCE];
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = first + j * threads, n = i / ACROSS, k = 2 * (i % ACROSS);
-        if (i < PAIRS) kept[j] = pair(weight_at<Here>(weights, n, k), weight_at<Here>(weights, n, k + 1));
-      }
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = first + j * threads;
-        if (i < PAIRS) to.two(i / ACROSS, 2 * (i % ACROSS)) = kept[j];
-      }
-    }
-    for (int n = thread; n < Here::OUT_PAD; n += threads) near.biases[biases_before<Network>(T, L) + n] = n < Here::OUT ? biases[n] : 0.0f;
+    load_layer<Here>(near.template weights<T, L>(), near.biases + biases_before<Network>(T, L), far.tensors[Here::TENSOR],
+                     far.tensors[Here::TENSOR + 1], thread, threads);
     load_network<Network, T + Here::LAST, Here::LAST ? 0 : L + 1>(near, far, thread, threads);
   } else if (far.center != nullptr) {
     for (int d = thread; d < Network::OBS; d += threads) {

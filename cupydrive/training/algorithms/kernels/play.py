@@ -15,10 +15,10 @@ from cupydrive.codegen.source import assemble_play, pick_float, pick_int
 from cupydrive.errors import CompileError, DeviceError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.playing.policy import make_distribution
+from cupydrive.training.algorithms.kernels import tensor
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.tensor import SKEW, weight_pointers
 from cupydrive.training.algorithms.kernels.tiles import padded
 
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
@@ -97,49 +97,63 @@ def play_unit(batch, policies, layout):
 
 def begin_play(batch, player_of):
     """Begin to build what ``make_play`` will need."""
-    if (layout := chosen_layout(batch, player_of)) is not None:
+    if (layout := choose_layout(batch, player_of)[0]) is not None:
         build_ahead([(batch.executor, play_unit(batch, policies_of(batch, player_of), layout))])
 
 
 def make_play(rollout):
-    """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit: the plain path is taken.
-
-    That is so on a CPU, where a forward pass of many rows is faster than one of each environment's; where a group is played by
-    anything but a learner of kernels, or by some on matrix units and some exactly; where an environment prints, has more than a
-    warp's threads, brings a program of its own, or has names in its kernel that ours has, too; and where weights and rows do
-    not fit into a block's memory.
-    """
+    """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit; and one line that says so and why."""
     batch = rollout.batch
-    layout = chosen_layout(batch, rollout.player_of)
-    if layout is None:
-        return None
-    try:
-        play = Play(rollout, layout)
-    except (CompileError, DeviceError):  # names that the environment has chosen may be those of kernels/play, too
-        return None
-    fits = play.program.shared_bytes <= batch.executor.shared_bytes
-    return play if fits and play.program.cache_bytes == batch.program.cache_bytes else None
+    layout, reason = choose_layout(batch, rollout.player_of)
+    if reason is None:
+        try:
+            play = Play(rollout, layout)
+            reason = why_not_this(play.program, batch)
+        except (CompileError, DeviceError) as error:  # names of the environment may be those of kernels/play, too
+            reason = f"environment and policies do not compile as one: {str(error).splitlines()[0]}"
+    return (
+        (play, "rollouts are one launch each")
+        if reason is None
+        else (None, f"rollouts are launched step by step: {reason}")
+    )
 
 
-def chosen_layout(batch, player_of):
-    """Return the ``PlayLayout`` with which these play, or None: see ``make_play``."""
-    if batch.executor.name != "cuda" or batch.spec.own_program is not None or batch.program.prints:
-        return None
+def why_not_this(program, batch):
+    """Return why a compiled program cannot play, or None if it can."""
+    if program.shared_bytes > batch.executor.shared_bytes:
+        return f"one launch needs {program.shared_bytes:,} bytes of shared memory; there are {batch.executor.shared_bytes:,}"
+    if program.cache_bytes != batch.program.cache_bytes:
+        return f"struct Cache has {program.cache_bytes} bytes there, and {batch.program.cache_bytes} in the environment alone"
+    return None
+
+
+def choose_layout(batch, player_of):
+    """Return the ``PlayLayout`` with which these play; or None, and why."""
     policies = policies_of(batch, player_of)
-    if policies is None or len({policy.tensor for policy in policies}) > 1:
-        return None
-    return gpu_layout(batch, policies)
+    if policies is None:
+        others = [name for name, player in player_of.items() if not isinstance(player, KernelLearner)]
+        return None, f"kernels that learn do not play {', '.join(others)}"
+    if batch.executor.name == "cpu":
+        return None, "a CPU computes many rows sooner together than those of each environment"
+    if len({policy.tensor for policy in policies}) > 1:
+        return None, "some policies compute by matrix units and some exactly"
+    if batch.spec.own_program is not None:
+        return None, "the environment brings a program of its own"
+    if batch.program.prints:
+        return None, "the environment prints"
+    if batch.layout.team > WARP:
+        return None, f"{batch.layout.team} threads step an environment; a warp has {WARP}"
+    layout = gpu_layout(batch, policies)
+    return layout, None if layout else "weights and rows do not fit into a block's shared memory"
 
 
 def gpu_layout(batch, policies):
-    """Return the ``PlayLayout`` for a GPU, or None where nothing fits.
+    """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where nothing fits.
 
     Few environments are bound by latency: a warp has one of them, and each processor a block. Where there are more, a warp has
     as many as leave each processor ``BUSY`` warps.
     """
     team = batch.layout.team
-    if team > WARP:
-        return None
     # A whole warp would copy the observations of several agents through memory that is here used for other things.
     limit = WARP if policies[0].tensor and batch.spec.one_agent(batch.params) else MOST_ENVS
     most = min(limit, WARP // team, max(1, batch.num_envs // (BUSY * batch.executor.processors)))
@@ -165,16 +179,14 @@ def tile_bytes(policy, envs):
     """Return the bytes that the rows of ``envs`` environments take in a crew's tile, or a little more."""
     rows, towers = envs * sum(g.count for g in policy.groups), policy.layout.towers
     if policy.tensor:  # bfloat16, but for results; rows in whole blocks
-        return padded(rows) * sum(
-            2 * sum(padded(width) + SKEW for width in tower[:-1]) + 4 * (padded(tower[-1]) + 1) for tower in towers
-        )
+        return padded(rows) * sum(tensor.row_bytes(tower[:-1], tower[-1]) for tower in towers)
     return 4 * rows * sum(width + 8 for tower in towers for width in tower)
 
 
 def weight_bytes(policy):
     """Return the bytes of a network's weights in a block's memory."""
     if policy.tensor:
-        return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in policy.layout.layers)
+        return sum(map(tensor.weight_bytes, policy.layout.towers))
     return 4 * policy.layout.forward_copied
 
 
@@ -187,15 +199,15 @@ def play_call(rollout, learners):
         pointers |= {f"{g.name}.{name}": stored[name] for name in ("raw", "log_prob", "value")}
     for k, learner in enumerate(learners):
         if learner.arithmetic is TENSOR:
-            pointers |= {f"{k}.{name}": tensor for name, tensor in weight_pointers(learner.steps.weights).items()}
+            pointers |= {f"{k}.{name}": p for name, p in tensor.weight_pointers(learner.steps.weights).items()}
         else:
             pointers[f"{k}.copies"] = learner.steps.copies
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
     members = [("batch", batch_dtype(batch.spec, batch.params)), *((name, "u8") for name in pointers)]
     call = np.zeros((), np.dtype(members, align=True))
     call["batch"] = batch.describe_rows(rollout.buffers)
-    for name, tensor in pointers.items():
-        call[name] = 0 if tensor is None else tensor.data_ptr()
+    for name, pointed in pointers.items():
+        call[name] = 0 if pointed is None else pointed.data_ptr()
     return call
 
 

@@ -18,8 +18,6 @@ ROWS = (128, 64, 32, 16)  # that a block may have at once
 THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
 MANY_ROWS = 2**18
 MOST_SUMS = 128  # of gradients, in the registers of one thread
-BLOCK_BYTES = 1024  # of shared memory, that CUDA keeps for each block
-PROCESSOR_REGISTERS = 65_536
 OLDEST = 80  # architecture whose matrix units take bfloat16
 
 
@@ -45,10 +43,17 @@ def block_bytes(layout, rows):
 
 def tower_bytes(tower, rows):
     """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the observation to the output."""
-    weights = sum(padded(out) * (padded(into) + SKEW) for into, out in pairwise(tower))
-    biases = sum(padded(out) for out in tower[1:])
-    entries = sum(padded(width) + SKEW for width in tower)
-    return 2 * weights + 4 * biases + rows * (2 * entries + 4 * (padded(tower[-1]) + 1))
+    return weight_bytes(tower) + rows * row_bytes(tower, tower[-1])
+
+
+def weight_bytes(tower):
+    """Return the bytes of one tower's weights, in bfloat16, and biases."""
+    return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in pairwise(tower))
+
+
+def row_bytes(widths, results):
+    """Return the bytes of one row that has entries of these widths, in bfloat16, and so many results."""
+    return 2 * sum(padded(width) + SKEW for width in widths) + 4 * (padded(results) + 1)
 
 
 def register_sums(layout, threads=THREADS):
@@ -98,15 +103,6 @@ def minibatch_rows(config, sizes):
     return n * steps * sum(agents) // passes(config)[1]
 
 
-def resident_blocks(executor, program, kernel):
-    """Return how many blocks of a program a GPU runs at once; 2 on a CPU."""
-    if executor.name == "cpu":
-        return 2
-    registers = program.threads * program.kernels[kernel].num_regs
-    near = executor.processor_shared_bytes // (program.shared_bytes + BLOCK_BYTES)
-    return executor.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
-
-
 class TensorGradients(Minibatches):
     """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``.
 
@@ -119,7 +115,8 @@ class TensorGradients(Minibatches):
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
         tile, _ = shape(layout, executor, part)
         towers = len(layout.towers)
-        shares = min(-(-part // tile), resident_blocks(executor, self.program, "tensor_gradient") // towers)
+        teams = executor.resident_teams(self.program, "tensor_gradient")
+        shares = min(-(-part // tile), max(1, teams // towers))
         pieces = shares * towers
         self.parts = min(PARTS, pieces)
         self.table = minibatch_table(n, steps * sum(agents), passes(config)[1]).to(executor.name)
