@@ -5,7 +5,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cupydrive.training.train import make_run, suggestions, train
+from cupydrive.training.loop import Loop
+from cupydrive.training.train import make_run, suggestions
 
 # Mean return of greedy episodes that counts as solved, of environments with one group.
 MARKS = {
@@ -26,7 +27,8 @@ class Solved:
 
     Args:
         set_up: Seconds before the first iteration: environments, kernels, weights, on a GPU the capture.
-        first_iteration: Seconds, of the first logged interval where several iterations are one.
+        first_iteration: Seconds, of the first logged interval where several iterations are one; on a GPU with those that
+            were queued behind it.
         seconds: From the beginning to the mark, set-up included; None: the env-steps ended before.
         env_steps: Until the mark, or all.
         mean: Return of the greedy episodes of the last evaluation.
@@ -51,7 +53,8 @@ class _Reached(Exception):
 def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
     """Train until greedy episodes of the policy reach a mark, and return how long that took as ``Solved``.
 
-    Evaluations have environments of their own, and are not counted: what is trained is the run that ``train`` trains.
+    Evaluations have environments of their own, and are not counted: what is trained is the run that ``train`` trains. A GPU
+    finishes what is queued before each of them, so that no iteration runs meanwhile and is not counted either.
 
     Args:
         env: Name of an environment with one group.
@@ -75,10 +78,10 @@ def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
 
     def look(step, metrics):
         nonlocal evaluating, looks
+        run.batch.executor.synchronise()
         now = time.perf_counter()
         if not times:
-            times["first_iteration"] = step / metrics["charts/SPS"]
-            times["set_up"] = now - begun - times["first_iteration"]
+            times["set_up"], times["first_iteration"] = loop.started - begun, now - loop.started
         looks += 1
         if looks % every == 0:
             if reached():
@@ -86,6 +89,8 @@ def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
                 raise _Reached
             evaluating += time.perf_counter() - now
 
+    run.total = steps or suggestions(env)["steps"]
+    loop = Loop(run, run.total, None, False, run.device == "cuda", look, math.inf, 1)
     with suppress(_Reached):
-        train(run, steps=steps or suggestions(env)["steps"], callback=look, progress=False)
+        loop.go()
     return Solved(times["set_up"], times["first_iteration"], times.get("seconds"), run.step, mean)

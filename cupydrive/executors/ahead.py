@@ -1,11 +1,10 @@
 """Compiles programs side by side, and each only once however many threads and processes ask for it at the same time."""
 
+import fcntl
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-
-from filelock import FileLock
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
 
@@ -19,7 +18,8 @@ def alone(folder, key):
     """
     locks = folder / "locks"
     locks.mkdir(exist_ok=True)
-    with FileLock(locks / hashlib.sha256(key.encode()).hexdigest()[:2]):
+    with open(locks / hashlib.sha256(key.encode()).hexdigest()[:2], "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

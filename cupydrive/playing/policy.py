@@ -39,20 +39,22 @@ class PaddedLinear(nn.Linear):
         return out[..., : self.out_features]
 
 
-def mlp(sizes, activation="tanh", last_gain=1.0):
+def mlp(sizes, activation="tanh", last_gain=1.0, initial=True):
     """Return a multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
         sizes: Width of the input, of each hidden layer and of the output.
         activation: Name in ``ACTIVATIONS``, between layers.
         last_gain: Gain of the last layer's weights; the others have the square root of 2.
+        initial: False: the weights are left to whoever fills them.
     """
     layers = []
     for k, (inner, outer) in enumerate(pairwise(sizes)):
         last = k == len(sizes) - 2
         layers.append(PaddedLinear(inner, outer))
-        nn.init.orthogonal_(layers[-1].weight, last_gain if last else math.sqrt(2))
-        nn.init.zeros_(layers[-1].bias)
+        if initial:
+            nn.init.orthogonal_(layers[-1].weight, last_gain if last else math.sqrt(2))
+            nn.init.zeros_(layers[-1].bias)
         if not last:
             layers.append(ACTIVATIONS[activation]())
     return nn.Sequential(*layers)
@@ -67,18 +69,19 @@ class ActorCritic(nn.Module):
         hidden: Width of each hidden layer.
         activation: Name in ``ACTIVATIONS``.
         shared: Actor and critic share their hidden layers: half the work, but their gradients mix.
+        initial: False: the weights are left to whoever fills them.
     """
 
-    def __init__(self, obs_dim, size, hidden=(64, 64), activation="tanh", shared=False):
+    def __init__(self, obs_dim, size, hidden=(64, 64), activation="tanh", shared=False, initial=True):
         super().__init__()
         if shared:
-            self.body = mlp((obs_dim, *hidden, size + 1), activation)
+            self.body = mlp((obs_dim, *hidden, size + 1), activation, initial=initial)
             with torch.no_grad():
-                nn.init.orthogonal_(self.body[-1].weight[:size], 0.01)
-                nn.init.orthogonal_(self.body[-1].weight[size:], 1.0)
+                for rows, gain in ((slice(size), 0.01), (slice(size, None), 1.0)) if initial else ():
+                    nn.init.orthogonal_(self.body[-1].weight[rows], gain)
         else:
-            self.actor = mlp((obs_dim, *hidden, size), activation, 0.01)
-            self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0)
+            self.actor = mlp((obs_dim, *hidden, size), activation, 0.01, initial)
+            self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0, initial)
         self.shared, self.size = shared, size
 
     def forward(self, obs):

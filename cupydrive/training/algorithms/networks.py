@@ -23,7 +23,7 @@ def check_policy_setting(where, policy):
         raise ParameterError(f"{where} = {shown(policy)}; it must be {NEEDED}, or None for the default network")
 
 
-def make_network(config, group, size, rollout):
+def make_network(config, group, size, rollout, initial=True):
     """Return the network of one policy, on the rollout's device.
 
     A module given as such is copied: what the user holds stays as it is, and equal settings give equal runs.
@@ -33,6 +33,7 @@ def make_network(config, group, size, rollout):
         group: ``Group`` that it plays.
         size: Number of the distribution's parameters.
         rollout: ``Rollout``.
+        initial: False: the weights of the default network are left to whoever fills them.
 
     Raises:
         ParameterError: If a network of the user's own does not return what learning needs.
@@ -40,7 +41,7 @@ def make_network(config, group, size, rollout):
     given = config.policy
     if given is None:
         require_default_memory(config, group, size, rollout.batch, rollout.batch.num_envs * group.count)
-        network = ActorCritic(group.obs_dim, size, config.hidden, config.activation, config.shared_layers)
+        network = ActorCritic(group.obs_dim, size, config.hidden, config.activation, config.shared_layers, initial)
         return network.to(rollout.device)
     where = f"the policy of {group.name!r}, {named(given)},"
     if isinstance(given, nn.Module):

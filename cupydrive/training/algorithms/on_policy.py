@@ -106,7 +106,7 @@ class OnPolicyLearner:
         """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
         config, device = self.config, rollout.device
         self.distribution = make_distribution(group, config.distribution)
-        self.policy = make_network(config, group, self.distribution.size, rollout)
+        self.policy = self.network(group, rollout)
         self.ask = with_memory(self.policy)
         self.scheduled = Scheduled(config, device)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
@@ -119,6 +119,10 @@ class OnPolicyLearner:
         batch = rollout.batch
         self.advantages = batch.executor.build(assemble_file("train/advantages"))
         self.make_optimizer(group, rollout)
+
+    def network(self, group, rollout):
+        """Return the network with its initial weights."""
+        return make_network(self.config, group, self.distribution.size, rollout)
 
     def make_optimizer(self, group, rollout):
         """Make what forward passes, minibatches and optimiser steps need."""

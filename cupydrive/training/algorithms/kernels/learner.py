@@ -20,6 +20,7 @@ from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_
 from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
 from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.kernels.tiles import PAD
+from cupydrive.training.algorithms.networks import make_network
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
 from cupydrive.training.algorithms.rows import minibatch_size
 
@@ -57,6 +58,10 @@ class KernelLearner(OnPolicyLearner):
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         super().make(group, rollout)
+
+    def network(self, group, rollout):
+        """Return the network, whose weights ``make_optimizer`` fills."""
+        return make_network(self.config, group, self.distribution.size, rollout, initial=False)
 
     def make_optimizer(self, group, rollout):
         """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
