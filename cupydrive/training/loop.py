@@ -235,7 +235,7 @@ class Loop:
             "charts/SPS": (interval.step - self.first_step) / seconds,
             "charts/episodes": int(episodes),
         }
-        single = len(run.spec.groups(run.params)) == 1
+        single = len(run.batch.groups) == 1
         if shortest > 0:  # each environment has ended an episode
             for name, mean in zip(run.episodes.names, means, strict=True):
                 if name == "length":

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
@@ -31,41 +32,41 @@ class NetworkLayout:
         towers = ((*inner, size + 1),) if config.shared_layers else ((*inner, size), (*inner, 1))
         return cls(towers, size, config.activation == "relu")
 
-    @property
+    @cached_property
     def layers(self):
         """(inputs, outputs) of each linear layer, tower after tower."""
         return [pair for tower in self.towers for pair in pairwise(tower)]
 
-    @property
+    @cached_property
     def tile_bytes(self):
         """Bytes of one row of a tile: its observation, and the outputs of each layer."""
         return 4 * (padded(self.towers[0][0]) + sum(padded(out) for _, out in self.layers))
 
-    @property
+    @cached_property
     def spare_bytes(self):
         """Bytes of one row of the derivatives by outputs of hidden layers, where they have a place of their own."""
         hidden = [[padded(width) for width in tower[1:-1]] for tower in self.towers]
         fit = all(len(widths) < 2 or widths[-2] <= widths[-1] for widths in hidden)
         return 4 * (1 if fit else 2) * max((width for widths in hidden for width in widths), default=0)
 
-    @property
+    @cached_property
     def forward_copied(self):
         """Floats of the copies of the weights that forward passes read."""
         return sum((into + 1) * padded(out) for into, out in self.layers)
 
-    @property
+    @cached_property
     def copied(self):
         """Floats of the copies of the weights that kernels read."""
         first = {0, len(self.towers[0]) - 1}  # layers that see the observation
         own = [0 if k in first else out * padded(into) for k, (into, out) in enumerate(self.layers)]
         return self.forward_copied + sum(own)
 
-    @property
+    @cached_property
     def gradient(self):
         """Floats of one gradient with what is reported."""
         return sum(out * padded(into) + padded(out) for into, out in self.layers) + PAD
 
-    @property
+    @cached_property
     def rows(self):
         """Rows of weights and biases in a gradient."""
         return sum(out + 1 for _, out in self.layers)
