@@ -14,7 +14,6 @@ from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
-from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.kernels.tiles import padded
 
 ACTIONS = {
@@ -84,11 +83,13 @@ def problem(
     reported = REPORTED[type(config)]
     shared["metric_sums"] = torch.zeros(len(reported) + 1)
     shared = {name: None if tensor is None else tensor.to(device) for name, tensor in shared.items()}
-    steps = Steps(executor, layout, tensors_of(policy), reported, shared)
+    steps = arithmetic.steps(executor, layout, tensors_of(policy), reported, shared)
     sizes = envs, config.num_steps, agents
     columns = {name: [None if part[name] is None else part[name].to(device) for part in parts] for name in parts[0]}
     arguments = executor, layout, distribution, config, sizes, columns
-    gradients = arithmetic.gradients(*arguments, shared | {"copies": steps.copies, "weights": steps.weights})
+    gradients = arithmetic.gradients(
+        *arguments, shared | {"copies": steps.copies, "weights": arithmetic.pointers(steps)}
+    )
     steps.attach(gradients, getattr(config, "target_kl", None))
     return SimpleNamespace(
         config=config, groups=groups, distribution=distribution, policy=policy, layout=layout, parts=parts, sizes=sizes,

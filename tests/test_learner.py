@@ -1,10 +1,12 @@
 """Runs whose learner is kernels: which policies get it, equal bits with any number of threads, checkpoints."""
 
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,12 +19,20 @@ from cupydrive import envs
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, ParameterError
 from cupydrive.executors.host import HostExecutor
-from cupydrive.playing.policy import ActorCritic
-from cupydrive.training.algorithms.kernels.choice import make_learner, why_not
+from cupydrive.playing.policy import ActorCritic, make_distribution
+from cupydrive.training.algorithms.kernels import choice
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
+from cupydrive.training.algorithms.kernels.choice import make_learner, tensor_arithmetic, why_not
 from cupydrive.training.algorithms.kernels.initial import fill_initial, orthogonal
-from cupydrive.training.algorithms.kernels.layout import tensors_of
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.train import make_run, suggested_algorithm
+
+# What is asked of a GPU: of an A100 with 163 KiB in a block, and of an sm_86 with 99.
+GPUS = [
+    SimpleNamespace(name="cuda", device=SimpleNamespace(compute_capability=version), team_bytes=kib * 1024)
+    for version, kib in (("80", 163), ("86", 99))
+]
 
 
 def train(env, settings, steps=2000, **options):
@@ -74,7 +84,41 @@ def test_what_environments_suggest_learns_by_kernels(name):
     spec = envs.get(name)
     for algorithm in ("ppo", "a2c"):
         for group in spec.groups(spec.make_params()):
-            assert why_not(suggested_algorithm(name, algorithm), group, HostExecutor()) is None
+            settings = suggested_algorithm(name, algorithm)
+            assert why_not(settings, group, HostExecutor()) is None
+            size = make_distribution(group, settings.distribution).size
+            for gpu in GPUS:
+                assert tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), gpu)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "way"), [((64, 64), TENSOR), ((256, 256), WIDE), ((256, 256, 256), WIDE), ((8192,), None)]
+)
+def test_matrix_units_take_networks_by_their_size(hidden, way):
+    layout = NetworkLayout.of(cd.PPO(hidden=hidden), 76, 22)
+    found, reason = tensor_arithmetic(layout, GPUS[0])
+    assert found is way and (way is not None or re.search(r"16 rows of its layers .* need [\d,]+ bytes", reason))
+    assert (
+        tensor_arithmetic(layout, SimpleNamespace(name="cuda", device=SimpleNamespace(compute_capability="75")))[0]
+        is None
+    )
+
+
+def test_wide_networks_go_on_from_restored_weights(monkeypatch):
+    """What kernels read of the weights follows whoever writes them."""
+    monkeypatch.setattr(choice, "EXACT", WIDE)  # a CPU has these kernels for tests alone
+    run = make_run(
+        "cartpole", cd.PPO(num_steps=8, hidden=(24, 16)), num_envs=6, seed=1, device="cpu", learner="kernels"
+    )
+    assert all(learner.arithmetic is WIDE for learner in run.learners.values()) and run.rollout.play is None
+    kept = run.snapshot()
+    found = []
+    for _ in range(2):
+        run.restore(kept)
+        for _ in range(2):
+            run.iterate()
+        found.append(digest(run))
+    assert found[0] == found[1]
 
 
 REFUSED = {

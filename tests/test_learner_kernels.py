@@ -14,7 +14,8 @@ from learner_kernels import chosen, compute, problem, reference, unpadded
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR
+from cupydrive.training.algorithms.kernels import wide
+from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.kernels.tensor import MOST_SUMS, fitting, minibatch_table, register_sums
@@ -71,10 +72,10 @@ def test_gradients_are_torchs_in_float64(name):
         assert reported[key] == pytest.approx(value, rel=2e-5, abs=2e-6), key
 
 
-def tensor_gradients(name, executor):
+def tensor_gradients(name, executor, arithmetic):
     """Return the gradients of a case by matrix units and by torch in float64, each as one vector, and what goes with them."""
-    config, about = CASES[name]
-    case = problem(config, executor=executor, arithmetic=TENSOR, **about)
+    config, about = (CASES | WIDE_NETWORKS)[name]
+    case = problem(config, executor=executor, arithmetic=arithmetic, **about)
     last = case.gradients.epochs - 1, case.gradients.minibatches - 1
     case.steps.lay_out()
     case.gradients.arrange()
@@ -83,13 +84,31 @@ def tensor_gradients(name, executor):
     return (torch.cat([part.flatten().double() for part in parts]) for parts in (found, exact)), losses, case
 
 
-# 1,043 inputs leave no room for the other sums in a thread's registers: torch learns those.
+# 1,043 inputs leave no room for the other sums in a thread's registers.
 NARROW = [name for name in CASES if name != "17 rows, wide"]
+WIDE_NETWORKS = {
+    "256 and 256": (
+        A2C(num_steps=9, hidden=(256, 256), activation="relu", shared_layers=True),
+        dict(envs=5, actions="several", agents=(2, 2), masks=True, leaving=True, obs_dim=34),
+    ),
+    "part by part": (PPO(num_steps=40, hidden=(144, 40, 112)), dict(envs=30, obs_dim=19)),
+}
+LARGE = ("17 rows, wide", "one row", "groups, leaving", "Gaussian", "A2C", *WIDE_NETWORKS)
+WAYS = [*((name, TENSOR) for name in NARROW), *((name, WIDE) for name in LARGE)]
 
 
-def assert_near(name, executor):
+def ways(skipped=()):
+    """Return (name, arithmetic) as parameters, the long ones marked as slow."""
+    marks = {True: pytest.mark.slow, False: ()}
+    return [
+        pytest.param(name, way, marks=marks[name in skipped], id=name if way is TENSOR else f"{name}, by wide kernels")
+        for name, way in WAYS
+    ]
+
+
+def assert_near(name, executor, arithmetic):
     """The gradient is within 2 % of torch's in float64, and in its direction."""
-    (mine, exact), losses, case = tensor_gradients(name, executor)
+    (mine, exact), losses, case = tensor_gradients(name, executor, arithmetic)
     assert (mine - exact).norm() <= 0.02 * exact.norm()
     assert torch.nn.functional.cosine_similarity(mine, exact, dim=0) >= 0.999
     reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
@@ -97,17 +116,19 @@ def assert_near(name, executor):
         assert reported[key] == pytest.approx(losses[key], rel=0.02, abs=0.01), key
 
 
-@pytest.mark.parametrize("name", sampled(NARROW))
-def test_gradients_of_bfloat16_factors_are_near_torchs(name):
-    assert_near(name, None)
+@pytest.mark.parametrize(("name", "arithmetic"), ways(skipped=LONG))
+def test_gradients_of_bfloat16_factors_are_near_torchs(name, arithmetic, monkeypatch):
+    if name == "part by part":
+        monkeypatch.setattr(wide, "MOST_ROW_BYTES", 2**20)
+    assert_near(name, None, arithmetic)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", NARROW)
-def test_gradients_by_matrix_units_are_near_torchs(name):
+@pytest.mark.parametrize(("name", "arithmetic"), ways())
+def test_gradients_by_matrix_units_are_near_torchs(name, arithmetic):
     from cupydrive.executors.cuda import CudaExecutor
 
-    assert_near(name, CudaExecutor())
+    assert_near(name, CudaExecutor(), arithmetic)
 
 
 def outputs(case, arithmetic, executor):
@@ -117,19 +138,19 @@ def outputs(case, arithmetic, executor):
     tile, unit = arithmetic.forward_unit(case.layout, executor, rows)
     logits, value = torch.zeros(rows, size), torch.zeros(rows)
     pointers = {"obs": obs, "at": None, "center": None, "scale": None, "copies": case.steps.copies}
-    pointers |= {"parameters": logits, "value": value} | arithmetic.forward_pointers(case.steps.weights)
+    pointers |= {"parameters": logits, "value": value} | arithmetic.pointers(case.steps)
     call = make_call({"rows": rows, "num_envs": rows, "agents": 1}, pointers)
     executor.build(unit).launch("forward_rows", call, -(-rows // tile), rows)
     return logits, value
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(shared):
+@pytest.mark.parametrize(("shared", "way"), [(False, TENSOR), (True, TENSOR), (False, WIDE)])
+def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(shared, way):
     """Of 6,144 draws one in a hundred may differ; no probability by more than 0.02, no value by more than 2 % of their size."""
     executor = HostExecutor(flags=("-O1",))
-    case = problem(PPO(num_steps=96, shared_layers=shared), envs=64, executor=executor)
+    case = problem(PPO(num_steps=96, shared_layers=shared), envs=64, executor=executor, arithmetic=way)
     case.steps.lay_out()
-    (exact, values), (near, near_values) = (outputs(case, way, executor) for way in (EXACT, TENSOR))
+    (exact, values), (near, near_values) = (outputs(case, each, executor) for each in (EXACT, way))
     ends, near_ends = (logits.softmax(1).cumsum(1)[:, :-1].contiguous() for logits in (exact, near))
     draw = torch.from_numpy(np.random.default_rng(0).random((len(exact), 1), dtype=np.float32))
     action, near_action = ((draw > e).sum(1) for e in (ends, near_ends))

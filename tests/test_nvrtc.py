@@ -104,6 +104,8 @@ NETWORK = (
 )
 LOSS = (("AGENT_GROUPS", 2), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
+CUT = (("MOST_OUT", 128), ("MOST_IN", 128), ("SLAB", 64), ("STAGES", 3))
+TILED = (*NETWORK, ("ROWS", 64), *CUT, *LOSS, ("HEADS", 2), ("CHOICES", 10))
 BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
     ("train/categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
@@ -122,11 +124,11 @@ FILES = [
     ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
     ("learn/update", NETWORK, WIDTHS),
     ("learn/tensor_forward", (*NETWORK, ("ROWS", 16)), WIDTHS),
-    (
-        "learn/tensor_gradient",
-        (*NETWORK, ("ROWS", 64), *LOSS, ("HEADS", 2), ("CHOICES", 10)),
-        WIDTHS + head_sizes((3, 7)),
-    ),
+    ("learn/wide_weights", (*NETWORK, ("ROWS", 16)), WIDTHS),
+    ("learn/wide_forward", (*NETWORK, ("ROWS", 16)), WIDTHS),
+    ("learn/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
 ]
 MATRIX_UNITS = 80  # the first architecture whose matrix units take bfloat16
 
@@ -158,7 +160,7 @@ def test_every_kernel_that_is_no_environments_is_compiled_here():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    if name.startswith("learn/tensor") and architecture < MATRIX_UNITS:
+    if name.startswith(("learn/tensor", "learn/wide")) and architecture < MATRIX_UNITS:
         pytest.skip("its matrix units do not take bfloat16: it learns by exact kernels")
     assert compiled(unit_of(name, constants, generated), architecture) == (0, "")
 

@@ -146,8 +146,9 @@ def registers(run):
     found = {}
     for learner in run.learners.values():
         for part in (getattr(learner, "gradients", None), getattr(learner, "steps", None), learner):
-            kernels = getattr(getattr(part, "program", None), "kernels", {})
-            found |= {name: (k.num_regs, k.local_size_bytes) for name, k in kernels.items()}
+            for program in (getattr(part, name, None) for name in ("program", "sums")):
+                kernels = getattr(program, "kernels", {})
+                found |= {name: (k.num_regs, k.local_size_bytes) for name, k in kernels.items()}
     return [
         f"{name} {count} registers{f' and {local} B of local memory' * bool(local)}"
         for name, (count, local) in found.items()

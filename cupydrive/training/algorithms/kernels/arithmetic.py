@@ -1,12 +1,14 @@
-"""The two ways in which the learner's kernels compute products of matrices.
+"""The ways in which the learner's kernels compute products of matrices.
 
-``EXACT``: float32 in one order, with the same bits on a CPU and a GPU. ``TENSOR``: a GPU's matrix units.
+``EXACT``: float32 in one order, with the same bits on a CPU and a GPU. ``TENSOR``: a GPU's matrix units, with a network's
+weights and their gradients in each block. ``WIDE``: the same for networks that have no room there.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cupydrive.training.algorithms.kernels import gradients, tensor
+from cupydrive.training.algorithms.kernels import gradients, tensor, wide
+from cupydrive.training.algorithms.kernels.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -16,18 +18,42 @@ class Arithmetic:
     Args:
         name: Of ``precision``.
         forward_unit: ``(layout, executor, rows)`` -> rows of a tile and the ``Unit`` of forward passes of so many rows.
-        gradient_unit: ``(layout, distribution, config, sizes, executor)`` -> the ``Unit`` of gradients; ``sizes`` as
+        gradient_units: ``(layout, distribution, config, sizes, executor)`` -> the ``Unit``s of gradients; ``sizes`` as
             ``Gradients`` takes them.
         gradients: Class of what computes gradients: ``Gradients``, or one like it.
-        forward_pointers: ``(weights)`` -> what the argument of a forward pass has behind ``struct Forward``.
+        steps: ``Steps``, or one like it.
+        pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name: behind ``struct Forward`` too.
+        rows_at_once: ``(layout, rows)`` -> of how many of a minibatch's rows the outputs of all layers are kept.
+        plays: Whether ``kernels/play`` has its forward pass.
     """
 
     name: str
     forward_unit: Callable
-    gradient_unit: Callable
+    gradient_units: Callable
     gradients: type
-    forward_pointers: Callable
+    steps: type = Steps
+    pointers: Callable = lambda steps: {}
+    rows_at_once: Callable = lambda layout, rows: 0
+    plays: bool = True
 
 
-EXACT = Arithmetic("exact", gradients.forward_unit, gradients.gradient_unit, gradients.Gradients, lambda weights: {})
-TENSOR = Arithmetic("tensor", tensor.forward_unit, tensor.gradient_unit, tensor.TensorGradients, tensor.weight_pointers)
+EXACT = Arithmetic(
+    "exact", gradients.forward_unit, lambda *about: [gradients.gradient_unit(*about)], gradients.Gradients
+)
+TENSOR = Arithmetic(
+    "tensor",
+    tensor.forward_unit,
+    lambda *about: [tensor.gradient_unit(*about)],
+    tensor.TensorGradients,
+    pointers=lambda steps: tensor.weight_pointers(steps.weights),
+)
+WIDE = Arithmetic(
+    "tensor",
+    wide.forward_unit,
+    wide.gradient_units,
+    wide.WideGradients,
+    wide.WideSteps,
+    wide.WideSteps.pointers,
+    wide.rows_at_once,
+    plays=False,
+)

@@ -3,11 +3,12 @@
 from cupydrive.errors import ParameterError
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms.a2c import A2C, A2CLearner
-from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR
+from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.tensor import why_no_tensor
+from cupydrive.training.algorithms.kernels.tensor import fitting, why_no_tensor
 from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
+from cupydrive.training.algorithms.kernels.wide import ROWS, wide_bytes, wide_fitting
 from cupydrive.training.algorithms.ppo import PPO, PPOLearner
 
 LEARNERS = ("auto", "torch", "kernels")
@@ -58,10 +59,26 @@ def choose_arithmetic(settings, group, executor, wanted):
     if settings.precision in ("exact", "float32") or (settings.precision == "auto" and executor.name == "cpu"):
         return EXACT, None
     size = make_distribution(group, settings.distribution).size
-    reason = why_no_tensor(NetworkLayout.of(settings, group.obs_dim, size), executor)
+    way, reason = tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), executor)
     if reason is not None and settings.precision == "auto" and wanted == "kernels":
         return EXACT, None
-    return (TENSOR, None) if reason is None else (None, reason)
+    return way, reason
+
+
+def tensor_arithmetic(layout, executor):
+    """Return the ``Arithmetic`` by which matrix units take a network, or None, and why they cannot."""
+    reason = why_no_tensor(executor)
+    if reason is not None:
+        return None, reason
+    if fitting(layout, executor):
+        return TENSOR, None
+    if wide_fitting(layout, executor):
+        return WIDE, None
+    needed, limit = wide_bytes(layout, ROWS[-1]), executor.team_bytes
+    return (
+        None,
+        f"{ROWS[-1]} rows of its layers {layout.layers} need {needed:,} bytes of a block's memory, which has {limit:,}",
+    )
 
 
 def why_not(settings, group, executor):

@@ -76,7 +76,7 @@ class Minibatches:
         columns: Tensors by group, for each name of ``COLUMNS``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
             ``vf_coef``, and ``center`` and ``scale`` of observations or None.
-            ``weights``: the tensors of the network, for kernels that read them themselves.
+            ``weights``: what kernels read of the network besides ``copies``, by name.
         gradient: Floats of one gradient.
         pieces: How many sums are made at once.
 

@@ -18,7 +18,6 @@ from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
-from cupydrive.training.algorithms.kernels.steps import Steps
 from cupydrive.training.algorithms.kernels.tiles import PAD
 from cupydrive.training.algorithms.networks import make_network
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
@@ -51,7 +50,7 @@ class KernelLearner(OnPolicyLearner):
             layout, executor, max(agents) * rollout.batch.num_envs
         )
         units = [
-            self.arithmetic.gradient_unit(layout, distribution, config, sizes, executor),
+            *self.arithmetic.gradient_units(layout, distribution, config, sizes, executor),
             minibatch_unit(config, len(agents), executor),
         ]
         units += [layout.unit("update", executor), self.forward_unit, distribution.unit()]
@@ -79,7 +78,7 @@ class KernelLearner(OnPolicyLearner):
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
         shared = {name: getattr(self.scheduled, name) for name in names}
         shared |= {"skip": self.skip_update, "bad": self.bad, "metric_sums": self.metric_sums}
-        self.steps = Steps(executor, self.layout, weights, self.reported, shared)
+        self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
 
     def optimizer_tensors(self):
         """Return Adam's state by name: the tensors themselves."""
@@ -117,7 +116,7 @@ class KernelLearner(OnPolicyLearner):
             "center": self.center,
             "scale": self.scale,
             "copies": self.steps.copies,
-            "weights": self.steps.weights,
+            "weights": self.arithmetic.pointers(self.steps),
         }
         sizes = n, rollout.steps, [g.count for g in groups]
         executor, config = rollout.batch.executor, self.config
@@ -131,8 +130,9 @@ class KernelLearner(OnPolicyLearner):
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
 
     def rows_at_once(self, rollout):
-        """Return the rows of a tile: no more are computed at once."""
-        return self.tile
+        """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
+        part = self.rows(rollout) // getattr(self.config, "num_minibatches", 1)
+        return max(self.tile, self.arithmetic.rows_at_once(self.layout, part))
 
     # ---- forward passes ----
 
@@ -149,7 +149,7 @@ class KernelLearner(OnPolicyLearner):
             "parameters": self.parameters[g.name] if t < rollout.steps else None,
             "value": stored["final_value"] if final else stored["value"][t],
         }
-        pointers |= self.arithmetic.forward_pointers(self.steps.weights)
+        pointers |= self.arithmetic.pointers(self.steps)
         return make_call({"rows": rows, "num_envs": n, "agents": g.count}, pointers)
 
     def look(self, call):

@@ -21,18 +21,13 @@ MOST_SUMS = 128  # of gradients, in the registers of one thread
 OLDEST = 80  # architecture whose matrix units take bfloat16
 
 
-def why_no_tensor(layout, executor):
-    """Return why matrix units cannot do what a network of ``layout`` needs, or None if they can."""
+def why_no_tensor(executor):
+    """Return why there are no matrix units that take bfloat16, or None if there are."""
     if executor.name == "cpu":
         return "a CPU has no matrix units that they use; precision='exact' is for both"
     architecture = int(executor.device.compute_capability)
     if architecture < OLDEST:
         return f"this GPU is sm_{architecture}; its matrix units take bfloat16 from sm_{OLDEST} on"
-    if not fitting(layout, executor):
-        return (
-            f"its layers {layout.layers} need {block_bytes(layout, ROWS[-1]):,} bytes of a block's shared memory and "
-            f"{register_sums(layout)} sums in the registers of a thread; there are {executor.team_bytes:,} and {MOST_SUMS}"
-        )
     return None
 
 
@@ -124,7 +119,7 @@ class TensorGradients(Minibatches):
 
     def pointers_behind(self, shared):
         """Return what ``struct TensorLearn`` has behind ``struct Learn``."""
-        return {"table": self.table[0]} | weight_pointers(shared["weights"])
+        return {"table": self.table[0]} | shared["weights"]
 
     def compute(self, epoch, minibatch):
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""

@@ -1,0 +1,110 @@
+// slabs.cuh -- sums over many rows of products of two matrices' columns: slabs of rows on their way to shared memory while the
+// ones before are multiplied by matrix units.
+#pragma once
+#include "learn/matrix_units.cuh"
+
+#ifdef __CUDACC__
+// 16 bytes of global memory on their way to shared memory, or zeros if they are not there.
+DEVICE void copy_ahead(bf16* to, const bf16* from, const bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+// What was sent on its way since the last call is one slab.
+DEVICE void end_slab() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until all slabs but the last LEFT that this member sent have come.
+template <int LEFT> DEVICE void await_slabs() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+
+// Of M x N blocks of 16 x 16, by how many warps M is shared, so that none has more than it must; the others share N.
+constexpr int best_row_warps(const int m, const int n) {
+  int best = 1, least = 1 << 30;
+  for (int warps = 1; warps <= WARPS; warps *= 2) {
+    const int tall = (m + warps - 1) / warps, across = (n + WARPS / warps - 1) / (WARPS / warps);
+    const int cost = 64 * tall * across + tall + across;  // products, then loads
+    if (cost < least) {
+      least = cost;
+      best = warps;
+    }
+  }
+  return best;
+}
+
+// M x N sums that stay in the registers of the team's members, and the sums of the left factor's M columns.
+template <int M, int N> struct SlabSums {
+  static constexpr int ROW_WARPS = best_row_warps(M / 16, N / 16), COLUMN_WARPS = WARPS / ROW_WARPS;
+  static constexpr int TALL = (M / 16 + ROW_WARPS - 1) / ROW_WARPS, WIDE = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
+  static constexpr bool EVEN = TALL * ROW_WARPS == M / 16 && WIDE * COLUMN_WARPS == N / 16;
+  float of[TALL][WIDE][2][4], columns[TALL][4];
+
+  static DEVICE int first_row(const Team team) { return team.rank / WARP_SIZE % ROW_WARPS * TALL * 16; }
+  static DEVICE int first_column(const Team team) { return team.rank / WARP_SIZE / ROW_WARPS * WIDE * 16; }
+  // A block that there is, for warps that have none.
+  static DEVICE int within(const int at, const int size) { return EVEN || at < size ? at : size - 16; }
+
+  DEVICE void clear() {
+    UNROLL for (int i = 0; i < TALL; ++i) {
+      UNROLL for (int e = 0; e < 4; ++e) {
+        UNROLL for (int j = 0; j < WIDE; ++j) of[i][j][0][e] = of[i][j][1][e] = 0.0f;
+        columns[i][e] = 0.0f;
+      }
+    }
+  }
+  // Adds the sum over k in [0, K) of a(k, m) b(k, n), and of a(k, m) if `with_columns`.
+  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, const bool with_columns) {
+    const int row = first_row(team), column = first_column(team);
+    const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a right factor whose first column is 1
+    UNROLL_TIMES(2) for (int k = 0; k < K; k += 16) {
+      u32 left[TALL][4];
+      UNROLL for (int i = 0; i < TALL; ++i) load_left<true>(left[i], a, within(row + 16 * i, M), k);
+      UNROLL for (int j = 0; j < WIDE; ++j) {
+        u32 right[4];
+        load_right<false>(right, b, within(column + 16 * j, N), k);
+        UNROLL for (int i = 0; i < TALL; ++i) {
+          add_product(of[i][j][0], left[i], right[0], right[1]);
+          add_product(of[i][j][1], left[i], right[2], right[3]);
+        }
+      }
+      if (with_columns && column == 0) {
+        UNROLL for (int i = 0; i < TALL; ++i) add_product(columns[i], left[i], ones, ones);
+      }
+    }
+  }
+  // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
+  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+    const int lane = team.rank % WARP_SIZE;
+    UNROLL for (int i = 0; i < TALL; ++i) {
+      UNROLL for (int j = 0; j < WIDE; ++j) {
+        const int m = first_row(team) + 16 * i, n = first_column(team) + 16 * j;
+        if (!EVEN && (m >= M || n >= N)) continue;
+        UNROLL for (int half = 0; half < 2; ++half) {
+          const float(&c)[4] = of[i][j][half];
+          visit(m + lane / 4, n + 8 * half + lane % 4 * 2, c[0], c[1]);
+          visit(m + lane / 4 + 8, n + 8 * half + lane % 4 * 2, c[2], c[3]);
+        }
+      }
+    }
+  }
+  // visit(m, sum of column m of the left factors).
+  template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
+    const int lane = team.rank % WARP_SIZE;
+    if (first_column(team) != 0 || lane % 4 != 0) return;
+    UNROLL for (int i = 0; i < TALL; ++i) {
+      const int m = first_row(team) + 16 * i;
+      if (!EVEN && m >= M) continue;
+      visit(m + lane / 4, columns[i][0]);
+      visit(m + lane / 4 + 8, columns[i][2]);
+    }
+  }
+};
+#else
+DEVICE void copy_ahead(bf16* to, const bf16* from, const bool there) {
+  for (int k = 0; k < 8; ++k) to[k].bits = there ? from[k].bits : (u16)0;
+}
+DEVICE void end_slab() {}
+template <int LEFT> DEVICE void await_slabs() {}
+
+template <int M, int N> struct SlabSums : Sums<M, N> {
+  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, bool) {
+    Sums<M, N>::template add<K>(team, a, b);
+  }
+};
+#endif

@@ -1,0 +1,220 @@
+// wide.cuh -- perceptrons whose weights or gradients have no room in one block: forwards and backwards by matrix units, with
+// weights that come from the cache of the whole GPU.
+//
+// A block has ROWS rows of one tower in its shared memory, layer after layer. Weights are `fragments`: bfloat16 in the order in
+// which matrix units take right factors, so that a warp loads a block of 16 x 16 as 16 bytes for each of its lanes, side by
+// side, and multiplies many rows by it. First those of all layers for forward passes, then, but for first layers, those for
+// backward passes, which are the same ones transposed. Constants: those of layers.cuh; ROWS, a power of two from 16 on.
+#pragma once
+#include "learn/tensor.cuh"
+
+// ---- weights as fragments ----
+
+constexpr int LANE_ENTRIES = 8;  // of a block of 16 x 16, that one lane has
+
+// Entries of `fragments` before those of layer (tower, layer), of forward or backward passes.
+constexpr int fragments_before(const bool forward, const int tower, const int layer) {
+  int sum = forward ? 0 : fragments_before(true, TOWERS, 0);
+  for (int t = 0; t <= tower && t < TOWERS; ++t) {
+    for (int l = 0; l < (t < tower ? LAYERS : layer); ++l) {
+      if (forward || l > 0) sum += padded(WIDTH[t][l]) * padded(WIDTH[t][l + 1]);
+    }
+  }
+  return sum;
+}
+constexpr int FORWARD_FRAGMENTS = fragments_before(true, TOWERS, 0), FRAGMENTS = fragments_before(false, TOWERS, 0);
+
+// Where entry (k, n) of a right factor with K rows is: of the block at (k, n) lane 4 (n % 8) + k % 8 / 2 has k and k + 1, then
+// those 8 further in k, then the same 8 further in n.
+template <int K> DEVICE int place_of(const int k, const int n) {
+  const int block = n / 16 * (K / 16) + k / 16, lane = n % 8 * 4 + k % 8 / 2, word = n % 16 / 8 * 2 + k % 16 / 8;
+  return block * 256 + lane * LANE_ENTRIES + word * 2 + k % 2;
+}
+
+// What a network gives its kernels.
+struct Weights {
+  const float* const* tensors;  // its own memory, whose biases are read
+  const bf16* fragments;
+
+  template <class Here> DEVICE const bf16* forward(Here) const {
+    return fragments + fragments_before(true, Here::NUMBER / LAYERS, Here::NUMBER % LAYERS);
+  }
+  template <class Here> DEVICE const bf16* backward(Here) const {
+    return fragments + fragments_before(false, Here::NUMBER / LAYERS, Here::NUMBER % LAYERS);
+  }
+  template <class Here> DEVICE float bias(Here, const int n) const {
+    return n < Here::OUT ? tensors[2 * Here::NUMBER + 1][n] : 0.0f;
+  }
+};
+
+// ---- products ----
+
+#ifdef __CUDACC__
+// Of `rows` x `columns` blocks of 16 x 16, by how many warps the rows are shared; the others share the columns. A warp has four
+// blocks of rows if it can, as each of them is multiplied by what it loads.
+constexpr int row_warps(const int rows, const int columns) {
+  int warps = 1;
+  while (warps < rows && warps < WARPS && (rows / warps > 4 || WARPS / warps > columns)) warps *= 2;
+  return warps;
+}
+
+// finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is start(n) and the sum over k in [0, K) of a(m, k) b(k, n),
+// and d the same of column n + 1. b: fragments.
+template <int M, int N, int K, int A, class Start, class Finish>
+DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
+  constexpr int BLOCKS = N / 16, DEPTH = K / 16, ROW_WARPS = row_warps(M / 16, BLOCKS), COLUMN_WARPS = WARPS / ROW_WARPS;
+  constexpr int TALL = M / 16 / ROW_WARPS, EACH = (BLOCKS + COLUMN_WARPS - 1) / COLUMN_WARPS, ROUNDS = (EACH + 3) / 4;
+  constexpr int WIDE = (EACH + ROUNDS - 1) / ROUNDS;  // blocks of columns at once
+  constexpr int AHEAD = TALL * WIDE >= 16 ? 2 : TALL * WIDE >= 8 ? 3 : 4, STAGES = DEPTH < AHEAD ? DEPTH : AHEAD;
+  const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
+  const int first = warp % ROW_WARPS * TALL * 16;
+  NO_UNROLL for (int round = 0; round < ROUNDS; ++round) {
+    const int column = (round * COLUMN_WARPS + warp / ROW_WARPS) * WIDE;
+    if (BLOCKS % (COLUMN_WARPS * WIDE) != 0 && column >= BLOCKS) break;
+    uint4 right[STAGES][WIDE];  // loaded STAGES steps before their use
+    const auto load = [&](uint4(&to)[WIDE], const int k) {
+      UNROLL for (int j = 0; j < WIDE; ++j) {
+        const int block = BLOCKS % WIDE == 0 || column + j < BLOCKS ? column + j : BLOCKS - 1;
+        to[j] = __ldg((const uint4*)b + (block * DEPTH + k) * WARP_SIZE + lane);
+      }
+    };
+    UNROLL for (int s = 0; s < STAGES; ++s) load(right[s], s);
+    float sum[TALL][WIDE][2][4];
+    UNROLL for (int j = 0; j < WIDE; ++j) {
+      UNROLL for (int half = 0; half < 2; ++half) {
+        const int n = (column + j) * 16 + 8 * half + 2 * t;
+        const float c = start(n), d = start(n + 1);
+        UNROLL for (int i = 0; i < TALL; ++i) {
+          float(&of)[4] = sum[i][j][half];
+          of[0] = of[2] = c;
+          of[1] = of[3] = d;
+        }
+      }
+    }
+    NO_UNROLL for (int from = 0; from < DEPTH; from += STAGES) {
+      UNROLL for (int s = 0; s < STAGES; ++s) {
+        const int k = from + s;
+        if (DEPTH % STAGES != 0 && k >= DEPTH) break;
+        u32 left[TALL][4];
+        UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[i], a, first + 16 * i, 16 * k);
+        UNROLL for (int j = 0; j < WIDE; ++j) {
+          UNROLL for (int i = 0; i < TALL; ++i) {
+            add_product(sum[i][j][0], left[i], right[s][j].x, right[s][j].y);
+            add_product(sum[i][j][1], left[i], right[s][j].z, right[s][j].w);
+          }
+        }
+        if (k + STAGES < DEPTH) load(right[s], k + STAGES);
+      }
+    }
+    UNROLL for (int j = 0; j < WIDE; ++j) {
+      if (BLOCKS % WIDE != 0 && column + j >= BLOCKS) break;
+      UNROLL for (int i = 0; i < TALL; ++i) {
+        UNROLL for (int half = 0; half < 2; ++half) {
+          const float(&c)[4] = sum[i][j][half];
+          const int n = (column + j) * 16 + 8 * half + 2 * t;
+          finish(first + 16 * i + g, n, c[0], c[1]);
+          finish(first + 16 * i + g + 8, n, c[2], c[3]);
+        }
+      }
+    }
+  }
+}
+#else
+template <int M, int N, int K, int A, class Start, class Finish>
+DEVICE void wide_product(const Team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
+  for (int m = 0; m < M; ++m) {
+    float sum[N];
+    for (int n = 0; n < N; ++n) sum[n] = start(n);
+    for (int n = 0; n < N; ++n) {
+      for (int k = 0; k < K; ++k) sum[n] += wide(a.row(m)[k]) * wide(b[place_of<K>(k, n)]);
+    }
+    for (int n = 0; n < N; n += 2) finish(m, n, sum[n], sum[n + 1]);
+  }
+}
+#endif
+
+// ---- rows of a block ----
+
+// What a block has of tower T: as Tower<T> of tensor.cuh, but for the weights.
+template <int T> struct WideTower {
+  static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
+  alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
+  float results[ROWS * RESULTS];
+
+  DEVICE Matrix<padded(OBS)> observations() { return {entries}; }
+  template <int L> DEVICE auto inputs_of() {
+    if constexpr (L == 0) return observations();
+    else return outputs_of<L - 1>();
+  }
+  // Outputs of the layer, or the derivatives by them.
+  template <int L> DEVICE auto outputs_of() { return Matrix<Layer<T, L>::OUT_PAD>{entries + ROWS * taken(Part::ENTRIES, T, L)}; }
+  DEVICE float* results_of(int m) { return results + m * RESULTS; }
+};
+union AnyWideTower {
+  WideTower<0> first;
+  WideTower<TOWERS - 1> last;
+  template <int T> DEVICE WideTower<T>& of() {
+    if constexpr (T == 0) return first;
+    else return last;
+  }
+};
+
+// Puts the observations of all rows to where `forward` reads them. entry(m, d) is that of row m as it is in memory.
+template <int T, class Entry>
+DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, Entry entry) {
+  constexpr int AT_ONCE = 8;  // no load waits for the store before it
+  const auto to = tower.observations();
+  for (int first = team.rank; first < ROWS * OBS; first += AT_ONCE * TEAM) {
+    float kept[AT_ONCE];
+    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = first + j * TEAM;
+      if (i < ROWS * OBS) kept[j] = entry(i / OBS, i % OBS);
+    }
+    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+      const int i = first + j * TEAM;
+      if (i < ROWS * OBS) to.row(i / OBS)[i % OBS] = seen(kept[j], center, scale, i % OBS);
+    }
+  }
+  constexpr int BESIDE = padded(OBS) - OBS;
+  if constexpr (BESIDE > 0) {
+    for (int i : team.each(ROWS * BESIDE)) to.row(i / BESIDE)[OBS + i % BESIDE] = 0.0f;
+  }
+}
+
+// All layers, of rows whose observations all members can see. Calls before_last() ahead of the last layer, and left(layer) when
+// all can see a hidden layer's outputs.
+template <int T, int L = 0, class Before, class Left>
+DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& weights, Before before_last, Left left) {
+  typedef Layer<T, L> Here;
+  if constexpr (Here::LAST) before_last();
+  wide_product<ROWS, Here::OUT_PAD, Here::IN_PAD>(
+      team, tower.template inputs_of<L>(), weights.forward(Here{}), [&](int n) INLINED { return weights.bias(Here{}, n); },
+      [&](int m, int n, float c, float d) INLINED {
+        if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
+        else tower.template outputs_of<L>().two(m, n) = pair(activate(c), activate(d));
+      });
+  team.sync();
+  if constexpr (!Here::LAST) {
+    left(Here{});
+    wide_forward<T, L + 1>(team, tower, weights, before_last, left);
+  }
+}
+
+// Derivatives by the outputs of layers L, L - 1, ..., 0, those of layer L being there for all to see. Calls left(layer) when
+// all can see a layer's.
+template <int T, int L = LAYERS - 1, class Left>
+DEVICE void wide_backward(const Team team, WideTower<T>& tower, const Weights& weights, Left left) {
+  typedef Layer<T, L> Here;
+  left(Here{});
+  if constexpr (L > 0) {
+    const auto inputs = tower.template inputs_of<L>();
+    wide_product<ROWS, Here::IN_PAD, Here::OUT_PAD>(
+        team, tower.template outputs_of<L>(), weights.backward(Here{}), [](int) INLINED { return 0.0f; },
+        [&](int m, int n, float c, float d) INLINED {
+          u32& both = inputs.two(m, n);
+          both = pair(c * slope_of(first_of(both)), d * slope_of(second_of(both)));
+        });
+    team.sync();
+    wide_backward<T, L - 1>(team, tower, weights, left);
+  }
+}

@@ -1,0 +1,83 @@
+// wide_gradient.cu -- derivatives of PPO's and A2C's losses by the outputs of all layers of a wide network, row by row.
+//
+// They and the layers' inputs leave for wide_sums.cu, which makes the weights' gradients of them. A block has one tile of ROWS
+// rows and one tower. Constants: those of wide.cuh, minibatches.cuh and loss.cuh.
+#include "learn/wide.cuh"
+#include "learn/wide_rows.cuh"
+#include "learn/tile.cuh"
+
+struct Workspace {
+  AnyWideTower tower;
+  int row[ROWS];               // as `Place` takes them; -1: none
+  float sums[REPORTED * WARPS];
+};
+
+// Copies all rows of a matrix to `to`, where rows are side by side.
+template <int COLUMNS> DEVICE void leave(const Team team, const Matrix<COLUMNS> from, bf16* to) {
+  constexpr int PIECES = COLUMNS / 8;  // of 16 bytes, in a row
+  UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * PIECES; i += TEAM) {
+    Four piece;
+    piece.load((const float*)(from.row(i / PIECES) + i % PIECES * 8));
+    piece.store((float*)(to + (size_type)i * 8));
+  }
+}
+
+// Tower T of tile `tile` of the launch's rows.
+template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team, Workspace& work, const int tile) {
+  const Learn& call = about.learn;
+  if (*call.skip > 0.0f) return;
+  WideTower<T>& tower = work.tower.of<T>();
+  const Weights weights{about.tensors, about.fragments};
+  const Chunks chunks{about.table, call.blocks};
+  const int* const order = call.epoch_order(call.epoch);
+  const size_type first = (size_type)tile * ROWS;
+  for (int m : team.each(ROWS)) {
+    const int i = tile * ROWS + m;
+    work.row[m] = i < about.count ? order[chunks.place(about.from + i)] : -1;
+  }
+  team.sync();
+  put_observations(team, tower, call.center, call.scale, [&](int m, int d) INLINED { return entry_of(call, work.row[m], d); });
+  team.sync();
+  if constexpr (T == 0) leave(team, tower.observations(), about.rows + first * padded(OBS));
+
+  Transition row[own_count(ROWS)];
+  bool there[own_count(ROWS)];
+  const auto each_row = [&](auto visit) INLINED {
+    UNROLL for (int k = 0; k < own_count(ROWS); ++k) {
+      const int m = team.rank + k * TEAM;
+      if (ROWS % TEAM == 0 || m < ROWS) visit(k, m);
+    }
+  };
+  const auto load_rows = [&]() INLINED {  // they are on their way during the last layer
+    each_row([&](int k, int m) INLINED {
+      there[k] = work.row[m] >= 0;
+      if (there[k]) row[k].load(call, Place(call, work.row[m]));
+    });
+  };
+  wide_forward(team, tower, weights, load_rows, [&](auto layer) INLINED {
+    constexpr int L = decltype(layer)::NUMBER % LAYERS;
+    leave(team, tower.template outputs_of<L>(), rows_of_outputs<T, L>(about) + first * decltype(layer)::OUT_PAD);
+  });
+  const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
+  float reported[REPORTED] = {};
+  each_row([&](int k, int m) INLINED {
+    float metric[METRICS];
+    differentiate<T>(call, tower, m, there[k], row[k], moments, metric);
+    UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
+  });
+  team.sync();
+  wide_backward(team, tower, weights, [&](auto layer) INLINED {
+    constexpr int L = decltype(layer)::NUMBER % LAYERS;
+    leave(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);
+  });
+  float* const sums = about.reported + ((size_type)tile * TOWERS + T) * METRICS;
+  sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { sums[k] = sum; });
+}
+
+DEVICE void learn_tile(const WideLearn& call, const Team team, Workspace& work, const int e) {
+  if (e % TOWERS == 0) learn_tower<0>(call, team, work, e / TOWERS);
+  else learn_tower<TOWERS - 1>(call, team, work, e / TOWERS);
+}
+
+#include "drive/launch.cuh"
+KERNEL(wide_gradient, WideLearn, (call.count + ROWS - 1) / ROWS * TOWERS, learn_tile(call, team, *work, e))

@@ -1,0 +1,40 @@
+// wide_rows.cuh -- what leaves one kernel of a wide network's gradient for the next: inputs and derivatives of each row.
+//
+// Matrices of `capacity` rows in bfloat16: the observations as the network sees them, then of each layer, tower after tower, its
+// outputs, if it is hidden, and the derivatives by them. Constants: those of layers.cuh, minibatches.cuh.
+#pragma once
+#include "drive/halves.cuh"
+#include "learn/layers.cuh"
+#include "learn/minibatches.cuh"
+
+struct WideLearn {
+  int from, count;                // rows of the minibatch that this launch learns from: [from, from + count)
+  int capacity;                   // of the matrices
+  int adds;                       // 1: `partials` has those of the rows before
+  Learn learn;
+  const int* table;               // of struct Chunks
+  bf16* rows;                     // the matrices
+  float* reported;                // (tiles, TOWERS, METRICS): sums over the rows of a tile
+  const float* tensors[2 * TOWERS * LAYERS];  // the network's own memory
+  const bf16* fragments;
+};
+
+// Columns of the matrices before the outputs of layer (tower, layer), or before the derivatives by them.
+constexpr int columns_before(const bool slopes, const int tower, const int layer) {
+  int sum = padded(WIDTH[0][0]);
+  for (int t = 0; t <= tower; ++t) {
+    for (int l = 0; l < (t < tower ? LAYERS : layer); ++l) sum += (l < LAYERS - 1 ? 2 : 1) * padded(WIDTH[t][l + 1]);
+  }
+  return sum + (slopes && layer < LAYERS - 1 ? padded(WIDTH[tower][layer + 1]) : 0);
+}
+// The matrices (capacity, OUT_PAD) of a layer's outputs and of the derivatives by them, and (capacity, IN_PAD) of its inputs.
+template <int T, int L> DEVICE bf16* rows_of_outputs(const WideLearn& call) {
+  return call.rows + (size_type)columns_before(false, T, L) * call.capacity;
+}
+template <int T, int L> DEVICE bf16* rows_of_slopes(const WideLearn& call) {
+  return call.rows + (size_type)columns_before(true, T, L) * call.capacity;
+}
+template <int T, int L> DEVICE bf16* rows_of_inputs(const WideLearn& call) {
+  if constexpr (L == 0) return call.rows;
+  else return rows_of_outputs<T, L - 1>(call);
+}

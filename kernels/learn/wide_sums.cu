@@ -1,0 +1,97 @@
+// wide_sums.cu -- gradients of a wide network's weights: sums over rows of what wide_gradient.cu has left.
+//
+// The matrix of each layer's weights is cut into tiles of at most MOST_OUT x MOST_IN, whose sums are a block's registers. The rows are
+// shared out among `pieces` shares; element e is share e / TILES of tile e % TILES. Constants: those of wide_rows.cuh and
+// loss.cuh; ROWS, as wide_gradient.cu has it; MOST_OUT and MOST_IN, multiples of 16;
+// SLAB rows at once, a multiple of 16; STAGES of them in shared memory.
+#include "learn/wide_rows.cuh"
+#include "learn/loss.cuh"
+#include "learn/slabs.cuh"
+
+// Into how many parts n rows or columns are cut, and how many a part has; the last one may have fewer.
+constexpr int cuts(const int n, const int most) { return (n + most - 1) / most; }
+constexpr int part_of(const int n, const int most) { return padded((n + cuts(n, most) - 1) / cuts(n, most)); }
+constexpr int count_tiles() {
+  int sum = 0;
+  for (int t = 0; t < TOWERS; ++t) {
+    for (int l = 0; l < LAYERS; ++l) sum += cuts(padded(WIDTH[t][l]), MOST_IN) * cuts(padded(WIDTH[t][l + 1]), MOST_OUT);
+  }
+  return sum;
+}
+constexpr int TILES = count_tiles();
+
+struct Workspace { alignas(16) bf16 slabs[STAGES][SLAB * (MOST_OUT + MOST_IN + 2 * SKEW)]; };
+
+// Share `number` of the tile that begins at (m, n) of a layer's weights.
+template <class Here>
+DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, const int number, const int m, const int n) {
+  constexpr int T = Here::NUMBER / LAYERS, L = Here::NUMBER % LAYERS;
+  constexpr int M = part_of(Here::OUT_PAD, MOST_OUT), N = part_of(Here::IN_PAD, MOST_IN);
+  const bf16* const slopes = rows_of_slopes<T, L>(call);
+  const bf16* const inputs = rows_of_inputs<T, L>(call);
+  const int slabs = (call.count + SLAB - 1) / SLAB, shares = call.learn.pieces;
+  const int begin = share(number, slabs, shares), end = share(number + 1, slabs, shares);
+  const auto left = [&](int slab) INLINED { return Matrix<M>{work.slabs[(slab - begin) % STAGES]}; };
+  const auto right = [&](int slab) INLINED { return Matrix<N>{work.slabs[(slab - begin) % STAGES] + SLAB * (M + SKEW)}; };
+  const auto load = [&](const int slab) INLINED {
+    if (slab < end) {
+      for (int i : team.each(SLAB * M / 8)) {
+        const int row = slab * SLAB + i / (M / 8), k = i % (M / 8) * 8;
+        const bool there = row < call.count && m + k < Here::OUT_PAD;
+        copy_ahead(left(slab).row(i / (M / 8)) + k, slopes + (size_type)row * Here::OUT_PAD + m + k, there);
+      }
+      for (int i : team.each(SLAB * N / 8)) {
+        const int row = slab * SLAB + i / (N / 8), k = i % (N / 8) * 8;
+        const bool there = row < call.count && n + k < Here::IN_PAD;
+        copy_ahead(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
+      }
+    }
+    end_slab();
+  };
+  SlabSums<M, N> sums;
+  sums.clear();
+  for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
+  for (int slab = begin; slab < end; ++slab) {
+    await_slabs<STAGES - 2>();
+    team.sync();  // all have come, and all have read the one before
+    load(slab + STAGES - 1);
+    sums.template add<SLAB>(team, left(slab), right(slab), n == 0);
+  }
+  float* const gradient = call.learn.partials + (size_type)number * GRADIENT_FLOATS + before(GRADIENT, T, L);
+  const auto put = [&](float& to, float sum) INLINED { to = call.adds ? to + sum : sum; };
+  sums.each(team, [&](int i, int j, float c, float d) INLINED {
+    if (m + i >= Here::OUT || n + j >= Here::IN_PAD) return;
+    float* const to = gradient + (m + i) * Here::IN_PAD + n + j;
+    put(to[0], c);
+    put(to[1], d);
+  });
+  if (n > 0) return;
+  sums.each_column(team, [&](int i, float sum) INLINED {
+    if (m + i < Here::OUT_PAD) put(gradient[Here::OUT * Here::IN_PAD + m + i], sum);
+  });
+}
+
+// visit(Layer, m, n): tile `e` begins at (m, n) of that layer's weights.
+template <class Here = Layer<0, 0>, class Visit> DEVICE void visit_tile(const int e, Visit visit) {
+  constexpr int ACROSS = cuts(Here::IN_PAD, MOST_IN), COUNT = cuts(Here::OUT_PAD, MOST_OUT) * ACROSS;
+  if (e < COUNT) visit(Here{}, e / ACROSS * part_of(Here::OUT_PAD, MOST_OUT), e % ACROSS * part_of(Here::IN_PAD, MOST_IN));
+  else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) visit_tile<typename Here::Next>(e - COUNT, visit);
+}
+
+DEVICE void sum_share(const WideLearn& call, const Team team, Workspace& work, const int e) {
+  if (*call.learn.skip > 0.0f) return;
+  const int number = e / TILES, tile = e % TILES;
+  visit_tile(tile, [&](auto layer, int m, int n) INLINED { sum_tile<decltype(layer)>(call, team, work, number, m, n); });
+  if (tile != TILES - 1) return;
+  float* const sums = call.learn.partials + (size_type)(number + 1) * GRADIENT_FLOATS - METRICS;
+  const int tiles = (call.count + ROWS - 1) / ROWS * TOWERS;
+  for (int k : team.each(REPORTED)) {
+    float sum = call.adds ? sums[k] : 0.0f;
+    for (int i = number; i < tiles; i += call.learn.pieces) sum += call.reported[(size_type)i * METRICS + k];
+    sums[k] = sum;
+  }
+}
+
+#define BUSY_THREADS (2 * TEAM)  // of a processor: two blocks, which wait in turn
+#include "drive/launch.cuh"
+KERNEL(wide_sums, WideLearn, TILES * call.learn.pieces, sum_share(call, team, *work, e))

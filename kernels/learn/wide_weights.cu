@@ -1,0 +1,38 @@
+// wide_weights.cu -- weights as the kernels of wide networks read them: wide.cuh says in which order.
+// Constants: those of wide.cuh.
+#include "learn/wide.cuh"
+
+struct Workspace {};
+struct WideWeights {
+  const float* tensors[TENSORS];  // the network's own memory
+  bf16* fragments;
+};
+
+// Weight (n, k) of a layer, 0 beside it.
+template <class Here> DEVICE float weight_at(Here, const float* weights, const int n, const int k) {
+  return n < Here::OUT && k < Here::IN ? weights[n * Here::IN + k] : 0.0f;
+}
+
+// What one lane has of one block: entries [i, i + 8) of those that the layer has in one direction.
+template <bool FORWARD, class Here> DEVICE void lay_lane(const WideWeights& call, Here here, const int i, bf16* to) {
+  constexpr int K = FORWARD ? Here::IN_PAD : Here::OUT_PAD;
+  const int block = i / 256, lane = i % 256 / LANE_ENTRIES;
+  const float* const weights = call.tensors[2 * Here::NUMBER];
+  UNROLL for (int word = 0; word < 4; ++word) {
+    const int k = block % (K / 16) * 16 + word % 2 * 8 + lane % 4 * 2, n = block / (K / 16) * 16 + word / 2 * 8 + lane / 4;
+    *(u32*)(to + 2 * word) = FORWARD ? pair(weight_at(here, weights, n, k), weight_at(here, weights, n, k + 1))
+                                     : pair(weight_at(here, weights, k, n), weight_at(here, weights, k + 1, n));
+  }
+}
+
+// Entries [at, at + 8) of the fragments.
+template <bool FORWARD = true, class Here = Layer<0, 0>> DEVICE void lay_entries(const WideWeights& call, const int at) {
+  constexpr int FIRST = fragments_before(FORWARD, Here::NUMBER / LAYERS, Here::NUMBER % LAYERS);
+  constexpr int ENTRIES = FORWARD || !Here::FIRST ? Here::OUT_PAD * Here::IN_PAD : 0;
+  if (at < FIRST + ENTRIES) lay_lane<FORWARD>(call, Here{}, at - FIRST, call.fragments + at);
+  else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) lay_entries<FORWARD, typename Here::Next>(call, at);
+  else if constexpr (FORWARD) lay_entries<false>(call, at);
+}
+
+#include "drive/launch.cuh"
+KERNEL(lay_fragments, WideWeights, FRAGMENTS / LANE_ENTRIES, lay_entries(call, e * LANE_ENTRIES))
