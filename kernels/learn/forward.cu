@@ -8,25 +8,28 @@ struct Workspace {
   Tile tile;
   alignas(16) float copies[NEAR_COPIES ? FORWARD_FLOATS : 1];
 };
-// Tile [TILE * e, TILE * (e + 1)) of the rows.
-DEVICE void forward_tile(const Forward& call, const Team team, Workspace& work, const int e) {
+// Tiles share, share + shares, ... of the rows.
+DEVICE void forward_share(const Forward& call, const Team team, Workspace& work, const int share) {
   Tile& tile = work.tile;
   const float* const copies = NEAR_COPIES ? work.copies : call.copies;
   if constexpr (NEAR_COPIES) bring_near<FORWARD_FLOATS>(team, work.copies, call.copies);
-  const int first = e * TILE, left = call.rows - first, rows = left < TILE ? left : TILE;
-  for (int i : team.each(rows * SHARERS)) {
-    const int m = i / SHARERS;
-    read_observation(tile, m, i % SHARERS, observation(call, first + m), call.center, call.scale);
-  }
-  team.sync();
-  forward(team, tile, rows, copies);
-  for (int m : team.each(rows)) {
-    if (call.parameters != nullptr) {
-      for (int k = 0; k < PARAMETERS; ++k) call.parameters[(size_type)(first + m) * PARAMETERS + k] = tile.parameters(m)[k];
+  for (int first = share * TILE; first < call.rows; first += call.shares * TILE) {
+    const int left = call.rows - first, rows = left < TILE ? left : TILE;
+    for (int i : team.each(rows * SHARERS)) {
+      const int m = i / SHARERS;
+      read_observation(tile, m, i % SHARERS, observation(call, first + m), call.center, call.scale);
     }
-    call.value[first + m] = *tile.value(m);
+    team.sync();
+    forward(team, tile, rows, copies);
+    for (int m : team.each(rows)) {
+      if (call.parameters != nullptr) {
+        for (int k = 0; k < PARAMETERS; ++k) call.parameters[(size_type)(first + m) * PARAMETERS + k] = tile.parameters(m)[k];
+      }
+      call.value[first + m] = *tile.value(m);
+    }
+    team.sync();  // its memory is written again
   }
 }
 
 #include "drive/launch.cuh"
-KERNEL(forward_rows, Forward, (call.rows + TILE - 1) / TILE, forward_tile(call, team, *work, e))
+KERNEL(forward_rows, Forward, call.shares, forward_share(call, team, *work, e))

@@ -6,6 +6,7 @@
 
 struct Forward {
   int rows, num_envs, agents;  // how many, N, C
+  int shares;                  // among how many teams their tiles are shared out; a team loads the weights once
   const float* obs;         // (N, C, OBS), or (T, N, C, OBS)
   const i64* at;            // (slots, N): steps, in [0, T); or null
   const float* center;      // (OBS) or null: observations are normalised

@@ -150,12 +150,12 @@ class KernelLearner(OnPolicyLearner):
             "value": stored["final_value"] if final else stored["value"][t],
         }
         pointers |= self.arithmetic.pointers(self.steps)
-        return make_call({"rows": rows, "num_envs": n, "agents": g.count}, pointers)
+        shares = min(-(-rows // self.tile), rollout.batch.executor.resident_teams(self.program, "forward_rows"))
+        return make_call({"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}, pointers)
 
     def look(self, call):
         """Queue one forward pass."""
-        rows = int(call["rows"])
-        self.program.launch("forward_rows", call, -(-rows // self.tile), rows * self.layout.copied // PAD)
+        self.program.launch("forward_rows", call, int(call["shares"]), int(call["rows"]) * self.layout.copied // PAD)
 
     def begin_rollout(self):
         """Prepare forward passes by the weights and statistics as they are."""
