@@ -3,11 +3,15 @@
 import statistics
 from dataclasses import dataclass
 
+import torch
+
 from cupydrive.bench.timing import timed
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.training.algorithms.kernels.tensor import OLDEST
 
 BYTES = {"cpu": 2**28, "cuda": 2**30}  # far more than any cache
+WIDE = 8192  # of the matrices whose product is timed
 ELEMENTS = {"cpu": 2**18, "cuda": 2**24}  # of the arithmetic
 EACH = 8 * 16  # bytes of one element of ``fill`` and ``copy`` in ceilings.cu
 OPERATIONS = {"cpu": 2 * 64 * 64, "cuda": 2 * 16 * 64}  # of one element of ``multiply_add`` in ceilings.cu
@@ -21,11 +25,17 @@ class Ceilings:
         write: Bytes per second, filling memory.
         copy: Bytes per second, read and written ones added up.
         arithmetic: Float32 operations per second; a multiplication with addition is two.
+        products: Operations per second of bfloat16 matrix products, by a GPU's matrix units; None: it has none.
     """
 
     write: float
     copy: float
     arithmetic: float
+    products: float | None = None
+
+    def operations(self, factors):
+        """Return the operations per second that ``"float32"`` or ``"bfloat16"`` factors allow."""
+        return self.products if factors == "bfloat16" and self.products else self.arithmetic
 
 
 def ceilings(where, runs=9):
@@ -41,4 +51,15 @@ def ceilings(where, runs=9):
     write, copy = (median(kernel, size // EACH) for kernel in ("fill", "copy"))
     elements = ELEMENTS[where.name]
     arithmetic = median("multiply_add", elements)
-    return Ceilings(size / write, 2 * size / copy, OPERATIONS[where.name] * elements / arithmetic)
+    return Ceilings(
+        size / write, 2 * size / copy, OPERATIONS[where.name] * elements / arithmetic, matrix_products(where, runs)
+    )
+
+
+def matrix_products(where, runs):
+    """Return the operations per second of torch's product of two square bfloat16 matrices, or None without matrix units."""
+    if where.name == "cpu" or int(where.device.compute_capability) < OLDEST:
+        return None
+    a, b = (torch.randn(WIDE, WIDE, dtype=torch.bfloat16, device=where.name) for _ in range(2))
+    product = torch.empty_like(a)
+    return 2 * WIDE**3 / statistics.median(timed(lambda: torch.matmul(a, b, out=product), where, runs))

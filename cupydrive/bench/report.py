@@ -57,7 +57,9 @@ class Bench:
             ", ".join(f"{name} {version}" for name, version in self.versions.items()),
             f"command: {self.command}",
             f"limits of this device: writes {short(c.write)}B/s, copies {short(c.copy)}B/s (read and written), "
-            f"{short(c.arithmetic)}FLOP/s in float32",
+            f"{short(c.arithmetic)}FLOP/s in float32"
+            + f", {short(c.products or 0)}FLOP/s in bfloat16"
+            * bool(c.products),
             "",
             HEAD,
         ]
@@ -70,7 +72,7 @@ class Bench:
             share = f"{row.bytes_per_second / self.ceilings.write:.0%}"
         if row.operations_per_step is not None:
             operations = short(row.operations_per_step)
-            of_them = f"{row.operations_per_second / self.ceilings.arithmetic:.0%}"
+            of_them = f"{row.operations_per_second / self.ceilings.operations(row.factors):.0%}"
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
             f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"

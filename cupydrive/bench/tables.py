@@ -50,7 +50,8 @@ def where(result):
     c = result.ceilings
     return (
         f"{made(result.machine, result.versions, result.date, result.command, result.device)} Limits measured in the same "
-        f"run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, {short(c.arithmetic)}FLOP/s."
+        f"run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, {short(c.arithmetic)}FLOP/s"
+        f"{f', {short(c.products)}FLOP/s in products of bfloat16 matrices' if c.products else ''}."
     )
 
 
@@ -79,7 +80,8 @@ def computed(result, row):
     """Return the cells of the float operations of a row."""
     if row.operations_per_step is None:
         return ["", ""]
-    return [short(row.operations_per_step), f"{row.operations_per_second / result.ceilings.arithmetic:.0%}"]
+    limit = result.ceilings.operations(row.factors)
+    return [short(row.operations_per_step), f"{row.operations_per_second / limit:.0%}"]
 
 
 def compared(result):

@@ -22,7 +22,8 @@ class Row:
         seconds: Of each run, one call.
         rate: env-steps per second (sampling: actions per second).
         bytes_per_step: Written for one env-step, counted from the spec; None: not counted.
-        operations_per_step: In float32, counted by ``count_operations``; None: not counted.
+        operations_per_step: Float operations, counted by ``count_operations`` or from layers; None: not counted.
+        factors: What they multiply: ``"float32"`` or ``"bfloat16"``.
         params: Parameters of the environment.
         note: Settings, or what is not alike.
     """
@@ -37,6 +38,7 @@ class Row:
     rate: float
     bytes_per_step: int | None = None
     operations_per_step: float | None = None
+    factors: str = "float32"
     params: dict = field(default_factory=dict)
     note: str = ""
 
@@ -52,7 +54,7 @@ class Row:
 
     @property
     def operations_per_second(self):
-        """In float32, or None."""
+        """Float operations per second, or None."""
         return None if self.operations_per_step is None else self.rate * self.operations_per_step
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from cupydrive.bench.cases import LARGE_TAG
+from cupydrive.bench.cases import LARGE_TAG, SMALL_TAG
 from cupydrive.bench.operations import learning_operations
 from cupydrive.bench.timing import make_row
 from cupydrive.executors.interop import capture
@@ -21,8 +21,6 @@ from cupydrive.training.train import make_run
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 UNTIMED = 2  # runs before the timed ones
-FAST = {"precision": "bfloat16", "shared_layers": True}
-TAG = A2C(hidden=(256, 256), activation="relu", num_steps=16, compile=True, **FAST)
 TORCH, KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 
@@ -38,15 +36,21 @@ class Lesson:
 
 
 SHARED, SEPARATE = PPO(shared_layers=True), PPO()
+COMPILED = {"precision": "bfloat16", "shared_layers": True}  # what is fastest by torch
+TAG = {"shared_layers": True, "num_steps": 16}
+WIDE = TAG | {"hidden": (256, 256)}
+LARGE = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
 LESSONS = {
     "cuda": (
-        *(Lesson("cartpole", n, PPO(compile="max-autotune", **FAST)) for n in (65_536, 16_384, 4_096)),
-        *(Lesson("cartpole", n, PPO(compile=True, **FAST)) for n in (65_536, 16_384, 4_096)),
-        *(Lesson("cartpole", n, PPO(shared_layers=True, precision="tf32")) for n in (65_536, 4_096)),
-        Lesson("tag_continuous", 2_000, TAG, params={k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}),
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
         *(Lesson("cartpole", n, PPO(shared_layers=True, precision="exact"), KERNELS) for n in (65_536, 256)),
+        Lesson("tag_grid", 2_000, A2C(**TAG), BOTH, {"num_taggers": 4}),
+        Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, SMALL_TAG),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, LARGE),
+        *(Lesson("cartpole", n, PPO(compile="max-autotune", **COMPILED)) for n in (65_536, 4_096)),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE | COMPILED, compile=True), params=LARGE),
     ),
     "cpu": (
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (256, 1_024)),
@@ -75,7 +79,8 @@ def measure(lesson, device, runs):
         agents = sum(g.count for g in run.batch.groups)
         rows.append(make_row(
             "training", lesson.env, lesson.num_envs, agents, lesson.settings.num_steps, seconds[UNTIMED:],
-            operations_per_step=run_operations(run), params=lesson.params, note=about(run, learner, lesson.settings),
+            operations_per_step=run_operations(run), factors=factors(run, lesson.settings), params=lesson.params,
+            note=about(run, learner, lesson.settings),
         ))  # fmt: skip
     return rows
 
@@ -109,6 +114,11 @@ def arithmetic(run, settings):
     if None not in made:
         return " and ".join(sorted(way.name for way in made))
     return "float32" if settings.precision == "auto" else settings.precision
+
+
+def factors(run, settings):
+    """Return what matrix products multiply: ``"bfloat16"`` or ``"float32"``."""
+    return "bfloat16" if arithmetic(run, settings) in ("tensor", "bfloat16") else "float32"
 
 
 def networks(run):

@@ -14,7 +14,7 @@ from protocol import arguments, jax_and, tell
 from cupydrive.bench.timing import make_row
 from cupydrive.training.algorithms import PPO
 
-SIZES = {"cuda": (4_096, 16_384, 65_536), "cpu": (256, 1_024)}
+SIZES = {"cuda": (256, 1_024, 4_096, 16_384, 65_536), "cpu": (256, 1_024)}
 ITERATIONS = {"cuda": 10, "cpu": 2}  # of one timed run
 SETTINGS = PPO()
 LEARNING_RATE, BETAS, EPSILON = 2.5e-4, (0.9, 0.999), 1e-5  # of Adam
