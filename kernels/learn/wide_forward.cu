@@ -35,5 +35,6 @@ DEVICE void forward_share(const WideForward& call, const Team team, AnyWideTower
   if constexpr (TOWERS == 2) forward_tower(call, team, tower.of<TOWERS - 1>(), share);
 }
 
+#define BUSY_THREADS (2 * TEAM)  // of a processor: two blocks, which wait in turn
 #include "drive/launch.cuh"
 KERNEL(forward_rows, WideForward, call.forward.shares, forward_share(call, team, work->tower, e))

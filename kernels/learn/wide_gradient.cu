@@ -79,5 +79,6 @@ DEVICE void learn_tile(const WideLearn& call, const Team team, Workspace& work, 
   else learn_tower<TOWERS - 1>(call, team, work, e / TOWERS);
 }
 
+#define BUSY_THREADS (2 * TEAM)  // of a processor: two blocks, which wait in turn
 #include "drive/launch.cuh"
 KERNEL(wide_gradient, WideLearn, (call.count + ROWS - 1) / ROWS * TOWERS, learn_tile(call, team, *work, e))
