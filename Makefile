@@ -18,6 +18,9 @@ NOTEBOOK_TESTS := notebook and not checker and not build and not sanitizer and n
 GPU_TESTS := gpu and not slow
 SLOW_TESTS := slow and not gpu
 SLOW_GPU_TESTS := gpu and slow
+# $(call naming,marker): the files that have such tests. To collect all files takes each process of a group four seconds more;
+# tests/conftest.py holds that a test's markers are named in its own file.
+naming = $(shell grep -lE "mark\.($(1))([^a-z]|$$)" tests/test_*.py)
 
 # Processes of a group: one per core, eight at most. Torch gets one thread in each: with more they wait for each other.
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
@@ -25,7 +28,8 @@ JOBS ?= $(shell [ $(CORES) -lt 8 ] && echo $(CORES) || echo 8)
 # Tests of one GPU run in as many: what takes time there is compiling. Where there is none all are skipped, in one process.
 GPU_JOBS ?= $(if $(shell command -v nvidia-smi),$(JOBS),0)
 # worksteal: a process that is done takes the last tests of another one; neighbours, which may share a fixture, stay together.
-PYTEST := env OMP_NUM_THREADS=1 $(RUN) -m pytest -q --dist worksteal -n
+# Bytecode of tests and package is kept wherever PYTHONDONTWRITEBYTECODE is set, too: each process would compile all of it anew.
+PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --dist worksteal -n
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
@@ -72,22 +76,22 @@ test-core: setup
 	$(call timed,core,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CORE_TESTS)")
 
 test-checker: setup
-	$(call timed,checker,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CHECKER_TESTS)")
+	$(call timed,checker,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CHECKER_TESTS)" $(call naming,checker))
 
 test-build: setup
-	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(BUILD_TESTS)")
+	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(BUILD_TESTS)" $(call naming,build|sanitizer))
 
 test-notebook: setup
-	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(NOTEBOOK_TESTS)")
+	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(NOTEBOOK_TESTS)" $(call naming,notebook))
 
 test-gpu: setup
-	$(call timed,gpu,$(GROUP_SECONDS),$(PYTEST) $(GPU_JOBS) -m "$(GPU_TESTS)")
+	$(call timed,gpu,$(GROUP_SECONDS),$(PYTEST) $(GPU_JOBS) -m "$(GPU_TESTS)" $(call naming,gpu))
 
 test-slow: setup
-	$(call timed,slow,$(SLOW_SECONDS),$(PYTEST) $(JOBS) -m "$(SLOW_TESTS)")
+	$(call timed,slow,$(SLOW_SECONDS),$(PYTEST) $(JOBS) -m "$(SLOW_TESTS)" $(call naming,slow))
 
 test-slow-gpu: setup
-	$(call timed,slow-gpu,$(SLOW_SECONDS),env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -m "$(SLOW_GPU_TESTS)")
+	$(call timed,slow-gpu,$(SLOW_SECONDS),env OMP_NUM_THREADS=1 $(RUN) -m pytest -q -m "$(SLOW_GPU_TESTS)" $(call naming,slow))
 
 # The adapters with the lowest versions that pyproject.toml allows, in a venv of their own. LOWEST_TORCH: another torch, such
 # as torch==2.13.0+cpu; the lowest is a CUDA build of gigabytes, unless TORCH_INDEX names an index of CPU builds.

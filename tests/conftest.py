@@ -15,16 +15,18 @@ builds all like that, as `make test-all` does.
 
 import importlib
 import os
+import re
 import shutil
 import sys
 import warnings
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LEVEL = os.environ.get("CUPYDRIVE_OPTIMIZE", "1")
+GROUPS = {"gpu", "slow", "checker", "build", "sanitizer", "notebook"}  # markers by which the Makefile makes groups
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -54,6 +56,19 @@ def no_gpu_reason():
         # A missing CuPy, a missing driver and a driver too old raise three unrelated types.
         return f"{type(error).__name__}: {error}"
     return "" if count else "CuPy counts 0 CUDA devices"
+
+
+@cache
+def names_of_markers(path):
+    """Return the names of all markers that a file writes out."""
+    return set(re.findall(r"\bmark\.(\w+)", path.read_text()))
+
+
+def pytest_itemcollected(item):
+    if odd := {m.name for m in item.iter_markers()} & GROUPS - names_of_markers(item.path):
+        raise pytest.UsageError(
+            f"{item.nodeid} has {odd} from another file; the Makefile finds files by `mark.NAME` in them"
+        )
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has dropped what -m leaves out

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.checker
 STEPS = 20_000
 
 
-@pytest.mark.optimised
 @pytest.mark.parametrize("name", envs.names())
 def test_every_environment_passes(name, tmp_path):
     report = check(name, agent_steps=STEPS, device="cpu", progress=False)

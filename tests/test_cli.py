@@ -350,10 +350,10 @@ def test_make_demo_passes_as_it_is(tmp_path):
 
 @pytest.mark.checker
 @pytest.mark.long
-@pytest.mark.optimised
 def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
-    """With short measurements and videos; it checks and trains for as long as ever."""
+    """Of two environments, with short measurements and videos; it checks and trains these for as long as ever."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(envs, "names", lambda: ["cartpole", "tag_grid"])
     monkeypatch.setattr("cupydrive.cli.demo.AGENTS", {"cpu": 200})
     monkeypatch.setattr("cupydrive.cli.demo.VIDEO_EPISODES", 1)
     monkeypatch.setattr("cupydrive.bench.timing.RUN_SECONDS", {"cpu": 0.0})

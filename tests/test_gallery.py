@@ -17,7 +17,7 @@ from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
 
 HERE = Path(__file__).resolve().parent.parent / "gallery"
-STEPS = 8_000  # of training: a player of more keeps its pole up for longer, and all of it is drawn
+STEPS = 3_000  # of training: a player of more keeps its pole up for longer, and all of it is drawn
 
 
 def links(text):

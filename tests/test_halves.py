@@ -32,8 +32,14 @@ def rolled(name, device, obs_dtype, layout=None, steps=25):
     return flatten(fetch(env.batch, env.batch.rollout(steps)), env.batch)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", envs.names())
+# On a CPU `make test` has one environment of one agent, and one of several.
+ROUNDED = [
+    pytest.param(name, "cpu", marks=() if name in ("pendulum", "tag_continuous") else pytest.mark.slow)
+    for name in envs.names()
+] + [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in envs.names()]
+
+
+@pytest.mark.parametrize(("name", "device"), ROUNDED)
 def test_they_are_the_float_ones_rounded(name, device):
     whole, half = rolled(name, device, "float32"), rolled(name, device, "bfloat16")
     for key, array in whole.items():

@@ -19,6 +19,12 @@ LENGTH = 20.0
 SCALE = np.float32(1) / (np.float32(1.41421356) * np.float32(LENGTH))  # of differences, in observations
 # Agents, neighbours.
 SIZES = [(3, 2), (8, 7), (9, 3), (33, 1), (33, 10), (105, 10), (257, 5), (300, 1), (400, 32), (1005, 10)]
+# One or two of each kind (few points, a list, cells) in `make test`, and one in slower builds; `make test-all` has all.
+SAMPLE = {
+    "cpu": [(3, 2), (8, 7), (33, 10), (105, 10), (257, 5), (1005, 10)],
+    "team": [(8, 7), (33, 10), (300, 1)],
+    "debug": [(3, 2), (9, 3), (300, 1)],
+}
 N = 10
 HERE = (1.0, 0.97, 0.5, 0.05)  # of all agents, in one environment after the other
 EXECUTORS = {
@@ -59,8 +65,10 @@ def expected(x, y, active, k):
     return order, np.isfinite(np.take_along_axis(squared, order, axis=1))
 
 
-@pytest.mark.parametrize("device", EXECUTORS)
-@pytest.mark.parametrize(("agents", "k"), SIZES)
+@pytest.mark.parametrize(("agents", "k", "device"), [
+    pytest.param(*size, device, marks=() if size in SAMPLE[device] else pytest.mark.slow)
+    for device in EXECUTORS for size in SIZES
+])  # fmt: skip
 def test_the_order_is_that_of_a_sort(agents, k, device):
     compare(EXECUTORS[device](), agents, k)
 
@@ -118,8 +126,12 @@ def test_who_is_out_has_no_neighbours(agents, k):
     assert out.any() and (got[out][:, 5 : 5 + 7 * k] == 0).all()
 
 
-@pytest.mark.parametrize("device", EXECUTORS)
-@pytest.mark.parametrize(("agents", "k"), [(3, 2), (9, 3), (300, 1)])
+@pytest.mark.parametrize(("agents", "k", "device"), [
+    (3, 2, "cpu"), (3, 2, "team"), (9, 3, "cpu"), (9, 3, "debug"), (300, 1, "cpu"),
+    *(pytest.param(*case, marks=pytest.mark.slow) for case in (
+        (3, 2, "debug"), (9, 3, "team"), (300, 1, "team"), (300, 1, "debug")
+    )),
+])  # fmt: skip
 def test_who_is_out_has_a_row_of_zeros(agents, k, device):
     # Straight into the buffer, where what nobody writes stays as it was.
     layout = Layout(4 if device == "team" else 1, observations=Observations.DIRECT)

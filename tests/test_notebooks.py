@@ -30,7 +30,7 @@ def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     client = optional("nbclient").NotebookClient
     optional("ipykernel")
 
-    monkeypatch.setenv("CUPYDRIVE_STEPS", "20000")
+    monkeypatch.setenv("CUPYDRIVE_STEPS", "4000")
     monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU executor, wherever this runs
     notebook = read(path)

@@ -47,8 +47,11 @@ def wrong(text, **changes):
     return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(MOVE, text), **changes)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("use", [cd.make, cd.check], ids=["make", "check"])
+# `make test` has a check of one of them.
+@pytest.mark.parametrize(("use", "mistake"), [
+    pytest.param(use, mistake, id=f"{use.__name__}-{mistake}", marks=pytest.mark.slow if use is cd.check and k else ())
+    for use in (cd.make, cd.check) for k, mistake in enumerate(MISTAKES)
+])  # fmt: skip
 def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
     monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
     text, words = MISTAKES[mistake]
