@@ -93,7 +93,8 @@ ODD_HALF = "if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {"
 NEIGHBOURS = "drive/neighbours.cuh"
 SEARCHES = "typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;"
 QUICK = "if (!(reach > 0.0f)) return false;"
-PLACES = "static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;"
+PLACES = "constexpr int scanned(int n) { return (n + SCAN - 1) / SCAN * SCAN; }"
+DRIFT = "this->search(env.team, env.cache.near, 2.001f * speed, visit);  // of two points, and rounding"
 THREE_ROWS = "const Places near = places(row, math::min(row + 2, bottom), left, right);"
 PER_SQUARE = (
     "static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // points of WIDE cells, on average"
@@ -208,6 +209,8 @@ EQUIVALENT = {
     (NEIGHBOURS, QUICK, "return false;"): DOUBT,
     (NEIGHBOURS, QUICK, QUICK.replace(">", ">=")): DOUBT,
     (NEIGHBOURS, PLACES, PLACES.replace("/", "*")): ROOM,
+    (NEIGHBOURS, DRIFT, DRIFT.replace("2.001f", "(2.001f * 1.5f + 0.25f)")): DOUBT,
+    (NEIGHBOURS, DRIFT, DRIFT.replace("2.001f *", "2.001f +")): DOUBT,
     (NEIGHBOURS, THREE_ROWS, THREE_ROWS.replace("row +", "row -")): DOUBT,
     (NEIGHBOURS, PER_SQUARE, PER_SQUARE.replace(">", ">=")): SAME,
     (NEIGHBOURS, TAKEN, "thorough(found, p);"): SPEED,

@@ -25,11 +25,8 @@ TAGGED = "if (nearest < radius * radius) {"
 ZERO = "the sum is only compared with 0"
 LEVEL = "return low + (high - low) * math::Divisor((float)(levels > 1 ? levels - 1 : 1)).of((float)(action - 1));"
 ONE_LEVEL = "with one level this action is 1, and 0 is what is divided"
-DRIFT = (
-    "const float drift = 2.001f * math::max(top_speed(p, true), top_speed(p, false));  "
-    "// of two agents in a step, and rounding"
-)
-HINT = "of any drift the neighbours are the same, found sooner or later"
+SPEED = "near.each(env, math::max(top_speed(p, true), top_speed(p, false)), [&](const auto& seen) {"
+HINT = "at any speed the neighbours are the same, found sooner or later"
 CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
     **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
@@ -39,7 +36,7 @@ EQUIVALENT = {
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
     ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
-    ("tag_continuous", DRIFT, DRIFT.replace("math::max", "math::min")): HINT,
+    ("tag_continuous", SPEED, SPEED.replace("math::max", "math::min")): HINT,
     ("tag_continuous", TAGGED, TAGGED.replace("<", "<=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,

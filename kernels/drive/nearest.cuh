@@ -37,7 +37,7 @@ template <class Distance, int K> struct Nearest {
   Distance distance[K];  // ascending; `far` where there is nobody
   int id[K];             // -1 where there is nobody
 
-  DEVICE void clear(Distance far) {
+  DEVICE explicit Nearest(Distance far) {
     for (int k = 0; k < K; ++k) { distance[k] = far; id[k] = -1; }
   }
 

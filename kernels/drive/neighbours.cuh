@@ -1,14 +1,13 @@
 // neighbours.cuh -- finds the K nearest neighbours of each of A points of the plane: exactly, sorted by (squared distance, id).
 //
 //   struct Shared { Neighbours<A, K> near; };
-//   struct Cache { Hints<A> hints; };
+//   struct Cache { NeighbourCache<A> near; };
 //   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is nobody's
-//   near.each(team, hints, drift, [&](const auto& found) { ... found.i, found.id[k] ... });
+//   near.each(env, speed, [&](const auto& found) { ... found.i, found.id[k] ... });
 //
 // `each` calls back once for every i of [0, A), so that its row of observations can be written (rows.cuh). All members of a
 // warp call back equally often: where a member has no row left, `found.mine` is false. `length`: most points lie in
-// [0, length) both ways. `drift`: how much nearer or further two points may be by the next search. These two, and the hints,
-// are for speed alone.
+// [0, length) both ways. `speed`: no point moves further by the next search. These two, and the cache, are for speed alone.
 #pragma once
 #include "drive/nearest.cuh"
 #include "drive/rows.cuh"
@@ -18,7 +17,7 @@ constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every po
 
 // For each point a distance within which K others are likely to be: how far the furthest of its neighbours was in the last
 // search, plus how much further that one may be now. 0: not known. Any content gives the same neighbours.
-template <int A> struct Hints {
+template <int A> struct NeighbourCache {
   float reach[A];
 
   template <class Found> DEVICE void remember(const Found& found, const float drift) {
@@ -67,14 +66,13 @@ template <int A, int K> struct Few {
     }
   }
 
-  template <class Visit> DEVICE void each(const Team team, Hints<A>&, float, Visit visit) const {
+  template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>&, float, Visit visit) const {
     NO_UNROLL for (int i : team.all(A)) {
       const bool mine = i < A;
       const float at_x = x[mine ? i : 0], at_y = y[mine ? i : 0];
       const bool here = mine && at_x != NOWHERE;
       Found<K> found(team, mine ? i : 0, mine, here);
-      Nearest<float, K> nearest;
-      nearest.clear(FAR);
+      Nearest<float, K> nearest(FAR);
       if (here) {
         UNROLL for (int j = 0; j < A; ++j) {
           const float dx = x[j] - at_x, dy = y[j] - at_y;
@@ -87,14 +85,34 @@ template <int A, int K> struct Few {
   }
 };
 
-// Looks at all pairs of those who are here, which stand first in a list, in the order of ids.
-template <int A, int K> struct AllPairs {
-  static constexpr int SCAN = 32;  // places that are looked at together
-  static constexpr int PLACES = (A + SCAN - 1) / SCAN * SCAN;
-  alignas(16) float x[PLACES];  // NOWHERE: not here, or nobody
+// A points in the order in which they are looked at, those who are here first; `Search` derives from it, and has look(found, p,
+// hint), which finds the neighbours of place p.
+template <int A, int K, int PLACES, class Search> struct List {
+  alignas(16) float x[PLACES];
   alignas(16) float y[PLACES];
   int id[A];
   int count;  // of those who are here
+
+  DEVICE float distance(int p, int q) const {
+    const float dx = x[q] - x[p], dy = y[q] - y[p];
+    return dx * dx + dy * dy;
+  }
+  template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
+    for (int p : team.all(A)) {
+      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);
+      if (p < count) ((const Search&)*this).look(found, p, cache.reach[found.i]);
+      visit(found);
+      if (p < A) cache.remember(found, drift);
+    }
+  }
+};
+
+// Looks at all pairs of those who are here, in the order of ids.
+constexpr int SCAN = 32;  // places that are looked at together
+constexpr int scanned(int n) { return (n + SCAN - 1) / SCAN * SCAN; }
+template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>> {
+  typedef List<A, K, scanned(A), AllPairs<A, K>> Here;
+  using Here::x, Here::y, Here::id, Here::count, Here::distance;  // of who is not here, or nobody: NOWHERE
 
   template <class Places, class Here>
   DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float) {
@@ -109,13 +127,8 @@ template <int A, int K> struct AllPairs {
       y[p] = here[i] ? at_y[i] : NOWHERE;
       id[p] = i;
     }
-    for (int p : team.each(PLACES - A)) x[A + p] = y[A + p] = NOWHERE;
+    for (int p : team.each(scanned(A) - A)) x[A + p] = y[A + p] = NOWHERE;
     if (team.leader()) count = all;
-  }
-
-  DEVICE float distance(int p, int q) const {
-    const float dx = x[q] - x[p], dy = y[q] - y[p];
-    return dx * dx + dy * dy;
   }
 
   // Calls found(distance, q) for the places of a scan that are nearer than `bound`: first a bit for each one, then the calls,
@@ -142,26 +155,19 @@ template <int A, int K> struct AllPairs {
   }
 
   DEVICE void thorough(Found<K>& found, int p) const {
-    Nearest<float, K> nearest;
-    nearest.clear(FAR);
+    Nearest<float, K> nearest(FAR);
     for (int base = 0; base < count; base += SCAN) {
       scan(p, base, nearest.distance[K - 1], [&](float d, int q) { nearest.insert_next(d, id[q]); });
     }
     found.take(nearest);
   }
-
-#if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS)
-  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
-    for (int p : team.all(A)) {
-      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);
-      if (p < count && !quick(found, p, hints.reach[found.i])) thorough(found, p);
-      visit(found);
-      if (p < A) hints.remember(found, drift);
-    }
+  DEVICE void look(Found<K>& found, int p, float hint) const {
+    if (!quick(found, p, hint)) thorough(found, p);
   }
-#else
+
+#if !defined(__CUDACC__) && !defined(TEAM_THREADS) && !defined(DEBUG_BOUNDS) && !defined(COUNT_OPERATIONS)
   // On a CPU: SIDE_FLOATS points side by side, one in each lane of a vector. Everybody is inserted in all lanes at once.
-  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
+  template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
     typedef NearestWords<floats, K, A> Words;
     for (int base = 0; base < count; base += SIDE_FLOATS) {
       const int last = math::min(base + SIDE_FLOATS, count);
@@ -170,7 +176,7 @@ template <int A, int K> struct AllPairs {
         const int p = base + l < last ? base + l : base;
         at_x[l] = x[p];
         at_y[l] = y[p];
-        bound[l] = hints.reach[id[p]] * hints.reach[id[p]];
+        bound[l] = cache.reach[id[p]] * cache.reach[id[p]];
       }
       Words words;
       words.clear(bound);
@@ -191,13 +197,13 @@ template <int A, int K> struct AllPairs {
         for (int k = 0; k <= K; ++k) own.word[k] = words.word[k][p - base];
         if (!found.take(own, *this, p)) thorough(found, p);
         visit(found);
-        hints.remember(found, drift);
+        cache.remember(found, drift);
       }
     }
     for (int p = count; p < A; ++p) {
       const Found<K> found(team, id[p], true, false);
       visit(found);
-      hints.remember(found, drift);
+      cache.remember(found, drift);
     }
   }
 #endif
@@ -206,17 +212,17 @@ template <int A, int K> struct AllPairs {
 // Looks in the cells of a grid. The points of a cell stand together in a list, and so do the cells of a row. The order of
 // points within a cell is left to chance; no result depends on it. Cells are narrow, since looking at several cells of a row
 // costs no more than looking at one.
-template <int A, int K> struct Cells {
+template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
+  typedef List<A, K, A, Cells<A, K>> Here;
+  using Here::x, Here::y, Here::id, Here::count, Here::distance;
   static constexpr int root(float n) { int r = 1; while ((float)((r + 1) * (r + 1)) <= n) ++r; return r; }
   static constexpr int WIDE = 3;  // cells that are as wide as a row is high
   static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // points of WIDE cells, on average
   static constexpr int MOST_ROWS = root((float)A / PER_SQUARE);
   static constexpr int CELLS = WIDE * MOST_ROWS * MOST_ROWS + 1;  // the last one is of those who are not here
   typedef NearestWords<float, K, A> Words;
-  float x[A], y[A];  // by place in the list
-  int id[A];
   Array<int, CELLS> end;  // of each cell: one after its last place
-  int count, rows;
+  int rows;
   float scale;  // rows per length
 
   DEVICE float across(float at) const { return at * ((float)WIDE * scale); }  // in columns
@@ -260,11 +266,6 @@ template <int A, int K> struct Cells {
     }
   }
 
-  DEVICE float distance(int p, int q) const {
-    const float dx = x[q] - x[p], dy = y[q] - y[p];
-    return dx * dx + dy * dy;
-  }
-
   // The place where a row's cells from column `first` on begin.
   DEVICE int begin(int row, int first) const {
     const int from = row * (WIDE * rows) + first;
@@ -302,7 +303,7 @@ template <int A, int K> struct Cells {
   // Looks at a block of cells around p, and at larger ones as long as they hold too few points; then at all cells up to the
   // distance of the last neighbour found. If the words are in doubt, it looks at all of these again, exactly. A hint other than
   // 0, if it is right, leaves less doubt. Returns whether the neighbours were found.
-  DEVICE bool look(Found<K>& found, int p, float hint) const {
+  DEVICE bool look_near(Found<K>& found, int p, float hint) const {
     const float u = across(x[p]), v = down(y[p]);
     const int columns = WIDE * rows, column_of_p = column(x[p]), row_of_p = row(y[p]);
     Words words;
@@ -350,8 +351,7 @@ template <int A, int K> struct Cells {
   }
 
   DEVICE void look_exactly(Found<K>& found, int p, int left, int right, int top, int bottom) const {
-    Nearest<float, K> nearest;
-    nearest.clear(FAR);
+    Nearest<float, K> nearest(FAR);
     for (int row = top; row <= bottom; ++row) {
       scan(row, left, right, [&](int q) {
         const float d = distance(p, q);
@@ -361,22 +361,18 @@ template <int A, int K> struct Cells {
     found.take(nearest);
   }
 
-  template <class Visit> DEVICE void each(const Team team, Hints<A>& hints, const float drift, Visit visit) const {
-    for (int p : team.all(A)) {
-      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);
-      float hint = p < count ? hints.reach[found.i] : 0.0f;
-      while (p < count && !look(found, p, hint)) {
-        if (hint == 0.0f) {
-          look_exactly(found, p, 0, WIDE * rows - 1, 0, rows - 1);
-          break;
-        }
-        hint = 0.0f;
-      }
-      visit(found);
-      if (p < A) hints.remember(found, drift);
+  DEVICE void look(Found<K>& found, int p, float hint) const {
+    while (!look_near(found, p, hint)) {
+      if (hint == 0.0f) return look_exactly(found, p, 0, WIDE * rows - 1, 0, rows - 1);
+      hint = 0.0f;
     }
   }
 };
 
-template <int A, int K> using Neighbours =
+template <int A, int K> using Search =
     typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;
+template <int A, int K> struct Neighbours : Search<A, K> {
+  template <class Env, class Visit> DEVICE void each(Env& env, const float speed, Visit visit) const {
+    this->search(env.team, env.cache.near, 2.001f * speed, visit);  // of two points, and rounding
+  }
+};

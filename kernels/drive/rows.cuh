@@ -1,6 +1,6 @@
 // rows.cuh -- writes an agent's row of observations from its first entry to its last.
 //
-//   RowWriter<SIZE, COUNT> row(env.team, env.shared.stage, seen.mine, env.NAME.obs(seen.i));   // struct Shared has a `Stage stage`
+//   RowWriter<SIZE, COUNT> row(env, seen.mine, env.NAME.obs(seen.i));   // struct Shared has a `Stage stage`
 //   row.put(x).put(y).put_each([&](int k) { ... })   // the entries of k = 0 .. COUNT - 1; it may ask for more, and drops those
 //      .put(time);
 //
@@ -49,7 +49,7 @@ template <int SIZE, int COUNT> struct RowWriter {
     }
   };
 
-  DEVICE RowWriter(const Team team, Stage& stage, bool mine, Row row) : storage(team, stage, mine, row) {}
+  template <class Env> DEVICE RowWriter(Env& env, bool mine, Row row) : storage(env.team, env.shared.stage, mine, row) {}
   DEVICE Next<1> put(float x) { return Next<0>{*this}.put(x); }
   DEVICE void put_zeros() { put_some<0, SIZE, 0>([](int) { return 0.0f; }); }
 
@@ -73,7 +73,7 @@ template <int SIZE, int COUNT> struct RowWriter {
   PlainRow<COUNT> row;
   const bool mine;
 
-  DEVICE RowWriter(const Team, Stage&, bool mine, Row row) : row(row), mine(mine) {}
+  template <class Env> DEVICE RowWriter(Env&, bool mine, Row row) : row(row), mine(mine) {}
   DEVICE RowWriter& put(float x) {
     if (mine) row.put(x);
     return *this;

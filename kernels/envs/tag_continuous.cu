@@ -19,13 +19,12 @@ struct State {
   Array<int, NUM_AGENTS> active;
 };
 #include "drive/neighbours.cuh"
-#include "drive/rows.cuh"
 struct Shared {
   Array<int, NUM_TAGGERS> tags;  // runners that each tagger has tagged in this step
   Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
   Stage stage;                   // rows on their way
 };
-struct Cache { Hints<NUM_AGENTS> near; };
+struct Cache { NeighbourCache<NUM_AGENTS> near; };
 #include "drive/env.cuh"
 
 DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }
@@ -152,9 +151,8 @@ DEVICE void observe(Env& env) {
     auto& near = env.shared.near;
     near.place(env.team, s.x, s.y, s.active, p.grid_length);
     env.team.sync();
-    const float drift = 2.001f * math::max(top_speed(p, true), top_speed(p, false));  // of two agents in a step, and rounding
-    near.each(env.team, env.cache.near, drift, [&](const auto& seen) {
-      RowWriter<OBS, OTHERS> row(env.team, env.shared.stage, seen.mine, obs_of(seen.i));
+    near.each(env, math::max(top_speed(p, true), top_speed(p, false)), [&](const auto& seen) {
+      RowWriter<OBS, OTHERS> row(env, seen.mine, obs_of(seen.i));
       if (seen.out) row.put_zeros();
       else see(env, seen.i, row, [&](int k) { return seen.id[k]; });
     });

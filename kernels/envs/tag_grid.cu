@@ -99,8 +99,7 @@ DEVICE void observe_opponent(Env& env) {
 template <int K> DEVICE void observe_nearest(Env& env) {
   const State& s = env.state;
   for (int i : env.team.each(NUM_AGENTS)) {
-    Nearest<Whole<FARTHEST>, K> nearest;
-    nearest.clear(FARTHEST + 1);
+    Nearest<Whole<FARTHEST>, K> nearest(FARTHEST + 1);
     for (int j = 0; j < NUM_AGENTS; ++j) {
       if (j != i) nearest.offer(squared_distance(s, i, j), j);
     }
