@@ -113,6 +113,4 @@ class DDPGLearner(OffPolicyLearner):
     @torch.no_grad()
     def follow(self, share):
         """Let the target networks take over ``share`` of the weights, a 0-dimensional tensor; 0 after a skipped step."""
-        for target, network in ((self.target_policy, self.policy), (self.target_critic, self.critic)):
-            for slow, fast in zip(target.parameters(), network.parameters(), strict=True):
-                slow.lerp_(fast, share)
+        self.target_weights.lerp_(self.weights, share)
