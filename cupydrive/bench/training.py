@@ -36,7 +36,7 @@ class Lesson:
 
 
 SHARED, SEPARATE = PPO(shared_layers=True), PPO()
-COMPILED = {"precision": "bfloat16", "shared_layers": True}  # what is fastest by torch
+FAST = {"precision": "bfloat16", "shared_layers": True}  # by torch
 TAG = {"shared_layers": True, "num_steps": 16}
 WIDE = TAG | {"hidden": (256, 256)}
 LARGE = {k: v for k, v in LARGE_TAG.items() if k != "tagging_distance"}
@@ -49,8 +49,8 @@ LESSONS = {
         Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
         Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, SMALL_TAG),
         Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, LARGE),
-        Lesson("cartpole", 65_536, PPO(compile="max-autotune", **COMPILED)),
-        Lesson("tag_continuous", 2_000, A2C(**WIDE | COMPILED, compile=True), params=LARGE),
+        Lesson("cartpole", 65_536, PPO(compile="max-autotune", **FAST)),
+        *(Lesson("tag_continuous", 2_000, A2C(**WIDE | FAST), params=params) for params in (SMALL_TAG, LARGE)),
     ),
     "cpu": (
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (256, 1_024)),
