@@ -25,7 +25,7 @@ from cupydrive.bench.solving import solve
 from cupydrive.bench.startup import own_seconds, train_start_times
 from cupydrive.bench.sweep import sweep
 from cupydrive.bench.timing import make_row
-from cupydrive.bench.training import Lesson, measure_lessons, registers, run_operations
+from cupydrive.bench.training import Lesson, measure_lesson, registers, run_operations
 from cupydrive.checks.bits import fetch, trajectory
 from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError
@@ -117,13 +117,12 @@ def test_torch_counts_as_many_operations(settings):
 
 
 @pytest.mark.build
-def test_rows_of_training_name_their_learner_and_network(monkeypatch):
+def test_rows_of_training_name_their_learner_and_network():
     lessons = (
         Lesson("cartpole", 8, PPO(num_steps=8, hidden=(16,), shared_layers=True), ("kernels", "torch")),
         Lesson("tag_grid", 4, A2C(num_steps=4, hidden=(8,)), ("torch",), {"num_taggers": 2}),
     )
-    monkeypatch.setattr(training_module, "LESSONS", {"cpu": lessons})
-    rows = list(measure_lessons("cpu", 3))
+    rows = [row for lesson in lessons for row in measure_lesson(lesson, "cpu", 3)]
     assert [row.note for row in rows] == [
         "ppo by kernels, exact, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
         "ppo by torch, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",

@@ -21,7 +21,7 @@ from cupydrive.bench.startup import (
     train_start_times,
 )
 from cupydrive.bench.timing import Row, short
-from cupydrive.bench.training import measure_lessons
+from cupydrive.bench.training import LESSONS, measure_lesson
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
@@ -99,8 +99,12 @@ def _measure_all(result, where, cases, runs, work, compare, say):
     if "sampling" in cases:
         add(measure_sampling(where, runs))
     if "training" in cases:
-        for row in measure_lessons(where.name, runs):
-            add([row])
+        for lesson in LESSONS[where.name]:
+            try:
+                add(measure_lesson(lesson, where.name, runs))
+            except MemoryLimitError as error:
+                result.skipped.append(str(error))
+            free(where)
     if "startup" in cases:
         for env, params in STARTED:
             result.startup[env] = start_times(env, params, where.name)

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from cupydrive import envs
 from cupydrive.bench.cases import LARGE_TAG
 from cupydrive.bench.solving import MARKS
@@ -158,3 +160,4 @@ def free(where):
     """Give idle GPU memory back, so that one row does not change the next."""
     if where.name == "cuda":
         where.xp.get_default_memory_pool().free_all_blocks()
+        torch.cuda.empty_cache()

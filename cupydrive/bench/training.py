@@ -16,7 +16,7 @@ from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.loop import precision
-from cupydrive.training.torch_settings import threads
+from cupydrive.training.torch_settings import memory_errors, threads
 from cupydrive.training.train import make_run
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
@@ -59,16 +59,16 @@ LESSONS = {
 }
 
 
-def measure_lessons(device, runs):
-    """Yield the ``Row``s of each lesson, one for each learner: whole iterations, learning included."""
-    for lesson in LESSONS[device]:
-        yield from measure(lesson, device, runs)
+def measure_lesson(lesson, device, runs):
+    """Return the ``Row``s of one lesson, in the order of its learners.
 
-
-def measure(lesson, device, runs):
-    """Return the ``Row``s of one lesson, in the order of its learners."""
-    torch.compiler.reset()
-    made = [start(lesson, learner, device) for learner in lesson.learners]
+    Raises:
+        MemoryLimitError: If it does not fit into memory.
+    """
+    if lesson.settings.compile:
+        torch.compiler.reset()
+    with memory_errors():
+        made = [start(lesson, learner, device) for learner in lesson.learners]
     times = [[] for _ in made]
     for _ in range(runs + UNTIMED):
         for (run, iterate), seconds in zip(made, times, strict=True):
