@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -235,12 +236,20 @@ def test_axes_are_named_by_what_they_count():
     )
 
 
+@lru_cache(maxsize=1)
+def compared_of(spec):
+    """Return (part, name) of all that a check of ``spec`` compares."""
+    return {(t.part, t.name) for t in check(spec, agent_steps=100, device="cpu", progress=False).tallies.values()}
+
+
+SMALL_TAG = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), events=())
+
+
 @pytest.mark.parametrize(
     "missing", [("reset", "step", "observe", "sample"), ("reset",), ("step",), ("observe",), ("sample",)]
 )
 def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
-    whole = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), events=())
-    spec = replace(whole, **dict.fromkeys(missing))
+    spec = replace(SMALL_TAG, **dict.fromkeys(missing))
     report = check(spec, agent_steps=2000, device="cpu", progress=False)
     assert not report.mismatched and report.events["autoreset"] and report.events["time limit reached"], str(report)
     said = [text for text in report.skipped if "the environment has no " in text]
@@ -248,8 +257,7 @@ def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
     assert all(f"not done: {text}" in str(report) for text in said)
     parts = {t.part for t in report.tallies.values()}
     assert {f"cpu: {STATISTICS}", f"cpu: {RESETS}", f"cpu: {PATHS}", f"cpu: {TEAMS}"} <= parts
-    pairs = {(t.part, t.name) for t in check(whole, agent_steps=100, device="cpu", progress=False).tallies.values()}
-    left_out = pairs - {(t.part, t.name) for t in report.tallies.values()}
+    left_out = compared_of(SMALL_TAG) - {(t.part, t.name) for t in report.tallies.values()}
     assert bool(left_out) == (missing != ("sample",))
     assert {part.partition(" ")[2] for part, _ in left_out} <= {REFERENCE, RESETS, STATISTICS}, left_out
 

@@ -9,6 +9,7 @@ import pytest
 from cupydrive import envs
 
 N = 100_000
+STEPPED = 25_000  # by Gymnasium's classes, one after the other
 IDS = {
     "cartpole": "CartPole-v1",
     "acrobot": "Acrobot-v1",
@@ -40,19 +41,19 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     params = spec.make_params()
     (group,) = spec.groups(params)
     # Copies in float64: Gymnasium's classes compute in what their state is.
-    states = spec.sample(params, rng, N).astype([(f, "f8") for f in spec.state_dtype(params).names])
+    states = spec.sample(params, rng, STEPPED).astype([(f, "f8") for f in spec.state_dtype(params).names])
     if group.continuous:
         low, high = group.action_space.low, group.action_space.high
-        action = rng.uniform(1.2 * low, 1.2 * high, (N, 1, 1)).astype(np.float64)  # some beyond the bounds
+        action = rng.uniform(1.2 * low, 1.2 * high, (STEPPED, 1, 1)).astype(np.float64)  # some beyond the bounds
         passed = list(action[:, 0])
     else:
-        action = rng.integers(0, group.sizes[0], (N, 1))
+        action = rng.integers(0, group.sizes[0], (STEPPED, 1))
         passed = action[:, 0].tolist()
-    want = spec.step(params, states, {group.name: action}, np.ones(N, int), None)
+    want = spec.step(params, states, {group.name: action}, np.ones(STEPPED, int), None)
     env.reset(seed=0)
     table = np.stack([states[f] for f in states.dtype.names], axis=-1)
-    after, reward, terminated = np.empty_like(table), np.empty(N), np.empty(N, bool)
-    for i in range(N):
+    after, reward, terminated = np.empty_like(table), np.empty(STEPPED), np.empty(STEPPED, bool)
+    for i in range(STEPPED):
         env.state = table[i].copy()
         if hasattr(env, "steps_beyond_terminated"):
             env.steps_beyond_terminated = None
@@ -62,7 +63,7 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     for k, field in enumerate(states.dtype.names):
         tolerance = 1e-7 if single else 1e-9
         assert apart(name, field, want.state[field], after[:, k]).max() < tolerance, field
-    near = want.margin.get("terminated", np.full(N, np.inf)) < 1e-6 if single else np.zeros(N, bool)
+    near = want.margin.get("terminated", np.full(STEPPED, np.inf)) < 1e-6 if single else np.zeros(STEPPED, bool)
     np.testing.assert_array_equal(want.terminated[~near], terminated[~near])
     np.testing.assert_allclose(want.reward[group.name][~near, 0], reward[~near], rtol=0, atol=1e-9)
     assert name == "pendulum" or (terminated.any() and not terminated.all())

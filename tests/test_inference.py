@@ -95,7 +95,7 @@ def needed_for_onnx():
     return [optional(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
 
 
-@pytest.mark.parametrize("kind", ["heads", "squashed", "ddpg"])
+@pytest.mark.parametrize("kind", ["heads", "squashed", pytest.param("ddpg", marks=pytest.mark.slow)])
 def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     onnxruntime = needed_for_onnx()
     run = trained(kind)

@@ -52,7 +52,7 @@ def test_ppo_learns():
     env = VecEnv("cartpole", 64, device="cpu")
     model = PPO("MlpPolicy", env, n_steps=32, batch_size=256, n_epochs=10, learning_rate=1e-3, seed=1, device="cpu")
     before, _ = evaluate_policy(model, env, 64, warn=False)
-    model.learn(60_000)
+    model.learn(40_000)
     after, _ = evaluate_policy(model, env, 64, warn=False)
     assert before < 100 < 200 < after
 
