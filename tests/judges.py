@@ -74,6 +74,7 @@ TENSOR = [
     LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}]"
     for name in ("shared", "separate, two heads' layers", "three layers, ReLU", "groups, leaving", "Gaussian")
 ]
+EPISODES = "tests/test_curves.py::test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode"
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
     "learn/layers.cuh": NETWORK,
@@ -106,6 +107,7 @@ JUDGES = {
     "play/play.cuh": ["tests/test_play.py"],
     "train/normals.cuh": [TRAIN],
     "train/advantages.cu": ["tests/test_advantages.py"],
+    "train/episodes.cu": [EPISODES],
     "train/categorical.cu": [TRAIN],
     "train/choices.cuh": [TRAIN],
     "train/gaussian.cu": [TRAIN],
@@ -133,6 +135,7 @@ JUDGES = {
         *BATCH,
         *NEAREST[:2],
         f"{TRAIN}::test_the_earliest_number_that_is_not_finite_is_kept",
+        EPISODES,
         *SANITIZED,
     ],
     "drive/env.cuh": [

@@ -17,31 +17,34 @@ def expected(run, kept):
     r = run.rollout
     over = (r.terminated | r.truncated).numpy()
     for t, e in zip(*np.nonzero(over), strict=True):
-        tags = {name: float(returns[t, e].mean()) for name, returns in r.episode_return.items()}
-        kept[int(e)] = {"length": int(r.episode_length[t, e]), **tags}
+        ended = {name: float(returns[t, e].mean()) for name, returns in r.episode_return.items()}
+        ended |= {name: float(values[t, e]) for name, values in r.metrics.items()}
+        kept[int(e)] = {"length": int(r.episode_length[t, e]), **ended}
     if len(kept) < run.num_envs:
         return None
     return {key: np.mean([episode[key] for episode in kept.values()]) for key in next(iter(kept.values()))}
 
 
-def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode():
-    run = make_run("tag_grid", cd.A2C(**SMALL), num_envs=12, device="cpu", grid_length=5, max_episode_steps=21)
+@pytest.mark.parametrize(("env", "num_envs", "params"), [
+    ("tag_grid", 12, dict(grid_length=5, max_episode_steps=21)),
+    ("cartpole", 40, dict(max_episode_steps=21)),  # returns and lengths side by side; more than one team's environments
+])  # fmt: skip
+def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, num_envs, params):
+    run = make_run(env, cd.A2C(**SMALL), num_envs=num_envs, device="cpu", **params)
     kept, waited, ended = {}, 0, 0
     for _ in range(12):
         run.iterate()
         ended += int((run.rollout.terminated | run.rollout.truncated).sum())
         wanted = expected(run, kept)
-        episodes, shortest, length, tagger, runner = run.episodes.take().tolist()[:5]
+        episodes, shortest, *means = run.episodes.take().tolist()
         assert episodes == ended
         ended = 0
         assert (shortest == 0) == (wanted is None)
         if wanted is None:
             waited += 1
         else:
-            np.testing.assert_allclose(
-                [length, tagger, runner], [wanted[k] for k in ("length", "tagger", "runner")], rtol=1e-6
-            )
-    assert waited >= 2, "every environment ended an episode at once"
+            np.testing.assert_allclose(means, list(wanted.values()), rtol=1e-6)
+    assert waited >= 1, "every environment ended an episode at once"
 
 
 def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after_a_resume(tmp_path):

@@ -27,7 +27,7 @@ def folder(monkeypatch, tmp_path):
 def load(monkeypatch):
     """Load a small kernel as a new process does; return the library's path and its kernels."""
     monkeypatch.setattr(host, "_loaded", {})
-    program = HostExecutor().build(assemble_file("train/finite"))
+    program = HostExecutor().build(assemble_file("train/shuffle"))
     return Path(program.library._name), set(program.functions)
 
 
@@ -54,7 +54,7 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
 def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
     program = (
         "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_file; "
-        "HostExecutor().build(assemble_file('train/finite')); print('done')"
+        "HostExecutor().build(assemble_file('train/shuffle')); print('done')"
     )
     environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
 
@@ -62,7 +62,7 @@ def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
         return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
 
     assert run().returncode == 0
-    (path,) = (tmp_path / "cache").glob("finite-*.so")
+    (path,) = (tmp_path / "cache").glob("shuffle-*.so")
     os.truncate(path, 3000)
     done = run()
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
@@ -71,9 +71,9 @@ def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
 def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
     path, want = load(monkeypatch)
     key = b"another key"
-    other = folder / f"finite-{cache.hashlib.sha256(key).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
+    other = folder / f"shuffle-{cache.hashlib.sha256(key).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
     os.rename(path, other)
-    assert find_library("finite", key) is None
+    assert find_library("shuffle", key) is None
     assert load(monkeypatch) == (path, want)
 
 

@@ -149,9 +149,12 @@ def outputs(case, arithmetic, executor):
 def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(shared, way):
     """Of 6,144 draws one in a hundred may differ; no probability by more than 0.02, no value by more than 2 % of their size."""
     executor = HostExecutor(flags=("-O1",))
-    case = problem(PPO(num_steps=96, shared_layers=shared), envs=64, executor=executor, arithmetic=way)
-    case.steps.lay_out()
-    (exact, values), (near, near_values) = (outputs(case, each, executor) for each in (EXACT, way))
+    config, found = PPO(num_steps=96, shared_layers=shared), []
+    for each in (EXACT, way):
+        case = problem(config, envs=64, executor=executor, arithmetic=each)
+        case.steps.lay_out()
+        found.append(outputs(case, each, executor))
+    (exact, values), (near, near_values) = found
     ends, near_ends = (logits.softmax(1).cumsum(1)[:, :-1].contiguous() for logits in (exact, near))
     draw = torch.from_numpy(np.random.default_rng(0).random((len(exact), 1), dtype=np.float32))
     action, near_action = ((draw > e).sum(1) for e in (ends, near_ends))

@@ -156,12 +156,12 @@ def test_a_cpu_takes_the_plain_path_and_says_so():
     assert make_play(run.rollout) == (None, line) and line in repr(run)
 
 
-def test_a_crew_is_a_warp_or_one_larger_team():
+def test_a_crew_is_some_warps_or_one_larger_team():
     assert PlayLayout(1, 16, crews=4).threads == 128 and PlayLayout(1, 16, crews=4).block_envs == 64
-    assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3).threads == 96
-    for wrong in ((2, 32), (64, 1, 2)):
-        with pytest.raises(SpecError, match="a crew is a warp, or one larger team"):
-            PlayLayout(wrong[0], wrong[1], crews=wrong[2] if len(wrong) == 3 else 1)
+    assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3, warps=4).threads == 384
+    for wrong in (dict(team=2, envs_per_block=32), dict(team=64, crews=2), dict(team=64, warps=2)):
+        with pytest.raises(SpecError, match="a crew has a warp's threads that step, or is one larger team"):
+            PlayLayout(**wrong)
 
 
 @pytest.mark.gpu

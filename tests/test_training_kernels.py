@@ -283,7 +283,7 @@ def test_random_rows_come_from_their_words_and_reach_every_row(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
-    none, program = (1 << 62) - 1, build("train/finite", device=device)
+    none, program = (1 << 62) - 1, build("train/finite", (("ARRAYS", 2),), device=device)
     for size in (1, 2, 3, 4, 5, 7, 129):
         for places in [
             (),
@@ -292,20 +292,23 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
         ]:
             values = np.float32([3.4e38, -3.4e38, 1e-42, 0.0] * 34)[: size + 1]
             values[size:] = np.nan  # what lies behind the array is nobody's business
+            others = np.zeros_like(values)
             values[list(places)] = bad
-            arrays = dict(values=values, iteration=np.int64([3]), first=np.int64([none]))
+            wanted = 3 << 40 | places[0] if places else none
             elements = -(-size // 4)
-            got = launch(
-                program, "look_for_nonfinite", elements, dict(elements=elements), arrays, device, dict(size=size)
-            )
-            assert got["first"][0] == (3 << 40 | places[0] if places else none)
+            ints, longs = {"begin.0": 0, "begin.1": elements, "begin.2": 2 * elements}, {"size.0": size, "size.1": size}
+            for order in ((values, others), (others, values)):
+                arrays = {"values.0": order[0], "values.1": order[1]}
+                arrays |= dict(iteration=np.int64([3]), first=np.int64([none, none]))
+                got = launch(program, "look_for_nonfinite", 2 * elements, ints, arrays, device, longs)
+                assert got["first"].tolist() == [wanted if array is values else none for array in order]
 
 
 def test_the_earliest_number_that_is_not_finite_is_kept():
-    program, values = build("train/finite"), np.float32([0, 0, 0, 0, 0, np.nan])
+    program, values = build("train/finite", (("ARRAYS", 1),)), np.float32([0, 0, 0, 0, 0, np.nan])
     for found_before, wanted in ((2 << 40 | 9, 2 << 40 | 9), (3 << 40 | 9, 3 << 40 | 5), (4 << 40, 3 << 40 | 5)):
         arrays = dict(values=values, iteration=np.int64([3]), first=np.int64([found_before]))
-        got = launch(program, "look_for_nonfinite", 2, dict(elements=2), arrays, longs=dict(size=6))
+        got = launch(program, "look_for_nonfinite", 2, {"begin.0": 0, "begin.1": 2}, arrays, longs={"size.0": 6})
         assert got["first"][0] == wanted
 
 

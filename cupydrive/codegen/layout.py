@@ -107,20 +107,23 @@ class PlayLayout(Layout):
     """How ``env_play`` (kernels/play/play.cuh) shares them out: here ``envs_per_block`` is what one crew has.
 
     Args:
-        crews: Of a block: warps, each with environments of at most 32 threads in all, or a single larger team.
+        crews: Of a block, each with environments of at most 32 threads in all; or a single larger team.
+        warps: Of a crew, if its teams are no larger than one; the first of them steps the environments.
     """
 
     crews: int = 1
+    warps: int = 1
 
     def __post_init__(self):
         super().__post_init__()
-        if self.team * self.envs_per_block > max(WARP, self.team) or (self.team > WARP and self.crews > 1):
-            raise SpecError(f"{self}: a crew is a warp, or one larger team, which is a block of its own")
+        alone = self.team > WARP
+        if self.team * self.envs_per_block > max(WARP, self.team) or (alone and self.crews * self.warps > 1):
+            raise SpecError(f"{self}: a crew has a warp's threads that step, or is one larger team, a block of its own")
 
     @property
     def threads(self):
         """Threads of a block."""
-        return self.crews * max(WARP, self.team)
+        return self.crews * max(WARP * self.warps, self.team)
 
     @property
     def block_envs(self):

@@ -68,7 +68,7 @@ def assemble_play(spec, params, layout, policies):
         policies: Generated text about them, as ``kernels/play`` reads it.
     """
     shown, texts = _texts(spec, params, layout)
-    texts["generated/sizes.cuh"] += f"\n#define CREWS {layout.crews}"
+    texts["generated/sizes.cuh"] += f"\n#define CREWS {layout.crews}\n#define WARPS_PER_CREW {layout.warps}"
     texts["generated/policies.cuh"] = policies
     return _unit(f"{spec.name}_play", ("drive/platform.cuh", "kernel", "play/play.cuh"), texts, shown, layout)
 
@@ -119,9 +119,8 @@ def assemble_file(path, constants=(), spaces="", team=1):
 def _unit(name, parts, texts, shown, layout):
     files = {}
     text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
-    return Unit(
-        name, text, shown, files, layout, tuple(re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS)?\((\w+)", text, re.M))
-    )
+    kernels = re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS|_AHEAD)?\((\w+)", text, re.M)
+    return Unit(name, text, shown, files, layout, tuple(kernels))
 
 
 def kernel_text(spec):

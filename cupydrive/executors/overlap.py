@@ -2,7 +2,7 @@
 
 CuPy's launches carry no attributes, so this is the driver's ``cuLaunchKernelEx`` with the structures of CUDA 12's
 ``cuda.h``. The work itself does not overlap: a kernel waits on the GPU for all that came before it in its stream
-(``await_previous`` of ``kernels/drive/backend/cuda_launch.cuh``), so it must be made by ``KERNEL``.
+(``await_previous`` of ``kernels/drive/backend/cuda_team.cuh``), so it must be made by ``KERNEL`` or one of its kind.
 """
 
 import ctypes

@@ -4,6 +4,7 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 """
 
 from contextlib import nullcontext
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from cupydrive.executors.interop import as_torch, make_call, member, torch_strea
 from cupydrive.simulation.buffers import Buffers, row_bytes
 
 NONE_FOUND = 2**63 - 1
+EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
+EPISODE_THREADS = 256  # of it on a GPU
 
 
 class Rollout:
@@ -48,24 +51,22 @@ class Rollout:
         self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.play = None
-        self._looks = self._prepare_looks()
+        self._look = self._prepare_look()
         for g in batch.groups:
             players[g.name].begin(self, g)
         self.carry_obs()
 
-    def _prepare_looks(self):
-        """Return (array name, group name, its tensor, launch argument) for each array that must stay finite."""
-        self._finite = self.batch.executor.build(assemble_file("train/finite"))
-        names = [(kind, name) for kind in ("obs", "reward") for name in getattr(self, kind)]
-        self.nonfinite = torch.full((len(names),), NONE_FOUND, dtype=torch.int64, device=self.device)
-        looks = []
-        for k, (kind, name) in enumerate(names):
-            tensor = getattr(self, kind)[name]
-            size = tensor.numel()
-            pointers = {"values": tensor, "iteration": self.iteration, "first": self.nonfinite[k]}
-            call = make_call({"elements": -(-size // 4)}, pointers, longs={"size": size})
-            looks.append((kind, name, tensor, call))
-        return looks
+    def _prepare_look(self):
+        """Return ``struct Finite``, of all arrays that must stay finite."""
+        self._watched = [(kind, name, t) for kind in ("obs", "reward") for name, t in getattr(self, kind).items()]
+        self._finite = self.batch.executor.build(assemble_file("train/finite", (("ARRAYS", len(self._watched)),)))
+        self.nonfinite = torch.full((len(self._watched),), NONE_FOUND, dtype=torch.int64, device=self.device)
+        sizes = [tensor.numel() for _, _, tensor in self._watched]
+        begins = accumulate((-(-size // 4) for size in sizes), initial=0)
+        pointers = {f"values.{k}": tensor for k, (_, _, tensor) in enumerate(self._watched)}
+        pointers |= {"iteration": self.iteration, "first": self.nonfinite}
+        ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
+        return make_call(ints, pointers, longs={f"size.{k}": size for k, size in enumerate(sizes)})
 
     def carry_obs(self):
         """Take over the batch's current observation, as after a reset."""
@@ -97,8 +98,8 @@ class Rollout:
                 self.play.collect()
             else:
                 self._take_steps()
-            for _, _, tensor, call in self._looks:
-                self._finite.launch("look_for_nonfinite", call, int(call["elements"]), tensor.numel())
+            elements = int(self._look[f"begin.{len(self._watched)}"])
+            self._finite.launch("look_for_nonfinite", self._look, elements, 4 * elements)
             self.iteration += 1
 
     def _take_steps(self):
@@ -118,12 +119,18 @@ class Rollout:
         first = min(range(len(found)), key=lambda k: found[k] & NONE_FOUND)
         if found[first] == NONE_FOUND:
             return None
-        kind, name, tensor, _ = self._looks[first]
+        kind, name, tensor = self._watched[first]
         iteration, index = found[first] >> 40, found[first] & (1 << 40) - 1
         t, e, agent, *entry = (int(i) for i in np.unravel_index(index, tensor.shape))
         step = iteration * self.steps + t - (kind == "obs") + 1
         entry = f", entry {entry[0]}" if entry else ""
         return f"the {kind} of {name!r} in environment {e}, agent {agent}{entry}, after step {step} of this environment"
+
+
+def episodes_unit(batch):
+    """Return the ``Unit`` of ``kernels/train/episodes.cu`` for a ``Batch``."""
+    constants = ("AGENT_GROUPS", len(batch.groups)), ("COLUMNS", 1 + len(batch.spec.metrics))
+    return assemble_file("train/episodes", constants, team=min(batch.executor.max_team, EPISODE_THREADS))
 
 
 class LatestEpisodes:
@@ -146,21 +153,30 @@ class LatestEpisodes:
         self.names = ["length", *(f"return.{g.name}" for g in batch.groups), *batch.spec.metrics]
         self.values = torch.zeros((len(self.names), batch.num_envs), device=rollout.device)
         self.count = torch.zeros((), device=rollout.device, dtype=torch.float64)
-        self._order = torch.arange(1, rollout.steps + 1, device=rollout.device)[:, None]
+        self._program = batch.executor.build(episodes_unit(batch))
+        self._call = self._make_call()
+
+    def _make_call(self):
+        """Return ``struct Episodes``."""
+        r, n = self.rollout, self.rollout.batch.num_envs
+        kinds = {"length": "int", **r.batch.spec.metrics}
+        columns = {"length": r.episode_length, **r.metrics}
+        ints = {"num_envs": n, "steps": r.steps}
+        ints |= {f"agents.{g}": returns.shape[2] for g, returns in enumerate(r.episode_return.values())}
+        ints |= {f"return_stride.{g}": returns.stride(1) for g, returns in enumerate(r.episode_return.values())}
+        ints |= {f"stride.{name}": column.stride(1) for name, column in columns.items()}
+        ints |= {f"whole.{name}": kind == "int" for name, kind in kinds.items()}
+        pointers = {"terminated": r.terminated, "truncated": r.truncated}
+        pointers |= {f"column.{name}": column for name, column in columns.items()}
+        pointers |= {f"returns.{name}": returns for name, returns in r.episode_return.items()}
+        return make_call(ints, pointers | {"count": self.count, "latest": self.values})
 
     def add(self):
         """Take in the rollout's episodes; a return is the mean over the agents of its group."""
         r = self.rollout
-        over = r.terminated | r.truncated
-        self.count += over.sum()
-        last = (over * self._order).amax(0)  # the row after that of the last end, 0 where there is none
-        some, row = last > 0, (last - 1).clamp(min=0)[None]
-        found = [r.episode_length.gather(0, row)[0]]
-        for returns in r.episode_return.values():
-            found.append(returns.gather(0, row[..., None].expand(-1, -1, returns.shape[2]))[0].mean(-1))
-        found += [r.metrics[name].gather(0, row)[0] for name in r.batch.spec.metrics]
-        for kept, new in zip(self.values, found, strict=True):
-            kept.copy_(torch.where(some, new.float(), kept))
+        n = r.batch.num_envs
+        with r.stream():
+            self._program.launch("take_in_episodes", self._call, -(-n // EPISODE_ENVS), n * r.steps)
 
     def take(self):
         """Return (2 + len(names),) float64 and begin to count anew: episodes, the smallest length of all, the means."""

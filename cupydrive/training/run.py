@@ -15,13 +15,14 @@ import torch
 from cupydrive import __version__, envs
 from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose, executor
+from cupydrive.executors.ahead import build_ahead
 from cupydrive.inputs.archive import seal
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
-from cupydrive.playing.rollout import LatestEpisodes, Rollout
+from cupydrive.playing.rollout import LatestEpisodes, Rollout, episodes_unit
 from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
@@ -96,6 +97,7 @@ class Run:
             lengths = {settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)}
             if len(lengths) > 1:
                 raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+            build_ahead([(self.batch.executor, episodes_unit(self.batch))])
             begin_play(self.batch, players)
             self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
         for learner in self.learners.values():
@@ -208,8 +210,7 @@ class Run:
         self.rollout.collect()
         for learner in self.learners.values():
             learner.update(self.rollout)
-        with torch.no_grad():
-            self.episodes.add()
+        self.episodes.add()
 
     def evaluate(self, episodes=1000, **options):
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""

@@ -4,6 +4,9 @@
 // KERNEL_OF_STEPS runs it for steps [from, until): for all of [0, steps) on a GPU. On a CPU for at most `piece` of them, for
 // [e, e + count), count <= lanes, and then for the next environments: rows of one step are far from those of the next, and
 // those of the next environment beside them, so that few pages and no unfinished cache line are left behind.
+//
+// KERNEL_AHEAD is a KERNEL whose body may begin while the launch before it still runs, and calls await_previous() before it
+// reads what that one, or one that may still run with it, writes, and before it writes anything.
 #pragma once
 #include "drive/faults.cuh"
 

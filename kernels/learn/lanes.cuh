@@ -12,6 +12,7 @@ constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }
 // Four numbers that move at once: in memory they are aligned to 16 bytes.
 struct Four {
   float of[4];
+  DEVICE void add(const Four& other) { UNROLL for (int j = 0; j < 4; ++j) of[j] += other.of[j]; }
 #ifdef __CUDACC__
   DEVICE void load(const float* from) {
     const float4 four = *(const float4*)from;

@@ -43,24 +43,40 @@ template <int COLUMNS> struct Matrix {
 template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {
   return n < Layer::OUT && k < Layer::IN ? weights[n * Layer::IN + k] : 0.0f;
 }
-// Loads a layer's weights (OUT, IN) and biases (OUT), with zeros beside them, by all `threads`.
-template <class Layer>
-DEVICE void load_layer(const Matrix<Layer::IN_PAD> matrix, float* near_biases, const float* weights, const float* biases,
-                       const int thread, const int threads) {
-  constexpr int ACROSS = Layer::IN_PAD / 2, PAIRS = Layer::OUT_PAD * ACROSS, AT_ONCE = 8;
-  for (int first = thread; first < PAIRS; first += AT_ONCE * threads) {  // no load waits for the store before it
-    u32 kept[AT_ONCE];
+// A layer's weights (OUT, IN) and biases (OUT) on their way to a block's memory, by THREADS threads, with zeros beside them. What
+// is asked for first waits in registers: no load waits for a store before it, nor layers that are loaded together for each other.
+template <class Layer, int THREADS> struct LayerLoad {
+  static constexpr int ACROSS = Layer::IN_PAD / 2, PAIRS = Layer::OUT_PAD * ACROSS, TURNS = (PAIRS + THREADS - 1) / THREADS;
+  static constexpr int AT_ONCE = TURNS < 8 ? TURNS : 8;
+  const float* weights;
+  const float* biases;
+  int thread;
+  float first[AT_ONCE], second[AT_ONCE], bias;
+
+  DEVICE LayerLoad(const float* weights, const float* biases, const int thread)
+      : weights(weights), biases(biases), thread(thread) {
+    load(0);
+    bias = thread < Layer::OUT ? biases[thread] : 0.0f;
+  }
+  DEVICE void load(const int turn) {
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-      const int i = first + j * threads, n = i / ACROSS, k = 2 * (i % ACROSS);
-      if (i < PAIRS) kept[j] = pair(weight_at<Layer>(weights, n, k), weight_at<Layer>(weights, n, k + 1));
-    }
-    UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-      const int i = first + j * threads;
-      if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = kept[j];
+      const int i = thread + (turn + j) * THREADS, n = i / ACROSS, k = 2 * (i % ACROSS);
+      first[j] = weight_at<Layer>(weights, n, k);
+      second[j] = weight_at<Layer>(weights, n, k + 1);
     }
   }
-  for (int n = thread; n < Layer::OUT_PAD; n += threads) near_biases[n] = n < Layer::OUT ? biases[n] : 0.0f;
-}
+  DEVICE void store(const Matrix<Layer::IN_PAD> matrix, float* near_biases) {
+    NO_UNROLL for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
+      if (turn > 0) load(turn);
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+        const int i = thread + (turn + j) * THREADS;
+        if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = pair(first[j], second[j]);
+      }
+    }
+    if (thread < Layer::OUT_PAD) near_biases[thread] = bias;
+    for (int n = thread + THREADS; n < Layer::OUT_PAD; n += THREADS) near_biases[n] = n < Layer::OUT ? biases[n] : 0.0f;
+  }
+};
 
 #ifdef __CUDACC__
 constexpr int WARPS = TEAM < WARP_SIZE ? 1 : TEAM / WARP_SIZE;

@@ -11,27 +11,36 @@ struct Workspace {
   int count[CHAINS];
 };
 
-// Rows of block b: their number, and where they begin in the `order` of an epoch.
-struct Rows {
-  int begin, count;
-  DEVICE Rows(const Learn& call, int b)
-      : begin(call.first_env(b) * call.rows_of_env()), count(call.first_env(b + 1) * call.rows_of_env() - begin) {}
+// Chunk e: block b in minibatch m of an epoch. Its rows are those [from, until) of the block's, and of these begins at `begin` in
+// the `order` of the epoch.
+struct Chunk {
+  int epoch, minibatch, block, begin, count, from, until;
+  DEVICE Chunk(const Learn& call, const int e) {
+    const int minibatch_of_all = e / call.blocks;
+    block = e - minibatch_of_all * call.blocks;
+    epoch = minibatch_of_all / call.minibatches;
+    minibatch = minibatch_of_all - epoch * call.minibatches;
+    begin = call.first_env(block) * call.rows_of_env();
+    count = call.first_env(block + 1) * call.rows_of_env() - begin;
+    from = call.part(minibatch, count);
+    until = call.part(minibatch + 1, count);
+  }
+  DEVICE int chains() const { return chains_of(until - from); }
 };
 
-// Element e: block e % B in epoch e / B. Fills `order`, `counts` and `sums`.
-DEVICE void arrange_block(const Learn& call, const Team team, Workspace& work, const int e) {
-  const int epoch = e / call.blocks, b = e - epoch * call.blocks;
-  const Rows rows(call, b);
-  int* const order = call.epoch_order(epoch) + rows.begin;
-  const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)epoch, SHUFFLE};
-  const Cipher cipher(rows.count, random, (u32)b, 2);
-  for (int m = 0; m < call.minibatches; ++m) {
-    const int from = call.part(m, rows.count), until = call.part(m + 1, rows.count), used = chains_of(until - from);
+// Draws the rows of chunk e into `order`, and fills `counts` and `sums`.
+DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, const int e) {
+  const Chunk chunk(call, e);
+  int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
+  const int used = chunk.chains();
+  if (team.rank < used) {  // who has no row does not make the keys
+    const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)chunk.epoch, SHUFFLE};
+    const Cipher cipher(chunk.count, random, (u32)chunk.block, 2);
     for (int c : team.each(used)) {
       int count = 0;
       float sum = 0.0f;
-      for (int j = from + c; j < until; j += CHAINS) {
-        const int row = row_of_block(call, b, SHUFFLED ? cipher.of(j) : j);
+      for (int j = chunk.from + c; j < chunk.until; j += CHAINS) {
+        const int row = row_of_block(call, chunk.block, SHUFFLED ? cipher.of(j) : j);
         order[j] = row;
         const Place place(call, row);
         if (!place.in_game(call)) continue;
@@ -41,14 +50,12 @@ DEVICE void arrange_block(const Learn& call, const Team team, Workspace& work, c
       work.count[c] = count;
       work.sum[c] = sum;
     }
-    add_halves(team, work.count, used);
-    add_halves(team, work.sum, used);
-    if (team.leader()) {
-      call.counts[call.chunk(epoch, m, b)] = work.count[0];
-      call.sums[call.chunk(epoch, m, b)] = work.sum[0];
-    }
-    team.sync();  // the sums are written again
   }
+  add_halves(team, work.count, used);
+  add_halves(team, work.sum, used);
+  if (!team.leader()) return;
+  call.counts[e] = work.count[0];
+  call.sums[e] = work.sum[0];
 }
 
 // Element e: minibatch e of all epochs. Fills what `counts` and `sums` say of it.
@@ -73,28 +80,24 @@ DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const
   call.moments[e] = {1.0f / least, work.sum[0] / least, 1.0f, (float)count};
 }
 
-// Element e: block e % B in epoch e / B. Fills `squares`.
-DEVICE void spread_block(const Learn& call, const Team team, Workspace& work, const int e) {
-  const int epoch = e / call.blocks, b = e - epoch * call.blocks;
-  const Rows rows(call, b);
-  const int* const order = call.epoch_order(epoch) + rows.begin;
-  for (int m = 0; m < call.minibatches; ++m) {
-    const float mean = call.moments[epoch * call.minibatches + m].mean;
-    const int from = call.part(m, rows.count), until = call.part(m + 1, rows.count), used = chains_of(until - from);
-    for (int c : team.each(used)) {
-      float sum = 0.0f;
-      for (int j = from + c; j < until; j += CHAINS) {
-        const Place place(call, order[j]);
-        if (!place.in_game(call)) continue;
-        const float apart = call.advantage[place.group][place.row] - mean;
-        sum = math::fma(apart, apart, sum);
-      }
-      work.sum[c] = sum;
+// Fills `squares` of chunk e.
+DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, const int e) {
+  const Chunk chunk(call, e);
+  const int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
+  const float mean = call.moments[e / call.blocks].mean;
+  const int used = chunk.chains();
+  for (int c : team.each(used)) {
+    float sum = 0.0f;
+    for (int j = chunk.from + c; j < chunk.until; j += CHAINS) {
+      const Place place(call, order[j]);
+      if (!place.in_game(call)) continue;
+      const float apart = call.advantage[place.group][place.row] - mean;
+      sum = math::fma(apart, apart, sum);
     }
-    add_halves(team, work.sum, used);
-    if (team.leader()) call.squares[call.chunk(epoch, m, b)] = work.sum[0];
-    team.sync();  // the sums are written again
+    work.sum[c] = sum;
   }
+  add_halves(team, work.sum, used);
+  if (team.leader()) call.squares[e] = work.sum[0];
 }
 
 // Element e: minibatch e of all epochs.
@@ -110,7 +113,7 @@ DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, 
 }
 
 #include "drive/launch.cuh"
-KERNEL(arrange, Learn, call.epochs * call.blocks, arrange_block(call, team, *work, e))
+KERNEL(arrange, Learn, call.epochs * call.minibatches * call.blocks, arrange_chunk(call, team, *work, e))
 KERNEL(mean, Learn, call.epochs * call.minibatches, find_mean(call, team, *work, e))
-KERNEL(spread, Learn, call.epochs * call.blocks, spread_block(call, team, *work, e))
+KERNEL(spread, Learn, call.epochs * call.minibatches * call.blocks, spread_chunk(call, team, *work, e))
 KERNEL(deviation, Learn, call.epochs * call.minibatches, find_deviation(call, team, *work, e))

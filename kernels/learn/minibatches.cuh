@@ -55,7 +55,6 @@ struct Learn {
   // Where the part of minibatch m begins among n rows.
   DEVICE int part(int m, int n) const { return share(m, n, minibatches); }
   DEVICE int* epoch_order(int which) const { return order + (size_type)which * rows_of_env() * num_envs; }
-  DEVICE size_type chunk(int which_epoch, int m, int b) const { return ((size_type)which_epoch * minibatches + m) * blocks + b; }
 };
 
 // A row of all groups, one after the other: which group's it is, and its place in the arrays of that group.

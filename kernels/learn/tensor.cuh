@@ -56,9 +56,9 @@ union AnyTower {
 template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
   if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
-    load_layer<Here>(tower.template weights_of<L>(), tower.biases + taken(Part::BIASES, T, L), tensors[2 * Here::NUMBER],
-                     tensors[2 * Here::NUMBER + 1], team.rank, TEAM);
+    LayerLoad<Here, TEAM> load(tensors[2 * Here::NUMBER], tensors[2 * Here::NUMBER + 1], team.rank);
     load_layers<T, L + 1>(team, tower, tensors);
+    load.store(tower.template weights_of<L>(), tower.biases + taken(Part::BIASES, T, L));
   }
 }
 // Loads the weights, and puts zeros where observations have no entries. Who reads them must sync first.

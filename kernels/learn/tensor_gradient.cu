@@ -31,12 +31,10 @@ template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const
 template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team team, Workspace& work, const int share,
                                          const int shares, float* sums) {
   const Learn& call = about.learn;
-  const float skip = *call.skip;
   Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks{about.table, call.blocks};
   const int count = chunks.rows();
   const int* const order = call.epoch_order(call.epoch);
-  const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   const auto row_of = [&](int i) INLINED { return i < count ? order[chunks.place(i)] : -1; };
   // visit(k, m): the k-th of this member's rows is m.
   const auto each_row = [&](auto visit) INLINED {
@@ -52,18 +50,23 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
       if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);
     }
   };
+  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];
+  const auto load_entries = [&]() INLINED {
+    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, work.row[m], d); });
+  };
+  // The first tile's rows are on their way while the weights still change: what the launch before this one may write, a
+  // minibatch's moments or a step, is not among them.
   each_row([&](int, int m) INLINED { work.row[m] = row_of(share * ROWS + m); });
+  team.sync();
+  load_entries();
+  await_previous();
+  const float skip = *call.skip;
+  const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   load_tower(team, tower, about.tensors);
   if (skip > 0.0f) return;  // not before: all that is loaded first is on its way at once
   Gradient<T> gradient;
   gradient.clear();
   float reported[REPORTED] = {};
-  team.sync();
-  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];
-  const auto load_entries = [&]() INLINED {
-    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, work.row[m], d); });
-  };
-  load_entries();
   for (int first = share * ROWS; first < count; first += shares * ROWS) {
     each_entry([&](int k, int m, int d) INLINED {
       put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[m], d));
@@ -103,4 +106,4 @@ DEVICE void learn_piece(const TensorLearn& call, const Team team, Workspace& wor
 }
 
 #include "drive/launch.cuh"
-KERNEL(tensor_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, *work, e))
+KERNEL_AHEAD(tensor_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, *work, e))

@@ -14,25 +14,30 @@ constexpr int LANES = PAD;                                                 // nu
 constexpr int STRIPS = GRADIENT_FLOATS / LANES;                            // so many; the last one is of what is reported
 constexpr int MOST_PARTS = 32;
 static_assert(METRICS == LANES, "what is reported is one strip");
+// What one member adds up of a strip: on a GPU four numbers, so that a team has all that it adds on its way at once.
+typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
+constexpr int SIDE = SIDE_FLOATS == 1 ? 4 : LANES, ACROSS = LANES / SIDE, AT_ONCE = SIDE_FLOATS == 1 ? 8 : 1;
 
 struct Workspace {
-  float part[MOST_PARTS][LANES];  // sums over the pieces of each part
-  float chain[CHAINS];
+  alignas(16) float part[MOST_PARTS][LANES];  // sums over the pieces of each part
+  alignas(16) float chain[CHAINS];
 };
 
-// What is decided for all weights of one step.
-struct Decision {
-  float scale;       // of the gradients
-  float apply;       // 1: the step happens
-  float rate;        // learning rate over the first average's correction
-  float root;        // of the second average's correction
+enum Verdict { SKIPPED, SOUND, UNSOUND };
+// What is known of a step before the gradients' norm is.
+struct Prospect {
+  int verdict;  // SOUND: it happens if the norm is finite
+  float rate;   // learning rate over the first average's correction
+  float root;   // of the second average's correction
 };
 // The averages of ones after `step` steps.
 struct Corrections { float first, second, step; };
 
 struct Update {
   int pieces, parts;           // of `partials`; P, by which the blocks' sums are added: at most MOST_PARTS
+  int shares;                  // by how many teams the rows of weights are shared
   int epoch_ends;              // 1: this is an epoch's last minibatch
+  int iteration_ends;          // 1: and the last one of all
   int reported;                // numbers that `metric_sums` has before the last
   int norm_at;                 // which of them is the gradients' norm
   float target_kl;             // 0: none
@@ -40,8 +45,7 @@ struct Update {
   const float* partials;       // (pieces, GRADIENT_FLOATS)
   float* total;                // (GRADIENT_FLOATS)
   float* squares;              // (STRIPS - 1): sums of the squares of LANES numbers of `total`
-  int* arrived;                // (1): teams of `reduce` that are done; 0 between launches
-  Decision* decision;          // (1)
+  Prospect* prospect;          // (1)
   Corrections* corrections;    // (1)
   const float* learning_rate;  // (1)
   const float* ent_coef;       // (1)
@@ -49,9 +53,10 @@ struct Update {
   const float* max_grad_norm;  // (1)
   float* skip;                 // (1): 1: no step until the next iteration
   float* bad;                  // (1): 1: a loss or gradient was not finite; no step ever
+  i64* iteration;              // (1): iterations so far
   float* metric_sums;          // (reported + 1): the last one counts
   float* step;                 // (TENSORS): steps so far, all equal
-  float* copies;
+  float* copies;               // or null: nobody reads them
   float* weights[TENSORS];     // the network's own memory, (OUT, IN) or (OUT)
   float* first[TENSORS];       // Adam's averages, of the same shapes
   float* second[TENSORS];
@@ -59,48 +64,10 @@ struct Update {
 
 DEVICE bool is_finite(float x) { return (math::bits(x) & 0x7f800000u) != 0x7f800000u; }
 
-// Whether this team is the last of `size` to come here; if so, it sees what the others wrote before.
-DEVICE bool comes_last(const Team team, int* arrived, const int size) {
-  team.sync();
-  bool last = false;
-  if (team.leader() && arrive(arrived) == size - 1) {
-    *arrived = 0;
-    last = true;
-  }
-  return team.any(last);
-}
+// ---- the sum of the gradients ----
 
-// What happens with this minibatch.
-DEVICE void decide_step(const Update& call, const Team team, Workspace& work) {
-  const int used = chains_of(STRIPS - 1);
-  for (int c : team.each(used)) {
-    float square = 0.0f;
-    for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
-    work.chain[c] = square;
-  }
-  add_halves(team, work.chain, used);
-  const float norm = math::sqrt(work.chain[0]), inverse = *call.inverse, bad = *call.bad, step = call.step[0] + 1.0f;
-  const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
-  const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);
-  const bool sound = is_finite(norm) && is_finite(loss) && !(bad > 0.0f);
-  const bool too_far = call.epoch_ends && call.target_kl > 0.0f && sums[4] * inverse > call.target_kl;
-  team.sync();  // all have read `step` and `bad`
-  if (sound) {
-    for (int k : team.each(call.reported + 1)) {
-      const int of = k < call.norm_at ? k : k - 1;
-      call.metric_sums[k] += k == call.reported ? 1.0f : k == call.norm_at ? norm : sums[of] * inverse;
-    }
-    for (int k : team.each(TENSORS)) call.step[k] = step;
-  }
-  if (!team.leader()) return;
-  if (!sound) {
-    *call.decision = {0.0f, 0.0f, 0.0f, 0.0f};
-    *call.bad = 1.0f;
-    *call.skip = 1.0f;
-    return;
-  }
-  const float scale = *call.max_grad_norm / (norm + 1e-6f);
-  Corrections made = *call.corrections;
+// The corrections of step `step`, from those of the step before if `made` are they.
+DEVICE Corrections corrections_of(Corrections made, const float step) {
   if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};
   while (made.step < step) {
     const Corrections before = made;
@@ -109,59 +76,125 @@ DEVICE void decide_step(const Update& call, const Team team, Workspace& work) {
     made.step += 1.0f;
     if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more
   }
-  *call.corrections = made;
-  *call.decision = {scale < 1.0f ? scale : 1.0f, 1.0f, *call.learning_rate / made.first, math::sqrt(made.second)};
-  if (too_far) *call.skip = 1.0f;
+  return made;
 }
 
-// Strip e of `total`: its sums, and their squares. The team that is done last decides about the step.
+// The leader of the last strip's team finds out what it can: `sums` is what is reported.
+DEVICE void look_ahead(const Update& call, const float* sums, const float bad, const Corrections made) {
+  const float inverse = *call.inverse;
+  const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);
+  *call.corrections = made;
+  const bool sound = is_finite(loss) && !(bad > 0.0f);
+  *call.prospect = {sound ? SOUND : UNSOUND, *call.learning_rate / made.first, math::sqrt(made.second)};
+}
+
+// Strip e of `total`: its sums, and their squares.
 DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, const int e) {
-  const float skip = *call.skip;
-  constexpr int ACROSS = LANES / STRIP;  // members that share a strip
+  release_next();
+  await_previous();
+  const float skip = *call.skip, bad = *call.bad;
+  const bool last = e == STRIPS - 1;
+  Corrections made{};
+  if (last) made = *call.corrections;
   for (int k : team.each(call.parts * ACROSS)) {
-    const int part = k / ACROSS, lane = k % ACROSS * STRIP;
+    const int part = k / ACROSS, lane = k % ACROSS * SIDE;
     const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);
     const float* const from = call.partials + e * LANES + lane;
-    Lanes<STRIP> sum{}, more;
-    UNROLL_TIMES(4) for (int piece = begin; piece < end; ++piece) {
-      more.load(from + (size_type)piece * GRADIENT_FLOATS);
-      sum.add(more);
+    Side sum{};
+    for (int first = begin; first < end; first += AT_ONCE) {
+      Side more[AT_ONCE];
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+        if (first + j < end) more[j].load(from + (size_type)(first + j) * GRADIENT_FLOATS);
+      }
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+        if (first + j < end) sum.add(more[j]);
+      }
     }
     sum.store(work.part[part] + lane);
   }
   if (skip > 0.0f) {
-    if (e == 0 && team.leader()) call.decision->apply = 0.0f;
+    if (last && team.leader()) call.prospect->verdict = SKIPPED;
     return;
   }
+  if (last) made = corrections_of(made, call.step[0] + 1.0f);
   team.sync();
   for (int k : team.each(ACROSS)) {
-    Lanes<STRIP> total{}, more;
+    Side total{}, more;
     UNROLL_TIMES(8) for (int part = 0; part < call.parts; ++part) {
-      more.load(work.part[part] + k * STRIP);
+      more.load(work.part[part] + k * SIDE);
       total.add(more);
     }
-    total.store(call.total + e * LANES + k * STRIP);
-    total.store(work.chain + k * STRIP);
+    total.store(call.total + e * LANES + k * SIDE);
+    total.store(work.chain + k * SIDE);
   }
   team.sync();
-  if (e < STRIPS - 1 && team.leader()) {
-    float square = 0.0f;
-    for (int j = 0; j < LANES; ++j) square = math::fma(work.chain[j], work.chain[j], square);
-    call.squares[e] = square;
+  if (!team.leader()) return;
+  if (last) {
+    look_ahead(call, work.chain, bad, made);
+    return;
   }
-  if (comes_last(team, call.arrived, STRIPS)) decide_step(call, team, work);
+  float square = 0.0f;
+  for (int j = 0; j < LANES; ++j) square = math::fma(work.chain[j], work.chain[j], square);
+  call.squares[e] = square;
+}
+
+// ---- the step ----
+
+// What is decided for all weights of one step, by every team alike.
+struct Decision {
+  int verdict;
+  float norm;   // of the gradients
+  float scale;  // of the gradients
+  float rate, root;
+};
+
+DEVICE Decision decide_step(const Update& call, const Team team, Workspace& work) {
+  const Prospect prospect = *call.prospect;
+  const float most = *call.max_grad_norm;
+  const int used = chains_of(STRIPS - 1);
+  for (int c : team.each(used)) {
+    float square = 0.0f;
+    UNROLL_TIMES(4) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
+    work.chain[c] = square;
+  }
+  add_halves(team, work.chain, used);
+  const float norm = math::sqrt(work.chain[0]), scale = most / (norm + 1e-6f);
+  const int verdict = prospect.verdict == SOUND && !is_finite(norm) ? UNSOUND : prospect.verdict;
+  return {verdict, norm, scale < 1.0f ? scale : 1.0f, prospect.rate, prospect.root};
+}
+
+// One team writes what the launches after this one ask for.
+DEVICE void report(const Update& call, const Team team, const Decision& decision) {
+  const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
+  const float inverse = *call.inverse;
+  const bool sound = decision.verdict == SOUND;
+  const bool too_far = sound && call.epoch_ends && call.target_kl > 0.0f && sums[4] * inverse > call.target_kl;
+  if (sound) {
+    for (int k : team.each(call.reported + 1)) {
+      const int of = k < call.norm_at ? k : k - 1;
+      call.metric_sums[k] += k == call.reported ? 1.0f : k == call.norm_at ? decision.norm : sums[of] * inverse;
+    }
+    for (int k : team.each(TENSORS)) call.step[k] += 1.0f;
+  }
+  if (!team.leader()) return;
+  if (decision.verdict == UNSOUND) *call.bad = 1.0f;
+  if (decision.verdict == UNSOUND || too_far) *call.skip = 1.0f;
+  if (call.iteration_ends) {
+    *call.skip = 0.0f;
+    *call.iteration += 1;
+  }
 }
 
 // Puts one row of a layer's weights, or its biases, into `copies`.
 template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row) {
   float* const transposed = call.copies + Here::FORWARD_BEFORE;
   if (row == Here::OUT) {
-    for (int n : team.each(Here::OUT)) transposed[Here::IN * Here::OUT_PAD + n] = call.weights[2 * Here::NUMBER + 1][n];
+    NO_UNROLL for (int n : team.each(Here::OUT)) transposed[Here::IN * Here::OUT_PAD + n] = call.weights[2 * Here::NUMBER + 1][n];
     return;
   }
   const float* const weights = call.weights[2 * Here::NUMBER] + (size_type)row * Here::IN;
   float* const own = call.copies + Here::BACKWARD_BEFORE + row * Here::IN_PAD;
-  for (int k : team.each(Here::IN)) {
+  NO_UNROLL for (int k : team.each(Here::IN)) {
     transposed[k * Here::OUT_PAD + row] = weights[k];
     if constexpr (!Here::FIRST) own[k] = weights[k];
   }
@@ -171,31 +204,83 @@ DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
   visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row); });
 }
 
-// Row e of the weights takes its step.
-DEVICE void update_row(const Update& call, const Team team, const int e) {
-  const Decision decision = *call.decision;
-  if (decision.apply == 0.0f) return;
+// Where one row of the weights, or of biases, and what goes with it are.
+struct WeightRow {
+  float* weights;
+  float* first;
+  float* second;
+  const float* gradients;
+  int columns;
+};
+DEVICE WeightRow weight_row(const Update& call, const int e) {
+  WeightRow found;
   visit_row(e, [&](auto layer, const int row, const int first_number) INLINED {
     typedef decltype(layer) Here;
     const bool biases = row == Here::OUT;
-    const int tensor = 2 * Here::NUMBER + biases, columns = biases ? Here::OUT : Here::IN;
+    const int tensor = 2 * Here::NUMBER + biases;
     const size_type begin = biases ? 0 : (size_type)row * Here::IN;
-    float* const weights = call.weights[tensor] + begin;
-    float* const first = call.first[tensor] + begin;
-    float* const second = call.second[tensor] + begin;
-    const float* const gradients = call.total + first_number;
-    for (int k : team.each(columns)) {
-      const float gradient = gradients[k] * decision.scale;
-      first[k] = math::fma(FIRST_RATE, gradient - first[k], first[k]);
-      second[k] = math::fma(1.0f - SECOND_RATE, second[k], SECOND_RATE * gradient * gradient);
-      weights[k] -= decision.rate * (first[k] / (math::sqrt(second[k]) / decision.root + EPSILON));
-    }
-    team.sync();
-    copy_row(call, team, layer, row);
+    found = {call.weights[tensor] + begin, call.first[tensor] + begin, call.second[tensor] + begin, call.total + first_number,
+             biases ? Here::OUT : Here::IN};
   });
+  return found;
+}
+
+// One number of them.
+struct Weight {
+  float value, first, second, gradient;
+  DEVICE void load(const WeightRow& row, const int k) {
+    value = row.weights[k];
+    first = row.first[k];
+    second = row.second[k];
+  }
+  DEVICE void load_gradient(const WeightRow& row, const int k) { gradient = row.gradients[k]; }
+  DEVICE void descend(const Decision& decision) {
+    const float scaled = gradient * decision.scale;
+    first = math::fma(FIRST_RATE, scaled - first, first);
+    second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
+    value -= decision.rate * (first / (math::sqrt(second) / decision.root + EPSILON));
+  }
+  DEVICE void store(const WeightRow& row, const int k) const {
+    row.first[k] = first;
+    row.second[k] = second;
+    row.weights[k] = value;
+  }
+};
+
+// Share e of the rows of the weights takes its step.
+DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
+  release_next();
+  const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);
+  // What a member needs first of the first row is on its way while the step is decided.
+  const WeightRow first = weight_row(call, from);
+  const bool loads = TEAM > 1 && team.rank < first.columns;
+  Weight ahead;
+  if (loads) ahead.load(first, team.rank);
+  await_previous();
+  if (loads) ahead.load_gradient(first, team.rank);
+  const Decision decision = decide_step(call, team, work);
+  if (e == 0) report(call, team, decision);
+  if (decision.verdict != SOUND) return;
+  NO_UNROLL for (int r = from; r < until; ++r) {
+    const WeightRow row = weight_row(call, r);
+    NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU's members have one or two: short code is sooner there
+      Weight own;
+      if (TEAM > 1 && r == from && k == team.rank) {
+        own = ahead;
+      } else {
+        own.load(row, k);
+        own.load_gradient(row, k);
+      }
+      own.descend(decision);
+      own.store(row, k);
+    }
+    if (call.copies == nullptr) continue;
+    team.sync();
+    lay_out_row(call, team, r);
+  }
 }
 
 #include "drive/launch.cuh"
 KERNEL(lay_out, Update, ROWS_OF_WEIGHTS, lay_out_row(call, team, e))
-KERNEL(reduce, Update, STRIPS, reduce_strip(call, team, *work, e))
-KERNEL(update, Update, ROWS_OF_WEIGHTS, update_row(call, team, e))
+KERNEL_AHEAD(reduce, Update, STRIPS, reduce_strip(call, team, *work, e))
+KERNEL_AHEAD(update, Update, call.shares, update_share(call, team, *work, e))

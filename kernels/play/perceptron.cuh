@@ -57,23 +57,23 @@ template <class Network> struct Weights {
 };
 
 // Copies COUNT numbers, a multiple of four, by all threads of a block: many loads at once.
-template <int COUNT> DEVICE void copy_numbers(float* to, const float* from, const int thread, const int threads) {
+template <int COUNT, int THREADS> DEVICE void copy_numbers(float* to, const float* from, const int thread) {
   constexpr int AT_ONCE = 8;
-  for (int first = thread; first < COUNT / 4; first += AT_ONCE * threads) {
+  for (int first = thread; first < COUNT / 4; first += AT_ONCE * THREADS) {
     Pack<4> kept[AT_ONCE];
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
-      if (first + k * threads < COUNT / 4) kept[k] = ((const Pack<4>*)from)[first + k * threads];
+      if (first + k * THREADS < COUNT / 4) kept[k] = ((const Pack<4>*)from)[first + k * THREADS];
     }
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
-      if (first + k * threads < COUNT / 4) ((Pack<4>*)to)[first + k * threads] = kept[k];
+      if (first + k * THREADS < COUNT / 4) ((Pack<4>*)to)[first + k * THREADS] = kept[k];
     }
   }
 }
-template <class Network>
-DEVICE void load_network(Weights<Network>& near, const Source<Network>& far, const int thread, const int threads) {
-  copy_numbers<Weights<Network>::NUMBERS>(near.layers, far.copies, thread, threads);
+template <int THREADS, class Network>
+DEVICE void load_network(Weights<Network>& near, const Source<Network>& far, const int thread) {
+  copy_numbers<Weights<Network>::NUMBERS, THREADS>(near.layers, far.copies, thread);
   if (far.center != nullptr) {
-    for (int d = thread; d < Network::OBS; d += threads) {
+    for (int d = thread; d < Network::OBS; d += THREADS) {
       near.center[d] = far.center[d];
       near.scale[d] = far.scale[d];
     }
@@ -86,7 +86,7 @@ template <class Network> DEVICE float see_entry(const Weights<Network>& near, co
 
 // The same where a block's memory has none: a CPU has them in its cache.
 template <class Network> struct Elsewhere {};
-template <class Network> DEVICE void load_network(Elsewhere<Network>&, const Source<Network>&, int, int) {}
+template <int THREADS, class Network> DEVICE void load_network(Elsewhere<Network>&, const Source<Network>&, int) {}
 template <class Network> DEVICE const float* layers_of(const Elsewhere<Network>&, const Source<Network>& far) { return far.copies; }
 template <class Network> DEVICE float see_entry(const Elsewhere<Network>&, const Source<Network>& far, const float x, const int d) {
   return seen(x, far.center, far.scale, d);

@@ -43,8 +43,8 @@ struct BlockMemory {
   EachPolicy<NearWeights> weights;
   CrewMemory crew[CREWS];
 };
-DEVICE void load_weights(const Play& call, BlockMemory& block, const int thread, const int threads) {
-  each_policy([&](auto, auto& near, const auto& far) INLINED { load_network(near, far, thread, threads); }, block.weights,
+template <int THREADS> DEVICE void load_weights(const Play& call, BlockMemory& block, const int thread) {
+  each_policy([&](auto, auto& near, const auto& far) INLINED { load_network<THREADS>(near, far, thread); }, block.weights,
               call.policies);
 }
 
@@ -188,5 +188,5 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
 
 #define BLOCK_BYTES sizeof(policy::BlockMemory)
 #include "drive/launch.cuh"
-KERNEL_OF_CREWS(env_play, policy::Play, call.batch.num_envs, policy::BlockMemory, policy::load_weights(call, block, thread, threads),
-                policy::play(call, crew, block, number, first))
+KERNEL_OF_CREWS(env_play, policy::Play, call.batch.num_envs, policy::BlockMemory,
+                policy::load_weights<threads>(call, block, thread), policy::play(call, crew, block, number, first))

@@ -52,15 +52,15 @@ template <class Network> struct NearWeights {
 };
 
 // By all threads of a block.
-template <class Network, int T = 0, int L = 0>
-DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far, const int thread, const int threads) {
+template <int THREADS, int T = 0, int L = 0, class Network>
+DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far, const int thread) {
   if constexpr (T < Network::TOWERS) {
     typedef Layer<Network, T, L> Here;
-    load_layer<Here>(near.template weights<T, L>(), near.biases + biases_before<Network>(T, L), far.tensors[Here::TENSOR],
-                     far.tensors[Here::TENSOR + 1], thread, threads);
-    load_network<Network, T + Here::LAST, Here::LAST ? 0 : L + 1>(near, far, thread, threads);
+    LayerLoad<Here, THREADS> load(far.tensors[Here::TENSOR], far.tensors[Here::TENSOR + 1], thread);
+    load.store(near.template weights<T, L>(), near.biases + biases_before<Network>(T, L));
+    load_network<THREADS, T + Here::LAST, Here::LAST ? 0 : L + 1>(near, far, thread);
   } else if (far.center != nullptr) {
-    for (int d = thread; d < Network::OBS; d += threads) {
+    for (int d = thread; d < Network::OBS; d += THREADS) {
       near.center[d] = far.center[d];
       near.scale[d] = far.scale[d];
     }
@@ -103,17 +103,19 @@ template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& 
 }
 
 // finish(m, n, c, d) for all rows m that are asked for, some more, and even columns n of inputs times weights: c, and d of the
-// next column.
-template <class Network, class Here, class Finish>
+// next column. Of tower T: warps of a crew share its columns, and those of another tower begin with another warp.
+template <class Network, class Here, int T, class Finish>
 DEVICE void multiply_rows(const Crew crew, const Matrix<Here::IN_PAD> inputs, const Matrix<Here::IN_PAD> weights, Finish finish) {
   constexpr int ROWS = Tile<Network>::ROWS;
 #ifdef __CUDACC__
   constexpr int CREW_WARPS = Crew::SIZE / WARP_SIZE, DEPTH = Here::IN_PAD / BLOCK, COLUMNS = Here::OUT_PAD / BLOCK;
+  constexpr int TURNS = (COLUMNS + CREW_WARPS - 1) / CREW_WARPS;
   const int lane = crew.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
+  const int warp = (crew.rank / WARP_SIZE + T * (CREW_WARPS / 2)) % CREW_WARPS;
   for (int first = 0; first < ROWS; first += BLOCK) {
     u32 left[DEPTH][4];
     UNROLL for (int k = 0; k < DEPTH; ++k) load_left<false>(left[k], inputs, first, BLOCK * k);
-    UNROLL_TIMES(COLUMNS <= 4 * CREW_WARPS ? 4 : 2) for (int column = crew.rank / WARP_SIZE; column < COLUMNS; column += CREW_WARPS) {
+    UNROLL_TIMES(TURNS <= 4 ? TURNS : 2) for (int column = warp; column < COLUMNS; column += CREW_WARPS) {
       float sum[2][4];
       UNROLL for (int k = 0; k < DEPTH; ++k) {
         u32 right[4];
@@ -138,7 +140,7 @@ DEVICE void multiply_rows(const Crew crew, const Matrix<Here::IN_PAD> inputs, co
 template <class Network, int T, int L> DEVICE void compute_layer(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near) {
   typedef Layer<Network, T, L> Here;
   const float* const biases = near.biases + biases_before<Network>(T, L);
-  multiply_rows<Network, Here>(crew, tile.template inputs<T, L>(), near.template weights<T, L>(), [&](int m, int n, float c, float d) INLINED {
+  multiply_rows<Network, Here, T>(crew, tile.template inputs<T, L>(), near.template weights<T, L>(), [&](int m, int n, float c, float d) INLINED {
     c += biases[n];
     d += biases[n + 1];
     if constexpr (Here::LAST) {

@@ -355,7 +355,11 @@ class OnPolicyLearner:
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
                     last, start = self.remembered(rollout, g, rollout.steps)
                     memory[0].copy_(last.masked_fill(start[:, None], 0.0))
-            self.iteration += 1
+            self.count()
+
+    def count(self):
+        """Count the iteration."""
+        self.iteration += 1
 
     def take_in(self, rms, rows):
         """Let ``rms`` follow ``rows``."""

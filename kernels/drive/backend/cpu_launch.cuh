@@ -85,6 +85,8 @@ extern "C" const Fault* last_fault() { return &fault; }
     return run<(lanes)>(first, last, steps, piece, BODY(body));                  \
   }
 
+#define KERNEL_AHEAD(name, Call, size, body) KERNEL_OF_STEPS(name, Call, size, 1, 1, 1, body)
+
 // A crew is a team, and its block's memory is its own.
 #define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                    \
   extern "C" int name(const Call* argument, int begin, int end) {                                               \

@@ -7,19 +7,12 @@
 extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // of shared memory that a block asks for
 extern "C" __device__ const int cache_bytes = CACHE_BYTES;
 
-// A kernel may have been launched while the one before it in its stream still ran (cupydrive/executors/overlap.py): returns
-// when that has ended and what it wrote is seen here. Nothing is read or written before.
-DEVICE void await_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-template <class Body> DEVICE void run(const int size, const int steps, Body body) {
+// AHEAD: the body itself awaits the launch before this one.
+template <bool AHEAD, class Body> DEVICE void run(const int size, const int steps, Body body) {
   const int slot = threadIdx.x / TEAM;  // [0, ENVS_PER_BLOCK)
   Workspace mine;
   Workspace* const work = TEAM == 1 ? &mine : (Workspace*)block_memory() + slot;
-  await_previous();
+  if constexpr (!AHEAD) await_previous();
   const int e = blockIdx.x * ENVS_PER_BLOCK + slot;
   if (e < size) body(Team{(int)(threadIdx.x % TEAM)}, work, e, 1, 0, steps);
 }
@@ -45,7 +38,14 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 #define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                                            \
   extern "C" __global__ void LAUNCH_BOUNDS name(const __grid_constant__ Call call) {                            \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                               \
-    run(size, steps, BODY(body));                                                                               \
+    run<false>(size, steps, BODY(body));                                                                        \
+  }
+
+// One whose body calls await_previous() in every thread, before it reads what the launch before writes.
+#define KERNEL_AHEAD(name, Call, size, body)                                                                    \
+  extern "C" __global__ void LAUNCH_BOUNDS name(const __grid_constant__ Call call) {                            \
+    static_assert(ENVS_PER_BLOCK == 1, "a thread that has no element would not wait");                          \
+    run<true>(size, 1, BODY(body));                                                                             \
   }
 
 // Blocks of CREWS crews of ENVS_PER_BLOCK elements each, of which `size` is a multiple. `load` is what all threads of a block do
@@ -55,7 +55,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
     const int thread = threadIdx.x, number = thread / Crew::SIZE, first = (blockIdx.x * CREWS + number) * ENVS_PER_BLOCK; \
     constexpr int threads = Crew::SIZE * CREWS;                                                                      \
     Block& block = *(Block*)block_memory();                                                                          \
-    const Crew crew{thread % Crew::SIZE};                                                                            \
+    const Crew crew{thread % Crew::SIZE, number};                                                                    \
     await_previous();                                                                                                \
     load;                                                                                                            \
     __syncthreads();                                                                                                 \

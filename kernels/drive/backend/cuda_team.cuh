@@ -121,17 +121,35 @@ struct Team : Member {
   }
 };
 
-// Threads that compute together what their teams need (play/play.cuh): those of a warp, or one larger team.
+// Threads that compute together what their teams need (play/play.cuh): WARPS_PER_CREW warps, or one larger team. A block's
+// crews do not wait for each other: each has a barrier of its own, of the 15 that are besides __syncthreads'.
+#ifndef WARPS_PER_CREW
+#define WARPS_PER_CREW 1
+#endif
 struct Crew {
-  static constexpr int SIZE = TEAM < WARP_SIZE ? WARP_SIZE : TEAM;
-  int rank;
+  static constexpr int SIZE = TEAM <= WARP_SIZE ? WARP_SIZE * WARPS_PER_CREW : TEAM;
+  int rank, number;
 
   DEVICE void sync() const {
-    if constexpr (SIZE > WARP_SIZE) __syncthreads();
+    if constexpr (SIZE > WARP_SIZE) asm volatile("bar.sync %0, %1;" : : "r"(number + 1), "n"(SIZE) : "memory");
     else __syncwarp();
   }
 };
 constexpr bool WEIGHTS_NEAR = true;  // whether a block keeps them in its memory
+
+// A kernel may have been launched while the one before it in its stream still ran (cupydrive/executors/overlap.py): returns
+// when that has ended and what it wrote is seen here. Before, nothing is written, and only what is older is read.
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the launch after this one come to the GPU as soon as all blocks of this one have called it, not when they end.
+DEVICE void release_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 // The shared memory that this block asked for.
 DEVICE void* block_memory() {
@@ -150,14 +168,8 @@ constexpr int SIDE_FLOATS = 1;
 
 // Makes `word` the lesser of itself and `value`, whichever thread comes first.
 DEVICE void atomic_min(u64* word, u64 value) { atomicMin(word, value); }
-
-// Adds one to `count` and returns what it was: who comes later sees what this thread and those that synced with it wrote before.
-DEVICE int arrive(int* count) {
-  __threadfence();
-  const int before = atomicAdd(count, 1);
-  __threadfence();
-  return before;
-}
+// Adds to a sum of whole numbers, which is the same in any order.
+DEVICE void atomic_add(double* sum, double value) { atomicAdd(sum, value); }
 
 // Stores what this launch will not read again.
 template <class T> DEVICE void store_last(T* to, T value) { __stcs(to, value); }

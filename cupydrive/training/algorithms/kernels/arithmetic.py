@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cupydrive.training.algorithms.kernels import gradients, tensor, wide
-from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ TENSOR = Arithmetic(
     tensor.forward_unit,
     lambda *about: [tensor.gradient_unit(*about)],
     tensor.TensorGradients,
+    UncopiedSteps,
     pointers=lambda steps: tensor.weight_pointers(steps.weights),
 )
 WIDE = Arithmetic(

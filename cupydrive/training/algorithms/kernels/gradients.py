@@ -125,13 +125,13 @@ class Minibatches:
 
     def arrange(self):
         """Draw the minibatches of all epochs, and find the moments of their advantages."""
-        blocks, minibatches = self.epochs * self.blocks, self.epochs * self.minibatches
-        rows = self.epochs * self.rows
-        self.drawing.launch("arrange", self.call, blocks, rows)
-        self.drawing.launch("mean", self.call, minibatches, blocks)
+        minibatches, rows = self.epochs * self.minibatches, self.epochs * self.rows
+        chunks = minibatches * self.blocks
+        self.drawing.launch("arrange", self.call, chunks, rows)
+        self.drawing.launch("mean", self.call, minibatches, chunks)
         if self.norm_adv:
-            self.drawing.launch("spread", self.call, blocks, rows)
-            self.drawing.launch("deviation", self.call, minibatches, blocks)
+            self.drawing.launch("spread", self.call, chunks, rows)
+            self.drawing.launch("deviation", self.call, minibatches, chunks)
 
 
 class Gradients(Minibatches):

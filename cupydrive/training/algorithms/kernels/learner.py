@@ -77,7 +77,8 @@ class KernelLearner(OnPolicyLearner):
             self.center, self.scale = (torch.zeros(self.layout.towers[0][0], device=device) for _ in range(2))
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
         shared = {name: getattr(self.scheduled, name) for name in names}
-        shared |= {"skip": self.skip_update, "bad": self.bad, "metric_sums": self.metric_sums}
+        shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}
+        shared["metric_sums"] = self.metric_sums
         self.steps = self.arithmetic.steps(executor, self.layout, weights, self.reported, shared)
 
     def optimizer_tensors(self):
@@ -199,10 +200,12 @@ class KernelLearner(OnPolicyLearner):
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
-            self.skip_update.zero_()
             self.gradients.arrange()
             for epoch in range(self.gradients.epochs):
                 for minibatch in range(self.gradients.minibatches):
                     self.gradients.compute(epoch, minibatch)
                     self.steps.descend(epoch, minibatch)
             self.finish(rollout)  # its kernels, too, run in torch's stream
+
+    def count(self):
+        """Do nothing: the last minibatch's step has counted the iteration, and has said that the next one skips nothing."""

@@ -19,10 +19,11 @@ from cupydrive.training.algorithms.kernels import tensor
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.tiles import padded
+from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
-MOST_CREWS = 16  # of one block: 512 threads
+MOST_CREWS = 16  # of one block
+BUSY_WARPS = 8  # of one block whose crews have several: more would be in each other's way
 BUSY = 4  # warps of a processor, one on each of its schedulers
 REGISTER_BYTES = 256  # of one environment's observations: more would not stay in the registers of one thread
 LAYOUT_BYTES = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
@@ -175,7 +176,18 @@ def play_layout(batch, policies, team, envs):
     crew = envs * workspace + sum(tile_bytes(policy, envs) for policy in policies)
     left = executor.shared_bytes - RESERVED_BYTES - sum(map(weight_bytes, policies))
     crews = min(wanted, left // crew)
-    return replace(layout, crews=int(crews)) if crews >= (1 if envs == 1 else wanted / 2) else None
+    if crews < (1 if envs == 1 else wanted / 2):
+        return None
+    warps = max(1, min(BUSY_WARPS // int(crews), max(useful_warps(policy, envs) for policy in policies)))
+    return replace(layout, crews=int(crews), warps=1 << (warps.bit_length() - 1))
+
+
+def useful_warps(policy, envs):
+    """Return how many warps of a crew have something to do in the widest layer: blocks of columns, or single results."""
+    outputs = [max(tower[1:]) for tower in policy.layout.towers]
+    if policy.tensor:
+        return sum(padded(width) // PAD for width in outputs)
+    return -(-envs * sum(g.count for g in policy.groups) * sum(outputs) // WARP)
 
 
 def tile_bytes(policy, envs):

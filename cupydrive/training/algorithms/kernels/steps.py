@@ -5,6 +5,8 @@ import torch
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.tiles import PAD
 
+TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
+
 
 class Steps:
     """Adam, global-norm clipping, and the decision to take no step, for the weights of one network.
@@ -15,53 +17,60 @@ class Steps:
         weights: Tensors of the network, as ``tensors_of`` returns them: changed in place.
         reported: Names of what is logged, ``"grad_norm"`` among them, as ``metric_sums`` has them.
         shared: Tensors by name: the scheduled ``learning_rate``, ``ent_coef``, ``vf_coef`` and ``max_grad_norm``; ``skip``,
-            ``bad`` and ``metric_sums``.
+            ``bad``, ``iteration`` and ``metric_sums``.
 
     Attributes:
-        copies: (floats of ``copies`` in layers.cuh): the weights as kernels read them.
+        copied: Whether kernels read copies of the weights.
+        copies: (floats of ``copies`` in layers.cuh): the weights as kernels read them; None if they read the weights.
         steps: (tensors) float32: steps so far, once for each tensor, all equal.
         first: Adam's average of gradients, a tensor for each of the weights.
         second: Likewise, of their squares.
         total: (floats of a gradient): the gradient of the last minibatch, before clipping, and sums of what is reported.
     """
 
+    copied = True
+
     def __init__(self, executor, layout, weights, reported, shared):
         self.layout, self.weights, device = layout, [p.detach() for p in weights], executor.name
         self.program = executor.build(layout.unit("update", executor))
         self.steps = torch.zeros(len(weights), device=device)
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
-        self.copies = torch.zeros(layout.copied, device=device)
+        self.copies = torch.zeros(layout.copied, device=device) if self.copied else None
         self.total = torch.zeros(layout.gradient, device=device)
         self.squares = torch.zeros(layout.gradient // PAD - 1, device=device)
-        self.arrived = torch.zeros((), dtype=torch.int32, device=device)
-        self.decision, self.corrections = (torch.zeros(count, device=device) for count in (4, 3))
+        self.prospect, self.corrections = (torch.zeros(3, device=device) for _ in range(2))
+        # Each team finds out by itself what happens: a CPU's thread for many rows at once.
+        teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
+        self.shares = min(layout.rows, teams)
         self.reported, self.shared = reported, shared
 
     def attach(self, gradients, target_kl=None):
         """Prepare to step along ``Gradients``; skip what follows an epoch that ends above ``target_kl``."""
         self.gradients = gradients
-        ints = {"pieces": gradients.pieces, "parts": gradients.parts, "epoch_ends": 0, "reported": len(self.reported)}
-        ints["norm_at"] = self.reported.index("grad_norm")
+        ints = {"pieces": gradients.pieces, "parts": gradients.parts, "shares": self.shares, "epoch_ends": 0}
+        ints |= {"iteration_ends": 0, "reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
         pointers = {"inverse": None, "partials": gradients.partials, "total": self.total, "squares": self.squares}
-        pointers |= {"arrived": self.arrived, "decision": self.decision, "corrections": self.corrections}
-        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "metric_sums")
+        pointers |= {"prospect": self.prospect, "corrections": self.corrections}
+        names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "iteration")
         pointers |= {name: self.shared[name] for name in names}
-        pointers |= {"step": self.steps, "copies": self.copies}
+        pointers |= {"metric_sums": self.shared["metric_sums"], "step": self.steps, "copies": self.copies}
         for name, tensors in (("weights", self.weights), ("first", self.first), ("second", self.second)):
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(tensors)}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
 
     def lay_out(self):
-        """Copy the weights, which a checkpoint or a caller may have changed, to where kernels read them."""
-        self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
+        """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read copies."""
+        if self.copies is not None:
+            self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
 
     def descend(self, epoch, minibatch):
-        """Step along the gradient that was computed last, of this minibatch."""
-        call, rows, size = self.call, self.layout.rows, self.layout.gradient
+        """Step along the gradient that was computed last, of this minibatch; the last one of all counts the iteration."""
+        call, size = self.call, self.layout.gradient
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
-        call["epoch_ends"] = minibatch == self.gradients.minibatches - 1
+        epoch_ends = minibatch == self.gradients.minibatches - 1
+        call["epoch_ends"], call["iteration_ends"] = epoch_ends, epoch_ends and epoch == self.gradients.epochs - 1
         self.program.launch("reduce", call, size // PAD, self.gradients.pieces * size // PAD)
-        self.program.launch("update", call, rows, size)
+        self.program.launch("update", call, self.shares, size)
 
     def tensors(self, policy_order):
         """Return Adam's state under torch's names.
@@ -74,3 +83,9 @@ class Steps:
             kept |= {f"{number}.step": self.steps[k], f"{number}.exp_avg": self.first[k]}
             kept[f"{number}.exp_avg_sq"] = self.second[k]
         return kept
+
+
+class UncopiedSteps(Steps):
+    """As ``Steps``, for kernels that read the weights themselves."""
+
+    copied = False

@@ -12,7 +12,7 @@ import torch
 from cupydrive.codegen.layout import WARP
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.gradients import MOST_BYTES, PARTS, Minibatches, loss_parts, passes
-from cupydrive.training.algorithms.kernels.steps import Steps
+from cupydrive.training.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.training.algorithms.kernels.tensor import (
     SKEW,
     THREADS,
@@ -93,7 +93,7 @@ def gradient_units(layout, distribution, config, sizes, executor):
     return [layout.unit(path, executor, constants, spaces, THREADS) for path in ("wide_gradient", "wide_sums")]
 
 
-class WideSteps(Steps):
+class WideSteps(UncopiedSteps):
     """As ``Steps``, which it follows by writing the weights as kernels for wide networks read them.
 
     Attributes:
