@@ -4,6 +4,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, ParameterError
-from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.host import HostExecutor, HostProgram
 from cupydrive.playing.policy import ActorCritic, make_distribution
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
@@ -184,6 +185,27 @@ def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
             moved = (mine - was).abs().max()
             assert moved > 0
             assert (mine - theirs).abs().max() <= 1e-3 * moved
+
+
+def test_an_iteration_is_these_launches_and_two_operations_of_torchs(monkeypatch):
+    run = make_run("cartpole", cd.PPO(num_steps=4, update_epochs=3, num_minibatches=2), num_envs=8, device="cpu")
+    launched, real = Counter(), HostProgram.launch
+
+    def launch(self, name, *about):
+        launched[name] += 1
+        real(self, name, *about)
+
+    monkeypatch.setattr(HostProgram, "launch", launch)
+    with torch.profiler.profile() as profiled:
+        run.iterate()
+    collecting = {"lay_out": 1, "forward_rows": 4, "sample_actions": 4, "env_step": 4, "look_for_nonfinite": 1}
+    estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}  # of the last row, and of the final ones
+    drawing = dict.fromkeys(("arrange", "mean", "spread", "deviation"), 1)
+    learning = dict.fromkeys(("gradient", "reduce", "update"), 3 * 2)
+    parts = (collecting, estimating, drawing, learning, {"take_in_episodes": 1})
+    assert launched == sum(map(Counter, parts), Counter())
+    of_torch = Counter(event.name for event in profiled.events() if event.name in ("aten::add_", "aten::copy_"))
+    assert of_torch == {"aten::add_": 1, "aten::copy_": 1}  # the rollout is counted, and its last row becomes the first
 
 
 def test_a_run_folder_says_which_learner_it_is_of(tmp_path):

@@ -154,8 +154,8 @@ def choose_layout(batch, player_of):
 def gpu_layout(batch, policies):
     """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where nothing fits.
 
-    Few environments are bound by latency: a warp has one of them, and each processor a block. Where there are more, a warp has
-    as many as leave each processor ``BUSY`` warps.
+    Few environments are bound by latency: a crew has one of them, and several warps to compute its layers, and each processor
+    a block. Where there are more, a crew has as many as leave each processor ``BUSY`` crews.
     """
     team = batch.layout.team
     # A whole warp would copy the observations of several agents through memory that is here used for other things.
