@@ -12,7 +12,7 @@ LOSS = (
     "const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);"
 )
 FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
-WHOLE = "if (start + STRIDE <= call.size) {"
+WHOLE = "if (start + STRIDE <= size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
 HALF = "while (half < 15 && (1 << 2 * half) < n) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
@@ -180,6 +180,11 @@ EQUIVALENT = {
     (UPDATE, FOLLOWED, FOLLOWED.replace("+ 1.0f", "- 1.0f")): SPEED,
     (UPDATE, LOSS, LOSS.replace(" + ", " - ")): "the loss is finite, or not, with either sign",
     (UPDATE, LOSS, LOSS.replace(" - ", " + ")): "the loss is finite, or not, with either sign",
+    (
+        "train/episodes.cu",
+        "if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);\nteam.sync();",
+        ";",
+    ): "sum() of threads on a CPU has waited for all, which is not what it promises",
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (

@@ -6,6 +6,8 @@ import torch
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
+from cupydrive.executors.host import HostExecutor
+from cupydrive.playing.rollout import LatestEpisodes
 from cupydrive.training.run import Run
 from cupydrive.training.train import make_run
 
@@ -45,6 +47,17 @@ def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, 
         else:
             np.testing.assert_allclose(means, list(wanted.values()), rtol=1e-6)
     assert waited >= 1, "every environment ended an episode at once"
+
+
+def test_a_team_takes_in_what_one_thread_does(monkeypatch):
+    run = make_run("tag_grid", cd.A2C(**SMALL), num_envs=40, device="cpu", grid_length=5, max_episode_steps=21)
+    with monkeypatch.context() as patched:
+        patched.setattr(run.batch, "executor", HostExecutor(team_threads=8))
+        team = LatestEpisodes(run.rollout)
+    for _ in range(4):
+        run.iterate()
+        team.add()
+    assert team.count == run.episodes.count > 40 and torch.equal(team.values, run.episodes.values)
 
 
 def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after_a_resume(tmp_path):
