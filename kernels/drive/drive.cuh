@@ -25,6 +25,8 @@ DEVICE void advance(const Batch& batch, const Team team, Workspace& work, const 
   else advance_env<RANDOM>(batch, team, work, e, from, until);
 }
 constexpr int AT_ONCE = SIDE_BY_SIDE ? LANES : 1;
-KERNEL_OF_STEPS(env_step, Batch, call.num_envs, AT_ONCE, call.steps, PIECE, advance<false>(call, team, *work, e, count, from, until))
-KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, AT_ONCE, call.steps, PIECE, advance<true>(call, team, *work, e, count, from, until))
+KERNEL_OF_STEPS(env_step, Batch, call.num_envs, AT_ONCE, call.steps, PIECE,
+                advance<false>(call, team, *work, e, count, from, until))
+KERNEL_OF_STEPS(env_rollout, Batch, call.num_envs, AT_ONCE, call.steps, PIECE,
+                advance<true>(call, team, *work, e, count, from, until))
 #endif

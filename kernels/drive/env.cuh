@@ -42,7 +42,10 @@ template <class Kind> struct Group {
   u8* left_row;          // (COUNT)
   u8* mask_row;          // (COUNT, choices of all heads), groups whose choices may be forbidden
 
-  DEVICE Row obs(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (observation)"); return ROW(obs_row + (size_type)i * OBS, OBS); }
+  DEVICE Row obs(int i CALLER) const {
+    CHECK_INDEX(i, COUNT, "agent (observation)");
+    return ROW(obs_row + (size_type)i * OBS, OBS);
+  }
   DEVICE float& reward(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (reward)"); return reward_row[i]; }
 
   // Discrete: in [0, size), whatever the caller passed in; Box: the number given, NaN read as 0.

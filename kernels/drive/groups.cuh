@@ -150,8 +150,8 @@ template <class Kind> DEVICE float& return_at(NoRows&, const GroupRows<Kind>& ro
 // Adds this step's rewards to the returns, and stores the returns of an episode that is over. (The return of a single agent is
 // stored later, in one record with the episode's length: `commit` in phases.cuh.)
 template <class Kind, class Kept>
-DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Kept& kept, const size_type row, const int e,
-                     const bool over, const bool record, float& sum) {
+DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Kept& kept, const size_type row,
+                     const int e, const bool over, const bool record, float& sum) {
   FOR_OWN(team, k, i, Kind::COUNT) {
     float& returns = return_at(kept, rows, e, k, i);
     sum = returns + group.reward_row[i];

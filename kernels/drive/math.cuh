@@ -23,7 +23,6 @@ namespace math {
 
 [[maybe_unused]] constexpr float PI = 3.14159274f;       // pi + 8.7e-8
 [[maybe_unused]] constexpr float TWO_PI = 6.28318548f;   // 2 pi + 1.7e-7
-[[maybe_unused]] constexpr float HALF_PI = 1.57079637f;  // pi/2 + 4.4e-8
 
 // --- operations -----------------------------------------------------------------------------------------------------
 

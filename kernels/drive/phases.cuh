@@ -51,8 +51,9 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
 
 // Draws the state that the next episode begins with.
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
-  Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, Random{env.random.seed, env.random.env, clock.episode, 0u, RESET}, 0,
-            env.max_episode_steps, env.horizon, false, Log{}};
+  const Random random{env.random.seed, env.random.env, clock.episode, 0u, RESET};
+  Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, random, 0, env.max_episode_steps, env.horizon,
+            false, Log{}};
   reset(fresh);
 }
 
@@ -158,7 +159,8 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void fetch(const size_type of_row) {
-    each_group([&](auto, auto& near, const auto& rows) INLINED { fetch_actions_of(team, near, rows, of_row); }, work.rows, batch.rows);
+    each_group([&](auto, auto& near, const auto& rows) INLINED { fetch_actions_of(team, near, rows, of_row); }, work.rows,
+               batch.rows);
   }
 
   DEVICE void fetch_actions(const int of_step) {
@@ -240,7 +242,8 @@ template <bool RANDOM> struct TeamPhases {
 
   DEVICE void commit() {
     observations.commit(row);
-    each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows, batch.rows);
+    each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows,
+               batch.rows);
     if (ONE_AGENT && recorded && team.leader()) store_record(first_group(batch.rows).episode_return + row * RECORD, sum, length);
     if (team.leader()) {
       batch.terminated[row] = HORIZON_ENDS_TASK ? over : ended;

@@ -5,8 +5,8 @@
 //   action  0 = -torque, 1 = none, 2 = +torque [N m]
 //   reward  -1 for every step, 0 for the one that ends the task: the free end above `goal_height`
 struct Params {
-  float gravity, length_1, mass_1, mass_2, center_1, center_2, inertia, torque, tau, max_speed_1, max_speed_2, goal_height,
-      start_range;
+  float gravity, length_1, mass_1, mass_2, center_1, center_2, inertia, torque, tau, max_speed_1, max_speed_2;
+  float goal_height, start_range;
 };
 struct State { float theta1, theta2, dtheta1, dtheta2; };
 #include "drive/env.cuh"

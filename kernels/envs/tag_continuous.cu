@@ -28,7 +28,9 @@ struct Cache { NeighbourCache<NUM_AGENTS> near; };
 #include "drive/env.cuh"
 
 DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }
-DEVICE float top_speed(const Params& p, bool tagger) { return p.max_speed * (tagger ? p.skill_level_tagger : p.skill_level_runner); }
+DEVICE float top_speed(const Params& p, bool tagger) {
+  return p.max_speed * (tagger ? p.skill_level_tagger : p.skill_level_runner);
+}
 
 DEVICE void reset(Env& env) {
   State& s = env.state;
@@ -52,7 +54,8 @@ DEVICE float level(int action, int levels, float low, float high) {
 // Moves agent i; returns whether it crossed the edge.
 DEVICE bool move(State& s, const Params& p, int i, int accelerate, int turn) {
   const float top = top_speed(p, is_tagger(i));
-  const float acceleration = s.acceleration[i] + level(accelerate, NUM_ACCELERATION_LEVELS, p.min_acceleration, p.max_acceleration);
+  const float acceleration =
+      s.acceleration[i] + level(accelerate, NUM_ACCELERATION_LEVELS, p.min_acceleration, p.max_acceleration);
   const float direction = math::wrap_turn(s.direction[i] + level(turn, NUM_TURN_LEVELS, p.min_turn, p.max_turn));
   const float speed = math::clamp(s.speed[i] + acceleration, 0.0f, top);
   float sine, cosine;
@@ -115,8 +118,9 @@ DEVICE bool step(Env& env) {
   return env.team.sum(remaining) == 0;
 }
 
-// Writes what agent i sees: own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents, feature
-// by feature; time. The k-th of the others is agent(k), or i where nobody is. One that is out sees nothing that moves.
+// Writes what agent i sees: own x, y, speed, cosine and sine of the direction; seven features of each of OTHERS agents,
+// feature by feature; time. The k-th of the others is agent(k), or i where nobody is. One that is out sees nothing that
+// moves. The nearest are all in the game.
 constexpr int OBS = 5 + 7 * OTHERS + 1;
 template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writer&& row, Agent agent) {
   const State& s = env.state;
@@ -124,6 +128,7 @@ template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writ
   const math::Divisor side(p.grid_length), top(p.max_speed);
   const float seeing = s.active[i] ? 1.0f : 0.0f, per_diagonal = 1.0f / (1.41421356f * p.grid_length);
   const float per_speed = 1.0f / p.max_speed, per_acceleration = 1.0f / (p.max_acceleration - p.min_acceleration);
+  constexpr float per_turn = 1.0f / math::TWO_PI;
   const float x = s.x[i], y = s.y[i], speed = s.speed[i], direction = s.direction[i], acceleration = s.acceleration[i];
   float sine, cosine;
   math::sincos(direction, &sine, &cosine);
@@ -134,9 +139,9 @@ template <class Writer, class Agent> DEVICE void see(const Env& env, int i, Writ
       .put_each(of([&](int j) { return (s.y[j] - y) * (seeing * per_diagonal); }))
       .put_each(of([&](int j) { return (s.speed[j] - speed) * (seeing * per_speed); }))
       .put_each(of([&](int j) { return (s.acceleration[j] - acceleration) * (seeing * per_acceleration); }))
-      .put_each(of([&](int j) { return math::shortest_turn(direction, s.direction[j]) * (seeing * (1.0f / math::TWO_PI)); }))
+      .put_each(of([&](int j) { return math::shortest_turn(direction, s.direction[j]) * (seeing * per_turn); }))
       .put_each(of([&](int j) { return (j != i) & is_tagger(j) ? 1.0f : 0.0f; }))
-      .put_each(of([&](int j) { return (j != i) & (!USE_FULL_OBSERVATION || s.active[j]) ? 1.0f : 0.0f; }))  // the nearest are in
+      .put_each(of([&](int j) { return (j != i) & (!USE_FULL_OBSERVATION || s.active[j]) ? 1.0f : 0.0f; }))
       .put(own(env.time()));
 }
 
@@ -146,7 +151,9 @@ DEVICE void observe(Env& env) {
   const Params& p = env.params;
   const auto obs_of = [&](int i) { return is_tagger(i) ? env.tagger.obs(i) : env.runner.obs(i - NUM_TAGGERS); };
   if constexpr (USE_FULL_OBSERVATION || OTHERS == 0) {
-    for (int i : env.team.each(NUM_AGENTS)) see(env, i, PlainRow<OTHERS>(obs_of(i)), [&](int k) { return k < i ? k : k + 1; });
+    for (int i : env.team.each(NUM_AGENTS)) {
+      see(env, i, PlainRow<OTHERS>(obs_of(i)), [&](int k) { return k < i ? k : k + 1; });
+    }
   } else {
     auto& near = env.shared.near;
     near.place(env.team, s.x, s.y, s.active, p.grid_length);

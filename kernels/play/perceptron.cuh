@@ -79,16 +79,22 @@ DEVICE void load_network(Weights<Network>& near, const Source<Network>& far, con
     }
   }
 }
-template <class Network> DEVICE const float* layers_of(const Weights<Network>& near, const Source<Network>&) { return near.layers; }
-template <class Network> DEVICE float see_entry(const Weights<Network>& near, const Source<Network>& far, const float x, const int d) {
+template <class Network> DEVICE const float* layers_of(const Weights<Network>& near, const Source<Network>&) {
+  return near.layers;
+}
+template <class Network>
+DEVICE float see_entry(const Weights<Network>& near, const Source<Network>& far, const float x, const int d) {
   return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
 }
 
 // The same where a block's memory has none: a CPU has them in its cache.
 template <class Network> struct Elsewhere {};
 template <int THREADS, class Network> DEVICE void load_network(Elsewhere<Network>&, const Source<Network>&, int) {}
-template <class Network> DEVICE const float* layers_of(const Elsewhere<Network>&, const Source<Network>& far) { return far.copies; }
-template <class Network> DEVICE float see_entry(const Elsewhere<Network>&, const Source<Network>& far, const float x, const int d) {
+template <class Network> DEVICE const float* layers_of(const Elsewhere<Network>&, const Source<Network>& far) {
+  return far.copies;
+}
+template <class Network>
+DEVICE float see_entry(const Elsewhere<Network>&, const Source<Network>& far, const float x, const int d) {
   return seen(x, far.center, far.scale, d);
 }
 template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, Elsewhere<Network>>::type;
@@ -121,14 +127,17 @@ template <class Network> struct Tile {
     else if constexpr (L % 2 == 1) return odd[tower];
     else return even[tower];
   }
-  template <int L> static constexpr int numbers_stride() { return L == 0 ? stride(Network::OBS) : L == LAYERS ? OUT : L % 2 == 1 ? ODD : EVEN; }
+  template <int L> static constexpr int numbers_stride() {
+    return L == 0 ? stride(Network::OBS) : L == LAYERS ? OUT : L % 2 == 1 ? ODD : EVEN;
+  }
 };
 
 // Layer L of all towers. A part of the work, one thread's, is DOWN rows by ACROSS columns of one tower.
 template <class Network, int L> struct Parts {
   typedef Layer<Network, 0, L> First;
-  typedef Layer<Network, Network::TOWERS - 1, L> Last;  // of as many inputs, and where L is no tower's last layer, of as many outputs
-  static constexpr int ROWS = Tile<Network>::ROWS, CHAINS = divided_up(ROWS * (First::OUT + Last::OUT * (Network::TOWERS - 1)), Crew::SIZE);
+  typedef Layer<Network, Network::TOWERS - 1, L> Last;  // of as many inputs; where L is no tower's last layer, of as many outputs
+  static constexpr int ROWS = Tile<Network>::ROWS, OUTPUTS = First::OUT + Last::OUT * (Network::TOWERS - 1);
+  static constexpr int CHAINS = divided_up(ROWS * OUTPUTS, Crew::SIZE);
   static constexpr int ACROSS = First::OUT < PAD || CHAINS == 1 ? 1 : CHAINS < 4 ? 2 : 4;
   static constexpr int MOST_DOWN = at_most(ROWS, at_least(1, at_most(CHAINS, MOST_CHAINS) / ACROSS));
   static constexpr int ACROSS_ALL = divided_up(ROWS, MOST_DOWN);       // parts of a column
@@ -177,9 +186,13 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     };
     const auto load = [&](const int group) INLINED {
       Factors<Part> some;
-      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) some.weight[k] = *(const Pack<ACROSS>*)(weights + (group * Part::AT_ONCE + k) * wide);
+      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {
+        some.weight[k] = *(const Pack<ACROSS>*)(weights + (group * Part::AT_ONCE + k) * wide);
+      }
       UNROLL for (int i = 0; i < DOWN; ++i) {
-        UNROLL for (int q = 0; q < Part::AT_ONCE / 4; ++q) some.row[i][q] = ((const Pack<4>*)rows[i])[group * (Part::AT_ONCE / 4) + q];
+        UNROLL for (int q = 0; q < Part::AT_ONCE / 4; ++q) {
+          some.row[i][q] = ((const Pack<4>*)rows[i])[group * (Part::AT_ONCE / 4) + q];
+        }
       }
       return some;
     };
@@ -204,7 +217,9 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     // written it may read. Beyond the last output, but not beyond OUT_STRIDE, there may be more columns.
     UNROLL for (int i = 0; i < DOWN; ++i) {
       Pack<ACROSS> result;
-      UNROLL for (int j = 0; j < ACROSS; ++j) result.of[j] = First::LAST || !Part::FEW ? sum[i][j] : activation<Network::RELU>(sum[i][j]);
+      UNROLL for (int j = 0; j < ACROSS; ++j) {
+        result.of[j] = First::LAST || !Part::FEW ? sum[i][j] : activation<Network::RELU>(sum[i][j]);
+      }
       if (Part::WHOLE || m + i < ROWS) *(Pack<ACROSS>*)(to + i * OUT_STRIDE) = result;
     }
     if constexpr (!First::LAST && !Part::FEW) {
@@ -229,7 +244,8 @@ template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Ti
 template <class Network> DEVICE void begin_tile(const Crew, Tile<Network>&) {}
 
 // Parameters and values of all rows, whose observations the whole crew can see. Afterwards it can see the results.
-template <class Network, class Near> DEVICE void forward(const Crew crew, Tile<Network>& tile, const Near& near, const Source<Network>& far) {
+template <class Network, class Near>
+DEVICE void forward(const Crew crew, Tile<Network>& tile, const Near& near, const Source<Network>& far) {
   forward_from<Network>(crew, tile, layers_of(near, far));
 }
 

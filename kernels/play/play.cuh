@@ -92,8 +92,9 @@ struct PlayPhases : TeamPhases<false> {
     Given::load(0);
     each_group([&](auto kind, const auto& rows) INLINED {
       const i64 first = e - batch.num_envs, last = (i64)(batch.steps - 1) * batch.num_envs + e;
-      copy_obs<kind.COUNT * kind.OBS, false>(team, rows.obs + first * (kind.COUNT * kind.OBS), rows.obs + last * (kind.COUNT * kind.OBS));
-      see(kind, rows.obs + last * (kind.COUNT * kind.OBS));
+      constexpr int ENTRIES = kind.COUNT * kind.OBS;
+      copy_obs<ENTRIES, false>(team, rows.obs + first * ENTRIES, rows.obs + last * ENTRIES);
+      see(kind, rows.obs + last * ENTRIES);
       if constexpr (kind.MASKED) {
         constexpr int BYTES = kind.COUNT * kind.CHOICES;
         for (int n : team.each(BYTES)) rows.action_mask[first * BYTES + n] = rows.action_mask[last * BYTES + n];
@@ -111,7 +112,8 @@ struct PlayPhases : TeamPhases<false> {
   }
 
   template <class Kind, class Near>
-  DEVICE void draw(Kind kind, const Random& random, const GroupRows<Kind>& rows, Near& near_rows, const PlayedRows<Kind>& played) {
+  DEVICE void draw(Kind kind, const Random& random, const GroupRows<Kind>& rows, Near& near_rows,
+                   const PlayedRows<Kind>& played) {
     typedef typename PolicyOf<Kind>::Network Network;
     const Tile<Network>& tile = policy_part(kind, near.tiles);
     FOR_OWN(team, k, i, Kind::COUNT) {
@@ -123,16 +125,16 @@ struct PlayPhases : TeamPhases<false> {
         give_action(near_rows, i * Kind::HEADS + head, action);
       };
       if constexpr (Network::GAUSSIAN) {
-        played.log_prob[at] = draw_from_box<Network>(random, agent, parameters, false, [&](int head, float action, float raw) INLINED {
+        const auto take_both = [&](int head, float action, float raw) INLINED {
           played.raw[at * Kind::HEADS + head] = raw;
           take(head, action);
-        });
+        };
+        played.log_prob[at] = draw_from_box<Network>(random, agent, parameters, false, take_both);
       } else {
         const u8* mask = nullptr;
         if constexpr (Kind::MASKED) mask = rows.action_mask + (((i64)row - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
-        played.log_prob[at] = draw_choices<Network>(random, agent, parameters, mask, false, [&](int head, int action, const auto&) INLINED {
-          take(head, action);
-        });
+        const auto take_one = [&](int head, int action, const auto&) INLINED { take(head, action); };
+        played.log_prob[at] = draw_choices<Network>(random, agent, parameters, mask, false, take_one);
       }
       played.value[at] = tile.value(tile_row<Kind>(i));
     }

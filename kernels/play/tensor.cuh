@@ -31,13 +31,16 @@ template <class Network> constexpr int weights_before(const int tower, const int
 }
 template <class Network> constexpr int biases_before(const int tower, const int layer) {
   int sum = 0;
-  for (int k = 0; k < tower * Network::LAYERS + layer; ++k) sum += padded(Network::width(k / Network::LAYERS, k % Network::LAYERS + 1));
+  for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
+    sum += padded(Network::width(k / Network::LAYERS, k % Network::LAYERS + 1));
+  }
   return sum;
 }
 
 // Where a network's weights are.
 template <class Network> struct Source {
-  const float* tensors[2 * Network::TOWERS * Network::LAYERS];  // weights (OUT, IN) and biases (OUT) of each layer: its own memory
+  // Weights (OUT, IN) and biases (OUT) of each layer: its own memory.
+  const float* tensors[2 * Network::TOWERS * Network::LAYERS];
   const float* center;  // (OBS) or null: observations are normalised
   const float* scale;   // (OBS)
 };
@@ -48,7 +51,9 @@ template <class Network> struct NearWeights {
   float biases[biases_before<Network>(Network::TOWERS, 0)];
   float center[Network::OBS], scale[Network::OBS];
 
-  template <int T, int L> DEVICE Matrix<Layer<Network, T, L>::IN_PAD> weights() { return {matrices + weights_before<Network>(T, L)}; }
+  template <int T, int L> DEVICE Matrix<Layer<Network, T, L>::IN_PAD> weights() {
+    return {matrices + weights_before<Network>(T, L)};
+  }
 };
 
 // By all threads of a block.
@@ -66,7 +71,8 @@ DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far,
     }
   }
 }
-template <class Network> DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& far, const float x, const int d) {
+template <class Network>
+DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& far, const float x, const int d) {
   return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
 }
 
@@ -137,10 +143,12 @@ DEVICE void multiply_rows(const Crew crew, const Matrix<Here::IN_PAD> inputs, co
 #endif
 }
 
-template <class Network, int T, int L> DEVICE void compute_layer(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near) {
+template <class Network, int T, int L>
+DEVICE void compute_layer(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near) {
   typedef Layer<Network, T, L> Here;
   const float* const biases = near.biases + biases_before<Network>(T, L);
-  multiply_rows<Network, Here, T>(crew, tile.template inputs<T, L>(), near.template weights<T, L>(), [&](int m, int n, float c, float d) INLINED {
+  const auto inputs = tile.template inputs<T, L>();
+  multiply_rows<Network, Here, T>(crew, inputs, near.template weights<T, L>(), [&](int m, int n, float c, float d) INLINED {
     c += biases[n];
     d += biases[n + 1];
     if constexpr (Here::LAST) {
@@ -170,7 +178,8 @@ template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Ti
 }
 
 // Parameters and values of all rows, whose observations the whole crew can see. Afterwards it can see the results.
-template <class Network> DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
+template <class Network>
+DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
   forward_from<Network>(crew, tile, near);
 }
 

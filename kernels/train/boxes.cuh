@@ -17,7 +17,9 @@ DEVICE float log_slope_of_tanh(float x) {
 }
 
 // Maps [-1, 1] to the bounds of one head.
-template <class Space> DEVICE float into_box(float x, int head) { return Space::low(head) + 0.5f * Space::span(head) * (x + 1.0f); }
+template <class Space> DEVICE float into_box(float x, int head) {
+  return Space::low(head) + 0.5f * Space::span(head) * (x + 1.0f);
+}
 
 // take(head, action, raw) for each head of one agent, from HEADS means and then HEADS logarithms of deviations; raw: before
 // squashing. `greedy`: the mean. Returns the logarithm of the action's density.

@@ -19,7 +19,8 @@ template <int LARGEST> struct Head {
   float total;            // sum of the weights
   float weight[LARGEST];  // exp(logit - top), 0 where masked
 
-  DEVICE Head(const float* logits, const u8* mask, int size) : logits(logits), mask(mask), size(size), masked(false), top(-math::infinity()), total(0.0f) {
+  DEVICE Head(const float* logits, const u8* mask, int size)
+      : logits(logits), mask(mask), size(size), masked(false), top(-math::infinity()), total(0.0f) {
     if (mask != nullptr) {
       for (int k = 0; k < size; ++k) masked = masked || mask[k];
     }
@@ -67,7 +68,8 @@ template <int LARGEST> struct Head {
 // take(head, action, choices) for each head of one agent, from logits of all heads; `mask` may be null. `greedy`: the likeliest
 // choice, the lower of equals. Returns the natural logarithm of their probability.
 template <class Space, class Take>
-DEVICE float draw_choices(const Random& random, const int agent, const float* logits, const u8* mask, const bool greedy, Take take) {
+DEVICE float draw_choices(const Random& random, const int agent, const float* logits, const u8* mask, const bool greedy,
+                          Take take) {
   float log_prob = 0.0f;
   Random::Bits bits{};
   for (int head = 0; head < Space::HEADS; ++head) {

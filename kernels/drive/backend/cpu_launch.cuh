@@ -69,7 +69,8 @@ template <int LANES, class Work, class Body> void run_pieces(int first, int last
     }
   }
 }
-template <int LANES, class Work = Workspace, class Body> int run(int first, int last, const int steps, const int piece, Body body) {
+template <int LANES, class Work = Workspace, class Body>
+int run(int first, int last, const int steps, const int piece, Body body) {
   const FlushDenormals flush;
   run_pieces<LANES, Work>(first, last, steps, piece, body);
   return 0;

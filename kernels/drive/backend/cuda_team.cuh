@@ -207,5 +207,9 @@ template <bool LAST, int WORDS> DEVICE void copy_widest(const Team team, void* t
   else copy_pieces<LAST, WORDS>(team, (int*)to, (const int*)from);
 }
 
-template <int WORDS> DEVICE void copy_words(const Team team, void* to, const void* from) { copy_widest<false, WORDS>(team, to, from); }
-template <int WORDS> DEVICE void store_words(const Team team, void* to, const void* from) { copy_widest<true, WORDS>(team, to, from); }
+template <int WORDS> DEVICE void copy_words(const Team team, void* to, const void* from) {
+  copy_widest<false, WORDS>(team, to, from);
+}
+template <int WORDS> DEVICE void store_words(const Team team, void* to, const void* from) {
+  copy_widest<true, WORDS>(team, to, from);
+}
