@@ -87,6 +87,7 @@ def learn_each():
         ("masked", cd.A2C(num_steps=8, precision=precision)),
         ("tag_continuous", cd.A2C(num_steps=4, hidden=(64, 64), activation="relu", precision=precision)),
         ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
+        ("tag_continuous", cd.A2C(num_steps=2, hidden=(128, 128), precision=precision)),
     ]) for precision in ("exact", "tensor"))  # fmt: skip
 
 

@@ -49,7 +49,7 @@ LESSONS = {
         Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
         Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, SMALL_TAG),
         Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, LARGE),
-        Lesson("cartpole", 65_536, PPO(compile="max-autotune", **FAST)),
+        Lesson("cartpole", 65_536, PPO(**FAST)),
         *(Lesson("tag_continuous", 2_000, A2C(**WIDE | FAST), params=params) for params in (SMALL_TAG, LARGE)),
     ),
     "cpu": (
