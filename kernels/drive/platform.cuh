@@ -30,7 +30,8 @@
 #pragma once
 #include "generated/sizes.cuh"
 
-// Agents of one member, up to which a loop over them is none (FOR_OWN), and what it keeps of them is in registers (groups.cuh).
+// If a member has so many agents at most, FOR_OWN makes copies instead of a loop, and what it keeps of them stays in registers
+// (groups.cuh).
 constexpr int FEW_OWN = 8;
 #ifdef __CUDACC__
 #include "drive/backend/cuda.cuh"

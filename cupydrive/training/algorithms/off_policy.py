@@ -15,6 +15,7 @@ from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import DeterministicPlayer
 from cupydrive.playing.policy import mlp
 from cupydrive.training.algorithms.replay import ReplayBuffer
+from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import require_network_memory
 from cupydrive.training.algorithms.step import adam, adam_tensors, settle, take_step
 from cupydrive.training.normalize import RunningMeanStd
@@ -60,7 +61,7 @@ def in_one_tensor(*networks):
     return whole
 
 
-class OffPolicyLearner:
+class OffPolicyLearner(ScheduledLearner):
     """The parts of a learner besides its algorithm, which is ``act`` and ``update``.
 
     It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
@@ -141,20 +142,7 @@ class OffPolicyLearner:
         """Return the rows of a minibatch."""
         return self.config.batch_size
 
-    def schedule(self, step):
-        """Write the settings as they are after ``step`` env-steps."""
-        self.scheduled.set(step)
-
-    @property
-    def learning_rate(self):
-        """The critic's rate that was written last."""
-        return self.scheduled.now("learning_rate")
-
     # ---- acting and learning ----
-
-    def normalized(self, obs):
-        """Return observations (B, D) as the networks see them."""
-        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
     def explore(self, rollout, g, t, action):
         """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise; uniform ones before it learns."""

@@ -18,6 +18,7 @@ from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_di
 from cupydrive.training.algorithms.gather import RowGather
 from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
 from cupydrive.training.algorithms.rows import in_game
+from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.training.normalize import RunningMeanStd
@@ -84,7 +85,7 @@ class OnPolicy(Settings):
         check_policy_setting(f"{type(self).__name__}.policy", self.policy)
 
 
-class OnPolicyLearner:
+class OnPolicyLearner(ScheduledLearner):
     """The parts of a learner that PPO and A2C share; what they do with them stands in their own ``act`` and ``update``.
 
     It plays and learns for one group, or for several with equal spaces. Everything it touches is device memory that is
@@ -176,20 +177,7 @@ class OnPolicyLearner:
         """Return the rows of its largest forward pass in training."""
         return self.rows(rollout)
 
-    def schedule(self, step):
-        """Write the settings as they are after ``step`` env-steps."""
-        self.scheduled.set(step)
-
-    @property
-    def learning_rate(self):
-        """The rate that was written last."""
-        return self.scheduled.now("learning_rate")
-
     # ---- asking the policy ----
-
-    def normalized(self, obs):
-        """Return observations (B, D) as the network sees them."""
-        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
     def autocast(self):
         """Return the context of matrix products in the configured precision."""

@@ -23,7 +23,7 @@ struct FlushDenormals {
 };
 
 #ifdef TEAM_THREADS
-// What one member of a team is given: a kernel's text, and that it runs it for [first, last), one after the other.
+// What one member of a team runs: a kernel's text, for each of [first, last) in turn.
 template <class Work, class Body> struct TeamTask {
   Body* body;
   Work* work;

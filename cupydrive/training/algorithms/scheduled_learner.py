@@ -1,0 +1,23 @@
+"""What learners on policy and off policy share: rates that follow schedules, and observations that may be normalised."""
+
+
+class ScheduledLearner:
+    """A learner that has made its settings and its networks.
+
+    Attributes:
+        scheduled: ``Scheduled``, its settings as they are now.
+        obs_rms: ``RunningMeanStd`` of observations; None: networks see them as they are.
+    """
+
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps."""
+        self.scheduled.set(step)
+
+    @property
+    def learning_rate(self):
+        """The rate that was written last; of several networks, the critic's."""
+        return self.scheduled.now("learning_rate")
+
+    def normalized(self, obs):
+        """Return observations (B, D) as the networks see them."""
+        return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
