@@ -249,7 +249,8 @@ struct Weight {
 
 // Share e of the rows of the weights takes its step.
 DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
-  release_next();
+  // Who reads copies computes exactly, in blocks with so much memory that those that come early keep this launch waiting.
+  if (call.copies == nullptr) release_next();
   const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);
   // What a member needs first of the first row is on its way while the step is decided.
   const WeightRow first = weight_row(call, from);
