@@ -49,6 +49,21 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     assert same(whole, resumed)
 
 
+@pytest.mark.parametrize("hidden", [(64, 64), (256, 256)])
+def test_policies_side_by_side_have_the_bits_of_one_after_the_other(hidden):
+    found = []
+    for side_by_side in (True, False):
+        settings = cd.A2C(hidden=hidden, num_steps=8)
+        run = make_run("tag_continuous", settings, num_envs=512, seed=2, device="cuda", num_taggers=2, num_runners=3,
+                       num_other_agents_observed=4)  # fmt: skip
+        assert run.rollout.side_by_side
+        run.rollout.side_by_side = side_by_side
+        for _ in range(4):
+            run.iterate()
+        found.append(run)
+    assert same(*found)
+
+
 def waits(run):
     """Return how often two iterations, launched by the host, make it wait or copy to or from it."""
     from torch.profiler import ProfilerActivity, profile

@@ -95,6 +95,27 @@ def torch_stream():
     return _streams[key]
 
 
+_side_streams = []
+
+
+def side_by_side(calls):
+    """Call each of ``calls`` with a CUDA stream of its own for launches of torch and CuPy: the GPU may run them at once.
+
+    All begin after what is in torch's current stream, which then waits for all of them.
+    """
+    current = torch.cuda.current_stream()
+    while len(_side_streams) < len(calls) - 1:
+        _side_streams.append(torch.cuda.Stream())
+    sides = _side_streams[: len(calls) - 1]
+    for side in sides:
+        side.wait_stream(current)
+    for stream, call in zip((current, *sides), calls, strict=True):
+        with torch.cuda.stream(stream), torch_stream():
+            call()
+    for side in sides:
+        current.wait_stream(side)
+
+
 # ---- memory at an address --------------------------------------------------------------------------------------------
 
 

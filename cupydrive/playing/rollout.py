@@ -4,13 +4,14 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 """
 
 from contextlib import nullcontext
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
 import torch
 
 from cupydrive.codegen.source import assemble_file
-from cupydrive.executors.interop import as_torch, make_call, member, torch_stream
+from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream
 from cupydrive.simulation.buffers import Buffers, row_bytes
 
 NONE_FOUND = 2**63 - 1
@@ -30,6 +31,7 @@ class Rollout:
     Attributes:
         play: What takes all steps in one launch instead of players step by step, or None; its ``collect()`` also carries row
             0 over.
+        side_by_side: Whether a GPU may run what players queue at the same time: they share nothing, and take no memory.
     """
 
     def __init__(self, batch, players, steps, final_obs=None):
@@ -50,7 +52,7 @@ class Rollout:
         shape = self.terminated.shape
         self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self.play = None
+        self.play, self.side_by_side = None, False
         self._look = self._prepare_look()
         for g in batch.groups:
             players[g.name].begin(self, g)
@@ -106,9 +108,16 @@ class Rollout:
         for carried in (*self.obs.values(), *self.action_mask.values()):
             carried[0].copy_(carried[-1])
         for t, call in enumerate(self._calls):
-            for player in self.players:
-                player.act(self, t)
+            self.call_all([partial(player.act, self, t) for player in self.players])
             self.batch.step_row(call)
+
+    def call_all(self, calls):
+        """Call what different players have to do: one after the other, or side by side."""
+        if self.side_by_side:
+            side_by_side(calls)
+        else:
+            for call in calls:
+                call()
 
     def describe_nonfinite(self, found):
         """Return what and where the first number was that is not finite, or None.

@@ -8,6 +8,7 @@ import html
 import io
 import json
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
+from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.play import begin_play, make_play
 from cupydrive.training.frozen import checked_policies, describe, rebuild
 from cupydrive.training.runfolder import (
@@ -103,6 +105,8 @@ class Run:
         for learner in self.learners.values():
             learner.prepare(self.rollout)
         self.rollout.play, self.choices[ROLLOUTS] = make_play(self.rollout)
+        alike = all(isinstance(player, KernelLearner) for player in self.rollout.players)
+        self.rollout.side_by_side = alike and self.rollout.device.type == "cuda"
         self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 
@@ -208,8 +212,7 @@ class Run:
     def iterate(self):
         """Collect one rollout and learn from it: what a CUDA graph captures."""
         self.rollout.collect()
-        for learner in self.learners.values():
-            learner.update(self.rollout)
+        self.rollout.call_all([partial(learner.update, self.rollout) for learner in self.learners.values()])
         self.episodes.add()
 
     def evaluate(self, episodes=1000, **options):
