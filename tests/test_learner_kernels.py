@@ -140,7 +140,9 @@ def outputs(case, arithmetic, executor):
     logits, value = torch.zeros(rows, size), torch.zeros(rows)
     pointers = {"obs": obs, "at": None, "center": None, "scale": None, "copies": case.steps.copies}
     pointers |= {"parameters": logits, "value": value} | arithmetic.pointers(case.steps)
-    shares = -(-rows // tile) // 3  # so that a team has several tiles, and the last ones fewer
+    shares = -(-rows // tile) // (
+        3 if arithmetic.near else 1
+    )  # so that a team has several tiles, and the last ones fewer
     call = make_call({"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers)
     executor.build(unit).launch("forward_rows", call, shares, rows)
     return logits, value

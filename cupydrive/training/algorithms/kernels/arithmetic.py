@@ -24,7 +24,7 @@ class Arithmetic:
         steps: ``Steps``, or one like it.
         pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name: behind ``struct Forward`` too.
         rows_at_once: ``(layout, rows)`` -> of how many of a minibatch's rows the outputs of all layers are kept.
-        plays: Whether ``kernels/play`` has its forward pass.
+        near: Whether a block keeps the weights: then one takes many tiles of a forward pass, and ``kernels/play`` has it.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Arithmetic:
     steps: type = Steps
     pointers: Callable = lambda steps: {}
     rows_at_once: Callable = lambda layout, rows: 0
-    plays: bool = True
+    near: bool = True
 
 
 EXACT = Arithmetic(
@@ -56,5 +56,5 @@ WIDE = Arithmetic(
     wide.WideSteps,
     wide.WideSteps.pointers,
     wide.rows_at_once,
-    plays=False,
+    near=False,
 )

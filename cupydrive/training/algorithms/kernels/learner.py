@@ -151,7 +151,9 @@ class KernelLearner(OnPolicyLearner):
             "value": stored["final_value"] if final else stored["value"][t],
         }
         pointers |= self.arithmetic.pointers(self.steps)
-        shares = min(-(-rows // self.tile), rollout.batch.executor.resident_teams(self.program, "forward_rows"))
+        shares = -(-rows // self.tile)
+        if self.arithmetic.near:
+            shares = min(shares, rollout.batch.executor.resident_teams(self.program, "forward_rows"))
         return make_call({"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}, pointers)
 
     def look(self, call):

@@ -134,7 +134,7 @@ def choose_layout(batch, player_of):
     if policies is None:
         others = [name for name, player in player_of.items() if not isinstance(player, KernelLearner)]
         return None, f"kernels that learn do not play {', '.join(others)}"
-    wide = [name for name, player in player_of.items() if not player.arithmetic.plays]
+    wide = [name for name, player in player_of.items() if not player.arithmetic.near]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
     if batch.executor.name == "cpu":
