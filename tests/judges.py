@@ -75,6 +75,10 @@ TENSOR = [
     for name in ("shared", "separate, two heads' layers", "three layers, ReLU", "groups, leaving", "Gaussian")
 ]
 EPISODES = "tests/test_curves.py::test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode"
+GROUPS = [
+    LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by warp groups]"
+    for name in ("shared", "several heads, masks", "groups, leaving")
+]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
     "learn/layers.cuh": NETWORK,
@@ -84,6 +88,8 @@ JUDGES = {
     **dict.fromkeys(
         ("learn/tensor.cuh", "learn/tile.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR
     ),
+    **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
+    **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
     "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
     "learn/minibatches.cu": LOSSES,

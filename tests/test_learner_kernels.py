@@ -1,6 +1,8 @@
 """Kernels of kernels/learn: gradients against torch's in float64, Adam by hand, bits that no tiling or team changes."""
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +20,15 @@ from cupydrive.training.algorithms.kernels import wide
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.statistics import Statistics
-from cupydrive.training.algorithms.kernels.tensor import MOST_SUMS, fitting, minibatch_table, register_sums
+from cupydrive.training.algorithms.kernels.tensor import (
+    GROUPS,
+    MOST_SUMS,
+    WARP_GROUPS,
+    TensorGradients,
+    fitting,
+    minibatch_table,
+    register_sums,
+)
 from cupydrive.training.algorithms.kernels.tensor import shape as tensor_shape
 from cupydrive.training.normalize import RunningMeanStd
 
@@ -44,7 +54,15 @@ CASES = {
 
 
 # What takes the compiler longest, or what others nearly cover, is left to `make test-all`.
-LONG = ("one row", "17 rows, wide", "several heads, no mask", "values clipped", "A2C, normalised", "bounds checked")
+LONG = (
+    "one row",
+    "three hidden layers",
+    "17 rows, wide",
+    "several heads, no mask",
+    "values clipped",
+    "A2C, normalised",
+    "bounds checked",
+)
 
 
 def sampled(names):
@@ -74,7 +92,7 @@ def test_gradients_are_torchs_in_float64(name):
 
 def tensor_gradients(name, executor, arithmetic):
     """Return the gradients of a case by matrix units and by torch in float64, each as one vector, and what goes with them."""
-    config, about = (CASES | WIDE_NETWORKS)[name]
+    config, about = (CASES | WIDE_NETWORKS | HALF_WIDE)[name]
     case = problem(config, executor=executor, arithmetic=arithmetic, **about)
     last = case.gradients.epochs - 1, case.gradients.minibatches - 1
     case.steps.lay_out()
@@ -94,16 +112,18 @@ WIDE_NETWORKS = {
     "part by part": (PPO(num_steps=40, hidden=(144, 40, 112)), dict(envs=30, obs_dim=19)),
 }
 LARGE = ("17 rows, wide", "one row", "groups, leaving", "Gaussian", "A2C", *WIDE_NETWORKS)
-WAYS = [*((name, TENSOR) for name in NARROW), *((name, WIDE) for name in LARGE)]
+# Hidden layers of 33 to 64, of which many rows go to warp groups; here few do.
+HALF_WIDE = {"three hidden layers": (A2C(num_steps=9, hidden=(64, 40, 33)), dict(envs=30, obs_dim=16))}
+GROUPED = ("shared", "several heads, masks", "groups, leaving", "values clipped", "squashed", *HALF_WIDE)
+BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
+KINDS = ((TENSOR, NARROW, ""), (WIDE, LARGE, ", by wide kernels"), (BY_GROUPS, GROUPED, ", by warp groups"))
+WAYS = [(name, way, f"{name}{suffix}") for way, names, suffix in KINDS for name in names]
 
 
 def ways(skipped=()):
     """Return (name, arithmetic) as parameters, the long ones marked as slow."""
     marks = {True: pytest.mark.slow, False: ()}
-    return [
-        pytest.param(name, way, marks=marks[name in skipped], id=name if way is TENSOR else f"{name}, by wide kernels")
-        for name, way in WAYS
-    ]
+    return [pytest.param(name, way, marks=marks[name in skipped], id=title) for name, way, title in WAYS]
 
 
 def assert_near(name, executor, arithmetic):
@@ -129,7 +149,10 @@ def test_gradients_of_bfloat16_factors_are_near_torchs(name, arithmetic, monkeyp
 def test_gradients_by_matrix_units_are_near_torchs(name, arithmetic):
     from cupydrive.executors.cuda import CudaExecutor
 
-    assert_near(name, CudaExecutor(), arithmetic)
+    executor = CudaExecutor()
+    if arithmetic is BY_GROUPS and int(executor.device.compute_capability) != WARP_GROUPS:
+        pytest.skip("this GPU has no wgmma")
+    assert_near(name, executor, arithmetic)
 
 
 def outputs(case, arithmetic, executor):

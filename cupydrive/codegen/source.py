@@ -44,6 +44,11 @@ class Unit:
         """Whether the kernel prints."""
         return "#define PRINTS 1\n" in self.text
 
+    @property
+    def architecture_specific(self):
+        """Whether the kernel has instructions that one architecture of GPUs has alone."""
+        return "#define ARCHITECTURE_SPECIFIC 1\n" in self.text
+
 
 @lru_cache(maxsize=256)
 def assemble(spec, params, layout):

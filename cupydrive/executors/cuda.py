@@ -9,7 +9,7 @@ from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import DeviceError
-from cupydrive.executors import overlap
+from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
 
@@ -137,10 +137,13 @@ class CudaProgram:
 
     def __init__(self, executor, unit):
         self.layout, self.prints = unit.layout, unit.prints
-        self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
         try:
-            with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # CuPy alone would compile it in each process
-                self.module.compile()
+            if unit.architecture_specific:
+                self.module = architecture.load(unit, OPTIONS, executor.device.compute_capability)
+            else:
+                self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
+                with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # else each process would compile it
+                    self.module.compile()
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise (explain(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")) from None

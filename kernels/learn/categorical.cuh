@@ -36,7 +36,7 @@ struct Distribution {
       const float log_total = logarithm(total);
       for (int k = 0; k < size; ++k) logits[k] -= log_total;
       log_prob += logits[action[head]];
-      head_entropy[head] = log_total - sum / total;
+      head_entropy[head] = log_total - quotient(sum, total);
       entropy += head_entropy[head];
       logits += size;
       if (mask != nullptr) mask += size;

@@ -21,6 +21,7 @@ struct Workspace {
 // Adds rows [from, until) of `order` to `chunk`, which begins at 0.
 DEVICE void learn_chunk(const Learn& call, const Team team, Workspace& work, const Moments moments, const int* order,
                         const int from, const int until, const float* copies, float* chunk) {
+  const Coefficients of(call);
   for (int at = from; at < until; at += TILE) {
     const int count = until - at < TILE ? until - at : TILE;
     for (int m : team.each(count)) work.row[m] = order[at + m];
@@ -35,7 +36,7 @@ DEVICE void learn_chunk(const Learn& call, const Team team, Workspace& work, con
     for (int m : team.each(count)) {
       Transition row;
       row.load(call, Place(call, work.row[m]));
-      differentiate_row(call, row, moments, work.tile.parameters(m), *work.tile.value(m), work.metric[m]);
+      differentiate_row(of, row, moments, work.tile.parameters(m), *work.tile.value(m), work.metric[m]);
     }
     team.sync();
     backward(team, work.tile, work.spare, count, copies, chunk, at == from);

@@ -22,32 +22,44 @@ struct Transition {
   const u8* mask;  // (CHOICES) or null
   float log_prob, value, advantage, returns;
 
-  DEVICE void load(const Learn& call, const Place place) {
+  // What the halves of the loss need: of the policy, of the value.
+  DEVICE void load(const Learn& call, const Place place, const bool policy = true, const bool of_value = true) {
     const int g = place.group;
     const size_type row = (size_type)place.row;
     in_game = place.in_game(call);
-    for (int head = 0; head < HEADS; ++head) action[head] = ((const Distribution::Action*)call.action[g])[row * HEADS + head];
-    mask = nullptr;
+    if (policy) {
+      for (int head = 0; head < HEADS; ++head) action[head] = ((const Distribution::Action*)call.action[g])[row * HEADS + head];
+      mask = nullptr;
 #if !GAUSSIAN
-    if (call.mask[g] != nullptr) mask = call.mask[g] + row * CHOICES;
+      if (call.mask[g] != nullptr) mask = call.mask[g] + row * CHOICES;
 #endif
-    if constexpr (CLIPPED) log_prob = call.log_prob[g][row];
-    if constexpr (CLIP_VALUE) value = call.value[g][row];
-    advantage = call.advantage[g][row];
-    returns = call.returns[g][row];
+      if constexpr (CLIPPED) log_prob = call.log_prob[g][row];
+      advantage = call.advantage[g][row];
+    }
+    if (of_value) {
+      if constexpr (CLIP_VALUE) value = call.value[g][row];
+      returns = call.returns[g][row];
+    }
   }
 };
 
+// What the host schedules: read once, as rows would wait for it.
+struct Coefficients {
+  float clip, entropy, value;
+  DEVICE explicit Coefficients(const Learn& call)
+      : clip(CLIPPED ? *call.clip_coef : 0.0f), entropy(*call.ent_coef), value(*call.vf_coef) {}
+};
+
 // Puts the derivatives by a row's parameters in their place, and what is reported of them into `metric` (METRICS).
-DEVICE void differentiate_policy(const Learn& call, const Transition& row, const Moments moments, float* parameters,
+DEVICE void differentiate_policy(const Coefficients& of, const Transition& row, const Moments moments, float* parameters,
                                  float* metric) {
   const Distribution now(parameters, row.mask, row.action);
   float advantage = row.advantage;
-  if constexpr (NORMALIZE) advantage = (advantage - moments.mean) / moments.divisor;
+  if constexpr (NORMALIZE) advantage = quotient(advantage - moments.mean, moments.divisor);
 
   float objective, by_log_prob;  // the objective, which is to grow, and its derivative
   if constexpr (CLIPPED) {
-    const float clip = *call.clip_coef, log_ratio = now.log_prob - row.log_prob, ratio = exponential(log_ratio);
+    const float clip = of.clip, log_ratio = now.log_prob - row.log_prob, ratio = exponential(log_ratio);
     const float plain = advantage * ratio, clipped = advantage * math::clamp(ratio, 1.0f - clip, 1.0f + clip);
     objective = plain > clipped ? clipped : plain;  // keeps NaN
     by_log_prob = plain > clipped ? 0.0f : plain;
@@ -60,31 +72,32 @@ DEVICE void differentiate_policy(const Learn& call, const Transition& row, const
   }
   metric[0] = -objective;
   metric[2] = now.entropy;
-  now.differentiate(parameters, row.action, -by_log_prob * moments.inverse, -*call.ent_coef * moments.inverse);
+  now.differentiate(parameters, row.action, -by_log_prob * moments.inverse, -of.entropy * moments.inverse);
 }
 
 // The same of its value.
-DEVICE void differentiate_value(const Learn& call, const Transition& row, const Moments moments, float& value, float* metric) {
+DEVICE void differentiate_value(const Coefficients& of, const Transition& row, const Moments moments, float& value,
+                                float* metric) {
   const float wrong = value - row.returns;
   float error = wrong * wrong, by_value = wrong;  // twice the loss, and the loss's derivative
   if constexpr (CLIP_VALUE) {
-    const float clip = *call.clip_coef, before = row.value, change = value - before;
+    const float clip = of.clip, before = row.value, change = value - before;
     const float near = before + math::clamp(change, -clip, clip) - row.returns;
     const float by_near = change < -clip || change > clip ? 0.0f : near;
     by_value = near * near > error ? by_near : near * near == error ? 0.5f * (wrong + by_near) : wrong;
     error = near * near > error ? near * near : error;
   }
   metric[1] = 0.5f * error;
-  value = *call.vf_coef * by_value * moments.inverse;
+  value = of.value * by_value * moments.inverse;
 }
 
 // The same of both; where the row is not in the game all is 0.
-DEVICE void differentiate_row(const Learn& call, const Transition& row, const Moments moments, float* parameters, float& value,
-                              float* metric) {
+DEVICE void differentiate_row(const Coefficients& of, const Transition& row, const Moments moments, float* parameters,
+                              float& value, float* metric) {
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
   if (row.in_game) {
-    differentiate_policy(call, row, moments, parameters, metric);
-    differentiate_value(call, row, moments, value, metric);
+    differentiate_policy(of, row, moments, parameters, metric);
+    differentiate_value(of, row, moments, value, metric);
   } else {
     for (int k = 0; k < PARAMETERS; ++k) parameters[k] = 0.0f;
     value = 0.0f;

@@ -6,28 +6,10 @@
 // All sizes are multiples of 16. Rows of a matrix begin at multiples of 16 bytes, and SKEW entries apart from one another, so
 // that eight rows' pieces of 16 bytes lie in different banks. Whoever reads what a product finishes must sync first.
 #pragma once
-#include "drive/halves.cuh"
-#include "drive/math.cuh"
+#include "learn/bfloat.cuh"
+#include "learn/warps.cuh"
 
 constexpr int SKEW = 8;
-
-#ifdef __CUDACC__
-// Two numbers as bfloat16 in one word, the first in its lower half.
-DEVICE u32 pair(float first, float second) {
-  u32 word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
-}
-#else
-DEVICE u32 pair(float first, float second) {
-  bf16 a, b;
-  a = first;
-  b = second;
-  return (u32)a.bits | (u32)b.bits << 16;
-}
-#endif
-DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
-DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }
 
 // A matrix of ... x COLUMNS entries in memory.
 template <int COLUMNS> struct Matrix {
@@ -39,10 +21,6 @@ template <int COLUMNS> struct Matrix {
   DEVICE u32& two(int m, int n) const { return *(u32*)(row(m) + n); }
 };
 
-// Entry (n, k) of a layer's weights (OUT, IN); 0 beside them.
-template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {
-  return n < Layer::OUT && k < Layer::IN ? weights[n * Layer::IN + k] : 0.0f;
-}
 // A layer's weights (OUT, IN) and biases (OUT) on their way to a block's memory, by THREADS threads, with zeros beside them. What
 // is asked for first waits in registers: no load waits for a store before it, nor layers that are loaded together for each other.
 template <class Layer, int THREADS> struct LayerLoad {
@@ -79,8 +57,6 @@ template <class Layer, int THREADS> struct LayerLoad {
 };
 
 #ifdef __CUDACC__
-constexpr int WARPS = TEAM < WARP_SIZE ? 1 : TEAM / WARP_SIZE;
-
 // Four 8 x 8 blocks of a matrix: each lane names 16 bytes, a row of one of them.
 template <bool TRANSPOSED> DEVICE void load_blocks(u32 (&to)[4], const bf16* row) {
   const u32 address = (u32)__cvta_generic_to_shared(row);
@@ -220,22 +196,7 @@ template <int M, int N> struct Sums {
   }
 };
 
-// The sums of what the members have, by the leader: visit(k, sum). `memory`: N * WARPS floats that nobody uses.
-template <int N, class Visit> DEVICE void sum_members(const Team team, const float (&mine)[N], float* memory, Visit visit) {
-  UNROLL for (int k = 0; k < N; ++k) {
-    float sum = mine[k];
-    UNROLL for (int offset = WARP_SIZE / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(ALL_LANES_OF_WARP, sum, offset);
-    if (team.rank % WARP_SIZE == 0) memory[k * WARPS + team.rank / WARP_SIZE] = sum;
-  }
-  team.sync();
-  for (int k : team.each(N)) {
-    float sum = 0.0f;
-    UNROLL for (int warp = 0; warp < WARPS; ++warp) sum += memory[k * WARPS + warp];
-    visit(k, sum);
-  }
-}
 #else
-constexpr int WARPS = 1;
 DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
 
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
@@ -270,7 +231,4 @@ template <int M, int N> struct Sums {
     for (int m = 0; m < M; ++m) visit(m, columns[m]);
   }
 };
-template <int N, class Visit> DEVICE void sum_members(const Team, const float (&mine)[N], float*, Visit visit) {
-  for (int k = 0; k < N; ++k) visit(k, mine[k]);
-}
 #endif

@@ -4,13 +4,8 @@
 // Derivatives by a layer's outputs take the place of these: those of the last layer have one of their own, as its outputs stay
 // in float32. The gradients of the weights stay in registers from the first row of a launch to the last. Constants: those of layers.cuh; ROWS, a multiple of 16.
 #pragma once
-#define APPROXIMATE 1
-#include "learn/functions.cuh"
 #include "learn/matrix_units.cuh"
-#include "learn/layers.cuh"
-#include "learn/neuron.cuh"
-
-constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
+#include "learn/tensor_layers.cuh"
 
 enum class Part { WEIGHTS, BIASES, ENTRIES };
 // What the layers of a tower before `layer` take: numbers of weights and of biases, entries of one row that has observations
@@ -69,19 +64,6 @@ template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const 
       for (int d = OBS; d < padded(OBS); ++d) tower.observations().row(m)[d] = 0.0f;
     }
   }
-}
-
-using policy::seen;
-
-DEVICE float activate(float x) {
-  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
-  else return hyperbolic_tangent(x);
-}
-
-// The activation's derivative, from its result.
-DEVICE float slope_of(float y) {
-  if constexpr (RELU) return y > 0.0f ? 1.0f : 0.0f;
-  else return math::fma(-y, y, 1.0f);
 }
 
 // All layers, of rows whose observations all members can see.

@@ -6,12 +6,6 @@
 #include "learn/tensor.cuh"
 #include "learn/tile.cuh"
 
-struct TensorLearn {
-  Learn learn;
-  const int* table;               // of struct Chunks
-  const float* tensors[TENSORS];  // the network's own memory
-};
-
 struct Workspace {
   AnyTower tower;
   int row[ROWS];               // as `Place` takes them; -1: none
@@ -32,8 +26,8 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
                                          const int shares, float* sums) {
   const Learn& call = about.learn;
   Tower<T>& tower = work.tower.of<T>();
-  const Chunks chunks{about.table, call.blocks};
-  const int count = chunks.rows();
+  const Chunks chunks(about.table, call.blocks, about.table + 2);
+  const int count = chunks.rows;
   const int* const order = call.epoch_order(call.epoch);
   const auto row_of = [&](int i) INLINED { return i < count ? order[chunks.place(i)] : -1; };
   // visit(k, m): the k-th of this member's rows is m.
@@ -62,6 +56,7 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
   await_previous();
   const float skip = *call.skip;
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
+  const Coefficients of(call);
   load_tower(team, tower, about.tensors);
   if (skip > 0.0f) return;  // not before: all that is loaded first is on its way at once
   Gradient<T> gradient;
@@ -84,7 +79,7 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
     forward(team, tower);
     each_row([&](int k, int m) INLINED {
       float metric[METRICS];
-      differentiate<T>(call, tower, m, there[k], row[k], moments, metric);
+      differentiate<T>(of, tower, m, there[k], row[k], moments, metric);
       UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
       work.row[m] = next[k];
     });

@@ -3,27 +3,35 @@
 // A tower's memory, Tower<T> of tensor.cuh or one like it, has `results_of(row)`, the last layer's outputs, and
 // `outputs_of<layer>()`, matrices of bfloat16. Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
 #pragma once
-#include "learn/layers.cuh"
+#include "learn/tensor_layers.cuh"
 #include "learn/loss.cuh"
-#include "learn/matrix_units.cuh"
+
+constexpr int MOST_BLOCKS = 128;  // that environments are shared among
+
+struct TensorLearn {
+  Learn learn;
+  const int* table;               // rows; rows of each chunk, or 0 if they differ; what struct Chunks has of each
+  const float* tensors[TENSORS];  // the network's own memory
+};
 
 // What the host knows of a minibatch's rows, chunk after chunk.
 struct Chunks {
-  const int* table;  // rows; rows of each chunk, or 0 if they differ; (B) rows of the chunks before; (B) places in `order`
-  int blocks;
-  DEVICE int rows() const { return table[0]; }
+  const int* before;  // (B) rows of the chunks before; (B) places in `order`
+  int blocks, rows, each;  // each: rows of each chunk, or 0 if they differ
+  // `before`: where what follows the first two numbers of the table is kept.
+  DEVICE Chunks(const int* table, const int blocks, const int* before)
+      : before(before), blocks(blocks), rows(table[0]), each(table[1]) {}
   // The place in `order` of row i of the minibatch, in [0, rows).
   DEVICE int place(const int i) const {
-    const int* const before = table + 2;
+    if (each > 0) {
+      const int low = i / each;
+      return before[blocks + low] + i - low * each;
+    }
     int low = 0;
-    if (table[1] > 0) {
-      low = i / table[1];
-    } else {
-      for (int high = blocks; high - low > 1;) {  // the chunk is in [low, high)
-        const int middle = (low + high) / 2;
-        if (before[middle] <= i) low = middle;
-        else high = middle;
-      }
+    for (int high = blocks; high - low > 1;) {  // the chunk is in [low, high)
+      const int middle = (low + high) / 2;
+      if (before[middle] <= i) low = middle;
+      else high = middle;
     }
     return before[blocks + low] + i - before[low];
   }
@@ -37,14 +45,14 @@ DEVICE float entry_of(const Learn& call, const int row, const int d) {
 }
 // Puts the derivatives by the outputs of row m, zeros where there is none, to where `backward` reads them, and what is reported
 // into `metric`.
-template <int T, class Memory> DEVICE void differentiate(const Learn& call, Memory& tower, const int m, const bool there,
+template <int T, class Memory> DEVICE void differentiate(const Coefficients& of, Memory& tower, const int m, const bool there,
                                                          const Transition& row, const Moments moments, float* metric) {
   constexpr int USED = WIDTH[T][LAYERS];
   float* const results = tower.results_of(m);
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
   if (there && row.in_game) {
-    if constexpr (T == 0) differentiate_policy(call, row, moments, results, metric);
-    if constexpr (T == TOWERS - 1) differentiate_value(call, row, moments, results[USED - 1], metric);
+    if constexpr (T == 0) differentiate_policy(of, row, moments, results, metric);
+    if constexpr (T == TOWERS - 1) differentiate_value(of, row, moments, results[USED - 1], metric);
   } else {
     for (int k = 0; k < USED; ++k) results[k] = 0.0f;
   }

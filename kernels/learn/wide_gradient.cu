@@ -28,7 +28,8 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   if (*call.skip > 0.0f) return;
   WideTower<T>& tower = work.tower.of<T>();
   const Weights weights{about.tensors, about.fragments};
-  const Chunks chunks{about.table, call.blocks};
+  const Chunks chunks(about.table, call.blocks, about.table + 2);
+  const Coefficients of(call);
   const int* const order = call.epoch_order(call.epoch);
   const size_type first = (size_type)tile * ROWS;
   for (int m : team.each(ROWS)) {
@@ -62,7 +63,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   float reported[REPORTED] = {};
   each_row([&](int k, int m) INLINED {
     float metric[METRICS];
-    differentiate<T>(call, tower, m, there[k], row[k], moments, metric);
+    differentiate<T>(of, tower, m, there[k], row[k], moments, metric);
     UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
   });
   team.sync();

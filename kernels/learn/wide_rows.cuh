@@ -12,7 +12,7 @@ struct WideLearn {
   int capacity;                   // of the matrices
   int adds;                       // 1: `partials` has those of the rows before
   Learn learn;
-  const int* table;               // of struct Chunks
+  const int* table;               // rows; rows of each chunk, or 0 if they differ; what struct Chunks has of each
   bf16* rows;                     // the matrices
   float* reported;                // (tiles, TOWERS, METRICS): sums over the rows of a tile
   const float* tensors[2 * TOWERS * LAYERS];  // the network's own memory

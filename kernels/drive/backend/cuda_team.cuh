@@ -157,6 +157,9 @@ DEVICE void* block_memory() {
   return near_memory;
 }
 
+// The memory of a team that has its block alone, at an address that a compiler knows.
+template <class Work> DEVICE Work& alone(Work*) { return *(Work*)block_memory(); }
+
 // Keeps a word in a register, where the compiler would rather read a kernel's argument again, which takes 25 cycles.
 DEVICE void hold(u32& word) { asm volatile("" : "+r"(word)); }
 

@@ -1,9 +1,12 @@
 """Gradients and forward passes by a GPU's matrix units: ``kernels/learn/tensor_gradient.cu`` and ``tensor_forward.cu``.
 
+Gradients of many rows are those of ``kernels/learn/group_gradient.cu`` where layers are as wide as a warp group wants them.
+
 Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same kernels for tests.
 Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +21,10 @@ ROWS = (128, 64, 32, 16)  # that a block may have at once
 THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
 MANY_ROWS = 2**18
 MOST_SUMS = 128  # of gradients, in the registers of one thread
+WARP_GROUPS = 90  # the one architecture that has wgmma
+WIDEST = 64  # layer of a warp group; hidden ones are more than half as wide
+MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
+MOST_GROUP_SUMS = 140  # of gradients, in the registers of one thread of theirs
 OLDEST = 80  # architecture whose matrix units take bfloat16
 
 
@@ -85,11 +92,39 @@ def forward_unit(layout, executor, rows):
     return tile, layout.unit("tensor_forward", executor, (("ROWS", tile),), team=threads)
 
 
-def gradient_unit(layout, distribution, config, sizes, executor):
-    """Return the ``Unit`` of ``kernels/learn/tensor_gradient.cu``; the arguments are those of ``Gradients``."""
+@dataclass(frozen=True)
+class Way:
+    """How gradients are computed: by ``kernels/learn/FILE.cu``, in blocks of ``threads`` with ``rows`` rows at once."""
+
+    file: str
+    rows: int
+    threads: int
+
+
+GROUPS = Way("group_gradient", 64, 128)
+
+
+def gradient_way(layout, executor, rows):
+    """Return the ``Way`` for minibatches of ``rows`` rows."""
+    able = executor.name == "cuda" and int(executor.device.compute_capability) == WARP_GROUPS
+    if able and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
+        return GROUPS
+    return Way("tensor_gradient", *shape(layout, executor, rows))
+
+
+def grouped(tower):
+    """Return whether a tower's layers are as ``kernels/learn/group_gradient.cu`` wants them."""
+    first, *hidden, last = tower
+    wide = hidden and all(WIDEST // 2 < width <= WIDEST for width in hidden)
+    sums = padded(first + 1) // 2 + padded(last) + (WIDEST // 2 + 4) * (len(hidden) - 1)
+    return wide and first < WIDEST and last <= WIDEST and sums <= MOST_GROUP_SUMS
+
+
+def gradient_unit(layout, distribution, config, sizes, executor, way=None):
+    """Return the ``Unit`` of gradients; the arguments are those of ``TensorGradients``."""
     constants, spaces = loss_parts(distribution, config, len(sizes[2]))
-    tile, threads = shape(layout, executor, minibatch_rows(config, sizes))
-    return layout.unit("tensor_gradient", executor, (("ROWS", tile), *constants), spaces, threads)
+    way = way or gradient_way(layout, executor, minibatch_rows(config, sizes))
+    return layout.unit(way.file, executor, (("ROWS", way.rows), *constants), spaces, way.threads)
 
 
 def minibatch_rows(config, sizes):
@@ -99,19 +134,19 @@ def minibatch_rows(config, sizes):
 
 
 class TensorGradients(Minibatches):
-    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``.
+    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``, and a ``Way`` or None.
 
     The same bits in each run on the same kind of GPU.
     """
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+    def __init__(self, executor, layout, distribution, config, sizes, columns, shared, way=None):
         n, steps, agents = sizes
         part = minibatch_rows(config, sizes)
-        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
-        tile, _ = shape(layout, executor, part)
+        self.way = way or gradient_way(layout, executor, part)
+        self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor, self.way))
         towers = len(layout.towers)
-        teams = executor.resident_teams(self.program, "tensor_gradient")
-        shares = min(-(-part // tile), max(1, teams // towers))
+        teams = executor.resident_teams(self.program, self.way.file)
+        shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
         self.parts = min(PARTS, pieces)
         self.table = minibatch_table(n, steps * sum(agents), passes(config)[1]).to(executor.name)
@@ -125,7 +160,7 @@ class TensorGradients(Minibatches):
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
-        self.program.launch("tensor_gradient", self.call, self.pieces, self.rows // self.minibatches)
+        self.program.launch(self.way.file, self.call, self.pieces, self.rows // self.minibatches)
 
 
 def weight_pointers(weights):

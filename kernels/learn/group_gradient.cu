@@ -1,0 +1,311 @@
+// group_gradient.cu -- what tensor_gradient.cu computes, of many rows, by blocks of one warp group: wgmma.
+//
+// A block has the weights of a tower and 64 rows at a time. Rows stay in registers from layer to layer and back; what the
+// gradients of weights are summed up from lies in shared memory, too. Hidden layers have 33 to 64 outputs; inputs are fewer than
+// 64: a column of ones stands behind them, which makes the gradients of the first layer's biases.
+// Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
+#include "learn/warp_groups.cuh"
+#include "learn/tile.cuh"
+
+static_assert(ROWS == GROUP_ROWS, "a warp group has 64 rows");
+
+// Entries of one row that has the k-th of: the inputs of a tower's layers, then the derivatives by their outputs.
+constexpr int entries(const int tower, const int k) {
+  return k == 0 ? wide(OBS + 1) : wide(WIDTH[tower][k < LAYERS ? k : k - LAYERS + 1]);
+}
+constexpr int entries_before(const int tower, const int k) {
+  int sum = 0;
+  for (int i = 0; i < k; ++i) sum += entries(tower, i);
+  return sum;
+}
+constexpr int weights_before(const int tower, const int layer) {
+  int sum = 0;
+  for (int l = 0; l < layer; ++l) sum += entries(tower, l) * entries(tower, LAYERS + l);
+  return sum;
+}
+
+template <int T> struct Tower {
+  static constexpr int USED = WIDTH[T][LAYERS], RESULTS = wide(USED) + 1;  // an odd number of words: rows in different banks
+  alignas(1024) bf16 weights[weights_before(T, LAYERS)];
+  alignas(1024) bf16 rows[ROWS * entries_before(T, 2 * LAYERS)];
+  alignas(1024) bf16 ones[16 * 64];
+  alignas(16) float biases[LAYERS][64];
+  float results[ROWS * RESULTS];
+
+  // Inputs of layer L with a column of ones if it is the first; derivatives by its outputs.
+  template <int L> DEVICE Panel<entries(T, L)> inputs_of() { return {rows + ROWS * entries_before(T, L)}; }
+  template <int L> DEVICE Panel<entries(T, LAYERS + L)> slopes_of() { return {rows + ROWS * entries_before(T, LAYERS + L)}; }
+  template <int L> DEVICE Panel<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
+  DEVICE float* results_of(int m) { return results + m * RESULTS; }
+};
+union AnyTower {
+  Tower<0> first;
+  Tower<TOWERS - 1> last;
+  template <int T> DEVICE Tower<T>& of() {
+    if constexpr (T == 0) return first;
+    else return last;
+  }
+};
+struct Workspace {
+  AnyTower tower;
+  int row[2][ROWS];          // of this tile and the next, in turn, as `Place` takes them; -1: none
+  int chunks[2 * MOST_BLOCKS];  // what struct Chunks reads
+  float sums[REPORTED * WARPS];
+};
+
+template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
+  if constexpr (L < LAYERS) {
+    typedef Layer<T, L> Here;
+    constexpr int ACROSS = entries(T, L) / 2, PAIRS = entries(T, LAYERS + L) * ACROSS, AT_ONCE = 8;
+    const auto to = tower.template weights_of<L>();
+    const float* const weights = tensors[2 * Here::NUMBER];
+    const float* const biases = tensors[2 * Here::NUMBER + 1];
+    for (int first = team.rank; first < PAIRS; first += AT_ONCE * TEAM) {  // no load waits for the store before it
+      u32 kept[AT_ONCE];
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+        const int i = first + j * TEAM, n = i / ACROSS, k = 2 * (i % ACROSS);
+        if (i < PAIRS) kept[j] = pair(weight_at<Here>(weights, n, k), weight_at<Here>(weights, n, k + 1));
+      }
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
+        const int i = first + j * TEAM;
+        if (i < PAIRS) to.two(i / ACROSS, 2 * (i % ACROSS)) = kept[j];
+      }
+    }
+    for (int n : team.each(64)) tower.biases[L][n] = n < Here::OUT ? biases[n] : 0.0f;
+    load_layers<T, L + 1>(team, tower, tensors);
+  }
+}
+// Loads the weights, and what does not change of the rows. Who reads it must publish and sync first.
+template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
+  load_layers<T>(team, tower, tensors);
+  for (int m : team.each(ROWS)) {
+    for (int d = OBS; d < entries(T, 0); ++d) tower.template inputs_of<0>().put(m, d, d == OBS ? 1.0f : 0.0f);
+    for (int k = 0; k < entries(T, 2 * LAYERS - 1); ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, 0.0f);
+  }
+  for (int i : team.each(16 * 64)) tower.ones[i] = 1.0f;
+}
+
+// Layers L and those behind it; `meanwhile` runs during the products of the first of them.
+template <int T, int L, int K, class Meanwhile>
+DEVICE void forward(const Team team, Tower<T>& tower, const Factors<K>& inputs, Meanwhile meanwhile) {
+  Products<entries(T, LAYERS + L)> sums;
+  sums.fill(team, tower.biases[L]);
+  sums.template multiply<false, true>(inputs, tower.template weights_of<L>());
+  meanwhile();
+  await_products();
+  if constexpr (L == LAYERS - 1) {
+    sums.each(team, [&](int m, int n, float c, float d) INLINED { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; });
+  } else {
+    Factors<entries(T, L + 1)> outputs;
+    change_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activate(c), activate(d)); });
+    outputs.store(team, tower.template inputs_of<L + 1>());
+    forward<T, L + 1>(team, tower, outputs, []() INLINED {});
+  }
+}
+
+// The gradients of the layers of tower T from L on: of a last layer transposed.
+template <int T, int L = 0> struct Gradient {
+  typedef Layer<T, L> Here;
+  static constexpr bool LAST = L == LAYERS - 1;
+  Products<entries(T, LAST ? LAYERS + L : L)> own;
+  Products<LAST ? entries(T, LAYERS + L) : 8> biases;
+  Gradient<T, L + 1> rest;
+
+  DEVICE void clear() { own.clear(); biases.clear(); rest.clear(); }
+  template <int LAYER> DEVICE auto& of() {
+    if constexpr (LAYER == L) return *this;
+    else return rest.template of<LAYER>();
+  }
+  // Begins to add what the rows give.
+  DEVICE void add(Tower<T>& tower) {
+    const auto inputs = tower.template inputs_of<L>();
+    const auto slopes = tower.template slopes_of<L>();
+    begin_products();
+    if constexpr (LAST) {
+      own.add_over_rows(inputs, slopes);
+      biases.add_ones_times({tower.ones}, slopes);
+    } else {
+      own.add_over_rows(slopes, inputs);
+      if constexpr (L > 0) biases.add_times_ones(slopes, {tower.ones});
+    }
+    end_products();
+  }
+  // Writes rows as layers.cuh has them.
+  DEVICE void store(const Team team, float* gradients) const {
+    float* const weights = gradients + before(GRADIENT, T, L);
+    float* const to_biases = weights + Here::OUT * Here::IN_PAD;
+    const auto put = [&](int m, int n, float x) INLINED {
+      if (LAST ? n >= Here::OUT || m >= Here::IN : m >= Here::OUT || n > Here::IN) return;
+      if (LAST) weights[n * Here::IN_PAD + m] = x;
+      else if (n < Here::IN) weights[m * Here::IN_PAD + n] = x;
+      else if (L == 0) to_biases[m] = x;
+    };
+    own.each(team, [&](int m, int n, float c, float d) INLINED { put(m, n, c); put(m, n + 1, d); });
+    if constexpr (L > 0) {
+      biases.each(team, [&](int m, int n, float c, float d) INLINED {
+        if (LAST && m == 0 && n < Here::OUT) to_biases[n] = c;
+        if (LAST && m == 0 && n + 1 < Here::OUT) to_biases[n + 1] = d;
+        if (!LAST && n == 0 && m < Here::OUT) to_biases[m] = c;
+      });
+    }
+    rest.store(team, gradients);
+  }
+};
+template <int T> struct Gradient<T, LAYERS> {
+  DEVICE void clear() {}
+  DEVICE void store(const Team, float*) const {}
+};
+
+// The activation's derivatives, from two results.
+DEVICE u32 slopes_of(const u32 both) {
+  if constexpr (RELU) return pair(slope_of(first_of(both)), slope_of(second_of(both)));
+  else return one_minus_square(both);
+}
+// Begins to add to the gradients of layers L, L - 1, ..., 0; all members see the derivatives by the outputs of layer L.
+// What is needed to go on is multiplied first.
+template <int T, int L, int K>
+DEVICE void backward(const Team team, Tower<T>& tower, const Factors<K>& slopes, Gradient<T>& gradient) {
+  if constexpr (L > 0) {
+    Products<entries(T, L)> sums;
+    sums.template multiply<true, false>(slopes, tower.template weights_of<L>());
+    gradient.template of<L>().add(tower);
+    Factors<entries(T, L)> before;
+    before.load(team, tower.template inputs_of<L>());
+    await_products<1>();
+    change_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), slopes_of(both)); });
+    before.store(team, tower.template slopes_of<L - 1>());
+    publish();
+    team.sync();
+    backward<T, L - 1>(team, tower, before, gradient);
+  } else {
+    gradient.template of<0>().add(tower);
+  }
+}
+
+// What one lane loads of its warp's rows of a tile, ahead of its use.
+constexpr int OWN_ENTRIES = (LANE_ROWS * OBS + GROUP_LANES - 1) / GROUP_LANES;
+constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
+
+// Puts the derivatives by the parameters, or by the value, of row m to where `backward` reads them, zeros where there is none,
+// and what is reported into `metric`.
+template <int T, bool VALUE>
+DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const int m, const bool there, const Transition& row,
+                               const Moments moments, float* metric) {
+  constexpr int FIRST = VALUE ? Tower<T>::USED - 1 : 0, END = VALUE || T < TOWERS - 1 ? Tower<T>::USED : Tower<T>::USED - 1;
+  float* const results = tower.results_of(m);
+  const bool counts = there && row.in_game;
+  if (counts) {
+    if constexpr (VALUE) differentiate_value(of, row, moments, results[FIRST], metric);
+    else differentiate_policy(of, row, moments, results, metric);
+  }
+  for (int k = FIRST; k < END; ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, counts ? results[k] : 0.0f);
+}
+
+// Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
+template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team team, Workspace& work, const int share,
+                                         const int shares, float* gradients) {
+  const Learn& call = about.learn;
+  const float skip = *call.skip;
+  Tower<T>& tower = work.tower.of<T>();
+  const Chunks chunks(about.table, call.blocks, work.chunks);
+  const int count = chunks.rows;
+  const Coefficients of(call);
+  const int* const order = call.epoch_order(call.epoch);
+  const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
+  const auto row_of = [&](int i) INLINED { return i < count ? order[chunks.place(i)] : -1; };
+  // The loss's halves are shared out: parameters of all rows, then values of all rows.
+  constexpr int HALVES = TOWERS == 1 ? 2 : 1, OWN_HALVES = own_count(HALVES * ROWS), OWN_ROWS = own_count(ROWS);
+  const auto each_half = [&](auto visit) INLINED {
+    UNROLL for (int k = 0; k < OWN_HALVES; ++k) {
+      const int i = team.rank + k * TEAM;
+      if (i < HALVES * ROWS) visit(k, i % ROWS, TOWERS == 1 ? i >= ROWS : T == 1);
+    }
+  };
+  const auto each_row = [&](auto visit) INLINED {
+    UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
+      const int m = team.rank + k * TEAM;
+      if (m < ROWS) visit(k, m);
+    }
+  };
+  const auto each_entry = [&](auto visit) INLINED {
+    UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
+      const int i = team.rank % GROUP_LANES + k * GROUP_LANES;
+      if (i < LANE_ROWS * OBS) visit(k, team.rank / GROUP_LANES * LANE_ROWS + i / OBS, i % OBS);
+    }
+  };
+  const int stride = shares * ROWS;
+  for (int i : team.each(2 * call.blocks)) work.chunks[i] = about.table[2 + i];
+  team.sync();
+  each_row([&](int, int m) INLINED {
+    work.row[0][m] = row_of(share * ROWS + m);
+    work.row[1][m] = row_of(share * ROWS + stride + m);
+  });
+  load_tower(team, tower, about.tensors);
+  if (skip > 0.0f) return;  // not before: all that is loaded first is on its way at once
+  Gradient<T> gradient;
+  gradient.clear();
+  float reported[REPORTED] = {};
+  publish();
+  team.sync();
+  float ahead[ENTRIES_AHEAD ? OWN_ENTRIES : 1];  // of the next tile's observations, on their way during this one
+  const auto load_entries = [&](const int* row) INLINED {
+    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { ahead[k] = entry_of(call, row[m], d); });
+  };
+  load_entries(work.row[0]);
+  for (int first = share * ROWS, turn = 0; first < count; first += stride, turn ^= 1) {
+    each_entry([&](int k, int m, int d) INLINED {
+      const float x = ENTRIES_AHEAD ? ahead[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[turn][m], d);
+      tower.template inputs_of<0>().put(m, d, seen(x, call.center, call.scale, d));
+    });
+    sync_lanes();
+    Factors<entries(T, 0)> inputs;
+    inputs.load(team, tower.template inputs_of<0>());
+    Transition row[OWN_HALVES];
+    bool there[OWN_HALVES];
+    int next[OWN_ROWS];
+    forward<T, 0>(team, tower, inputs, [&]() INLINED {
+      each_half([&](int k, int m, bool value) INLINED {
+        const int place = work.row[turn][m];
+        there[k] = place >= 0;
+        if (there[k]) row[k].load(call, Place(call, place), !value, value);
+      });
+      load_entries(work.row[turn ^ 1]);
+      each_row([&](int k, int m) INLINED { next[k] = row_of(first + 2 * stride + m); });
+    });
+    team.sync();
+    each_half([&](int k, int m, bool value) INLINED {
+      float metric[METRICS] = {};
+      if constexpr (T == TOWERS - 1) {
+        if (value) differentiate_half<T, true>(of, tower, m, there[k], row[k], moments, metric);
+      }
+      if constexpr (T == 0) {
+        if (!value) differentiate_half<T, false>(of, tower, m, there[k], row[k], moments, metric);
+      }
+      UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
+    });
+    each_row([&](int k, int m) INLINED { work.row[turn][m] = next[k]; });
+    publish();
+    team.sync();
+    Factors<entries(T, 2 * LAYERS - 1)> slopes;
+    slopes.load(team, tower.template slopes_of<LAYERS - 1>());
+    backward<T, LAYERS - 1>(team, tower, slopes, gradient);
+    await_products();
+    team.sync();  // rows are written again
+  }
+  gradient.store(team, gradients);
+  sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
+}
+
+// Pieces take the towers in turn, and leave what is another's as it is, 0.
+DEVICE void learn_piece(const TensorLearn& call, const Team team, Workspace& work, const int piece) {
+  const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
+  float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
+  if (piece % TOWERS == 0) learn_tower<0>(call, team, work, share, shares, sums);
+  else learn_tower<TOWERS - 1>(call, team, work, share, shares, sums);
+}
+
+// Sums of gradients in the registers of one thread; how many threads have registers on a processor depends on them.
+constexpr int sums_of(const int tower) { return entries(tower, 0) / 2 + 36 * (LAYERS - 2) + entries(tower, 2 * LAYERS - 1); }
+#define BUSY_THREADS (sums_of(0) > 64 || sums_of(TOWERS - 1) > 64 ? 256 : 384)
+#include "drive/launch.cuh"
+KERNEL(group_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, alone(work), e))

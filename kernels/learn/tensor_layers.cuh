@@ -1,0 +1,23 @@
+// tensor_layers.cuh -- what all kernels for matrix units take of layers: how many tensors they have, and the activation.
+// Constants: those of layers.cuh.
+#pragma once
+#define APPROXIMATE 1
+#include "learn/functions.cuh"
+#include "learn/bfloat.cuh"
+#include "learn/layers.cuh"
+#include "learn/neuron.cuh"
+
+constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
+
+using policy::seen;
+
+DEVICE float activate(float x) {
+  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
+  else return hyperbolic_tangent(x);
+}
+
+// The activation's derivative, from its result.
+DEVICE float slope_of(float y) {
+  if constexpr (RELU) return y > 0.0f ? 1.0f : 0.0f;
+  else return math::fma(-y, y, 1.0f);
+}

@@ -1,0 +1,257 @@
+// warp_groups.cuh -- products of bfloat16 matrices by a warp group, 128 threads that have 64 rows, summed up in float32: by wgmma
+// (sm_90a alone), by plain loops on a CPU, which is there for tests.
+//
+// Source of layouts: PTX ISA, "Asynchronous warpgroup level matrix instructions". Lane l of warp w has, of 64 x N sums, those of
+// rows 16 w + l / 4 and 8 more, and of columns 8 j + 2 (l % 4) and the next: what a lane has of the sums of one layer is what it
+// must have of the left factor of the next one, so that rows stay in registers from layer to layer. Right factors, and both
+// factors of sums over rows, are read from memory. What was written there before, all members must have published.
+#pragma once
+#define ARCHITECTURE_SPECIFIC 1
+#include "learn/bfloat.cuh"
+#include "learn/warps.cuh"
+
+constexpr int GROUP_ROWS = 64;
+
+// How many entries a row of `n` numbers takes.
+constexpr int wide(int n) { return n <= 16 ? 16 : n <= 32 ? 32 : 64; }
+
+// A matrix of ... x COLUMNS entries in memory, 16, 32 or 64, that begins at a multiple of 1,024 bytes. Pieces of 16 bytes of
+// eight rows change places, so that pieces of one column lie in different banks.
+template <int COLUMNS> struct Panel {
+  bf16* at;
+
+  DEVICE bf16* entry(int m, int n) const {
+    const u32 byte = 2 * (m * COLUMNS + n);
+    return (bf16*)((char*)at + (byte ^ (byte >> 3 & (COLUMNS / 8 - 1) << 4)));
+  }
+  // Entries n and n + 1 of row m; n is even.
+  DEVICE u32& two(int m, int n) const { return *(u32*)entry(m, n); }
+  DEVICE void put(int m, int n, float x) const { entry(m, n)->bits = (u16)pair(x, 0.0f); }
+};
+
+#ifdef __CUDACC__
+// How wgmma finds a matrix whose entry (m, n) comes first: where that is, what eight rows take, and which pieces change places.
+// Sums with constants alone, so that a compiler that knows the address computes nothing.
+template <int COLUMNS> DEVICE u64 description(const Panel<COLUMNS> panel, const int m, const int n) {
+  constexpr u32 PLACES = COLUMNS == 64 ? 1 : COLUMNS == 32 ? 2 : 3;
+  const u32 address = (u32)__cvta_generic_to_shared(panel.at) >> 4;
+  return (u64)(PLACES << 30 | COLUMNS) << 32 | (address + (u32)((m * COLUMNS + n) / 8) + (u32)(COLUMNS << 16));
+}
+
+// Of two numbers in one word each: a b, and 1 - a a; rounded once.
+DEVICE u32 times(const u32 a, const u32 b) {
+  u32 product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+DEVICE u32 one_minus_square(const u32 a) {
+  u32 rest;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(rest) : "r"(a ^ 0x80008000u), "r"(a), "r"(0x3f803f80u));
+  return rest;
+}
+
+DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Returns when all that was ended is done, but for the LATER last ones.
+template <int LATER = 0> DEVICE void await_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
+}
+// What this thread has written to memory, products of all members see after the next sync.
+DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+#define SUMS_4(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
+#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define NAMES_4 "%0, %1, %2, %3"
+#define NAMES_8 NAMES_4 ", %4, %5, %6, %7"
+#define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+
+// Sums (64 x N, COUNT of each lane) of products over 16 columns, with the left factor in registers or, transposed, in memory.
+template <int N> struct Instruction;
+#define INSTRUCTION(N, COUNT, A, B, C, D, E, F, G)                                                                              \
+  template <> struct Instruction<N> {                                                                                           \
+    template <bool BY_ROWS, bool ADD> DEVICE static void run(float (&s)[COUNT], const u32 (&a)[4], const u64 b) {               \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, " F ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {"         \
+                   NAMES_##COUNT "}, {" A ", " B ", " C ", " D "}, " E ", p, 1, 1, " G ";}"                                     \
+                   : SUMS_##COUNT(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)ADD), "n"((int)BY_ROWS));   \
+    }                                                                                                                           \
+    DEVICE static void run_over_rows(float (&s)[COUNT], const u64 a, const u64 b) {                                             \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, " C ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {"         \
+                   NAMES_##COUNT "}, " A ", " B ", p, 1, 1, 1, 1;}" : SUMS_##COUNT(0) : "l"(a), "l"(b), "n"(1));               \
+    }                                                                                                                           \
+  };
+INSTRUCTION(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10")
+INSTRUCTION(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+INSTRUCTION(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+INSTRUCTION(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+
+// 64 rows of K numbers as left factor: each member has what it needs of them in registers.
+template <int K> struct Factors {
+  u32 of[K / 16][4];
+
+  // The address of the 16 bytes that this lane names of the 16 x 16 block at column k.
+  DEVICE u32 piece(const Team team, const Panel<K> panel, const int k) const {
+    const int lane = team.rank % WARP_SIZE, block = lane / 8;
+    const bf16* const at = panel.entry(team.rank / WARP_SIZE * 16 + block % 2 * 8 + lane % 8, k + block / 2 * 8);
+    return (u32)__cvta_generic_to_shared(at);
+  }
+  DEVICE void load(const Team team, const Panel<K> panel) {
+    UNROLL for (int i = 0; i < K / 16; ++i) {
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(of[i][0]), "=r"(of[i][1]), "=r"(of[i][2]), "=r"(of[i][3]) : "r"(piece(team, panel, 16 * i)) : "memory");
+    }
+  }
+  DEVICE void store(const Team team, const Panel<K> panel) const {
+    UNROLL for (int i = 0; i < K / 16; ++i) {
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                   :: "r"(piece(team, panel, 16 * i)), "r"(of[i][0]), "r"(of[i][1]), "r"(of[i][2]), "r"(of[i][3]) : "memory");
+    }
+  }
+};
+
+// 64 x N sums in the registers of the team's members.
+template <int N> struct Products {
+  float of[N / 2];
+
+  // Each row becomes `row` (N).
+  DEVICE void fill(const Team team, const float* row) {
+    UNROLL for (int j = 0; j < N / 8; ++j) {
+      const float2 two = *(const float2*)(row + 8 * j + team.rank % 4 * 2);
+      of[4 * j] = of[4 * j + 2] = two.x;
+      of[4 * j + 1] = of[4 * j + 3] = two.y;
+    }
+  }
+  DEVICE void clear() {
+    UNROLL for (int j = 0; j < N / 2; ++j) of[j] = 0.0f;
+  }
+  // Begins to add left times right, of which BY_ROWS: rows go with the left factor's columns; else columns do.
+  template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Factors<K>& left, const Panel<C> right) {
+    begin_products();
+    UNROLL for (int i = 0; i < K / 16; ++i) {
+      const u64 b = description(right, BY_ROWS ? 16 * i : 0, BY_ROWS ? 0 : 16 * i);
+      if (i == 0) Instruction<N>::template run<BY_ROWS, ADD>(of, left.of[i], b);
+      else Instruction<N>::template run<BY_ROWS, true>(of, left.of[i], b);
+    }
+    end_products();
+  }
+  // Begins to add, for 64 rows k, left(k, m) times right(k, n).
+  template <int A, int B> DEVICE void add_over_rows(const Panel<A> left, const Panel<B> right) {
+    UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
+      Instruction<N>::run_over_rows(of, description(left, k, 0), description(right, k, 0));
+    }
+  }
+  // The same where one of the factors is 1 everywhere, of which 16 rows are there.
+  template <int B> DEVICE void add_ones_times(const Panel<64> ones, const Panel<B> right) {
+    UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
+      Instruction<N>::run_over_rows(of, description(ones, 0, 0), description(right, k, 0));
+    }
+  }
+  template <int A> DEVICE void add_times_ones(const Panel<A> left, const Panel<64> ones) {
+    UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
+      Instruction<N>::run_over_rows(of, description(left, k, 0), description(ones, 0, 0));
+    }
+  }
+  // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
+  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+    const int m = team.rank / WARP_SIZE * 16 + team.rank % WARP_SIZE / 4, n = team.rank % 4 * 2;
+    UNROLL for (int j = 0; j < N / 8; ++j) {
+      visit(m, n + 8 * j, of[4 * j], of[4 * j + 1]);
+      visit(m + 8, n + 8 * j, of[4 * j + 2], of[4 * j + 3]);
+    }
+  }
+};
+// Each pair `of` becomes change(c, d, of), with the sums c and d at the same place.
+template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, const Products<N>& sums, Change change) {
+  UNROLL for (int i = 0; i < N / 16; ++i) {
+    UNROLL for (int j = 0; j < 4; ++j) {
+      const float* const two = sums.of + 8 * i + 2 * j;
+      factors.of[i][j] = change(two[0], two[1], factors.of[i][j]);
+    }
+  }
+}
+constexpr int GROUP_LANES = WARP_SIZE, LANE_ROWS = 16;  // members of a warp, and how many of the rows they have
+DEVICE void sync_lanes() { __syncwarp(); }
+#else
+DEVICE u32 times(const u32 a, const u32 b) { return pair(first_of(a) * first_of(b), second_of(a) * second_of(b)); }
+DEVICE u32 one_minus_square(const u32 a) {
+  return pair(math::fma(-first_of(a), first_of(a), 1.0f), math::fma(-second_of(a), second_of(a), 1.0f));
+}
+constexpr int GROUP_LANES = 1, LANE_ROWS = GROUP_ROWS;
+DEVICE void sync_lanes() {}
+DEVICE void begin_products() {}
+DEVICE void end_products() {}
+template <int LATER = 0> DEVICE void await_products() {}
+DEVICE void publish() {}
+
+template <int K> struct Factors {
+  u32 of[GROUP_ROWS][K / 2];
+
+  DEVICE void load(const Team, const Panel<K> panel) {
+    for (int m = 0; m < GROUP_ROWS; ++m) {
+      for (int k = 0; k < K; k += 2) of[m][k / 2] = panel.two(m, k);
+    }
+  }
+  DEVICE void store(const Team, const Panel<K> panel) const {
+    for (int m = 0; m < GROUP_ROWS; ++m) {
+      for (int k = 0; k < K; k += 2) panel.two(m, k) = of[m][k / 2];
+    }
+  }
+  DEVICE float at(const int m, const int k) const { return k % 2 == 0 ? first_of(of[m][k / 2]) : second_of(of[m][k / 2]); }
+};
+template <int COLUMNS> DEVICE float number(const Panel<COLUMNS> panel, const int m, const int n) {
+  return math::from_bits((u32)panel.entry(m, n)->bits << 16);
+}
+
+template <int N> struct Products {
+  float of[64][N];
+
+  DEVICE void fill(const Team, const float* row) {
+    for (int m = 0; m < 64; ++m) {
+      for (int n = 0; n < N; ++n) of[m][n] = row[n];
+    }
+  }
+  DEVICE void clear() { *this = {}; }
+  template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Factors<K>& left, const Panel<C> right) {
+    if (!ADD) clear();
+    for (int m = 0; m < 64; ++m) {
+      for (int k = 0; k < K; ++k) {
+        const float a = left.at(m, k);
+        for (int n = 0; n < N; ++n) of[m][n] += a * (BY_ROWS ? number(right, k, n) : number(right, n, k));
+      }
+    }
+  }
+  template <int A, int B> DEVICE void add_over_rows(const Panel<A> left, const Panel<B> right) {
+    for (int k = 0; k < GROUP_ROWS; ++k) {
+      for (int m = 0; m < 64; ++m) {
+        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * number(right, k, n);
+      }
+    }
+  }
+  template <int A> DEVICE void add_times_ones(const Panel<A> left, const Panel<64>) {
+    for (int k = 0; k < GROUP_ROWS; ++k) {
+      for (int m = 0; m < 64; ++m) {
+        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m);
+      }
+    }
+  }
+  template <int B> DEVICE void add_ones_times(const Panel<64>, const Panel<B> right) {
+    for (int k = 0; k < GROUP_ROWS; ++k) {
+      for (int m = 0; m < 64; ++m) {
+        for (int n = 0; n < N; ++n) of[m][n] += number(right, k, n);
+      }
+    }
+  }
+  template <class Visit> DEVICE void each(const Team, Visit visit) const {
+    for (int m = 0; m < 64; ++m) {
+      for (int n = 0; n < N; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
+    }
+  }
+};
+template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, const Products<N>& sums, Change change) {
+  for (int m = 0; m < GROUP_ROWS; ++m) {
+    for (int n = 0; n < N; n += 2) factors.of[m][n / 2] = change(sums.of[m][n], sums.of[m][n + 1], factors.of[m][n / 2]);
+  }
+}
+#endif
