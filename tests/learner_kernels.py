@@ -93,7 +93,7 @@ def problem(
     steps.attach(gradients, getattr(config, "target_kl", None))
     return SimpleNamespace(
         config=config, groups=groups, distribution=distribution, policy=policy, layout=layout, parts=parts, sizes=sizes,
-        shared=shared, steps=steps, gradients=gradients, numbers=numbers,
+        shared=shared, steps=steps, gradients=gradients, numbers=numbers, columns=columns,
     )  # fmt: skip
 
 
