@@ -182,7 +182,10 @@ def test_other_kernels_compile_without_a_warning(name, constants, generated, arc
 
 
 @pytest.mark.parametrize(("name", "settings", "envs"), PLAYED, ids=[name for name, _, _ in PLAYED])
-@pytest.mark.parametrize(("architecture", "tensor"), [(75, False), (90, False), (MATRIX_UNITS, True)])
+@pytest.mark.parametrize(
+    ("architecture", "tensor"),
+    [(75, False), pytest.param(90, False, marks=pytest.mark.slow), (MATRIX_UNITS, True)],
+)
 def test_policies_and_their_environments_compile_as_one(name, settings, envs, architecture, tensor):
     assert compiled(played(name, settings, envs, tensor), architecture) == (0, "")
 
