@@ -193,7 +193,7 @@ SPEC = EnvSpec(
     training={
         "num_envs": 256,
         "steps": 1_000_000,
-        "ppo": {"learning_rate": ((0, 2.5e-3), (1_000_000, 1.25e-4))},
+        "ppo": {"learning_rate": ((0, 2.5e-3), (1_000_000, 1.25e-4)), "gamma": 0.98, "gae_lambda": 0.9},
     },
     summary="Swing two links up by the joint between them (Gymnasium's Acrobot-v1).",
 )

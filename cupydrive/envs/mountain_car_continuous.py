@@ -78,11 +78,11 @@ SPEC = EnvSpec(
     render_size=(900, 640),
     render_fps=30,
     training={
-        "num_envs": 1024,
-        "steps": 10_000_000,
+        "num_envs": 256,
+        "steps": 1_000_000,
         "ppo": {
-            "learning_rate": ((0, 1e-3), (10_000_000, 5e-5)),
-            "num_steps": 128,
+            "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)),
+            "num_steps": 64,
             "gamma": 0.999,
             "gae_lambda": 0.98,
             "ent_coef": 0.0,

@@ -129,6 +129,8 @@ SPEC = EnvSpec(
         "steps": 3_000_000,
         "ppo": {
             "learning_rate": ((0, 2e-3), (3_000_000, 1e-4)),
+            "num_steps": 64,
+            "num_minibatches": 8,
             "gamma": 0.95,
             "gae_lambda": 0.9,
             "ent_coef": 0.0,
