@@ -116,7 +116,9 @@ FAR = "DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID
 SCALED = "const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;"
 PARTS = "parts = MOST / bound;"
 DOUBT = "the order is in doubt more often, and then found in the slower way, with the same result"
+FETCH = "if (from < until) fetch((size_type)from * batch.num_envs + e);"
 EQUIVALENT = {
+    (PHASES, FETCH, FETCH.replace("<", "<=")): "a launch that steps takes one step at least",
     (PHASES, "}\nteam.sync();", ";"): SYNCED,
     (PHASES, "DEVICE void store() {\nteam.sync();", ";"): SYNCED,
     (PHASES, COUNTED, COUNTED.replace("&&", "||")): SPEED,
