@@ -100,5 +100,10 @@ DEVICE void learn_piece(const TensorLearn& call, const Team team, Workspace& wor
   else learn_tower<TOWERS - 1>(call, team, work, share, shares, sums);
 }
 
+// Where a thread's sums leave registers for it, two blocks of 256 threads or three of 128 wait in turn on a processor. A compiler
+// that is not told gives a thread what it likes: NVRTC 13.0 gave 154 registers, which left one block of 256.
+constexpr int SUMS_OF_FIRST = sizeof(Gradient<0>) / sizeof(float), SUMS_OF_LAST = sizeof(Gradient<TOWERS - 1>) / sizeof(float);
+constexpr int MOST_SUMS = SUMS_OF_FIRST > SUMS_OF_LAST ? SUMS_OF_FIRST : SUMS_OF_LAST;
+#define BUSY_THREADS (TEAM > 128 ? (MOST_SUMS > 64 ? 1 : 2) * TEAM : (MOST_SUMS > 100 ? 1 : 3) * TEAM)
 #include "drive/launch.cuh"
 KERNEL_AHEAD(tensor_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, *work, e))
