@@ -76,7 +76,7 @@ class Bench:
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
             f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"
-            f"{f' ({row.note})' if row.note else ''}"
+            f"{f' ({row.note})' if row.note else ''}{f'; {row.kernels}' if row.kernels else ''}"
         )
 
     def tail(self):

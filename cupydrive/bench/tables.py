@@ -106,11 +106,11 @@ def training(result):
     counted = any(row.operations_per_step is not None for row in found)
     rows = [
         [f"`{row.env}`", str(row.agents), row.who, f"{row.num_envs:,}", str(row.steps), row.note, short(row.rate)]
-        + computed(result, row) * counted
+        + [*computed(result, row), row.kernels] * counted
         for row in found
     ]
     titles = ["environment", "agents", "who", "copies", "T", "settings", "env-steps/s"]
-    titles += COMPUTED * counted
+    titles += [*COMPUTED, "kernels"] * counted
     return f"{where(result)}\n\n{markdown(titles, rows)}"
 
 

@@ -80,7 +80,7 @@ def measure_lesson(lesson, device, runs):
         rows.append(make_row(
             "training", lesson.env, lesson.num_envs, agents, lesson.settings.num_steps, seconds[UNTIMED:],
             operations_per_step=run_operations(run), factors=factors(run, lesson.settings), params=lesson.params,
-            note=about(run, learner, lesson.settings),
+            note=about(run, learner, lesson.settings), kernels=", ".join(registers(run)),
         ))  # fmt: skip
     return rows
 
@@ -98,13 +98,12 @@ def start(lesson, learner, device):
 
 
 def about(run, learner, settings):
-    """Return what a row's figures are of, in words: algorithm, learner, network, sizes of an update, compiled kernels."""
+    """Return what a row's figures are of, in words: algorithm, learner, network, sizes of an update."""
     words = [f"{settings.name} by {learner}", arithmetic(run, settings), networks(run)]
     words += [f"compile={settings.compile}"] * bool(settings.compile)
     if settings.name == "ppo":
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
     words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")
-    words += registers(run)
     return ", ".join(words)
 
 
