@@ -343,7 +343,7 @@ def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
 
 @pytest.mark.slow
 def test_make_demo_passes_as_it_is(tmp_path):
-    done = run("-m", "cupydrive", "demo", "--device", "cpu", cwd=tmp_path)
+    done = run("-m", "cupydrive", "demo", "--device", "cpu", cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     check_demo(done.stdout)
 
