@@ -22,14 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune")
 
 
-def run(*arguments, cwd=None, **environment):
-    """Run a Python process that finds this checkout; return it when it is done."""
+def run(*arguments, cwd=None, seconds=100, **environment):
+    """Run a Python process that finds this checkout; return it when it is done, or fail after so many seconds."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": python_path()} | environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=seconds,
         cwd=cwd,
     )
 
@@ -343,7 +343,7 @@ def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
 
 @pytest.mark.slow
 def test_make_demo_passes_as_it_is(tmp_path):
-    done = run("-m", "cupydrive", "demo", "--device", "cpu", cwd=tmp_path, timeout=600)
+    done = run("-m", "cupydrive", "demo", "--device", "cpu", cwd=tmp_path, seconds=600)
     assert done.returncode == 0, done.stdout + done.stderr
     check_demo(done.stdout)
 
