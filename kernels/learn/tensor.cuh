@@ -2,7 +2,8 @@
 //
 // A block has the weights of a tower and ROWS rows in its shared memory: actor and critic need nothing of each other.
 // Derivatives by a layer's outputs take the place of these: those of the last layer have one of their own, as its outputs stay
-// in float32. The gradients of the weights stay in registers from the first row of a launch to the last. Constants: those of layers.cuh; ROWS, a multiple of 16.
+// in float32. The gradients of the weights stay in registers from the first row of a launch to the last.
+// Constants: those of layers.cuh; ROWS, a multiple of 16.
 #pragma once
 #include "learn/matrix_units.cuh"
 #include "learn/tensor_layers.cuh"

@@ -58,8 +58,8 @@ constexpr int row_warps(const int rows, const int columns) {
   return warps;
 }
 
-// finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is start(n) and the sum over k in [0, K) of a(m, k) b(k, n),
-// and d the same of column n + 1. b: fragments.
+// finish(m, n, c, d) for all m in [0, M) and even n in [0, N), where c is start(n) and the sum over k in [0, K) of
+// a(m, k) b(k, n), and d the same of column n + 1. b: fragments.
 template <int M, int N, int K, int A, class Start, class Finish>
 DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
   constexpr int BLOCKS = N / 16, DEPTH = K / 16, ROW_WARPS = row_warps(M / 16, BLOCKS), COLUMN_WARPS = WARPS / ROW_WARPS;

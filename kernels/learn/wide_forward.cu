@@ -1,5 +1,5 @@
-// wide_forward.cu -- what a wide network gives for rows of observations, by matrix units: as forward.cu, but for a team's one tile,
-// since no weights stay with it.
+// wide_forward.cu -- what a wide network gives for rows of observations, by matrix units: as forward.cu, but each team has one
+// tile, since no weights stay with it.
 // Constants: those of wide.cuh.
 #include "learn/wide.cuh"
 #include "learn/observations.cuh"
