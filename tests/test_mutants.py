@@ -36,6 +36,7 @@ EQUIVALENT = {
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
     ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
+    ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",
     ("tag_continuous", SPEED, SPEED.replace("math::max", "math::min")): HINT,
     ("tag_continuous", TAGGED, TAGGED.replace("<", "<=")): EXACT,
     ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
