@@ -104,8 +104,8 @@ JUDGES = {
     "learn/initial.cu": ["tests/test_learner.py"],
     "learn/forward.cu": ["tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
     "learn/statistics.cu": [
-        LEARN + "statistics_are_those_of_all_rows_so_far",
-        LEARN + "returns_are_discounted_until_their_episode_ends",
+        "tests/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",
+        "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
     ],
     "learn/neuron.cuh": NETWORK,
     "play/perceptron.cuh": ["tests/test_play.py"],

@@ -4,7 +4,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels import wide
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.kernels.tensor import (
     GROUPS,
     MOST_SUMS,
@@ -30,7 +28,6 @@ from cupydrive.training.algorithms.kernels.tensor import (
     register_sums,
 )
 from cupydrive.training.algorithms.kernels.tensor import shape as tensor_shape
-from cupydrive.training.normalize import RunningMeanStd
 
 PLAIN = dict(update_epochs=1, num_minibatches=1)
 # Settings of the algorithm, and of the problem. Widths and rows that fill no tile; 1, 15, 17 rows; 3, 5, 76, 1,043 entries.
@@ -374,35 +371,6 @@ def test_an_epoch_above_the_target_is_the_last():
     before = bits(case.steps.weights)
     compute(case, 1, 0)
     assert bits(case.steps.weights) == before and case.shared["metric_sums"][-1] == 2
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (130, 1), (4000, 5)])
-def test_statistics_are_those_of_all_rows_so_far(rows, columns):
-    rng = np.random.default_rng(rows)
-    rms, exact = (RunningMeanStd((columns,), "cpu") for _ in range(2))
-    statistics = Statistics(HostExecutor(threads=2))
-    for k in range(3):
-        values = torch.from_numpy(rng.normal(3 * k, 1 + k, (rows, columns)).astype(np.float32))
-        statistics.update(rms, values)
-        exact.update(values)  # in float64
-    for name, tensor in exact.tensors().items():
-        assert torch.allclose(rms.tensors()[name], tensor, rtol=1e-6, atol=1e-7), name
-
-
-def test_returns_are_discounted_until_their_episode_ends():
-    over = torch.tensor([[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]], dtype=torch.bool)
-    parts = dict(terminated=over.clone(), truncated=torch.zeros_like(over))
-    parts["truncated"][3, 1], parts["terminated"][3, 1] = True, False
-    reward = torch.arange(1.0, 21.0).view(5, 2, 2)
-    running, gamma = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor(0.5)
-    expected, now = [], running.clone()
-    for t in range(5):
-        now = now * 0.5 + reward[t]
-        expected.append(now.clone())
-        now[over[t]] = 0.0
-    rollout = SimpleNamespace(reward={"g": reward}, **parts)
-    found = Statistics(HostExecutor()).returns(rollout, "g", running, gamma)
-    assert torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
 
 
 def test_the_target_is_of_the_mean_divergence():

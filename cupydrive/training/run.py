@@ -29,8 +29,7 @@ from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
-from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.play import begin_play, make_play
+from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.frozen import checked_policies, describe, rebuild
 from cupydrive.training.runfolder import (
     FORMAT,
@@ -43,7 +42,6 @@ from cupydrive.training.runfolder import (
 )
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
-ROLLOUTS = "all rollouts"  # beside the names of policies, which have no spaces
 
 
 class Run:
@@ -104,9 +102,7 @@ class Run:
             self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
         for learner in self.learners.values():
             learner.prepare(self.rollout)
-        self.rollout.play, self.choices[ROLLOUTS] = make_play(self.rollout)
-        alike = all(isinstance(player, KernelLearner) for player in self.rollout.players)
-        self.rollout.side_by_side = alike and self.rollout.device.type == "cuda"
+        self.choices[ROLLOUTS] = decide_play(self.rollout)
         self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 

@@ -21,6 +21,7 @@ from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 
+ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
 MOST_CREWS = 16  # of one block
 BUSY_WARPS = 8  # of one block whose crews have several: more would be in each other's way
@@ -100,6 +101,14 @@ def begin_play(batch, player_of):
     """Begin to build what ``make_play`` will need."""
     if (layout := choose_layout(batch, player_of)[0]) is not None:
         build_ahead([(batch.executor, play_unit(batch, policies_of(batch, player_of), layout))])
+
+
+def decide_play(rollout):
+    """Decide whether a rollout is one launch and whether its players queue side by side; return one line about the first."""
+    rollout.play, words = make_play(rollout)
+    alike = all(isinstance(player, KernelLearner) for player in rollout.players)
+    rollout.side_by_side = alike and rollout.device.type == "cuda"
+    return words
 
 
 def make_play(rollout):

@@ -1,0 +1,40 @@
+"""Running means and discounted returns by kernels/learn/statistics.cu, against float64 and plain loops."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms.kernels.statistics import Statistics
+from cupydrive.training.normalize import RunningMeanStd
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (130, 1), (4000, 5)])
+def test_statistics_are_those_of_all_rows_so_far(rows, columns):
+    rng = np.random.default_rng(rows)
+    rms, exact = (RunningMeanStd((columns,), "cpu") for _ in range(2))
+    statistics = Statistics(HostExecutor(threads=2))
+    for k in range(3):
+        values = torch.from_numpy(rng.normal(3 * k, 1 + k, (rows, columns)).astype(np.float32))
+        statistics.update(rms, values)
+        exact.update(values)  # in float64
+    for name, tensor in exact.tensors().items():
+        assert torch.allclose(rms.tensors()[name], tensor, rtol=1e-6, atol=1e-7), name
+
+
+def test_returns_are_discounted_until_their_episode_ends():
+    over = torch.tensor([[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]], dtype=torch.bool)
+    parts = dict(terminated=over.clone(), truncated=torch.zeros_like(over))
+    parts["truncated"][3, 1], parts["terminated"][3, 1] = True, False
+    reward = torch.arange(1.0, 21.0).view(5, 2, 2)
+    running, gamma = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor(0.5)
+    expected, now = [], running.clone()
+    for t in range(5):
+        now = now * 0.5 + reward[t]
+        expected.append(now.clone())
+        now[over[t]] = 0.0
+    rollout = SimpleNamespace(reward={"g": reward}, **parts)
+    found = Statistics(HostExecutor()).returns(rollout, "g", running, gamma)
+    assert torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
