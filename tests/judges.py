@@ -90,6 +90,9 @@ JUDGES = {
     ),
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
     **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
+    **dict.fromkeys(
+        ("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), ["tests/test_forward_kernels.py"]
+    ),
     "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
     "learn/minibatches.cu": LOSSES,

@@ -135,6 +135,7 @@ FILES = [
     ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
     ("learn/update", NETWORK, WIDTHS),
     ("learn/tensor_forward", (*NETWORK, ("ROWS", 16)), WIDTHS),
+    ("learn/warp_forward", (*NETWORK, ("ROWS", 32)), WIDTHS),
     ("learn/wide_weights", (*NETWORK, ("ROWS", 16)), WIDTHS),
     ("learn/wide_forward", (*NETWORK, ("ROWS", 16)), WIDTHS),
     ("learn/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
@@ -173,7 +174,7 @@ def test_every_kernel_that_is_no_environments_is_compiled_here():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    if name.startswith(("learn/tensor", "learn/wide")) and architecture < MATRIX_UNITS:
+    if name.startswith(("learn/tensor", "learn/warp", "learn/wide")) and architecture < MATRIX_UNITS:
         pytest.skip("its matrix units do not take bfloat16: it learns by exact kernels")
     unit = unit_of(name, constants, generated)
     if unit.architecture_specific and architecture != WARP_GROUPS:

@@ -9,6 +9,11 @@ DEVICE void copy_ahead(bf16* to, const bf16* from, const bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
+// One number likewise.
+DEVICE void copy_ahead(float* to, const float* from, const bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+               :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
 // What was sent on its way since the last call is one slab.
 DEVICE void end_slab() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until all slabs but the last LEFT that this member sent have come.
@@ -99,6 +104,7 @@ template <int M, int N> struct SlabSums {
 DEVICE void copy_ahead(bf16* to, const bf16* from, const bool there) {
   for (int k = 0; k < 8; ++k) to[k].bits = there ? from[k].bits : (u16)0;
 }
+DEVICE void copy_ahead(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }
 DEVICE void end_slab() {}
 template <int LEFT> DEVICE void await_slabs() {}
 

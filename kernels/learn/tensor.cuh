@@ -20,16 +20,20 @@ constexpr int taken(const Part what, const int tower, const int layer) {
   return sum;
 }
 
-// Tower T of the network.
-template <int T> struct Tower {
-  static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
+// The weights of tower T of the network.
+template <int T> struct TowerWeights {
   alignas(16) bf16 weights[taken(Part::WEIGHTS, T, LAYERS)];
   float biases[taken(Part::BIASES, T, LAYERS)];
+
+  template <int L> DEVICE auto weights_of() { return Matrix<Layer<T, L>::IN_PAD>{weights + taken(Part::WEIGHTS, T, L)}; }
+};
+// And rows of it.
+template <int T> struct Tower : TowerWeights<T> {
+  static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
   alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
   float results[ROWS * RESULTS];
 
   DEVICE Matrix<padded(OBS)> observations() { return {entries}; }
-  template <int L> DEVICE auto weights_of() { return Matrix<Layer<T, L>::IN_PAD>{weights + taken(Part::WEIGHTS, T, L)}; }
   template <int L> DEVICE auto inputs_of() {
     if constexpr (L == 0) return observations();
     else return outputs_of<L - 1>();
@@ -49,7 +53,7 @@ union AnyTower {
   }
 };
 
-template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
+template <int T, int L = 0> DEVICE void load_layers(const Team team, TowerWeights<T>& tower, const float* const* tensors) {
   if constexpr (L < LAYERS) {
     typedef Layer<T, L> Here;
     LayerLoad<Here, TEAM> load(tensors[2 * Here::NUMBER], tensors[2 * Here::NUMBER + 1], team.rank);

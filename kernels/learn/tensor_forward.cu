@@ -1,13 +1,9 @@
 // tensor_forward.cu -- what a network gives for rows of observations, by matrix units: as forward.cu.
 // Constants: those of tensor.cuh.
 #include "learn/tensor.cuh"
-#include "learn/observations.cuh"
+#include "learn/outputs.cuh"
 
 struct Workspace { AnyTower tower; };
-struct TensorForward {
-  Forward forward;
-  const float* tensors[TENSORS];  // the network's own memory
-};
 
 // Tiles share, share + shares, ... of the rows: outputs of tower T.
 template <int T> DEVICE void forward_tower(const TensorForward& call, const Team team, Tower<T>& tower, const int share) {
@@ -22,13 +18,7 @@ template <int T> DEVICE void forward_tower(const TensorForward& call, const Team
     }
     team.sync();
     forward(team, tower);
-    if (T == 0 && about.parameters != nullptr) {
-      float* const parameters = about.parameters + (size_type)first * PARAMETERS;
-      for (int i : team.each(rows * PARAMETERS)) parameters[i] = tower.results_of(i / PARAMETERS)[i % PARAMETERS];
-    }
-    if (T == TOWERS - 1) {
-      for (int m : team.each(rows)) about.value[first + m] = tower.results_of(m)[TOWERS == 1 ? PARAMETERS : 0];
-    }
+    leave_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
   }
 }
 DEVICE void forward_share(const TensorForward& call, const Team team, AnyTower& tower, const int share) {

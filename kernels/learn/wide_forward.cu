@@ -2,31 +2,24 @@
 // tile, since no weights stay with it.
 // Constants: those of wide.cuh.
 #include "learn/wide.cuh"
-#include "learn/observations.cuh"
+#include "learn/outputs.cuh"
 
 struct Workspace { AnyWideTower tower; };
 struct WideForward {
-  Forward forward;
-  const float* tensors[TENSORS];  // the network's own memory
+  TensorForward pass;
   const bf16* fragments;
 };
 
 // Tile [ROWS * e, ROWS * (e + 1)) of the rows: outputs of tower T.
 template <int T> DEVICE void forward_tower(const WideForward& call, const Team team, WideTower<T>& tower, const int e) {
-  const Forward& about = call.forward;
+  const Forward& about = call.pass.forward;
   const int first = e * ROWS, left = about.rows - first, rows = left < ROWS ? left : ROWS;
   put_observations(team, tower, about.center, about.scale, [&](int m, int d) INLINED {
     return m < rows ? observation(about, first + m)[d] : 0.0f;
   });
   team.sync();
-  wide_forward(team, tower, Weights{call.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});
-  if (T == 0 && about.parameters != nullptr) {
-    float* const parameters = about.parameters + (size_type)first * PARAMETERS;
-    for (int i : team.each(rows * PARAMETERS)) parameters[i] = tower.results_of(i / PARAMETERS)[i % PARAMETERS];
-  }
-  if constexpr (T == TOWERS - 1) {
-    for (int m : team.each(rows)) about.value[first + m] = tower.results_of(m)[TOWERS == 1 ? PARAMETERS : 0];
-  }
+  wide_forward(team, tower, Weights{call.pass.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});
+  leave_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
 }
 DEVICE void forward_tile(const WideForward& call, const Team team, AnyWideTower& tower, const int e) {
   forward_tower(call, team, tower.of<0>(), e);
@@ -37,4 +30,4 @@ DEVICE void forward_tile(const WideForward& call, const Team team, AnyWideTower&
 }
 
 #include "drive/launch.cuh"
-KERNEL(forward_rows, WideForward, (call.forward.rows + ROWS - 1) / ROWS, forward_tile(call, team, work->tower, e))
+KERNEL(forward_rows, WideForward, (call.pass.forward.rows + ROWS - 1) / ROWS, forward_tile(call, team, work->tower, e))

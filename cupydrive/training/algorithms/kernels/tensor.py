@@ -1,6 +1,7 @@
 """Gradients and forward passes by a GPU's matrix units: ``kernels/learn/tensor_gradient.cu`` and ``tensor_forward.cu``.
 
-Gradients of many rows are those of ``kernels/learn/group_gradient.cu`` where layers are as wide as a warp group wants them.
+Of many rows gradients are those of ``kernels/learn/group_gradient.cu`` where layers are as wide as a warp group wants them, and
+forward passes those of ``kernels/learn/warp_forward.cu`` where layers have room in the registers of a warp.
 
 Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same kernels for tests.
 Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
@@ -23,6 +24,8 @@ MANY_ROWS = 2**18
 MOST_SUMS = 128  # of gradients, in the registers of one thread
 WARP_GROUPS = 90  # the one architecture that has wgmma
 WIDEST = 64  # layer of a warp group; hidden ones are more than half as wide
+WARP_ROWS = 32  # of a forward pass that one warp has at once
+WARPS_AT_ONCE = 16  # of a processor: with more rows than these have, each has rows of its own
 MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
 MOST_GROUP_SUMS = 140  # of gradients, in the registers of one thread of theirs
 OLDEST = 80  # architecture whose matrix units take bfloat16
@@ -87,9 +90,22 @@ def shape(layout, executor, rows):
 
 
 def forward_unit(layout, executor, rows):
-    """Return the rows of a block and the ``Unit`` of ``kernels/learn/tensor_forward.cu`` for passes of ``rows`` rows."""
+    """Return the rows that a block has at once and the ``Unit`` of forward passes of ``rows`` rows."""
+    if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
+        threads = min(executor.max_team, THREADS)
+        unit = layout.unit("warp_forward", executor, (("ROWS", WARP_ROWS),), team=threads)
+        return max(1, threads // WARP) * WARP_ROWS, unit
     tile, threads = shape(layout, executor, rows)
     return tile, layout.unit("tensor_forward", executor, (("ROWS", tile),), team=threads)
+
+
+def warp_bytes(layout):
+    """Return the bytes of a block of ``kernels/learn/warp_forward.cu``, or more than there are where layers are too wide."""
+    if max(width for tower in layout.towers for width in tower[1:]) > WIDEST:
+        return 2**30
+    results = max(tower[-1] for tower in layout.towers) + 1
+    row = 4 * (2 * layout.towers[0][0] + results)
+    return sum(map(weight_bytes, layout.towers)) + THREADS // WARP * WARP_ROWS * row + PAD
 
 
 @dataclass(frozen=True)

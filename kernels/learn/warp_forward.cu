@@ -1,0 +1,105 @@
+// warp_forward.cu -- what tensor_forward.cu gives, with its bits, for many rows.
+//
+// A block keeps the weights of all towers, and each of its warps has ROWS rows of its own at a time, in registers from layer to
+// layer. The observations of its next rows are on their way meanwhile.
+// Constants: those of tensor.cuh; ROWS.
+#include "learn/tensor.cuh"
+#include "learn/outputs.cuh"
+#include "learn/slabs.cuh"
+#include "learn/warp_rows.cuh"
+
+constexpr int STAGES = 2;  // of observations: those that are computed from, and the next
+// Numbers of the last layer that a row leaves; an odd number of words apart: rows in different banks.
+constexpr int results_of_row(const int tower) { return WIDTH[tower][LAYERS] | 1; }
+constexpr int RESULTS = results_of_row(0) > results_of_row(TOWERS - 1) ? results_of_row(0) : results_of_row(TOWERS - 1);
+
+// What each warp has besides.
+struct WarpMemory {
+  alignas(16) float entries[STAGES][ROWS * OBS];  // as they are in memory
+  float results[ROWS * RESULTS];
+  DEVICE float* results_of(int m) { return results + m * RESULTS; }
+};
+struct NoTower {};
+struct Workspace {
+  TowerWeights<0> first;
+  Choose<TOWERS == 2, TowerWeights<TOWERS - 1>, NoTower>::type last;
+  WarpMemory warps[WARPS];
+};
+template <int T> DEVICE auto& weights_of(Workspace& work) {
+  if constexpr (T == 0) return work.first;
+  else return work.last;
+}
+
+template <int T = 0> DEVICE void load_towers(const Team team, Workspace& work, const float* const* tensors) {
+  load_layers<T>(team, weights_of<T>(work), tensors);
+  if constexpr (T + 1 < TOWERS) load_towers<T + 1>(team, work, tensors);
+}
+
+// Layers L and those behind it, of rows whose inputs are `left`. The last one's results go to `own`, where all lanes find them.
+template <int T, int L, int K>
+DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, const RowFactors<K>& left) {
+  typedef Layer<T, L> Here;
+  auto& weights = weights_of<T>(work);
+  const float* const biases = weights.biases + taken(Part::BIASES, T, L);
+  if constexpr (Here::LAST) {
+    multiply_rows<Here::OUT_PAD>(lane, left, weights.template weights_of<L>(), [&](Spot spot, float c, float d) INLINED {
+      if (spot.n < Here::OUT) own.results_of(spot.m)[spot.n] = c + biases[spot.n];
+      if (spot.n + 1 < Here::OUT) own.results_of(spot.m)[spot.n + 1] = d + biases[spot.n + 1];
+    });
+  } else {
+    RowFactors<Here::OUT_PAD> outputs;
+    multiply_rows<Here::OUT_PAD>(lane, left, weights.template weights_of<L>(), [&](Spot spot, float c, float d) INLINED {
+      outputs.put(spot, activate(c + biases[spot.n]), activate(d + biases[spot.n + 1]));
+    });
+    forward_rows_of<T, L + 1>(lane, work, own, outputs);
+  }
+}
+
+// Outputs of towers T, ... for rows [first, first + rows), whose observations `entries` are.
+template <int T = 0>
+DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work, WarpMemory& own, const float* entries,
+                           const int first, const int rows) {
+  RowFactors<padded(OBS)> inputs;
+  inputs.fill(lane, [&](int m, int d) INLINED {
+    return d < OBS ? seen(entries[m * OBS + d], call.center, call.scale, d) : 0.0f;
+  });
+  forward_rows_of<T, 0>(lane, work, own, inputs);
+  sync_lanes();
+  leave_outputs<T>(call, lane, ROW_LANES, first, rows, [&](int m) INLINED { return own.results_of(m); });
+  sync_lanes();  // its memory is written again
+  if constexpr (T + 1 < TOWERS) forward_towers<T + 1>(call, lane, work, own, entries, first, rows);
+}
+
+// Tiles of ROWS rows are shared out among all warps of all teams.
+DEVICE void forward_share(const TensorForward& call, const Team team, Workspace& work, const int share) {
+  const Forward& about = call.forward;
+  const int warp = team.rank / ROW_LANES, lane = team.rank % ROW_LANES, stride = about.shares * WARPS * ROWS;
+  WarpMemory& own = work.warps[warp];
+  const auto load = [&](const int first, float* to) INLINED {
+    const int entries = (about.rows - first < ROWS ? about.rows - first : ROWS) * OBS;
+    if (first < about.rows) {
+      UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += ROW_LANES) {
+        const bool there = i < entries;
+        const float* const from = about.at == nullptr ? about.obs + (size_type)first * OBS + i
+                                                      : observation(about, first + (there ? i / OBS : 0)) + i % OBS;
+        copy_ahead(to + i, there ? from : about.obs, there);
+      }
+    }
+    end_slab();
+  };
+  int first = (share * WARPS + warp) * ROWS;
+  load(first, own.entries[0]);
+  load_towers(team, work, call.tensors);
+  team.sync();
+  for (int turn = 0; first < about.rows; first += stride, turn ^= 1) {
+    load(first + stride, own.entries[turn ^ 1]);
+    await_slabs<1>();
+    sync_lanes();
+    const int left = about.rows - first, rows = left < ROWS ? left : ROWS;
+    forward_towers(about, lane, work, own, own.entries[turn], first, rows);
+  }
+}
+
+#define BUSY_THREADS 512  // of a processor: so many leave a thread 128 registers
+#include "drive/launch.cuh"
+KERNEL(forward_rows, TensorForward, call.forward.shares, forward_share(call, team, *work, e))

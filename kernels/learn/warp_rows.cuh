@@ -1,0 +1,85 @@
+// warp_rows.cuh -- rows that one warp alone takes through all layers: what its lanes have of a layer's results is what they must
+// have of the left factor of the next one, so that rows stay in registers and no warp waits for another.
+//
+// Results have the bits of `product` in matrix_units.cuh. A CPU's one member has plain loops. Constants: ROWS, a multiple of 16.
+#pragma once
+#include "learn/matrix_units.cuh"
+
+// Where two results side by side go: row m, columns n and n + 1; as the word `word` of a lane's 16 x 16 block (block, column).
+struct Spot { int m, n, block, column, word; };
+
+#ifdef __CUDACC__
+constexpr int ROW_LANES = WARP_SIZE;  // members that share the rows
+DEVICE void sync_lanes() { __syncwarp(); }
+
+// ROWS rows of K numbers as left factor.
+template <int K> struct RowFactors {
+  u32 of[ROWS / 16][K / 16][4];
+
+  DEVICE void put(const Spot spot, const float c, const float d) { of[spot.block][spot.column][spot.word] = pair(c, d); }
+  // entry(m, k): number k of row m.
+  template <class Entry> DEVICE void fill(const int lane, Entry entry) {
+    UNROLL for (int i = 0; i < ROWS / 16; ++i) {
+      UNROLL for (int k = 0; k < K / 16; ++k) {
+        UNROLL for (int word = 0; word < 4; ++word) {
+          const int m = 16 * i + word % 2 * 8 + lane / 4, n = 16 * k + word / 2 * 8 + lane % 4 * 2;
+          of[i][k][word] = pair(entry(m, n), entry(m, n + 1));
+        }
+      }
+    }
+  }
+};
+
+// finish(spot, c, d) for all rows m and even n in [0, N), where c is the sum over k in [0, K) of left(m, k) weights(n, k), and d
+// the same of column n + 1.
+template <int N, int K, class Finish>
+DEVICE void multiply_rows(const int lane, const RowFactors<K>& left, const Matrix<K> weights, Finish finish) {
+  UNROLL for (int column = 0; column < N / 16; ++column) {
+    float sum[ROWS / 16][2][4];
+    UNROLL for (int k = 0; k < K / 16; ++k) {
+      u32 right[4];
+      load_right<true>(right, weights, 16 * column, 16 * k);
+      UNROLL for (int i = 0; i < ROWS / 16; ++i) {
+        UNROLL for (int half = 0; half < 2; ++half) {
+          if (k == 0) set_product(sum[i][half], left.of[i][0], right[2 * half], right[2 * half + 1]);
+          else add_product(sum[i][half], left.of[i][k], right[2 * half], right[2 * half + 1]);
+        }
+      }
+    }
+    UNROLL for (int half = 0; half < 2; ++half) {
+      UNROLL for (int i = 0; i < ROWS / 16; ++i) {
+        UNROLL for (int lower = 0; lower < 2; ++lower) {
+          const Spot spot{16 * i + 8 * lower + lane / 4, 16 * column + 8 * half + lane % 4 * 2, i, column, 2 * half + lower};
+          finish(spot, sum[i][half][2 * lower], sum[i][half][2 * lower + 1]);
+        }
+      }
+    }
+  }
+}
+#else
+constexpr int ROW_LANES = 1;
+DEVICE void sync_lanes() {}
+
+template <int K> struct RowFactors {
+  u32 of[ROWS][K / 2];
+
+  DEVICE void put(const Spot spot, const float c, const float d) { of[spot.m][spot.n / 2] = pair(c, d); }
+  template <class Entry> DEVICE void fill(int, Entry entry) {
+    for (int m = 0; m < ROWS; ++m) {
+      for (int n = 0; n < K; n += 2) of[m][n / 2] = pair(entry(m, n), entry(m, n + 1));
+    }
+  }
+};
+
+template <int N, int K, class Finish>
+DEVICE void multiply_rows(int, const RowFactors<K>& left, const Matrix<K> weights, Finish finish) {
+  for (int m = 0; m < ROWS; ++m) {
+    float sum[N] = {};
+    for (int k = 0; k < K; ++k) {
+      const float a = k % 2 == 0 ? first_of(left.of[m][k / 2]) : second_of(left.of[m][k / 2]);
+      for (int n = 0; n < N; ++n) sum[n] += a * wide(weights.row(n)[k]);
+    }
+    for (int n = 0; n < N; n += 2) finish(Spot{m, n, 0, 0, 0}, sum[n], sum[n + 1]);
+  }
+}
+#endif
