@@ -79,6 +79,7 @@ GROUPS = [
     LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by warp groups]"
     for name in ("shared", "several heads, masks", "groups, leaving")
 ]
+FORWARD = ["tests/test_forward_kernels.py"]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
     "learn/layers.cuh": NETWORK,
@@ -90,9 +91,7 @@ JUDGES = {
     ),
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
     **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
-    **dict.fromkeys(
-        ("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), ["tests/test_forward_kernels.py"]
-    ),
+    **dict.fromkeys(("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), FORWARD),
     "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
     "learn/minibatches.cu": LOSSES,
