@@ -38,16 +38,8 @@ template <int T> struct Tower {
   template <int L> DEVICE Panel<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
-union AnyTower {
-  Tower<0> first;
-  Tower<TOWERS - 1> last;
-  template <int T> DEVICE Tower<T>& of() {
-    if constexpr (T == 0) return first;
-    else return last;
-  }
-};
 struct Workspace {
-  AnyTower tower;
+  AnyTower<Tower> tower;
   int row[2][ROWS];          // of this tile and the next, in turn, as `Place` takes them; -1: none
   int chunks[2 * MOST_BLOCKS];  // what struct Chunks reads
   float sums[REPORTED * WARPS];
@@ -202,8 +194,9 @@ DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const in
 }
 
 // Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
-template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team team, Workspace& work, const int share,
-                                         const int shares, float* gradients) {
+template <int T>
+DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, Workspace& work, const int share,
+                        const int shares, float* gradients) {
   const Learn& call = about.learn;
   const float skip = *call.skip;
   Tower<T>& tower = work.tower.of<T>();
@@ -294,14 +287,6 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
   }
   gradient.store(team, gradients);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
-}
-
-// Pieces take the towers in turn, and leave what is another's as it is, 0.
-DEVICE void learn_piece(const TensorLearn& call, const Team team, Workspace& work, const int piece) {
-  const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
-  float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
-  if (piece % TOWERS == 0) learn_tower<0>(call, team, work, share, shares, sums);
-  else learn_tower<TOWERS - 1>(call, team, work, share, shares, sums);
 }
 
 // Sums of gradients in the registers of one thread; how many threads have registers on a processor depends on them.

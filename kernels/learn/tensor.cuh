@@ -43,15 +43,6 @@ template <int T> struct Tower : TowerWeights<T> {
   // The last layer's outputs of row m: parameters of the distribution, or the value, or both.
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
-// Memory for any one of the towers.
-union AnyTower {
-  Tower<0> first;
-  Tower<TOWERS - 1> last;
-  template <int T> DEVICE Tower<T>& of() {
-    if constexpr (T == 0) return first;
-    else return last;
-  }
-};
 
 template <int T, int L = 0> DEVICE void load_layers(const Team team, TowerWeights<T>& tower, const float* const* tensors) {
   if constexpr (L < LAYERS) {

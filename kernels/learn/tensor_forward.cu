@@ -3,7 +3,7 @@
 #include "learn/tensor.cuh"
 #include "learn/outputs.cuh"
 
-struct Workspace { AnyTower tower; };
+struct Workspace { AnyTower<Tower> tower; };
 
 // Tiles share, share + shares, ... of the rows: outputs of tower T.
 template <int T> DEVICE void forward_tower(const TensorForward& call, const Team team, Tower<T>& tower, const int share) {
@@ -21,7 +21,7 @@ template <int T> DEVICE void forward_tower(const TensorForward& call, const Team
     leave_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
   }
 }
-DEVICE void forward_share(const TensorForward& call, const Team team, AnyTower& tower, const int share) {
+DEVICE void forward_share(const TensorForward& call, const Team team, AnyTower<Tower>& tower, const int share) {
   forward_tower(call, team, tower.of<0>(), share);
   if constexpr (TOWERS == 2) {
     team.sync();  // its memory is written again

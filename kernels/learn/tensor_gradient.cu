@@ -7,7 +7,7 @@
 #include "learn/tile.cuh"
 
 struct Workspace {
-  AnyTower tower;
+  AnyTower<Tower> tower;
   int row[ROWS];               // as `Place` takes them; -1: none
   float sums[REPORTED * WARPS];
 };
@@ -22,8 +22,9 @@ template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const
 }
 
 // Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
-template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team team, Workspace& work, const int share,
-                                         const int shares, float* sums) {
+template <int T>
+DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, Workspace& work, const int share,
+                        const int shares, float* sums) {
   const Learn& call = about.learn;
   Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks(about.table, call.blocks, about.table + 2);
@@ -90,14 +91,6 @@ template <int T> DEVICE void learn_tower(const TensorLearn& about, const Team te
   }
   gradient.store(team, sums);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { sums[GRADIENT_FLOATS - METRICS + k] = sum; });
-}
-
-// Pieces take the towers in turn, and leave what is another's as it is, 0.
-DEVICE void learn_piece(const TensorLearn& call, const Team team, Workspace& work, const int piece) {
-  const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
-  float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
-  if (piece % TOWERS == 0) learn_tower<0>(call, team, work, share, shares, sums);
-  else learn_tower<TOWERS - 1>(call, team, work, share, shares, sums);
 }
 
 // Where a thread's sums leave registers for it, two blocks of 256 threads or three of 128 wait in turn on a processor. A compiler

@@ -11,6 +11,18 @@ constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each laye
 
 using policy::seen;
 
+// Memory for any one of the towers: Tower<T> is what tower T takes of a block.
+template <template <int> class Tower> union AnyTower {
+  Tower<0> first;
+  Tower<TOWERS - 1> last;
+  template <int T> DEVICE Tower<T>& of() {
+    if constexpr (T == 0) return first;
+    else return last;
+  }
+};
+// Which tower, as an argument.
+template <int T> struct TowerNumber {};
+
 DEVICE float activate(float x) {
   if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
   else return hyperbolic_tangent(x);

@@ -37,6 +37,15 @@ struct Chunks {
   }
 };
 
+// Pieces take the towers in turn, and leave what is another's as it is, 0. A kernel's own learn_tower(TowerNumber, ...) adds
+// tiles share, share + shares, ... of that tower to `sums`.
+template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Team team, Work& work, const int piece) {
+  const int share = piece / TOWERS, shares = call.learn.pieces / TOWERS;
+  float* const sums = call.learn.partials + (size_type)piece * GRADIENT_FLOATS;
+  if (piece % TOWERS == 0) learn_tower(TowerNumber<0>{}, call, team, work, share, shares, sums);
+  else learn_tower(TowerNumber<TOWERS - 1>{}, call, team, work, share, shares, sums);
+}
+
 // Entry d of an observation as it is in memory; 0 where there is no row.
 DEVICE float entry_of(const Learn& call, const int row, const int d) {
   if (row < 0) return 0.0f;

@@ -150,14 +150,6 @@ template <int T> struct WideTower {
   template <int L> DEVICE auto outputs_of() { return Matrix<Layer<T, L>::OUT_PAD>{entries + ROWS * taken(Part::ENTRIES, T, L)}; }
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
-union AnyWideTower {
-  WideTower<0> first;
-  WideTower<TOWERS - 1> last;
-  template <int T> DEVICE WideTower<T>& of() {
-    if constexpr (T == 0) return first;
-    else return last;
-  }
-};
 
 // Puts the observations of all rows to where `forward` reads them. entry(m, d) is that of row m as it is in memory.
 template <int T, class Entry>

@@ -4,7 +4,7 @@
 #include "learn/wide.cuh"
 #include "learn/outputs.cuh"
 
-struct Workspace { AnyWideTower tower; };
+struct Workspace { AnyTower<WideTower> tower; };
 struct WideForward {
   TensorForward pass;
   const bf16* fragments;
@@ -21,7 +21,7 @@ template <int T> DEVICE void forward_tower(const WideForward& call, const Team t
   wide_forward(team, tower, Weights{call.pass.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});
   leave_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });
 }
-DEVICE void forward_tile(const WideForward& call, const Team team, AnyWideTower& tower, const int e) {
+DEVICE void forward_tile(const WideForward& call, const Team team, AnyTower<WideTower>& tower, const int e) {
   forward_tower(call, team, tower.of<0>(), e);
   if constexpr (TOWERS == 2) {
     team.sync();  // its memory is written again

@@ -7,7 +7,7 @@
 #include "learn/tile.cuh"
 
 struct Workspace {
-  AnyWideTower tower;
+  AnyTower<WideTower> tower;
   int row[ROWS];               // as `Place` takes them; -1: none
   float sums[REPORTED * WARPS];
 };
