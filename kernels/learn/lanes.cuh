@@ -9,6 +9,16 @@ constexpr int PAD = 16;  // rows of matrices begin at multiples of it, so that t
 
 constexpr int padded(int n) { return (n + PAD - 1) / PAD * PAD; }
 
+// Stores two numbers at once, at a multiple of 8 bytes.
+DEVICE void store_two(float* to, const float first, const float second) {
+#ifdef __CUDACC__
+  *(float2*)to = make_float2(first, second);
+#else
+  to[0] = first;
+  to[1] = second;
+#endif
+}
+
 // Four numbers that move at once: in memory they are aligned to 16 bytes.
 struct Four {
   float of[4];

@@ -51,11 +51,11 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
       work.sum[c] = sum;
     }
   }
-  add_halves(team, work.count, used);
-  add_halves(team, work.sum, used);
+  const int count = add_halves(team, work.count, used);
+  const float sum = add_halves(team, work.sum, used);
   if (!team.leader()) return;
-  call.counts[e] = work.count[0];
-  call.sums[e] = work.sum[0];
+  call.counts[e] = count;
+  call.sums[e] = sum;
 }
 
 // Element e: minibatch e of all epochs. Fills what `counts` and `sums` say of it.
@@ -72,12 +72,11 @@ DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const
     work.count[c] = count;
     work.sum[c] = sum;
   }
-  add_halves(team, work.count, used);
-  add_halves(team, work.sum, used);
+  const int count = add_halves(team, work.count, used);
+  const float sum = add_halves(team, work.sum, used);
   if (!team.leader()) return;
-  const int count = work.count[0];
   const float least = (float)(count < 1 ? 1 : count);
-  call.moments[e] = {1.0f / least, work.sum[0] / least, 1.0f, (float)count};
+  call.moments[e] = {1.0f / least, sum / least, 1.0f, (float)count};
 }
 
 // Fills `squares` of chunk e.
@@ -96,8 +95,8 @@ DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, co
     }
     work.sum[c] = sum;
   }
-  add_halves(team, work.sum, used);
-  if (team.leader()) call.squares[e] = work.sum[0];
+  const float squares = add_halves(team, work.sum, used);
+  if (team.leader()) call.squares[e] = squares;
 }
 
 // Element e: minibatch e of all epochs.
@@ -108,8 +107,8 @@ DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, 
     for (int b = c; b < call.blocks; b += CHAINS) sum += call.squares[(size_type)e * call.blocks + b];
     work.sum[c] = sum;
   }
-  add_halves(team, work.sum, used);
-  if (team.leader()) call.moments[e].divisor = math::sqrt(work.sum[0] * call.moments[e].inverse) + 1e-8f;
+  const float squares = add_halves(team, work.sum, used);
+  if (team.leader()) call.moments[e].divisor = math::sqrt(squares * call.moments[e].inverse) + 1e-8f;
 }
 
 #include "drive/launch.cuh"

@@ -11,15 +11,37 @@ DEVICE int share(const int k, const int n, const int shares) {
 
 constexpr int CHAINS = 128;  // a power of two
 
-// of[0] becomes the sum of the first `used` chains, at least one, which all members see. Members may have written different ones
-// before.
-template <class T> DEVICE void add_halves(const Team team, T (&of)[CHAINS], const int used) {
+// The sum of the first `used` chains, at least one, which all members get. Members may have written different ones before, and no
+// member may write them again before another sync.
+#if defined(__CUDACC__) && TEAM >= 32
+// By each warp for itself: members that waited for each other after each half would take three times as long.
+template <class T> DEVICE T add_halves(const Team team, const T (&of)[CHAINS], const int used) {
+  constexpr int OWN = CHAINS / WARP_SIZE;
+  const int lane = team.rank % WARP_SIZE;
+  T sum[OWN];
+  team.sync();
+  UNROLL for (int k = 0; k < OWN; ++k) sum[k] = lane + k * WARP_SIZE < used ? of[lane + k * WARP_SIZE] : T();
+  UNROLL for (int half = OWN / 2; half > 0; half /= 2) {
+    UNROLL for (int k = 0; k < half; ++k) {
+      if (lane + (k + half) * WARP_SIZE < used) sum[k] += sum[k + half];
+    }
+  }
+  UNROLL for (int half = WARP_SIZE / 2; half > 0; half /= 2) {
+    const T other = __shfl_down_sync(ALL_LANES_OF_WARP, sum[0], half);
+    if (lane + half < used) sum[0] += other;
+  }
+  return __shfl_sync(ALL_LANES_OF_WARP, sum[0], 0);
+}
+#else
+template <class T> DEVICE T add_halves(const Team team, T (&of)[CHAINS], const int used) {
   for (int half = CHAINS / 2; half > 0; half /= 2) {
     if (half >= used) continue;
     team.sync();
     for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];
   }
   team.sync();
+  return of[0];
 }
+#endif
 // How many chains n numbers take.
 DEVICE int chains_of(const int n) { return n < 1 ? 1 : n < CHAINS ? n : CHAINS; }

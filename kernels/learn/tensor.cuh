@@ -95,7 +95,7 @@ template <int T, int L = 0> struct Gradient {
     float* const weights = gradients + before(GRADIENT, T, L);
     float* const biases = weights + Here::OUT * Here::IN_PAD;
     own.each(team, [&](int m, int n, float c, float d) INLINED {
-      if (m < Here::OUT) { weights[m * Here::IN_PAD + n] = c; weights[m * Here::IN_PAD + n + 1] = d; }
+      if (m < Here::OUT) store_two(weights + m * Here::IN_PAD + n, c, d);  // two stores would each fill half of a sector
     });
     own.each_column(team, [&](int m, float sum) INLINED { biases[m] = sum; });
     rest.store(team, gradients);

@@ -79,14 +79,28 @@ DEVICE Corrections corrections_of(Corrections made, const float step) {
   return made;
 }
 
-// The leader of the last strip's team finds out what it can: `sums` is what is reported.
-DEVICE void look_ahead(const Update& call, const float* sums, const float bad, const Corrections made) {
-  const float inverse = *call.inverse;
-  const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);
-  *call.corrections = made;
-  const bool sound = is_finite(loss) && !(bad > 0.0f);
-  *call.prospect = {sound ? SOUND : UNSOUND, *call.learning_rate / made.first, math::sqrt(made.second)};
-}
+// What the last strip's team finds out besides its sums. It is on its way while these are added up: the other strips need nothing
+// more, and would wait for it.
+struct Outlook {
+  float inverse, ent_coef, vf_coef, learning_rate, step;
+  Corrections made;
+
+  DEVICE void load(const Update& call) {
+    inverse = *call.inverse;
+    ent_coef = *call.ent_coef;
+    vf_coef = *call.vf_coef;
+    learning_rate = *call.learning_rate;
+    step = call.step[0] + 1.0f;
+    made = *call.corrections;
+  }
+  // By the leader; `sums` is what is reported.
+  DEVICE void store(const Update& call, const float* sums, const float bad) const {
+    const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);
+    *call.corrections = made;
+    const bool sound = is_finite(loss) && !(bad > 0.0f);
+    *call.prospect = {sound ? SOUND : UNSOUND, learning_rate / made.first, math::sqrt(made.second)};
+  }
+};
 
 // Strip e of `total`: its sums, and their squares.
 DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, const int e) {
@@ -94,8 +108,8 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
   await_previous();
   const float skip = *call.skip, bad = *call.bad;
   const bool last = e == STRIPS - 1;
-  Corrections made{};
-  if (last) made = *call.corrections;
+  Outlook outlook{};
+  if (last) outlook.load(call);
   for (int k : team.each(call.parts * ACROSS)) {
     const int part = k / ACROSS, lane = k % ACROSS * SIDE;
     const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);
@@ -116,7 +130,7 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
     if (last && team.leader()) call.prospect->verdict = SKIPPED;
     return;
   }
-  if (last) made = corrections_of(made, call.step[0] + 1.0f);
+  if (last) outlook.made = corrections_of(outlook.made, outlook.step);
   team.sync();
   for (int k : team.each(ACROSS)) {
     Side total{}, more;
@@ -130,7 +144,7 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
   team.sync();
   if (!team.leader()) return;
   if (last) {
-    look_ahead(call, work.chain, bad, made);
+    outlook.store(call, work.chain, bad);
     return;
   }
   float square = 0.0f;
@@ -157,33 +171,49 @@ DEVICE Decision decide_step(const Update& call, const Team team, Workspace& work
     UNROLL_TIMES(4) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
     work.chain[c] = square;
   }
-  add_halves(team, work.chain, used);
-  const float norm = math::sqrt(work.chain[0]), scale = most / (norm + 1e-6f);
+  const float norm = math::sqrt(add_halves(team, work.chain, used)), scale = most / (norm + 1e-6f);
   const int verdict = prospect.verdict == SOUND && !is_finite(norm) ? UNSOUND : prospect.verdict;
   return {verdict, norm, scale < 1.0f ? scale : 1.0f, prospect.rate, prospect.root};
 }
 
-// One team writes what the launches after this one ask for.
-DEVICE void report(const Update& call, const Team team, const Decision& decision) {
-  const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
-  const float inverse = *call.inverse;
-  const bool sound = decision.verdict == SOUND;
-  const bool too_far = sound && call.epoch_ends && call.target_kl > 0.0f && sums[4] * inverse > call.target_kl;
-  if (sound) {
-    for (int k : team.each(call.reported + 1)) {
-      const int of = k < call.norm_at ? k : k - 1;
-      call.metric_sums[k] += k == call.reported ? 1.0f : k == call.norm_at ? decision.norm : sums[of] * inverse;
+// What the launches after this one ask for. The team that writes it asks for what it needs before the step is decided, lest all
+// teams wait for this one.
+struct Report {
+  static constexpr int OWN = own_count(METRICS);
+  float metric[OWN], change[OWN], divergence, steps;
+
+  DEVICE void load(const Update& call, const Team team) {
+    const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
+    const float inverse = *call.inverse;
+    divergence = sums[4] * inverse;
+    steps = call.step[0];
+    UNROLL for (int own = 0; own < OWN; ++own) {
+      const int k = team.rank + own * TEAM;
+      if (k > call.reported) continue;
+      metric[own] = call.metric_sums[k];
+      if (k != call.norm_at) change[own] = k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;
     }
-    for (int k : team.each(TENSORS)) call.step[k] += 1.0f;
   }
-  if (!team.leader()) return;
-  if (decision.verdict == UNSOUND) *call.bad = 1.0f;
-  if (decision.verdict == UNSOUND || too_far) *call.skip = 1.0f;
-  if (call.iteration_ends) {
-    *call.skip = 0.0f;
-    *call.iteration += 1;
+  DEVICE void store(const Update& call, const Team team, const Decision& decision) const {
+    const bool sound = decision.verdict == SOUND;
+    const bool too_far = sound && call.epoch_ends && call.target_kl > 0.0f && divergence > call.target_kl;
+    if (sound) {
+      UNROLL for (int own = 0; own < OWN; ++own) {
+        const int k = team.rank + own * TEAM;
+        if (k <= call.reported) call.metric_sums[k] = metric[own] + (k == call.norm_at ? decision.norm : change[own]);
+        if (k < TENSORS) call.step[k] = steps + 1.0f;
+      }
+    }
+    if (!team.leader()) return;
+    if (decision.verdict == UNSOUND) *call.bad = 1.0f;
+    if (decision.verdict == UNSOUND || too_far) *call.skip = 1.0f;
+    if (call.iteration_ends) {
+      *call.skip = 0.0f;
+      *call.iteration += 1;
+    }
   }
-}
+};
+static_assert(TENSORS <= METRICS, "as many as members report at once");
 
 // Puts one row of a layer's weights, or its biases, into `copies`.
 template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row) {
@@ -259,8 +289,10 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
   if (loads) ahead.load(first, team.rank);
   await_previous();
   if (loads) ahead.load_gradient(first, team.rank);
+  Report report;
+  if (e == 0) report.load(call, team);
   const Decision decision = decide_step(call, team, work);
-  if (e == 0) report(call, team, decision);
+  if (e == 0) report.store(call, team, decision);
   if (decision.verdict != SOUND) return;
   NO_UNROLL for (int r = from; r < until; ++r) {
     const WeightRow row = weight_row(call, r);
