@@ -80,6 +80,17 @@ GROUPS = [
     for name in ("shared", "several heads, masks", "groups, leaving")
 ]
 FORWARD = ["tests/test_forward_kernels.py"]
+BOUNDARY = "actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary"
+NARROW_FORWARD = [LEARN + f"{BOUNDARY}[{way}]" for way in ("False-way0", "True-way1")]
+WIDE_FORWARD = LEARN + f"{BOUNDARY}[False-way2]"
+WIDE = [
+    *(
+        LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by wide kernels]"
+        for name in ("A2C", "groups, leaving", "Gaussian", "part by part", "256 and 256")
+    ),
+    WIDE_FORWARD,
+    "tests/test_learner.py::test_wide_networks_go_on_from_restored_weights",
+]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
     "learn/layers.cuh": NETWORK,
@@ -92,6 +103,12 @@ JUDGES = {
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
     **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
     **dict.fromkeys(("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), FORWARD),
+    "learn/tensor_forward.cu": NARROW_FORWARD,
+    **dict.fromkeys(("learn/wide.cuh", "learn/wide_gradient.cu", "learn/wide_rows.cuh", "learn/wide_sums.cu"), WIDE),
+    "learn/wide_forward.cu": [WIDE_FORWARD, WIDE[-1]],
+    "learn/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
+    "learn/observations.cuh": [*NARROW_FORWARD, WIDE_FORWARD],
+    "learn/slabs.cuh": WIDE,
     "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
     "learn/minibatches.cu": LOSSES,

@@ -1,4 +1,4 @@
-"""It learns: the shortest lessons, on the CPU. Five seeds of every lesson: tests/learning.py."""
+"""It learns: the shortest lessons, on the CPU. Ten seeds of every lesson: tests/learning.py."""
 
 import sys
 from pathlib import Path

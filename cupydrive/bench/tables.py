@@ -4,6 +4,7 @@ python -m cupydrive.bench.tables     writes them between the marks of both files
 """
 
 import json
+import math
 import re
 import statistics
 from pathlib import Path
@@ -147,13 +148,25 @@ def lessons(kept):
         heuristic = statistics.median(seed["heuristic"][0] for seed in seeds) if "heuristic" in seeds[0] else None
         rows.append(
             [f"`{name}`", short(statistics.median(seed["env_steps"] for seed in seeds)),
-             f"{lesson['seconds']['median']:.1f}", MEASURED.get(key, f"return of `{key}`"),
+             f"{lesson['seconds']['median']:.2f}", *until_mark(seeds), MEASURED.get(key, f"return of `{key}`"),
              *(f"{lesson[key][each]:.1f}" for each in ("lowest", "median", "highest")),
              "" if heuristic is None else f"{heuristic:.1f}",
              f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}"]
         )  # fmt: skip
-    titles = ["lesson", "env-steps", "seconds", "measured", "lowest", "median", "highest", "heuristic", "passed"]
+    sizes = ["env-steps", "seconds", "to the mark", "env-steps to it"]
+    titles = ["lesson", *sizes, "measured", "lowest", "median", "highest", "heuristic", "passed"]
     return f"{' '.join(about)}\n\n{markdown(titles, rows)}"
+
+
+def until_mark(seeds):
+    """Return the median seconds and env-steps until a seed reached the lesson's mark; blank where a lesson has none."""
+    if "until_mark" not in seeds[0]:
+        return "", ""
+    reached = [seed["until_mark"] or {"seconds": math.inf, "env_steps": math.inf} for seed in seeds]
+    middle = {name: statistics.median_high(each[name] for each in reached) for name in ("seconds", "env_steps")}
+    if math.isinf(middle["seconds"]):  # half of the seeds never did
+        return "not reached", ""
+    return f"{middle['seconds']:.3f}", short(middle["env_steps"])
 
 
 def sweeps():
