@@ -135,6 +135,7 @@ JUDGES = {
     "train/episodes.cu": [EPISODES, "tests/test_curves.py::test_a_team_takes_in_what_one_thread_does"],
     "train/categorical.cu": [TRAIN],
     "train/choices.cuh": [TRAIN],
+    **dict.fromkeys(("train/sample_choices.cuh", "train/sample_box.cuh"), FORWARD),
     "train/gaussian.cu": [TRAIN],
     "train/boxes.cuh": [TRAIN],
     "tools/draws.cu": [TRAIN],

@@ -25,9 +25,8 @@ from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels.gradients import gradient_unit, minibatch_unit
+from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit, minibatch_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.algorithms.kernels.tiles import forward_tiles
 
 OPTIONS = ["-std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space", *NVRTC_WARNINGS]
 LAYOUT_BYTES = 99 * 1024
@@ -83,7 +82,9 @@ def learner_unit(given, n, file):
         return gradient_unit(layout, distribution, config, (n, config.num_steps, [1]), H200)
     if file == "minibatches":
         return minibatch_unit(config, 1, H200)
-    return layout.unit(file, H200, forward_tiles(layout, H200, n).constants if file == "forward" else ())
+    if file == "forward":
+        return forward_unit(layout, distribution, H200, n)[1]
+    return layout.unit(file, H200)
 
 
 def cubin(case, architecture):

@@ -198,7 +198,7 @@ def test_an_iteration_is_these_launches_and_two_operations_of_torchs(monkeypatch
     monkeypatch.setattr(HostProgram, "launch", launch)
     with torch.profiler.profile() as profiled:
         run.iterate()
-    collecting = {"lay_out": 1, "forward_rows": 4, "sample_actions": 4, "env_step": 4, "look_for_nonfinite": 1}
+    collecting = {"lay_out": 1, "forward_rows": 4, "env_step": 4, "look_for_nonfinite": 1}
     estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}  # of the last row, and of the final ones
     drawing = dict.fromkeys(("arrange", "mean", "spread", "deviation"), 1)
     learning = dict.fromkeys(("gradient", "reduce", "update"), 3 * 2)

@@ -156,14 +156,15 @@ def outputs(case, arithmetic, executor):
     """Return the logits and values of a case's observations by forward passes in one arithmetic."""
     obs = case.parts[0]["obs"].flatten(0, 2).contiguous()
     rows, size = len(obs), case.layout.size
-    tile, unit = arithmetic.forward_unit(case.layout, executor, rows)
+    tile, unit = arithmetic.forward_unit(case.layout, case.distribution, executor, rows)
     logits, value = torch.zeros(rows, size), torch.zeros(rows)
     pointers = {"obs": obs, "at": None, "center": None, "scale": None, "copies": case.steps.copies}
     pointers |= {"parameters": logits, "value": value} | arithmetic.pointers(case.steps)
     shares = -(-rows // tile) // (
         3 if arithmetic.near else 1
     )  # so that a team has several tiles, and the last ones fewer
-    call = make_call({"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers)
+    sample = {"sample": case.distribution.call()}
+    call = make_call({"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers, structs=sample)
     executor.build(unit).launch("forward_rows", call, shares, rows)
     return logits, value
 

@@ -115,6 +115,7 @@ NETWORK = (
 LOSS = (("AGENT_GROUPS", 2), ("CLIPPED", 1), ("CLIP_VALUE", 1), ("NORMALIZE", 1))
 WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17, 1}};\n#define GAUSSIAN 0\n"
 CUT = (("MOST_OUT", 128), ("MOST_IN", 128), ("SLAB", 64), ("STAGES", 3))
+DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))
 TILED = (*NETWORK, ("ROWS", 64), *CUT, *LOSS, ("HEADS", 2), ("CHOICES", 10))
 BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
@@ -131,13 +132,13 @@ FILES = [
     ("learn/initial", (), ""),
     ("learn/statistics", (), ""),
     ("learn/minibatches", (("AGENT_GROUPS", 2), ("SHUFFLED", 1)), ""),
-    ("learn/forward", NETWORK, WIDTHS),
+    ("learn/forward", (*NETWORK, *DRAWN), WIDTHS + head_sizes((3, 7))),
     ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
     ("learn/update", NETWORK, WIDTHS),
-    ("learn/tensor_forward", (*NETWORK, ("ROWS", 16)), WIDTHS),
-    ("learn/warp_forward", (*NETWORK, ("ROWS", 32)), WIDTHS),
+    ("learn/tensor_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
+    ("learn/warp_forward", (*NETWORK, ("ROWS", 32), *DRAWN), WIDTHS + head_sizes((3, 7))),
     ("learn/wide_weights", (*NETWORK, ("ROWS", 16)), WIDTHS),
-    ("learn/wide_forward", (*NETWORK, ("ROWS", 16)), WIDTHS),
+    ("learn/wide_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
     ("learn/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
@@ -249,7 +250,7 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=limit, processors=132)
-    rows, forward = forward_unit(layout, executor, 2**20)
+    rows, forward = forward_unit(layout, distribution, executor, 2**20)
     gradient = gradient_unit(layout, distribution, config, (2**16, 32, [1]), executor)
     for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
         assert tile >= 1 and near_bytes(unit) <= limit

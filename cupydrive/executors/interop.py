@@ -48,12 +48,16 @@ def member(records, dtype, name):
     return cupy.ndarray((records.shape[0], *shape), base, records.data + offset, strides=tuple(strides))
 
 
-def make_call(ints, tensors, longs=None, floats=None):
-    """Return a kernel's argument, a structured scalar: int32, float32, int64, then pointers (None: null), each in order."""
+def make_call(ints, tensors, longs=None, floats=None, structs=None):
+    """Return a kernel's argument, a structured scalar.
+
+    First come other structured scalars, then int32, float32, int64 and pointers (None: null), each in order.
+    """
     kinds = (("i4", ints), ("f4", floats or {}), ("i8", longs or {}), ("u8", tensors))
-    dtype = [(name, kind) for kind, members in kinds for name in members]
+    dtype = [(name, struct.dtype) for name, struct in (structs or {}).items()]
+    dtype += [(name, kind) for kind, members in kinds for name in members]
     numbers = [value for _, members in kinds[:3] for value in members.values()]
-    values = [*numbers, *(0 if t is None else t.data_ptr() for t in tensors.values())]
+    values = [*(structs or {}).values(), *numbers, *(0 if t is None else t.data_ptr() for t in tensors.values())]
     return np.array(tuple(values), np.dtype(dtype, align=True))
 
 

@@ -7,6 +7,7 @@ Letters: B rows, N environments, C agents of a group, H action heads, D observat
 """
 
 import math
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -278,7 +279,6 @@ class Sampler:
 
     def __init__(self, distribution, batch, group):
         self.distribution, self.batch, self.group = distribution, batch, group
-        self.program = batch.executor.build(distribution.unit())
         self.call = distribution.call()
         self.call["num_envs"], self.call["agents"] = batch.num_envs, group.count
         self.call["first_env"] = batch.first_env
@@ -311,18 +311,28 @@ class Sampler:
             value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same launch, or None.
             value_row: (N, C) float32 tensor.
         """
-        call = self.call
         if parameters.dtype != torch.float32 or parameters.stride(1) != 1:
             raise ParameterError(
                 f"the policy of {self.group.name!r} returned {parameters.dtype} parameters with strides {parameters.stride()}; "
                 "they must be float32 with contiguous rows"
             )
+        call = self.describe(action, log_prob, raw, entropy, mask, greedy)
         call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
-        call["action"], call["greedy"] = action.data_ptr(), greedy
-        for name, tensor in (("log_prob", log_prob), ("raw", raw), ("entropy", entropy), ("mask", mask)):
-            if name in call.dtype.names:
-                call[name] = 0 if tensor is None else tensor.data_ptr()
         call["value"], call["value_row"] = (0, 0) if value is None else (value.data_ptr(), value_row.data_ptr())
         call["value_stride"] = 0 if value is None else value.stride(0)
         rows = self.batch.num_envs * self.group.count
         self.program.launch("sample_actions", call, rows, rows * self.distribution.size)
+
+    @cached_property
+    def program(self):
+        """What launches the kernel; a learner that draws in the same launch as its forward pass needs none."""
+        return self.batch.executor.build(self.distribution.unit())
+
+    def describe(self, action, log_prob=None, raw=None, entropy=None, mask=None, greedy=False):
+        """Return ``struct Sample`` of what is to be filled, without parameters and values; arguments as of a call."""
+        call = self.call.copy()
+        call["action"], call["greedy"] = action.data_ptr(), greedy
+        for name, tensor in (("log_prob", log_prob), ("raw", raw), ("entropy", entropy), ("mask", mask)):
+            if name in call.dtype.names:
+                call[name] = 0 if tensor is None else tensor.data_ptr()
+        return call

@@ -21,12 +21,8 @@ DEVICE void forward_share(const Forward& call, const Team team, Workspace& work,
     }
     team.sync();
     forward(team, tile, rows, copies);
-    for (int m : team.each(rows)) {
-      if (call.parameters != nullptr) {
-        for (int k = 0; k < PARAMETERS; ++k) call.parameters[(size_type)(first + m) * PARAMETERS + k] = tile.parameters(m)[k];
-      }
-      call.value[first + m] = *tile.value(m);
-    }
+    leave_parameters(call, team.rank, TEAM, first, rows, [&](int m) INLINED { return tile.parameters(m); });
+    for (int m : team.each(rows)) call.value[first + m] = *tile.value(m);
     team.sync();  // its memory is written again
   }
 }

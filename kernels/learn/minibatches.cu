@@ -28,6 +28,19 @@ struct Chunk {
   DEVICE int chains() const { return chains_of(until - from); }
 };
 
+// What a chain adds up of one row.
+struct Worth {
+  u8 in_game;
+  float advantage;
+  DEVICE void load(const Learn& call, const int row) {
+    const Place place(call, row);
+    in_game = call.active[place.group] == nullptr ? (u8)1 : call.active[place.group][place.row];
+    advantage = call.advantage[place.group][place.row];
+  }
+};
+// Rows that a GPU's thread has on their way at once, where one minibatch has all rows and few threads; others are many.
+constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;
+
 // Draws the rows of chunk e into `order`, and fills `counts` and `sums`.
 DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, const int e) {
   const Chunk chunk(call, e);
@@ -39,13 +52,25 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
     for (int c : team.each(used)) {
       int count = 0;
       float sum = 0.0f;
-      for (int j = chunk.from + c; j < chunk.until; j += CHAINS) {
-        const int row = row_of_block(call, chunk.block, SHUFFLED ? cipher.of(j) : j);
-        order[j] = row;
-        const Place place(call, row);
-        if (!place.in_game(call)) continue;
-        count += 1;
-        sum += call.advantage[place.group][place.row];
+      BlockRows in_order(call, chunk.block, chunk.from + c);
+      for (int first = chunk.from + c; first < chunk.until; first += AT_ONCE * CHAINS) {
+        int rows[AT_ONCE];
+        Worth found[AT_ONCE];
+        UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+          const int j = first + k * CHAINS;
+          if (j >= chunk.until) continue;
+          rows[k] = SHUFFLED ? BlockRows(call, chunk.block, cipher.of(j)).row() : in_order.row();
+          found[k].load(call, rows[k]);
+          if (!SHUFFLED) in_order.pass(CHAINS);
+        }
+        UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+          const int j = first + k * CHAINS;
+          if (j >= chunk.until) continue;
+          order[j] = rows[k];
+          if (!found[k].in_game) continue;
+          count += 1;
+          sum += found[k].advantage;
+        }
       }
       work.count[c] = count;
       work.sum[c] = sum;

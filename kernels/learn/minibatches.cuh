@@ -70,17 +70,33 @@ struct Place {
   DEVICE bool in_game(const Learn& call) const { return call.active[group] == nullptr || call.active[group][row]; }
 };
 
-// The j-th row of block b, as `Place` takes it.
-DEVICE int row_of_block(const Learn& call, const int b, int j) {
-  const int first = call.first_env(b), envs = call.first_env(b + 1) - first;
-  int before = 0, agents = call.agents[0];
-  for (int g = 0; g < AGENT_GROUPS - 1; ++g) {
-    const int rows = call.steps * envs * agents;
-    if (j < rows) break;
-    j -= rows;
-    before += call.steps * call.num_envs * agents;
-    agents = call.agents[g + 1];
+// The rows of block b from the j-th on, as `Place` takes them: the next of the same step is found without a division.
+struct BlockRows {
+  const Learn& call;
+  int first, envs;   // of the block
+  int group, before;  // before: rows of the groups before
+  int step, within;  // within: of the block's rows of this group and step
+
+  DEVICE BlockRows(const Learn& call, const int b, const int j)
+      : call(call), first(call.first_env(b)), envs(call.first_env(b + 1) - first), group(0), before(0), step(0), within(0) {
+    pass(j);
   }
-  const int t = j / (envs * agents);
-  return before + (t * call.num_envs + first) * agents + j - t * envs * agents;
-}
+  DEVICE int row() const { return before + (step * call.num_envs + first) * call.agents[group] + within; }
+  // Goes on by so many rows, beyond the last one if need be.
+  DEVICE void pass(const int rows) {
+    within += rows;
+    for (; group < AGENT_GROUPS; ++group) {
+      const int each = envs * call.agents[group];
+      if (within < each) return;
+      const int steps = within / each;
+      if (step + steps < call.steps) {
+        step += steps;
+        within -= steps * each;
+        return;
+      }
+      within -= (call.steps - step) * each;
+      before += call.steps * call.num_envs * call.agents[group];
+      step = 0;
+    }
+  }
+};

@@ -1,10 +1,19 @@
 // observations.cuh -- the rows that a network looks at to act, or to value.
 //
 // Rows (e, i) of N environments with C agents; with `at`, rows (slot, e, i) of observations at the steps named there.
-// Constants: OBS, PARAMETERS.
+// Constants: OBS, PARAMETERS, those of the distribution. The text generated for them defines GAUSSIAN as 0 or 1.
 #pragma once
+#include "drive/random.cuh"  // before the next line, of whose files one alone is compiled
+#include "drive/math.cuh"
+#include "generated/spaces.cuh"
+#if GAUSSIAN
+#include "train/sample_box.cuh"
+#else
+#include "train/sample_choices.cuh"
+#endif
 
 struct Forward {
+  Sample sample;               // of actions, drawn as soon as their parameters are there; without `action`: none
   int rows, num_envs, agents;  // how many, N, C
   int shares;                  // among how many teams their tiles are shared out; a team loads the weights once
   const float* obs;         // (N, C, OBS), or (T, N, C, OBS)
@@ -12,9 +21,22 @@ struct Forward {
   const float* center;      // (OBS) or null: observations are normalised
   const float* scale;       // (OBS)
   const float* copies;      // the network's weights, as layers.cuh has them
-  float* parameters;        // (rows, PARAMETERS) or null
+  float* parameters;        // (rows, PARAMETERS) or null; left where no actions are drawn
   float* value;             // (rows)
 };
+
+// By members rank, rank + members, ... : draws the actions of rows [first, first + rows), or leaves their parameters.
+// parameters_of(m): where those of row first + m are.
+template <class ParametersOf>
+DEVICE void leave_parameters(const Forward& call, const int rank, const int members, const int first, const int rows,
+                             ParametersOf parameters_of) {
+  if (call.sample.action != nullptr) {
+    NO_UNROLL for (int m = rank; m < rows; m += members) sample_row(call.sample, first + m, parameters_of(m));
+  } else if (call.parameters != nullptr) {
+    float* const parameters = call.parameters + (size_type)first * PARAMETERS;
+    for (int i = rank; i < rows * PARAMETERS; i += members) parameters[i] = parameters_of(i / PARAMETERS)[i % PARAMETERS];
+  }
+}
 
 // The observation (OBS) of one row.
 DEVICE const float* observation(const Forward& call, const int row) {

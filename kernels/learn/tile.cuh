@@ -46,11 +46,14 @@ template <class Work> DEVICE void learn_piece(const TensorLearn& call, const Tea
   else learn_tower(TowerNumber<TOWERS - 1>{}, call, team, work, share, shares, sums);
 }
 
-// Entry d of an observation as it is in memory; 0 where there is no row.
-DEVICE float entry_of(const Learn& call, const int row, const int d) {
-  if (row < 0) return 0.0f;
+// The observation of a row as it is in memory, null where there is no row; and entry d of it, 0 where there is none.
+DEVICE const float* observation_of(const Learn& call, const int row) {
+  if (row < 0) return nullptr;
   const Place place(call, row);
-  return call.obs[place.group][(size_type)place.row * OBS + d];
+  return call.obs[place.group] + (size_type)place.row * OBS;
+}
+DEVICE float entry_of(const Learn& call, const int row, const int d) {
+  return row < 0 ? 0.0f : observation_of(call, row)[d];
 }
 // Puts the derivatives by the outputs of row m, zeros where there is none, to where `backward` reads them, and what is reported
 // into `metric`.

@@ -151,20 +151,30 @@ template <int T> struct WideTower {
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
 
-// Puts the observations of all rows to where `forward` reads them. entry(m, d) is that of row m as it is in memory.
-template <int T, class Entry>
-DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, Entry entry) {
-  constexpr int AT_ONCE = 8;  // no load waits for the store before it
+// Numbers of an observation that a member loads at once: rows begin where so many do.
+constexpr int PIECE = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
+struct alignas(TEAM > 1 ? 4 * PIECE : 4) Piece { float of[PIECE]; };
+
+// Puts the observations of all rows to where `forward` reads them. row_at(m): that of row m as it is in memory, or null: zeros.
+template <int T, class RowAt>
+DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at) {
+  constexpr int ACROSS = OBS / PIECE, PIECES = ROWS * ACROSS, OWN = own_count(PIECES), MOST = 24 / PIECE;
+  constexpr int AT_ONCE = OWN < MOST ? OWN : MOST;  // no load waits for the store before it
   const auto to = tower.observations();
-  for (int first = team.rank; first < ROWS * OBS; first += AT_ONCE * TEAM) {
-    float kept[AT_ONCE];
+  for (int first = team.rank; first < PIECES; first += AT_ONCE * TEAM) {
+    Piece kept[AT_ONCE];
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
       const int i = first + j * TEAM;
-      if (i < ROWS * OBS) kept[j] = entry(i / OBS, i % OBS);
+      const float* const row = i < PIECES ? row_at(i / ACROSS) : nullptr;
+      kept[j] = row == nullptr ? Piece{} : *(const Piece*)(row + i % ACROSS * PIECE);
     }
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
       const int i = first + j * TEAM;
-      if (i < ROWS * OBS) to.row(i / OBS)[i % OBS] = seen(kept[j], center, scale, i % OBS);
+      if (i >= PIECES) continue;
+      const int m = i / ACROSS, d = i % ACROSS * PIECE;
+      UNROLL for (int k = 0; k < PIECE; ++k) kept[j].of[k] = seen(kept[j].of[k], center, scale, d + k);
+      if constexpr (PIECE == 1) to.row(m)[d] = kept[j].of[0];
+      UNROLL for (int k = 0; k + 1 < PIECE; k += 2) to.two(m, d + k) = pair(kept[j].of[k], kept[j].of[k + 1]);
     }
   }
   constexpr int BESIDE = padded(OBS) - OBS;

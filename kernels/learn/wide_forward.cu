@@ -14,8 +14,8 @@ struct WideForward {
 template <int T> DEVICE void forward_tower(const WideForward& call, const Team team, WideTower<T>& tower, const int e) {
   const Forward& about = call.pass.forward;
   const int first = e * ROWS, left = about.rows - first, rows = left < ROWS ? left : ROWS;
-  put_observations(team, tower, about.center, about.scale, [&](int m, int d) INLINED {
-    return m < rows ? observation(about, first + m)[d] : 0.0f;
+  put_observations(team, tower, about.center, about.scale, [&](int m) INLINED {
+    return m < rows ? observation(about, first + m) : nullptr;
   });
   team.sync();
   wide_forward(team, tower, Weights{call.pass.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});

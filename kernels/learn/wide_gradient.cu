@@ -37,7 +37,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
     work.row[m] = i < about.count ? order[chunks.place(about.from + i)] : -1;
   }
   team.sync();
-  put_observations(team, tower, call.center, call.scale, [&](int m, int d) INLINED { return entry_of(call, work.row[m], d); });
+  put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.row[m]); });
   team.sync();
   if constexpr (T == 0) leave(team, tower.observations(), about.rows + first * padded(OBS));
 

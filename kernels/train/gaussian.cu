@@ -1,25 +1,10 @@
-// gaussian.cu -- draws the actions of a policy over a Box (boxes.cuh); and the exploration noise of a deterministic policy.
+// gaussian.cu -- draws the actions of a policy over a Box; and the exploration noise of a deterministic policy.
 //
 // Source: Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
-// Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
-#include "train/boxes.cuh"
-#include "generated/spaces.cuh"
+// Random words: purpose POLICY of random.cuh. Constants: those of sample_box.cuh.
+#include "train/sample_box.cuh"
 
 struct Workspace {};
-struct Sample {
-  int num_envs, agents;        // N, C
-  int first_env, first_agent;  // global ids
-  int greedy;                  // 1: the mean
-  int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
-  const u64* seed;             // (1)
-  const Clock* clock;          // (N)
-  const float* parameters;     // (N, C, 2 * HEADS): means, logarithms of deviations
-  float* raw;                  // (N, C, HEADS): before squashing
-  float* action;               // (N, C, HEADS)
-  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
-  float* value_row;            // (N, C)
-  float* log_prob;             // (N, C) or null: density of the action
-};
 struct Explore {
   int num_envs, agents, first_env, first_agent;
   const u64* seed;
@@ -30,27 +15,6 @@ struct Explore {
   float* noise;                // (N, C, HEADS), 0 when an episode begins
   float* action;               // (N, C, HEADS), within the bounds
 };
-
-struct Space {
-  static constexpr int HEADS = ::HEADS;
-  static constexpr bool SQUASHED = ::SQUASHED;
-  static DEVICE float low(int head) { return box_low(head); }
-  static DEVICE float span(int head) { return box_span(head); }
-};
-
-DEVICE void sample_row(const Sample& call, const int row) {
-  const int e = row / call.agents, i = row - e * call.agents;
-  const Clock clock = call.clock[e];
-  const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
-  const float log_prob = policy::draw_from_box<Space>(
-      random, call.first_agent + i, call.parameters + (size_type)row * call.stride, call.greedy,
-      [&](int head, float action, float raw) INLINED {
-        call.raw[(size_type)row * HEADS + head] = raw;
-        call.action[(size_type)row * HEADS + head] = action;
-      });
-  if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
-  if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];
-}
 
 DEVICE void explore_row(const Explore& call, const int row) {
   const int e = row / call.agents, i = row - e * call.agents;
@@ -70,5 +34,5 @@ DEVICE void explore_row(const Explore& call, const int row) {
 }
 
 #include "drive/launch.cuh"
-KERNEL(sample_actions, Sample, call.num_envs * call.agents, sample_row(call, e))
+KERNEL(sample_actions, Sample, call.num_envs * call.agents, sample_row(call, e, call.parameters + (size_type)e * call.stride))
 KERNEL(explore, Explore, call.num_envs * call.agents, explore_row(call, e))

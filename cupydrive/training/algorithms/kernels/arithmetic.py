@@ -17,7 +17,8 @@ class Arithmetic:
 
     Args:
         name: Of ``precision``.
-        forward_unit: ``(layout, executor, rows)`` -> rows of a tile and the ``Unit`` of forward passes of so many rows.
+        forward_unit: ``(layout, distribution, executor, rows)`` -> rows of a tile and the ``Unit`` of forward passes of so
+            many rows, and of the draws of actions.
         gradient_units: ``(layout, distribution, config, sizes, executor)`` -> the ``Unit``s of gradients; ``sizes`` as
             ``Gradients`` takes them.
         gradients: Class of what computes gradients: ``Gradients``, or one like it.

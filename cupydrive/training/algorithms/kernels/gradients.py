@@ -51,10 +51,11 @@ def loss_parts(distribution, config, agent_groups):
     return (*constants, *own), spaces
 
 
-def forward_unit(layout, executor, rows):
+def forward_unit(layout, distribution, executor, rows):
     """Return the rows of a tile and the ``Unit`` of ``kernels/learn/forward.cu`` for passes of ``rows`` rows."""
     tiles = forward_tiles(layout, executor, rows)
-    return tiles.rows, layout.unit("forward", executor, tiles.constants)
+    constants, spaces = distribution_parts(distribution)
+    return tiles.rows, layout.unit("forward", executor, (*tiles.constants, *constants), spaces)
 
 
 def gradient_unit(layout, distribution, config, sizes, executor):

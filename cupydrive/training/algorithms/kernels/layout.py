@@ -104,5 +104,5 @@ def distribution_parts(distribution):
     if distribution.raw_size:
         constants = (("HEADS", distribution.heads), ("SQUASHED", distribution.squashed))
         return constants, f"#define GAUSSIAN 1\n{box_bounds(distribution.space)}"
-    constants = (("HEADS", distribution.heads), ("CHOICES", distribution.size))
+    constants = (("HEADS", distribution.heads), ("CHOICES", distribution.size), ("LARGEST", max(distribution.sizes)))
     return constants, f"#define GAUSSIAN 0\n{head_sizes(distribution.sizes)}"

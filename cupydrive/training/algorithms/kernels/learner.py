@@ -47,13 +47,13 @@ class KernelLearner(OnPolicyLearner):
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
         sizes = rollout.batch.num_envs, rollout.steps, agents
         self.tile, self.forward_unit = self.arithmetic.forward_unit(
-            layout, executor, max(agents) * rollout.batch.num_envs
+            layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
         units = [
             *self.arithmetic.gradient_units(layout, distribution, config, sizes, executor),
             minibatch_unit(config, len(agents), executor),
         ]
-        units += [layout.unit("update", executor), self.forward_unit, distribution.unit()]
+        units += [layout.unit("update", executor), self.forward_unit]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
         build_ahead([(HostExecutor(), initial_unit()), *((executor, unit) for unit in units)])
         super().make(group, rollout)
@@ -125,9 +125,6 @@ class KernelLearner(OnPolicyLearner):
             executor, self.layout, self.distribution, config, sizes, columns, shared
         )
         self.steps.attach(self.gradients, getattr(config, "target_kl", None))
-        self.parameters = {
-            g.name: torch.zeros((n * g.count, self.distribution.size), device=rollout.device) for g in groups
-        }
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
 
     def rows_at_once(self, rollout):
@@ -138,7 +135,10 @@ class KernelLearner(OnPolicyLearner):
     # ---- forward passes ----
 
     def forward_call(self, rollout, g, t, final=False):
-        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which episodes were truncated."""
+        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which episodes were truncated.
+
+        Of a row that is acted upon actions are drawn, too.
+        """
         stored, n = self.stored[g.name], rollout.batch.num_envs
         rows = n * g.count * (len(stored["final_value"]) if final else 1)
         pointers = {
@@ -147,14 +147,24 @@ class KernelLearner(OnPolicyLearner):
             "center": self.center,
             "scale": self.scale,
             "copies": self.steps.copies,
-            "parameters": self.parameters[g.name] if t < rollout.steps else None,
+            "parameters": None,
             "value": stored["final_value"] if final else stored["value"][t],
         }
         pointers |= self.arithmetic.pointers(self.steps)
         shares = -(-rows // self.tile)
         if self.arithmetic.near:
             shares = min(shares, rollout.batch.executor.resident_teams(self.program, "forward_rows"))
-        return make_call({"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}, pointers)
+        ints = {"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}
+        return make_call(ints, pointers, structs={"sample": self.sample_of(rollout, g, t)})
+
+    def sample_of(self, rollout, g, t):
+        """Return ``struct Sample`` of the actions of row t, their log-probabilities and, of a Box, what they were drawn as."""
+        if t == rollout.steps:  # nobody acts
+            return self.distribution.call()
+        stored, raw = self.stored[g.name], self.stored[g.name]["raw"]
+        return self.samplers[g.name].describe(
+            rollout.action[g.name][t], stored["log_prob"][t], None if raw is None else raw[t], mask=rollout.mask(g, t)
+        )
 
     def look(self, call):
         """Queue one forward pass."""
@@ -172,10 +182,7 @@ class KernelLearner(OnPolicyLearner):
         if t == 0:
             self.begin_rollout()
         for g in self.groups:
-            name, stored = g.name, self.stored[g.name]
-            self.look(self.passes[name][t])
-            raw, mask = None if stored["raw"] is None else stored["raw"][t], rollout.mask(g, t)
-            self.samplers[name](self.parameters[name], rollout.action[name][t], stored["log_prob"][t], raw, mask=mask)
+            self.look(self.passes[g.name][t])
 
     def scale_rewards(self, rollout, g):
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""

@@ -15,6 +15,7 @@ import torch
 
 from cupydrive.codegen.layout import WARP
 from cupydrive.training.algorithms.kernels.gradients import PARTS, Minibatches, blocks_of, loss_parts, passes
+from cupydrive.training.algorithms.kernels.layout import distribution_parts
 from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 
 SKEW = 8  # entries between the rows of a matrix in shared memory
@@ -89,14 +90,15 @@ def shape(layout, executor, rows):
     return next((n for n in fit if n <= most), fit[-1]), THREADS
 
 
-def forward_unit(layout, executor, rows):
+def forward_unit(layout, distribution, executor, rows):
     """Return the rows that a block has at once and the ``Unit`` of forward passes of ``rows`` rows."""
+    constants, spaces = distribution_parts(distribution)
     if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
         threads = min(executor.max_team, THREADS)
-        unit = layout.unit("warp_forward", executor, (("ROWS", WARP_ROWS),), team=threads)
+        unit = layout.unit("warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads)
         return max(1, threads // WARP) * WARP_ROWS, unit
     tile, threads = shape(layout, executor, rows)
-    return tile, layout.unit("tensor_forward", executor, (("ROWS", tile),), team=threads)
+    return tile, layout.unit("tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
 
 
 def warp_bytes(layout):

@@ -12,6 +12,7 @@ import torch
 from cupydrive.codegen.layout import WARP
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.gradients import MOST_BYTES, PARTS, Minibatches, loss_parts, passes
+from cupydrive.training.algorithms.kernels.layout import distribution_parts
 from cupydrive.training.algorithms.kernels.steps import UncopiedSteps
 from cupydrive.training.algorithms.kernels.tensor import (
     SKEW,
@@ -78,10 +79,11 @@ def weights_unit(layout, executor):
     return layout.unit("wide_weights", executor, (("ROWS", ROWS[-1]),), team=1)
 
 
-def forward_unit(layout, executor, rows):
+def forward_unit(layout, distribution, executor, rows):
     """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide_forward.cu`` for passes of ``rows`` rows."""
     tile = wide_shape(layout, executor, rows)
-    return tile, layout.unit("wide_forward", executor, (("ROWS", tile),), team=THREADS)
+    constants, spaces = distribution_parts(distribution)
+    return tile, layout.unit("wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
 
 
 def gradient_units(layout, distribution, config, sizes, executor):

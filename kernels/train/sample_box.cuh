@@ -1,0 +1,43 @@
+// sample_box.cuh -- what is asked of a policy over a Box: an action for each row (boxes.cuh).
+//
+// Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED; box_low(head), box_span(head) are generated.
+#pragma once
+#include "train/boxes.cuh"
+#include "generated/spaces.cuh"
+
+struct Sample {
+  int num_envs, agents;        // N, C
+  int first_env, first_agent;  // global ids
+  int greedy;                  // 1: the mean
+  int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
+  const u64* seed;             // (1)
+  const Clock* clock;          // (N)
+  const float* parameters;     // (N, C, 2 * HEADS): means, logarithms of deviations
+  float* raw;                  // (N, C, HEADS): before squashing
+  float* action;               // (N, C, HEADS)
+  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
+  float* value_row;            // (N, C)
+  float* log_prob;             // (N, C) or null: density of the action
+};
+
+struct Space {
+  static constexpr int HEADS = ::HEADS;
+  static constexpr bool SQUASHED = ::SQUASHED;
+  static DEVICE float low(int head) { return box_low(head); }
+  static DEVICE float span(int head) { return box_span(head); }
+};
+
+// Row (e, i) of [0, N * C), whose means and logarithms of deviations these are.
+DEVICE void sample_row(const Sample& call, const int row, const float* parameters) {
+  const int e = row / call.agents, i = row - e * call.agents;
+  const Clock clock = call.clock[e];
+  const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
+  const float log_prob = policy::draw_from_box<Space>(
+      random, call.first_agent + i, parameters, call.greedy,
+      [&](int head, float action, float raw) INLINED {
+        call.raw[(size_type)row * HEADS + head] = raw;
+        call.action[(size_type)row * HEADS + head] = action;
+      });
+  if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
+  if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];
+}

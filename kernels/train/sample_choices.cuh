@@ -1,0 +1,44 @@
+// sample_choices.cuh -- what is asked of a policy with one or more discrete heads: an action for each row (choices.cuh).
+//
+// Constants: HEADS, CHOICES (the sum of all heads' sizes), LARGEST (head); head_size(head) is generated.
+#pragma once
+#include "train/choices.cuh"
+#include "generated/spaces.cuh"
+
+struct Sample {
+  int num_envs, agents;        // N, C
+  int first_env, first_agent;  // global ids
+  int greedy;                  // 1: the likeliest choice, the lower of equals
+  int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
+  const u64* seed;             // (1)
+  const Clock* clock;          // (N)
+  const float* parameters;     // (N, C, CHOICES): logits
+  const u8* mask;              // (N, C, CHOICES) or null: which choices are allowed; a head that allows none is not masked
+  int* action;                 // (N, C, HEADS), in [0, head_size)
+  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
+  float* value_row;            // (N, C)
+  float* log_prob;             // (N, C) or null, natural logarithm, summed over heads
+  float* entropy;              // (N, C) or null, in nats, likewise
+};
+
+struct Space {
+  static constexpr int HEADS = ::HEADS, LARGEST = ::LARGEST;
+  static DEVICE int size(int head) { return head_size(head); }
+};
+
+// Row (e, i) of [0, N * C), whose logits these are.
+DEVICE void sample_row(const Sample& call, const int row, const float* logits) {
+  const int e = row / call.agents, i = row - e * call.agents;
+  const Clock clock = call.clock[e];
+  const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
+  const u8* const mask = call.mask == nullptr ? nullptr : call.mask + (size_type)row * CHOICES;
+  float entropy = 0.0f;
+  const float log_prob = policy::draw_choices<Space>(
+      random, call.first_agent + i, logits, mask, call.greedy, [&](int head, int action, const auto& choices) INLINED {
+        call.action[(size_type)row * HEADS + head] = action;
+        if (call.entropy != nullptr) entropy += choices.entropy();
+      });
+  if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
+  if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];
+  if (call.entropy != nullptr) call.entropy[row] = entropy;
+}
