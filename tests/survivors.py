@@ -8,9 +8,7 @@ FINITE, CATEGORICAL = (f"train/{name}.cu" for name in ("finite", "categorical"))
 CHOICES_OF, BOXES = (f"train/{name}.cuh" for name in ("choices", "boxes"))
 CIPHER = "train/cipher.cuh"
 UPDATE = "learn/update.cu"
-LOSS = (
-    "const float loss = sums[0] * inverse - *call.ent_coef * (sums[2] * inverse) + *call.vf_coef * (sums[1] * inverse);"
-)
+LOSS = "const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);"
 FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
 WHOLE = "if (start + STRIDE <= size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
