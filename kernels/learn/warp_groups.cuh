@@ -29,13 +29,21 @@ template <int COLUMNS> struct Panel {
   DEVICE void put(int m, int n, float x) const { entry(m, n)->bits = (u16)pair(x, 0.0f); }
 };
 
+// Sums over rows of K columns: what each member has of them.
+template <int K> struct ColumnSums;
+template <> struct ColumnSums<0> {
+  DEVICE void clear() {}
+};
+
 #ifdef __CUDACC__
-// How wgmma finds a matrix whose entry (m, n) comes first: where that is, what eight rows take, and which pieces change places.
-// Sums with constants alone, so that a compiler that knows the address computes nothing.
-template <int COLUMNS> DEVICE u64 description(const Panel<COLUMNS> panel, const int m, const int n) {
+// How wgmma finds a matrix whose entry (m, n) comes first: where that is, what eight rows take, how far behind it the columns
+// lie that have no room in a row of the panel (`beside`, in 16 bytes), and which pieces change places. Sums with constants alone,
+// so that a compiler that knows the address computes nothing.
+template <int COLUMNS>
+DEVICE u64 description(const Panel<COLUMNS> panel, const int m, const int n, const u32 beside = (u32)COLUMNS) {
   constexpr u32 PLACES = COLUMNS == 64 ? 1 : COLUMNS == 32 ? 2 : 3;
   const u32 address = (u32)__cvta_generic_to_shared(panel.at) >> 4;
-  return (u64)(PLACES << 30 | COLUMNS) << 32 | (address + (u32)((m * COLUMNS + n) / 8) + (u32)(COLUMNS << 16));
+  return (u64)(PLACES << 30 | COLUMNS) << 32 | (address + (u32)((m * COLUMNS + n) / 8) + (beside << 16));
 }
 
 // Of two numbers in one word each: a b, and 1 - a a; rounded once.
@@ -59,14 +67,19 @@ template <int LATER = 0> DEVICE void await_products() {
 // What this thread has written to memory, products of all members see after the next sync.
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Puts two numbers to `at`, a multiple of 8 bytes, at once.
+DEVICE void store_two(float* at, const float c, const float d) { *(float2*)at = make_float2(c, d); }
+
 #define SUMS_4(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
 #define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_36(i) SUMS_32(i), SUMS_4(i + 32)
 #define NAMES_4 "%0, %1, %2, %3"
 #define NAMES_8 NAMES_4 ", %4, %5, %6, %7"
 #define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_36 NAMES_32 ", %32, %33, %34, %35"
 
 // Sums (64 x N, COUNT of each lane) of products over 16 columns, with the left factor in registers or, transposed, in memory.
 template <int N> struct Instruction;
@@ -82,10 +95,10 @@ template <int N> struct Instruction;
                    NAMES_##COUNT "}, " A ", " B ", p, 1, 1, 1, 1;}" : SUMS_##COUNT(0) : "l"(a), "l"(b), "n"(1));               \
     }                                                                                                                           \
   };
-INSTRUCTION(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10")
 INSTRUCTION(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
 INSTRUCTION(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
 INSTRUCTION(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+INSTRUCTION(72, 36, "%36", "%37", "%38", "%39", "%40", "%41", "%42")
 
 // 64 rows of K numbers as left factor: each member has what it needs of them in registers.
 template <int K> struct Factors {
@@ -123,6 +136,16 @@ template <int N> struct Products {
       of[4 * j + 1] = of[4 * j + 3] = two.y;
     }
   }
+  // Adds `row` (N) to each.
+  DEVICE void add(const Team team, const float* row) {
+    UNROLL for (int j = 0; j < N / 8; ++j) {
+      const float2 two = *(const float2*)(row + 8 * j + team.rank % 4 * 2);
+      of[4 * j] += two.x;
+      of[4 * j + 2] += two.x;
+      of[4 * j + 1] += two.y;
+      of[4 * j + 3] += two.y;
+    }
+  }
   DEVICE void clear() {
     UNROLL for (int j = 0; j < N / 2; ++j) of[j] = 0.0f;
   }
@@ -142,15 +165,11 @@ template <int N> struct Products {
       Instruction<N>::run_over_rows(of, description(left, k, 0), description(right, k, 0));
     }
   }
-  // The same where one of the factors is 1 everywhere, of which 16 rows are there.
-  template <int B> DEVICE void add_ones_times(const Panel<64> ones, const Panel<B> right) {
+  // The same with eight columns beside the right factor, which are `ones`: 16 rows of them, behind `right` in memory.
+  template <int A> DEVICE void add_over_rows(const Panel<A> left, const Panel<64> right, const Panel<64> ones) {
     UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
-      Instruction<N>::run_over_rows(of, description(ones, 0, 0), description(right, k, 0));
-    }
-  }
-  template <int A> DEVICE void add_times_ones(const Panel<A> left, const Panel<64> ones) {
-    UNROLL for (int k = 0; k < GROUP_ROWS; k += 16) {
-      Instruction<N>::run_over_rows(of, description(left, k, 0), description(ones, 0, 0));
+      const u32 beside = (u32)((char*)ones.at - (char*)right.at) / 16 - (u32)k * 8;
+      Instruction<N>::run_over_rows(of, description(left, k, 0), description(right, k, 0, beside));
     }
   }
   // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
@@ -160,6 +179,32 @@ template <int N> struct Products {
       visit(m, n + 8 * j, of[4 * j], of[4 * j + 1]);
       visit(m + 8, n + 8 * j, of[4 * j + 2], of[4 * j + 3]);
     }
+  }
+};
+template <int K> struct ColumnSums {
+  float of[K / 4];
+
+  DEVICE void clear() {
+    UNROLL for (int j = 0; j < K / 4; ++j) of[j] = 0.0f;
+  }
+  DEVICE void add(const Factors<K>& rows) {
+    UNROLL for (int i = 0; i < K / 16; ++i) {
+      UNROLL for (int j = 0; j < 4; ++j) {
+        of[4 * i + j / 2 * 2] += first_of(rows.of[i][j]);
+        of[4 * i + j / 2 * 2 + 1] += second_of(rows.of[i][j]);
+      }
+    }
+  }
+  // visit(n, sum) once for each column; `memory`: 4 K floats that nobody else uses.
+  template <class Visit> DEVICE void each(const Team team, float* memory, Visit visit) const {
+    const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE;
+    UNROLL for (int j = 0; j < K / 4; ++j) {
+      float sum = of[j];
+      for (int offset = 4; offset < WARP_SIZE; offset *= 2) sum += __shfl_xor_sync(ALL_LANES_OF_WARP, sum, offset);
+      if (lane < 4) memory[warp * K + j / 2 * 8 + lane * 2 + j % 2] = sum;
+    }
+    team.sync();
+    for (int n : team.each(K)) visit(n, (memory[n] + memory[K + n]) + (memory[2 * K + n] + memory[3 * K + n]));
   }
 };
 // Each pair `of` becomes change(c, d, of), with the sums c and d at the same place.
@@ -178,6 +223,7 @@ DEVICE u32 times(const u32 a, const u32 b) { return pair(first_of(a) * first_of(
 DEVICE u32 one_minus_square(const u32 a) {
   return pair(math::fma(-first_of(a), first_of(a), 1.0f), math::fma(-second_of(a), second_of(a), 1.0f));
 }
+DEVICE void store_two(float* at, const float c, const float d) { at[0] = c; at[1] = d; }
 constexpr int GROUP_LANES = 1, LANE_ROWS = GROUP_ROWS;
 DEVICE void sync_lanes() {}
 DEVICE void begin_products() {}
@@ -212,6 +258,11 @@ template <int N> struct Products {
       for (int n = 0; n < N; ++n) of[m][n] = row[n];
     }
   }
+  DEVICE void add(const Team, const float* row) {
+    for (int m = 0; m < 64; ++m) {
+      for (int n = 0; n < N; ++n) of[m][n] += row[n];
+    }
+  }
   DEVICE void clear() { *this = {}; }
   template <bool BY_ROWS, bool ADD, int K, int C> DEVICE void multiply(const Factors<K>& left, const Panel<C> right) {
     if (!ADD) clear();
@@ -229,17 +280,10 @@ template <int N> struct Products {
       }
     }
   }
-  template <int A> DEVICE void add_times_ones(const Panel<A> left, const Panel<64>) {
+  template <int A> DEVICE void add_over_rows(const Panel<A> left, const Panel<64> right, const Panel<64>) {
     for (int k = 0; k < GROUP_ROWS; ++k) {
       for (int m = 0; m < 64; ++m) {
-        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m);
-      }
-    }
-  }
-  template <int B> DEVICE void add_ones_times(const Panel<64>, const Panel<B> right) {
-    for (int k = 0; k < GROUP_ROWS; ++k) {
-      for (int m = 0; m < 64; ++m) {
-        for (int n = 0; n < N; ++n) of[m][n] += number(right, k, n);
+        for (int n = 0; n < N; ++n) of[m][n] += number(left, k, m) * (n < 64 ? number(right, k, n) : 1.0f);
       }
     }
   }
@@ -247,6 +291,19 @@ template <int N> struct Products {
     for (int m = 0; m < 64; ++m) {
       for (int n = 0; n < N; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
     }
+  }
+};
+template <int K> struct ColumnSums {
+  float of[K];
+
+  DEVICE void clear() { *this = {}; }
+  DEVICE void add(const Factors<K>& rows) {
+    for (int m = 0; m < GROUP_ROWS; ++m) {
+      for (int k = 0; k < K; ++k) of[k] += rows.at(m, k);
+    }
+  }
+  template <class Visit> DEVICE void each(const Team, float*, Visit visit) const {
+    for (int n = 0; n < K; ++n) visit(n, of[n]);
   }
 };
 template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, const Products<N>& sums, Change change) {
