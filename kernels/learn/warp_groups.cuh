@@ -67,9 +67,6 @@ template <int LATER = 0> DEVICE void await_products() {
 // What this thread has written to memory, products of all members see after the next sync.
 DEVICE void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Puts two numbers to `at`, a multiple of 8 bytes, at once.
-DEVICE void store_two(float* at, const float c, const float d) { *(float2*)at = make_float2(c, d); }
-
 #define SUMS_4(i) "+f"(s[i]), "+f"(s[i + 1]), "+f"(s[i + 2]), "+f"(s[i + 3])
 #define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
 #define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
@@ -223,7 +220,6 @@ DEVICE u32 times(const u32 a, const u32 b) { return pair(first_of(a) * first_of(
 DEVICE u32 one_minus_square(const u32 a) {
   return pair(math::fma(-first_of(a), first_of(a), 1.0f), math::fma(-second_of(a), second_of(a), 1.0f));
 }
-DEVICE void store_two(float* at, const float c, const float d) { at[0] = c; at[1] = d; }
 constexpr int GROUP_LANES = 1, LANE_ROWS = GROUP_ROWS;
 DEVICE void sync_lanes() {}
 DEVICE void begin_products() {}
