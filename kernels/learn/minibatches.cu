@@ -52,16 +52,17 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
     for (int c : team.each(used)) {
       int count = 0;
       float sum = 0.0f;
-      BlockRows in_order(call, chunk.block, chunk.from + c);
+      Run run{0, 0};
       for (int first = chunk.from + c; first < chunk.until; first += AT_ONCE * CHAINS) {
         int rows[AT_ONCE];
         Worth found[AT_ONCE];
         UNROLL for (int k = 0; k < AT_ONCE; ++k) {
           const int j = first + k * CHAINS;
           if (j >= chunk.until) continue;
-          rows[k] = SHUFFLED ? BlockRows(call, chunk.block, cipher.of(j)).row() : in_order.row();
+          const int at = SHUFFLED ? cipher.of(j) : j;
+          if (SHUFFLED || at >= run.end) run = run_of_block(call, chunk.block, at);
+          rows[k] = at + run.apart;
           found[k].load(call, rows[k]);
-          if (!SHUFFLED) in_order.pass(CHAINS);
         }
         UNROLL for (int k = 0; k < AT_ONCE; ++k) {
           const int j = first + k * CHAINS;

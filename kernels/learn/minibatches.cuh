@@ -70,33 +70,21 @@ struct Place {
   DEVICE bool in_game(const Learn& call) const { return call.active[group] == nullptr || call.active[group][row]; }
 };
 
-// The rows of block b from the j-th on, as `Place` takes them: the next of the same step is found without a division.
-struct BlockRows {
-  const Learn& call;
-  int first, envs;   // of the block
-  int group, before;  // before: rows of the groups before
-  int step, within;  // within: of the block's rows of this group and step
+// Neighbours among the rows of a block, of one group and step: for j before `end` the j-th row is j + `apart`, as `Place` takes
+// it.
+struct Run { int apart, end; };
 
-  DEVICE BlockRows(const Learn& call, const int b, const int j)
-      : call(call), first(call.first_env(b)), envs(call.first_env(b + 1) - first), group(0), before(0), step(0), within(0) {
-    pass(j);
+// Those from the j-th row of block b on.
+DEVICE Run run_of_block(const Learn& call, const int b, const int j) {
+  const int first = call.first_env(b), envs = call.first_env(b + 1) - first;
+  int before = 0, passed = 0, agents = call.agents[0];  // rows of the groups before: of all blocks, of this one
+  for (int g = 0; g < AGENT_GROUPS - 1; ++g) {
+    const int rows = call.steps * envs * agents;
+    if (j < passed + rows) break;
+    passed += rows;
+    before += call.steps * call.num_envs * agents;
+    agents = call.agents[g + 1];
   }
-  DEVICE int row() const { return before + (step * call.num_envs + first) * call.agents[group] + within; }
-  // Goes on by so many rows, beyond the last one if need be.
-  DEVICE void pass(const int rows) {
-    within += rows;
-    for (; group < AGENT_GROUPS; ++group) {
-      const int each = envs * call.agents[group];
-      if (within < each) return;
-      const int steps = within / each;
-      if (step + steps < call.steps) {
-        step += steps;
-        within -= steps * each;
-        return;
-      }
-      within -= (call.steps - step) * each;
-      before += call.steps * call.num_envs * call.agents[group];
-      step = 0;
-    }
-  }
-};
+  const int t = (j - passed) / (envs * agents), begin = passed + t * envs * agents;
+  return {before + (t * call.num_envs + first) * agents - begin, begin + envs * agents};
+}

@@ -30,8 +30,8 @@ struct Truncations {
 
 // What AT_ONCE steps of one agent say, the last one first. All is loaded before any of it is looked at: nothing waits for a
 // store, which might have changed what is loaded, nor for what is loaded before.
-constexpr int AT_ONCE = 16;
-struct Steps {
+constexpr int MOST_AT_ONCE = 16, FEW_AT_ONCE = 4;  // the second: of rollouts that have no more steps
+template <int AT_ONCE> struct Steps {
   float value[AT_ONCE], reward[AT_ONCE];
   u8 terminated[AT_ONCE], truncated[AT_ONCE], left[AT_ONCE], active[AT_ONCE];
 
@@ -53,7 +53,7 @@ struct Steps {
 };
 
 // Row (e, i) of [0, N * C).
-DEVICE void estimate_row(const Advantages& call, const int row) {
+template <int AT_ONCE> DEVICE void estimate_row(const Advantages& call, const int row) {
   const int e = row / call.agents;
   const size_type envs = call.num_envs, rows = envs * call.agents;
   const float gamma = *call.gamma, lambda = *call.gae_lambda, scale = *call.reward_scale;
@@ -63,7 +63,7 @@ DEVICE void estimate_row(const Advantages& call, const int row) {
   }
   float advantage = 0.0f, next_value = call.value[call.steps * rows + row];
   for (int end = call.steps; end > 0; end -= AT_ONCE) {
-    Steps steps;
+    Steps<AT_ONCE> steps;
     steps.load(call, row, e, end);
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       if (k >= end) continue;
@@ -87,6 +87,7 @@ DEVICE void estimate_row(const Advantages& call, const int row) {
 
 DEVICE void find_truncations(const Truncations& call, const int e) {
   int slot = 0;
+  constexpr int AT_ONCE = MOST_AT_ONCE;
   for (int first = 0; first < call.steps; first += AT_ONCE) {
     u8 truncated[AT_ONCE];
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
@@ -99,6 +100,11 @@ DEVICE void find_truncations(const Truncations& call, const int e) {
   for (; slot < call.slots; ++slot) call.truncated_at[(size_type)slot * call.num_envs + e] = 0;
 }
 
+DEVICE void estimate(const Advantages& call, const int row) {
+  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE>(call, row);
+  else estimate_row<MOST_AT_ONCE>(call, row);
+}
+
 #include "drive/launch.cuh"
-KERNEL(advantages, Advantages, call.num_envs * call.agents, estimate_row(call, e))
+KERNEL(advantages, Advantages, call.num_envs * call.agents, estimate(call, e))
 KERNEL(truncations, Truncations, call.num_envs, find_truncations(call, e))

@@ -2,7 +2,7 @@
 //
 // `first` keeps the least of (iteration << 40 | index) that was ever found: index in [0, 2^40), all ones: none.
 // Constants: ARRAYS.
-#include "drive/math.cuh"
+#include "learn/lanes.cuh"
 
 constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read
 
@@ -22,14 +22,14 @@ DEVICE void look(const Finite& call, const int e) {
   while (e >= call.begin[array + 1]) array += 1;
   const i64 start = (i64)(e - call.begin[array]) * STRIDE, size = call.size[array];
   const float* const values = call.values[array] + start;
-  float four[STRIDE] = {};
+  Four four;
   if (start + STRIDE <= size) {
-    for (int k = 0; k < STRIDE; ++k) four[k] = values[k];
+    four.load(values);
   } else {
-    for (int k = 0; start + k < size; ++k) four[k] = values[k];
+    for (int k = 0; k < STRIDE; ++k) four.of[k] = start + k < size ? values[k] : 0.0f;
   }
   for (int k = STRIDE - 1; k >= 0; --k) {
-    if (!is_finite(four[k])) atomic_min(call.first + array, (u64)*call.iteration << 40 | (u64)(start + k));
+    if (!is_finite(four.of[k])) atomic_min(call.first + array, (u64)*call.iteration << 40 | (u64)(start + k));
   }
 }
 
