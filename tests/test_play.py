@@ -27,6 +27,7 @@ CASES = {  # environment, settings by policy, copies, parameters
         8,
         {"max_episode_steps": 5},
     ),
+    "crews of whole warps": ("cartpole", cd.PPO(num_steps=4, hidden=(40,)), 64, {"max_episode_steps": 3}),
     "no hidden layer": ("cartpole", cd.A2C(num_steps=8, hidden=()), 5, {}),
     "squashed, normalised": (
         "pendulum",
@@ -48,7 +49,7 @@ CASES = {  # environment, settings by policy, copies, parameters
 
 
 # What others nearly cover is left to `make test-all`.
-NEARLY_COVERED = ("episodes end", "no hidden layer", "Gaussian, wide", "two policies")
+NEARLY_COVERED = ("episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies")
 SAMPLED = [pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES]
 
 
@@ -65,7 +66,7 @@ def made(case, device="cpu", precision="exact"):
 
 def crew_sizes(run):
     """Return numbers of environments that crews of ``run`` may have: 1, and as many as share out all of them."""
-    return sorted({1, max(k for k in (1, 2, 4, 8) if run.num_envs % k == 0)})
+    return sorted({1, max(k for k in (1, 2, 4, 8, 32) if run.num_envs % k == 0)})
 
 
 def crews_of(run, envs):

@@ -235,15 +235,15 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
 
 template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Tile<Network>& tile, const float* layers) {
   if constexpr (L < Network::LAYERS) {
+    if constexpr (L > 0) crew.sync();
     compute_layer<Network, L>(crew, tile, layers);
-    crew.sync();
     forward_from<Network, L + 1>(crew, tile, layers);
   }
 }
 
 template <class Network> DEVICE void begin_tile(const Crew, Tile<Network>&) {}
 
-// Parameters and values of all rows, whose observations the whole crew can see. Afterwards it can see the results.
+// Parameters and values of all rows, whose observations the whole crew can see. It can see the results after its next sync.
 template <class Network, class Near>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, const Near& near, const Source<Network>& far) {
   forward_from<Network>(crew, tile, layers_of(near, far));

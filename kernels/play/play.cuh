@@ -51,24 +51,57 @@ template <int THREADS> DEVICE void load_weights(const Play& call, BlockMemory& b
 DEVICE Workspace& workspace_at(Workspaces& work, Workspace&, const int slot) { return work.of[slot]; }
 DEVICE Workspace& workspace_at(NoRows&, Workspace& own, const int) { return own; }
 
-// Gives the next step an action, where it reads those that were fetched.
+// Gives the next step an action. Where rows are near the step reads it there: from far memory it would take longer to come than
+// the step does.
 template <class Kind> DEVICE void give_action(NearRows<Kind>& near, const int at, const typename Kind::Action action) {
-  if constexpr (FETCHED) near.action[at] = action;
+  near.action[at] = action;
 }
 template <class Action> DEVICE void give_action(NoRows&, const int, const Action) {}
+template <class Kind> DEVICE void read_near(Group<Kind>& group, NearRows<Kind>& near) { group.action_row = near.action; }
+template <class Kind> DEVICE void read_near(Group<Kind>&, NoRows&) {}
+
+// The words by which a member's agents draw their first four heads. They do not depend on what policies say, so that a GPU makes
+// them, ten multiplications one after the other, while it waits for the layers.
+template <class Kind> struct Foreseen {
+  static constexpr int OWN = own_count(Kind::COUNT);
+  static constexpr bool ANY = OWN <= FEW_OWN && !PolicyOf<Kind>::Network::GAUSSIAN;
+  Random::Bits of_own[ANY ? OWN : 1];
+};
+// Has the words of `random`, the first of them known.
+struct FirstWords {
+  const Random& random;
+  const Random::Bits& first;
+
+  DEVICE Random::Bits bits(const u32 agent, const u32 draw) const { return draw == 0 ? first : random.bits(agent, draw); }
+};
 
 struct PlayPhases : TeamPhases<false> {
   typedef TeamPhases<false> Given;
   const Play& call;
   CrewMemory& near;
   const EachPolicy<NearWeights>& weights;
+  EachGroup<Foreseen>& foreseen;
   const int slot;  // of this environment in its crew
 
   DEVICE PlayPhases(const Play& call, const Team team, Workspace& work, const int e, Env& env, EachGroup<OwnRows>& own,
                     NearState& start, const Observations& observations, const Clock& clock, CrewMemory& near,
-                    const EachPolicy<NearWeights>& weights, const int slot)
+                    const EachPolicy<NearWeights>& weights, EachGroup<Foreseen>& foreseen, const int slot)
       : Given(call.batch, team, work, e, 0, env, own, start, observations, clock), call(call), near(near), weights(weights),
-        slot(slot) {}
+        foreseen(foreseen), slot(slot) {}
+
+  // What the next step's actions are drawn by.
+  DEVICE Random words() const { return {env.random.seed, env.random.env, clock.episode - 1, (u32)clock.elapsed, POLICY}; }
+
+  DEVICE void foresee() {
+    each_group([&](auto kind, auto& of_group) INLINED {
+      typedef Foreseen<decltype(kind)> Here;
+      if constexpr (Here::ANY) {
+        UNROLL for (int k = 0; k < Here::OWN; ++k) {
+          of_group.of_own[k] = words().bits(kind.FIRST_AGENT + team.rank + k * TEAM, 0);
+        }
+      }
+    }, foreseen);
+  }
 
   // The row of agent i in its policy's tile.
   template <class Kind> DEVICE int tile_row(const int i) const {
@@ -82,7 +115,7 @@ struct PlayPhases : TeamPhases<false> {
     FOR_OWN(team, k, i, Kind::COUNT) {
       auto* const input = policy_part(kind, near.tiles).observation(tile_row<Kind>(i));
       // All at once where they are few: what one thread has in registers has no index.
-      UNROLL_TIMES(TEAM == 1 && Kind::OBS <= 64 ? Kind::OBS : 4)
+      UNROLL_TIMES(Kind::OBS <= (TEAM == 1 ? 64 : 16) ? Kind::OBS : 4)
       for (int d = 0; d < Kind::OBS; ++d) input[d] = see_entry(own, far, rows[i * Kind::OBS + d], d);
     }
   }
@@ -105,15 +138,16 @@ struct PlayPhases : TeamPhases<false> {
 
   DEVICE void fetch_actions(const int of_step) {
     Given::fetch_actions(of_step);
-    const Random random{env.random.seed, env.random.env, clock.episode - 1, (u32)clock.elapsed, POLICY};
-    each_group([&](auto kind, const auto& rows, auto& near_rows, const auto& played) INLINED {
-      draw(kind, random, rows, near_rows, played);
-    }, batch.rows, work.rows, call.rows);
+    const Random random = words();
+    each_group([&](auto kind, auto& group, const auto& rows, auto& near_rows, const auto& played, const auto& of_group) INLINED {
+      read_near(group, near_rows);
+      draw(kind, random, rows, near_rows, played, of_group);
+    }, env, batch.rows, work.rows, call.rows, foreseen);
   }
 
   template <class Kind, class Near>
   DEVICE void draw(Kind kind, const Random& random, const GroupRows<Kind>& rows, Near& near_rows,
-                   const PlayedRows<Kind>& played) {
+                   const PlayedRows<Kind>& played, const Foreseen<Kind>& of_group) {
     typedef typename PolicyOf<Kind>::Network Network;
     const Tile<Network>& tile = policy_part(kind, near.tiles);
     FOR_OWN(team, k, i, Kind::COUNT) {
@@ -134,7 +168,12 @@ struct PlayPhases : TeamPhases<false> {
         const u8* mask = nullptr;
         if constexpr (Kind::MASKED) mask = rows.action_mask + (((i64)row - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
         const auto take_one = [&](int head, int action, const auto&) INLINED { take(head, action); };
-        played.log_prob[at] = draw_choices<Network>(random, agent, parameters, mask, false, take_one);
+        if constexpr (Foreseen<Kind>::ANY) {
+          const FirstWords words{random, of_group.of_own[k]};
+          played.log_prob[at] = draw_choices<Network>(words, agent, parameters, mask, false, take_one);
+        } else {
+          played.log_prob[at] = draw_choices<Network>(random, agent, parameters, mask, false, take_one);
+        }
       }
       played.value[at] = tile.value(tile_row<Kind>(i));
     }
@@ -171,13 +210,16 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   MAKE_ENV(clock, near_cache(work.cache, batch.cache[e]));
   EachGroup<OwnRows> own;
   NearState start;
-  PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, slot);
+  EachGroup<Foreseen> foreseen;
+  PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, foreseen, slot);
   each_policy([&](auto, auto& tile) INLINED { begin_tile(crew, tile); }, near.tiles);
   if (mine) phases.load();
   for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
     crew.sync();
+    phases.foresee();
     each_policy([&](auto, auto& tile, auto& weights, const auto& far) INLINED { forward(crew, tile, weights, far); }, near.tiles,
                 block.weights, call.policies);
+    crew.sync();
     if (mine && t < batch.steps) take_step(phases, t);
   }
   if (mine) {

@@ -1,7 +1,10 @@
 // tensor.cuh -- what perceptron.cuh does, by matrix units: the forward pass of learn/tensor_forward.cu, with its bits.
 //
 // A result is summed up in blocks of 16 factors, whatever rows are beside it, so that it has the same bits in a tile of any size.
-// A Network is generated, as for perceptron.cuh.
+// One warp takes rows through all layers of a tower, in registers: where matrix units leave two products of 16 x 8 is where the
+// next product wants its left factor. No layer waits for memory or for another warp.
+//
+// A Network is generated, as for perceptron.cuh; FIRST_TOWER: towers of the policies before it.
 #pragma once
 #define APPROXIMATE 1
 #include "learn/functions.cuh"
@@ -35,6 +38,16 @@ template <class Network> constexpr int biases_before(const int tower, const int 
     sum += padded(Network::width(k / Network::LAYERS, k % Network::LAYERS + 1));
   }
   return sum;
+}
+
+// Entries of the widest hidden layer.
+template <class Network> constexpr int widest() {
+  int most = 0;
+  for (int k = 0; k < Network::TOWERS * Network::LAYERS; ++k) {
+    const int width = k % Network::LAYERS == 0 ? 0 : Network::width(k / Network::LAYERS, k % Network::LAYERS);
+    most = width > most ? width : most;
+  }
+  return most;
 }
 
 // Where a network's weights are.
@@ -79,26 +92,15 @@ DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& 
 // What a crew knows of the rows of its environments, and of as many more as fill whole blocks, which nobody asks for.
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
-  static constexpr int ALL_ROWS = padded(ROWS);
-  static constexpr int widest() {
-    int most = 0;
-    for (int k = 0; k < TOWERS * LAYERS; ++k) {
-      const int width = k % LAYERS == 0 ? 0 : padded(Network::width(k / LAYERS, k % LAYERS));
-      most = width > most ? width : most;
-    }
-    return most;
-  }
-  static constexpr int OUT = 1 + (padded(Network::width(0, LAYERS)) > padded(Network::width(TOWERS - 1, LAYERS))
-                                      ? padded(Network::width(0, LAYERS)) : padded(Network::width(TOWERS - 1, LAYERS)));
-  alignas(16) bf16 input[ALL_ROWS * (padded(Network::OBS) + SKEW)];
-  alignas(16) bf16 hidden[TOWERS][2][ALL_ROWS * (widest() + SKEW)];  // written by turns
+  static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
+  static constexpr int OUT = padded(FIRST > LAST ? FIRST : LAST) + 1;
+  alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
   float results[TOWERS][ALL_ROWS * OUT];
 
-  DEVICE bf16* observation(const int row) { return input + row * (padded(Network::OBS) + SKEW); }
+  DEVICE Matrix<padded(Network::OBS)> inputs() { return {input}; }
+  DEVICE bf16* observation(const int row) { return inputs().row(row); }
   DEVICE const float* parameters(const int row) const { return results[0] + row * OUT; }
   DEVICE float value(const int row) const { return results[TOWERS - 1][row * OUT + (TOWERS == 1 ? Network::PARAMETERS : 0)]; }
-  // What a layer reads.
-  template <int T, int L> DEVICE Matrix<Layer<Network, T, L>::IN_PAD> inputs() { return {L == 0 ? input : hidden[T][L % 2]}; }
 };
 
 // Puts zeros where observations have no entries.
@@ -108,79 +110,109 @@ template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& 
   }
 }
 
-// finish(m, n, c, d) for all rows m that are asked for, some more, and even columns n of inputs times weights: c, and d of the
-// next column. Of tower T: warps of a crew share its columns, and those of another tower begin with another warp.
-template <class Network, class Here, int T, class Finish>
-DEVICE void multiply_rows(const Crew crew, const Matrix<Here::IN_PAD> inputs, const Matrix<Here::IN_PAD> weights, Finish finish) {
-  constexpr int ROWS = Tile<Network>::ROWS;
+// Two results of a hidden layer, as the next layer takes them.
+template <class Network> DEVICE u32 activated(const float c, const float d) {
+  if constexpr (Network::RELU) return pair(activation<true>(c), activation<true>(d));
+  else return pair(hyperbolic_tangent(c), hyperbolic_tangent(d));
+}
+// Results (m, n) and (m, n + 1) of the last layer of tower T.
+template <class Network, int T>
+DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const float c, const float d) {
+  constexpr int OUT = Network::width(T, Network::LAYERS);
+  float* const to = tile.results[T] + m * Tile<Network>::OUT + n;
+  if (n < OUT) to[0] = c;
+  if (n + 1 < OUT) to[1] = d;
+}
+
 #ifdef __CUDACC__
-  constexpr int CREW_WARPS = Crew::SIZE / WARP_SIZE, DEPTH = Here::IN_PAD / BLOCK, COLUMNS = Here::OUT_PAD / BLOCK;
-  constexpr int TURNS = (COLUMNS + CREW_WARPS - 1) / CREW_WARPS;
-  const int lane = crew.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
-  const int warp = (crew.rank / WARP_SIZE + T * (CREW_WARPS / 2)) % CREW_WARPS;
-  for (int first = 0; first < ROWS; first += BLOCK) {
-    u32 left[DEPTH][4];
-    UNROLL for (int k = 0; k < DEPTH; ++k) load_left<false>(left[k], inputs, first, BLOCK * k);
-    UNROLL_TIMES(TURNS <= 4 ? TURNS : 2) for (int column = warp; column < COLUMNS; column += CREW_WARPS) {
-      float sum[2][4];
-      UNROLL for (int k = 0; k < DEPTH; ++k) {
-        u32 right[4];
-        load_right<true>(right, weights, BLOCK * column, BLOCK * k);
-        UNROLL for (int half = 0; half < 2; ++half) {
-          if (k == 0) set_product(sum[half], left[0], right[2 * half], right[2 * half + 1]);
-          else add_product(sum[half], left[k], right[2 * half], right[2 * half + 1]);
+// The 16 x 16 block of weights of which each lane names 16 bytes. Nobody writes weights any more, so that no store has to wait
+// for this, nor this for a store: the compiler may ask for them long before it needs them.
+DEVICE void load_weights(u32 (&to)[4], const u32 address) {
+  asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(address));
+}
+
+// Layer L of tower T, and those after it, for TALL blocks of rows from `first` on. `matrices`: where all weights begin.
+template <class Network, int T, int L, int TALL, int DEPTH>
+DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+                           const u32 (&left)[DEPTH][TALL][4]) {
+  typedef Layer<Network, T, L> Here;
+  constexpr int COLUMNS = Here::OUT_PAD / BLOCK, STRIDE = Matrix<Here::IN_PAD>::STRIDE;
+  // Halves of a block, of its columns and of its rows, that anybody asks for.
+  constexpr int WIDE = Here::LAST && Here::OUT <= BLOCK / 2 ? 1 : 2, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
+  const float* const biases = near.biases + biases_before<Network>(T, L);
+  const int lane = threadIdx.x % WARP_SIZE, g = lane / 4, t = lane % 4;
+  const int corner = weights_before<Network>(T, L) + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8;
+  u32 outputs[COLUMNS][TALL][4] = {};
+  UNROLL for (int column = 0; column < COLUMNS; ++column) {
+    float sum[TALL][2][4];
+    UNROLL for (int k = 0; k < DEPTH; ++k) {
+      u32 right[4];
+      load_weights(right, matrices + (u32)sizeof(bf16) * (corner + BLOCK * (column * STRIDE + k)));
+      UNROLL for (int i = 0; i < TALL; ++i) {
+        UNROLL for (int half = 0; half < WIDE; ++half) {
+          if (k == 0) set_product(sum[i][half], left[0][i], right[2 * half], right[2 * half + 1]);
+          else add_product(sum[i][half], left[k][i], right[2 * half], right[2 * half + 1]);
         }
       }
-      UNROLL for (int half = 0; half < 2; ++half) {
-        const int n = BLOCK * column + 8 * half + 2 * t;
-        finish(first + g, n, sum[half][0], sum[half][1]);
-        if (ROWS > 8) finish(first + g + 8, n, sum[half][2], sum[half][3]);
+    }
+    UNROLL for (int half = 0; half < WIDE; ++half) {
+      const int n = BLOCK * column + 8 * half + 2 * t;
+      const float bias = biases[n], next_bias = biases[n + 1];
+      UNROLL for (int i = 0; i < TALL; ++i) {
+        UNROLL for (int lower = 0; lower < HIGH; ++lower) {
+          const float c = sum[i][half][2 * lower] + bias, d = sum[i][half][2 * lower + 1] + next_bias;
+          if constexpr (Here::LAST) keep_results<Network, T>(tile, first + BLOCK * i + 8 * lower + g, n, c, d);
+          else outputs[column][i][2 * half + lower] = activated<Network>(c, d);
+        }
       }
     }
   }
-#else
-  product<Tile<Network>::ALL_ROWS, Here::OUT_PAD, Here::IN_PAD, true>(Team{crew.rank}, inputs, weights, finish);
-#endif
+  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, matrices, first, outputs);
 }
 
-template <class Network, int T, int L>
-DEVICE void compute_layer(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near) {
-  typedef Layer<Network, T, L> Here;
-  const float* const biases = near.biases + biases_before<Network>(T, L);
-  const auto inputs = tile.template inputs<T, L>();
-  multiply_rows<Network, Here, T>(crew, inputs, near.template weights<T, L>(), [&](int m, int n, float c, float d) INLINED {
-    c += biases[n];
-    d += biases[n + 1];
-    if constexpr (Here::LAST) {
-      float* const to = tile.results[T] + m * Tile<Network>::OUT + n;
-      to[0] = c;
-      to[1] = d;
-    } else {
-      if constexpr (Network::RELU) {
-        c = activation<true>(c);
-        d = activation<true>(d);
-      } else {
-        c = hyperbolic_tangent(c);
-        d = hyperbolic_tangent(d);
-      }
-      tile.template inputs<T, L + 1>().two(m, n) = pair(c, d);
-    }
-  });
-}
-
-template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near) {
-  if constexpr (L < Network::LAYERS) {
-    compute_layer<Network, 0, L>(crew, tile, near);
-    if constexpr (Network::TOWERS == 2) compute_layer<Network, 1, L>(crew, tile, near);
-    crew.sync();
-    forward_from<Network, L + 1>(crew, tile, near);
-  }
-}
-
-// Parameters and values of all rows, whose observations the whole crew can see. Afterwards it can see the results.
+// Parameters and values of all rows, whose observations the whole crew can see. It can see the results after its next sync.
+// The towers of all policies are shared out among the crew's warps.
 template <class Network>
 DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
-  forward_from<Network>(crew, tile, near);
+  constexpr int DEPTH = padded(Network::OBS) / BLOCK, ROWS = Tile<Network>::ROWS;
+  constexpr int TALL = ROWS > BLOCK && widest<Network>() <= 64 ? 2 : 1;  // two chains side by side, where registers hold them
+  const int warp = WARPS_PER_CREW == 1 ? 0 : crew.rank / WARP_SIZE;
+  u32 matrices = (u32)__cvta_generic_to_shared(near.matrices);
+  hold(matrices);  // else the compiler would load weights before the first step, and move them out of registers again
+  NO_UNROLL for (int first = 0; first < ROWS; first += BLOCK * TALL) {
+    u32 left[DEPTH][TALL][4];
+    UNROLL for (int k = 0; k < DEPTH; ++k) {
+      UNROLL for (int i = 0; i < TALL; ++i) load_left<false>(left[k][i], tile.inputs(), first + BLOCK * i, BLOCK * k);
+    }
+    if (Network::FIRST_TOWER % WARPS_PER_CREW == warp) compute_layers<Network, 0, 0>(tile, near, matrices, first, left);
+    if constexpr (Network::TOWERS == 2) {
+      if ((Network::FIRST_TOWER + 1) % WARPS_PER_CREW == warp) compute_layers<Network, 1, 0>(tile, near, matrices, first, left);
+    }
+  }
 }
+#else
+template <class Network, int T, int L>
+DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
+  typedef Layer<Network, T, L> Here;
+  constexpr int ROWS = Tile<Network>::ALL_ROWS;
+  const float* const biases = near.biases + biases_before<Network>(T, L);
+  alignas(16) bf16 numbers[ROWS * Matrix<Here::OUT_PAD>::STRIDE];
+  const Matrix<Here::OUT_PAD> outputs{numbers};
+  const auto finish = [&](const int m, const int n, const float c, const float d) INLINED {
+    if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c + biases[n], d + biases[n + 1]);
+    else outputs.two(m, n) = activated<Network>(c + biases[n], d + biases[n + 1]);
+  };
+  product<ROWS, Here::OUT_PAD, Here::IN_PAD, true>(Team{0}, inputs, near.template weights<T, L>(), finish);
+  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, outputs);
+}
+
+// As above; each thread of a crew computes all of it.
+template <class Network>
+DEVICE void forward(const Crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
+  compute_layers<Network, 0, 0>(tile, near, tile.inputs());
+  if constexpr (Network::TOWERS == 2) compute_layers<Network, 1, 0>(tile, near, tile.inputs());
+}
+#endif
 
 }  // namespace policy

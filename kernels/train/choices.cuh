@@ -27,7 +27,8 @@ template <int LARGEST> struct Head {
     for (int k = 0; k < LARGEST; ++k) weight[k] = k < size && allowed(k) ? logits[k] : -math::infinity();
     for (int k = 0; k < LARGEST; ++k) top = math::max(top, weight[k]);
     for (int k = 0; k < LARGEST; ++k) {
-      weight[k] = weight[k] == -math::infinity() ? 0.0f : math::exp(weight[k] - top);
+      const float power = math::exp(weight[k] - top);  // in any case: a branch would let a thread compute one after the other
+      weight[k] = weight[k] == -math::infinity() ? 0.0f : power;
       total += weight[k];
     }
   }
@@ -66,9 +67,9 @@ template <int LARGEST> struct Head {
 };
 
 // take(head, action, choices) for each head of one agent, from logits of all heads; `mask` may be null. `greedy`: the likeliest
-// choice, the lower of equals. Returns the natural logarithm of their probability.
-template <class Space, class Take>
-DEVICE float draw_choices(const Random& random, const int agent, const float* logits, const u8* mask, const bool greedy,
+// choice, the lower of equals. `random` is a Random, or what has its words. Returns the natural logarithm of their probability.
+template <class Space, class Words, class Take>
+DEVICE float draw_choices(const Words& random, const int agent, const float* logits, const u8* mask, const bool greedy,
                           Take take) {
   float log_prob = 0.0f;
   Random::Bits bits{};

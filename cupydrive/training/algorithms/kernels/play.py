@@ -19,7 +19,7 @@ from cupydrive.training.algorithms.kernels import tensor
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.algorithms.kernels.tiles import PAD, padded
+from cupydrive.training.algorithms.kernels.tiles import padded
 
 ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
@@ -164,14 +164,27 @@ def gpu_layout(batch, policies):
     """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where nothing fits.
 
     Few environments are bound by latency: a crew has one of them, and several warps to compute its layers, and each processor
-    a block. Where there are more, a crew has as many as leave each processor ``BUSY`` crews.
+    a block. Where there are more, a crew has as many as leave each processor ``BUSY`` crews: at least so many, or on matrix
+    units, which take 16 rows in the time of one, at most.
     """
-    team = batch.layout.team
+    team = playing_team(batch)
     # A whole warp would copy the observations of several agents through memory that is here used for other things.
     limit = WARP if policies[0].tensor and batch.spec.one_agent(batch.params) else MOST_ENVS
-    most = min(limit, WARP // team, max(1, batch.num_envs // (BUSY * batch.executor.processors)))
+    busy = BUSY * batch.executor.processors
+    share = 1 << (-(-batch.num_envs // busy) - 1).bit_length() if policies[0].tensor else max(1, batch.num_envs // busy)
+    most = min(limit, WARP // team, share)
     options = (n for n in (32, 16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0)
     return next(filter(None, (play_layout(batch, policies, team, n) for n in options)), None)
+
+
+def playing_team(batch):
+    """Return the threads of one environment: one for each of its agents, where the lanes of a warp would else be idle.
+
+    They draw actions side by side, which takes longer than the step.
+    """
+    wide = 1 << (sum(g.count for g in batch.groups) - 1).bit_length()
+    few = batch.num_envs // (BUSY * batch.executor.processors) * wide <= WARP
+    return max(batch.layout.team, wide) if few and wide <= WARP else batch.layout.team
 
 
 def play_layout(batch, policies, team, envs):
@@ -187,31 +200,40 @@ def play_layout(batch, policies, team, envs):
     crews = min(wanted, left // crew)
     if crews < (1 if envs == 1 else wanted / 2):
         return None
-    warps = max(1, min(BUSY_WARPS // int(crews), max(useful_warps(policy, envs) for policy in policies)))
+    warps = max(1, min(BUSY_WARPS // int(crews), useful_warps(policies, envs)))
     return replace(layout, crews=int(crews), warps=1 << (warps.bit_length() - 1))
 
 
-def useful_warps(policy, envs):
-    """Return how many warps of a crew have something to do in the widest layer: blocks of columns, or single results."""
-    outputs = [max(tower[1:]) for tower in policy.layout.towers]
-    if policy.tensor:
-        return sum(padded(width) // PAD for width in outputs)
-    return -(-envs * sum(g.count for g in policy.groups) * sum(outputs) // WARP)
+def useful_warps(policies, envs):
+    """Return how many warps of a crew have something to do: a tower each on matrix units, else results of the widest layer."""
+    if policies[0].tensor:
+        return sum(len(policy.layout.towers) for policy in policies)
+    widest = (envs * sum(g.count for g in p.groups) * sum(max(t[1:]) for t in p.layout.towers) for p in policies)
+    return max(-(-outputs // WARP) for outputs in widest)
 
 
 def tile_bytes(policy, envs):
-    """Return the bytes that the rows of ``envs`` environments take in a crew's tile, or a little more."""
+    """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct Tile``)."""
     rows, towers = envs * sum(g.count for g in policy.groups), policy.layout.towers
-    if policy.tensor:  # bfloat16, but for results; rows in whole blocks
-        return padded(rows) * sum(tensor.row_bytes(tower[:-1], tower[-1]) for tower in towers)
-    return 4 * rows * sum(width + 8 for tower in towers for width in tower)
+    results = max(tower[-1] for tower in towers)
+    if policy.tensor:  # rows in whole blocks; observations in bfloat16
+        each = 2 * (padded(towers[0][0]) + tensor.SKEW) + 4 * len(towers) * (padded(results) + 1)
+        return -(-padded(rows) * each // 16) * 16
+    # Hidden layers lie in two places by turns.
+    hidden = [max(map(stride, (width for tower in towers for width in tower[k:-1:2])), default=0) for k in (1, 2)]
+    return 4 * rows * (stride(towers[0][0]) + len(towers) * (sum(hidden) + stride(results))) + 32 * len(towers)
+
+
+def stride(width):
+    """Return the floats from one row to the next, as ``stride`` of ``kernels/play/perceptron.cuh``."""
+    return 4 * (-(-width // 4) | 1)
 
 
 def weight_bytes(policy):
-    """Return the bytes of a network's weights in a block's memory."""
-    if policy.tensor:
-        return sum(map(tensor.weight_bytes, policy.layout.towers))
-    return 4 * policy.layout.forward_copied
+    """Return the bytes of a network's weights in a block's memory, and of what normalises its observations."""
+    towers = policy.layout.towers
+    layers = sum(map(tensor.weight_bytes, towers)) if policy.tensor else 4 * policy.layout.forward_copied
+    return layers + 8 * towers[0][0]
 
 
 def play_call(rollout, learners):
@@ -237,7 +259,8 @@ def play_call(rollout, learners):
 
 def policies_text(policies):
     """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which group it plays."""
-    lines = [line for k, policy in enumerate(policies) for line in network_text(k, policy)]
+    towers = [len(policy.layout.towers) for policy in policies]
+    lines = [line for k, policy in enumerate(policies) for line in network_text(k, policy, sum(towers[:k]))]
     lines += [
         "// One Of<network> for each policy.",
         "template <template <class> class Of> struct EachPolicy {",
@@ -261,8 +284,8 @@ def policies_text(policies):
     return "\n".join([f"#define BY_MATRIX_UNITS {int(policies[0].tensor)}", "namespace policy {", *lines, "}"])
 
 
-def network_text(number, policy):
-    """Return the lines of ``struct network_NUMBER``."""
+def network_text(number, policy, towers_before):
+    """Return the lines of ``struct network_NUMBER``, whose towers come after those of the policies before it."""
     layout, distribution = policy.layout, policy.distribution
     gaussian = bool(distribution.raw_size)
     widths = [width for tower in layout.towers for width in tower]
@@ -270,6 +293,7 @@ def network_text(number, policy):
         f"struct network_{number} {{",
         f"  static constexpr int OBS = {layout.towers[0][0]}, PARAMETERS = {layout.size}, TOWERS = {len(layout.towers)};",
         f"  static constexpr int LAYERS = {len(layout.towers[0]) - 1}, AGENTS = {sum(g.count for g in policy.groups)};",
+        f"  static constexpr int FIRST_TOWER = {towers_before};",
         f"  static constexpr int COPIED = {layout.forward_copied}, HEADS = {distribution.heads};",
         f"  static constexpr bool RELU = {int(layout.relu)}, GAUSSIAN = {int(gaussian)};",
         "  static constexpr int width(int tower, int layer) {",
