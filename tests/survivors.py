@@ -4,7 +4,7 @@ Lines are named by their text, not their number. `python tests/mutation.py --sha
 """
 
 SPEED = "does more work than is needed, with the same result"
-FINITE, CATEGORICAL = (f"train/{name}.cu" for name in ("finite", "categorical"))
+FINITE, SAMPLED = "train/finite.cu", "train/sample_choices.cuh"
 CHOICES_OF, BOXES = (f"train/{name}.cuh" for name in ("choices", "boxes"))
 CIPHER = "train/cipher.cuh"
 UPDATE = "learn/update.cu"
@@ -52,6 +52,9 @@ WORDS = (
 BESIDE = (
     "constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && !HAS_CACHE && STATE_NEAR "
     "&& sizeof(State) <= 128;"
+)
+HALF_WORDS = (
+    "chooses the faster of two ways, but for an odd number of observations of 2 bytes, which none here has except 3"
 )
 FASTER = "chooses the faster of two ways with the same results"
 GROUPS = "drive/groups.cuh"
@@ -114,9 +117,29 @@ FAR = "DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID
 SCALED = "const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;"
 PARTS = "parts = MOST / bound;"
 DOUBT = "the order is in doubt more often, and then found in the slower way, with the same result"
+EARLY = "return 0;"
+LOAD = "load;" + " " * 101 + "\\"
+DISCRETE = "DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }"
+FITS_NOT = "return fits ? inside : x > 0.0f ? above : below;"
+BOUNDED = "const float bounded = below < -120.0f ? -120.0f : below;  // keeps NaN"
+GREATER_INT = "DEVICE int max(int a, int b) { return a > b ? a : b; }"
+MOST = "static constexpr float MOST = (float)((1 << PART_BITS) - 1);  // what is as far as `bound` or further"
+NO_LANES = "DEVICE u32 near_lanes() const { return 0; }"
+LOOKED = "looked_at += near.count;"
+TOO_FAR = "if (words.far()) return false;  // the hint is wrong, or it stands far outside the square"
+ALL_CELLS = "if (left == 0 && right == columns - 1 && top == 0 && bottom == rows - 1) return false;"
+NUMBER_OF_ROWS = "rows = math::clamp(math::to_int(math::sqrt((float)all / PER_SQUARE)), 1, MOST_ROWS);"
+ITSELF = "if (p >= base && p < base + SCAN) near &= ~(1u << (p - base));"
+REMEMBERED = "reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;"
+NEARER = "scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.of(d, (u32)q)); });"
 FETCH = "if (from < until) fetch((size_type)from * batch.num_envs + e);"
 EQUIVALENT = {
     (PHASES, FETCH, FETCH.replace("<", "<=")): "a launch that steps takes one step at least",
+    (
+        PHASES,
+        FETCH,
+        FETCH.replace("if (from < until) ", ""),
+    ): "where a policy plays, nothing is given, and what is fetched is overwritten before a step reads it",
     (PHASES, "}\nteam.sync();", ";"): SYNCED,
     (PHASES, "DEVICE void store() {\nteam.sync();", ";"): SYNCED,
     (PHASES, COUNTED, COUNTED.replace("&&", "||")): SPEED,
@@ -145,6 +168,7 @@ EQUIVALENT = {
     (INDICES, OWN_TURNS, OWN_TURNS.replace("<", "<=")): TURNS,
     (PLATFORM, SIDE, SIDE.replace("/", "*")): ROOM,
     (PLATFORM, SIDE, SIDE.replace("- 1", "+ 1")): ROOM,
+    (CPU, NO_LANES, NO_LANES.replace("0", "(0 + 1)")): ON_A_GPU,
     (CPU, LEAST, LEAST.replace("<", "<=")): "stores a number that is there",
     (
         CPU,
@@ -154,8 +178,16 @@ EQUIVALENT = {
     (SIMD, LANE_WORDS, LANE_WORDS.replace("/", "*")): ROOM,
     (SIMD, WORDS, WORDS.replace("!= 3", "== 3")): FASTER,
     (SIMD, WORDS, WORDS.replace("OBS - 1", "OBS + 1")): FASTER,
+    (SIMD, WORDS, WORDS.replace("% 4", "% (4 + 1)")): HALF_WORDS,
+    (SIMD, WORDS, WORDS.replace("== 0;", "!= 0;")): HALF_WORDS,
     (SIMD, BESIDE, BESIDE.replace("<=", "<")): FASTER,
     (ENV, CHOICES, CHOICES.replace("<", "<=")): "returns before: as many choices are counted as are allowed",
+    (ENV, EARLY, EARLY.replace("0", "(0 + 1)")): "never reached: as many choices are counted as are allowed",
+    (
+        ENV,
+        DISCRETE,
+        DISCRETE.replace("action, 0", "0, action"),
+    ): "the greater of the two is the same, whichever is first",
     (
         ENV,
         WANTED,
@@ -169,6 +201,7 @@ EQUIVALENT = {
     (GROUPS, OWN, OWN.replace("<Kind> &&", "<Kind> ||")): FASTER,
     (GROUPS, OWN, OWN.replace("<=", "<")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
+    (LAUNCH, LOAD, "\\"): "on a CPU weights stay where they are, so that there is nothing to load",
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
     (LAUNCH, OPEN, OPEN.replace("1u", "(1u + 1)")): "any seed shuffles the members",
     (LAUNCH, FLUSH, FLUSH.replace("0x8040u", "(0x8040u + 1)")): "raises a flag that nobody reads, restored on leaving",
@@ -192,7 +225,7 @@ EQUIVALENT = {
         HALF,
         HALF.replace("half < 15", "half <= 15"),
     ): "at half = 15 the second condition is false for all sizes allowed",
-    (CATEGORICAL, ENTROPY, "entropy += choices.entropy();"): SPEED,
+    (SAMPLED, ENTROPY, "entropy += choices.entropy();"): SPEED,
     (CHOICES_OF, BITS, "bits = random.bits(agent, head / 4);"): SPEED,
     (BOXES, NORMALS, "n = normals(random, agent, head / 4);"): SPEED,
     (FAULTS, FIRST_FAULT, FIRST_FAULT.replace("> 0", "> (0 + 1)")): "line 1 is said as line 1 either way",
@@ -208,6 +241,9 @@ EQUIVALENT = {
     (MATH, FITS, FITS.replace(">=", ">")): "-2^31 is the least int either way",
     (MATH, LIMIT, LIMIT.replace("y >", "y >=")): "the result for y = 0 is 1, whatever was found before",
     (MATH, BELOW, BELOW.replace(">", ">=")): SAME,
+    (MATH, FITS_NOT, FITS_NOT.replace(">", ">=")): "0 fits",
+    (MATH, BOUNDED, BOUNDED.replace("<", "<=")): SAME,
+    (MATH, GREATER_INT, GREATER_INT.replace(">", ">=")): SAME,
     (HALVES, ODD_HALF, ODD_HALF.replace("!= 0", "!= (0 + 1)")): FASTER,
     (HALVES, ODD_HALF, ODD_HALF.replace("*", "+")): FASTER,
     (NEIGHBOURS, SEARCHES, SEARCHES.replace("> 256", ">= 256")): FASTER,
@@ -222,12 +258,38 @@ EQUIVALENT = {
     (NEIGHBOURS, OF_ONE, OF_ONE.replace(": 0", ": (0 + 1)")): "whose row is written by nobody may look from any agent",
     (NEIGHBOURS, BOUND, BOUND.replace("2.0f *", "2.0f +", 1)): DOUBT,
     (NEIGHBOURS, BOUND, BOUND.replace("min", "max")): DOUBT,
+    (NEIGHBOURS, BOUND, BOUND.replace(": 2.0f * side *", ": 2.0f * side +")): DOUBT,
+    (NEIGHBOURS, LOOKED, LOOKED.replace("+=", "-=")): DOUBT,
+    (NEIGHBOURS, TOO_FAR, TOO_FAR.replace("if (words.far()) ", "")): DOUBT,
+    (NEIGHBOURS, ALL_CELLS, ALL_CELLS.replace("&& bottom", "|| bottom")): DOUBT,
+    (
+        NEIGHBOURS,
+        NUMBER_OF_ROWS,
+        NUMBER_OF_ROWS.replace("/", "*"),
+    ): "in any number of rows of cells the neighbours are the same",
+    (
+        NEIGHBOURS,
+        ITSELF,
+        ITSELF.replace("p - base)", "p + base)"),
+    ): "base is a multiple of 32, and this processor shifts by a number modulo 32; a GPU does not, and its tests see it",
+    (NEIGHBOURS, SEARCHES, SEARCHES.replace("> 8", ">= 8")): FASTER,
+    (NEIGHBOURS, REMEMBERED, REMEMBERED.replace("0.0f", "(0.0f * 1.5f + 0.25f)")): "any hint gives the same neighbours",
+    (
+        NEIGHBOURS,
+        NEARER,
+        NEARER.replace("*", "+"),
+    ): "whoever is nearer than any bound is taken, and fewer than K of them are never sure",
     (ROWS, ROWS_ANY, ROWS_ANY.replace("? team", "? !team")): "on a CPU ROWS_STAGED is 0",
     (
         NEAREST,
         NO_KEY,
         NO_KEY.replace("0", "(0 + 1)"),
     ): "no key is as great: the greatest is less than COUNT more than MOST * COUNT",
+    (
+        NEAREST,
+        MOST,
+        MOST.replace("- 1", "+ 1"),
+    ): "any number of parts that the bits hold will do; all words stay less than NOBODY",
     (NEAREST, LEAST_KEY, LEAST_KEY.replace("<", "<=")): SAME,
     (NEAREST, OFFER, "insert_next(d, j);"): SPEED,
     (NEAREST, OFFER, OFFER.replace("<", "<=")): SPEED,

@@ -91,7 +91,6 @@ def observed(device, agents, layout=None, spec=None, **params):
     states = np.zeros(N, spec.state_dtype(params))
     states["x"], states["y"] = places(rng, N, agents)
     states["active"] = rng.random((N, agents)) < np.resize(HERE, N)[:, None]
-    states["active"][:, 0] = 1
     put(batch, state=states)
     hints = rng.choice(np.float32([0.0, 1.0, 5.0, 100.0, -3.0, np.nan, np.inf, 1e30]), (N, agents))  # any will do
     device.put(batch.cache, hints.view(np.uint8).reshape(batch.cache.shape))

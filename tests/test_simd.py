@@ -3,12 +3,16 @@
 Lanes without an environment run one that is there.
 """
 
+import ctypes
+import mmap
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from cupydrive.executors.host import HostExecutor
 
 sys.path.insert(0, str(Path(__file__).parent))
 import point
@@ -92,3 +96,14 @@ def test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_ref
     """No environment of the package that has one agent does any of it."""
     report = cd.check(gusty(), agent_steps=5_000, device="cpu", progress=False)
     assert report.passed, str(report)
+
+
+def test_a_step_reads_no_action_behind_the_last():
+    """Five environments leave eleven lanes empty; behind their actions lies memory that nobody may read."""
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    end = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + mmap.PAGESIZE
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    batch = Batch(envs.get("cartpole"), 5, executor=HostExecutor(threads=1))
+    batch.reset(0)
+    batch.step([end - 5 * 4])
+    assert (batch.clock["elapsed"] == 1).all()

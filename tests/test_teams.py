@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cupydrive import envs
-from cupydrive.checks.bits import trajectory
+from cupydrive.checks.bits import fetch, flatten, trajectory
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.executors.host import HostExecutor
+from cupydrive.simulation.batch import Batch
 
 PARAMS = {  # smaller or more crowded than by default
     "tag_grid": {"num_taggers": 20, "grid_length": 6},
@@ -50,6 +51,23 @@ def test_a_large_team_copies_the_observations_before_a_rollout_before_any_of_its
     layout = Layout(64, observations=Observations.DIRECT)
     got = wide(name, HostExecutor(team_threads=64), layout, steps=steps)
     assert_same_bits(got, wide(name, HostExecutor(threads=1), steps=steps))
+
+
+def test_a_large_team_steps_by_given_actions_as_one_thread_does():
+    """There is no row before the first then, and nothing to copy there."""
+    spec = envs.get("tag_grid")
+    params = spec.make_params(**PARAMS["tag_grid"])
+    actions = np.zeros(1000, np.int32)  # of every group
+    found = []
+    for device, layout in (
+        (HostExecutor(team_threads=64), Layout(64, observations=Observations.DIRECT)),
+        (HostExecutor(threads=1), None),
+    ):
+        batch = Batch(spec, 3, params, device, layout=layout)
+        batch.reset(2)
+        stepped = batch.step([device.pointer(actions)] * len(batch.groups))
+        found.append(flatten(fetch(batch, stepped), batch))
+    assert_same_bits(*found)
 
 
 # Of environments of one agent `make test` has one with choices and one with a Box.
