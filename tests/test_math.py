@@ -312,9 +312,8 @@ EDGE_CASES = [  # name, a, b, result; zeros compare with their sign
     ("max", -0.0, 0, 0), ("max", 0, -0.0, -0.0), ("max", 1, 2, 2), ("unit", nan, 0, 0), ("unit", -0.0, 0, 0),
     ("unit", 0.5, 0, 0.5), ("unit", inf, 0, 1), ("unit", -inf, 0, 0), ("clamp", nan, 1, -0.75),
     ("clamp", 5, 1, 1), ("clamp", -0.0, 1, -0.0), ("wrap_turn", -1e-10, 0, 0), ("wrap_turn", 2 * pi, 0, 0),
-    ("wrap_turn", -0.0, 0, 0), ("wrap_turn", float.fromhex("0x1.4ac55cp+26"), 0, 0),
-    ("wrap_angle", pi, 0, -pi), ("wrap_angle", -pi, 0, -pi),
-    ("shortest_turn", 0, pi, -pi), ("shortest_turn", pi, 0, pi), ("shortest_turn", 1, 1, 0),
+    ("wrap_turn", -0.0, 0, 0), ("wrap_turn", float.fromhex("0x1.4ac55cp+26"), 0, 0), ("wrap_angle", pi, 0, -pi),
+    ("wrap_angle", -pi, 0, -pi), ("shortest_turn", 0, pi, -pi), ("shortest_turn", pi, 0, pi), ("shortest_turn", 1, 1, 0),
 ]  # fmt: skip
 
 
