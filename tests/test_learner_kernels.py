@@ -250,7 +250,7 @@ EXECUTORS = {
 def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
     if how == "narrow vectors" and "avx512f" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("vectors of this processor are narrow")
-    config = PPO(num_steps=4, hidden=(40, 17), num_minibatches=2, update_epochs=1)
+    config = PPO(num_steps=4, hidden=(40, 17, 33), num_minibatches=2, update_epochs=1)
     about = dict(envs=21, actions="several", agents=(2,), masks=True, leaving=True, obs_dim=19)
     found = []
     for executor in (HostExecutor(threads=1), HostExecutor(**EXECUTORS[how])):

@@ -175,15 +175,16 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
           }
         });
   }
-  constexpr int BIASES = STRIP == 1 ? Here::OUT : Here::OUT_PAD / STRIP;
+  typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<STRIP>, Four>::type Side;  // a team has written no columns but whole fours
+  constexpr int WIDE = sizeof(Side) / sizeof(float), BIASES = (Here::OUT + WIDE - 1) / WIDE;
   for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
-    Lanes<STRIP> sum{}, row;
-    if (!first) sum.load(biases + strip * STRIP);
+    Side sum{}, row;
+    if (!first) sum.load(biases + strip * WIDE);
     UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) {
-      row.load(slopes + m * Here::OUT_PAD + strip * STRIP);
+      row.load(slopes + m * Here::OUT_PAD + strip * WIDE);
       sum.add(row);
     }
-    sum.store(biases + strip * STRIP);
+    sum.store(biases + strip * WIDE);
   }
   if constexpr (L > 0) {
     team.sync();
