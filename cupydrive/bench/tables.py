@@ -202,7 +202,7 @@ def briefly(found):
     titles = ["task", "agents", "who", "copies", "env-steps/s", "of the write limit", "not alike"]
     other, own = fastest(of_case(found["training"], "training"), "cartpole")
     there, here = fastest(of_case(cpu, "rollout"), "cartpole")
-    start = own_seconds(gpu.startup["tag_continuous"]["warm"])
+    start = own_seconds(found["training"].startup["tag_continuous"]["warm"])
     lines = [
         f"Training in `cartpole`, whole iterations with learning, {own.num_envs:,} copies: {short(own.rate)} env-steps/s "
         f"({own.note}); {other.who}: {short(other.rate)} ({other.note}).",
@@ -223,7 +223,7 @@ def tables():
             "speed": speed(found["cuda"]),
             "peers": compared(found["cuda"]),
             "sweeps": sweeps(),
-            "startup": startup(found["cuda"]),
+            "startup": startup(found["training"]),
             "speed on a CPU": f"{speed(found['cpu'])}\n\n{compared(found['cpu'])}",
             "training speed": training(found["training"]),
             "lessons": lessons(committed(LESSONS)),
