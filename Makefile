@@ -7,8 +7,8 @@ RUN := .venv/bin/python
 # Seconds for `make test`, installation not counted, and for each of its groups: one that hangs leaves time for the others.
 TEST_SECONDS ?= 880
 GROUP_SECONDS ?= 360
-# `make test-all` alone; it also gives the slow GPU tests this long.
-SLOW_SECONDS ?= 3600
+# `make test-all` alone, of two cores; it also gives the slow GPU tests this long.
+SLOW_SECONDS ?= 7200
 
 # Every test belongs to exactly one group, whatever markers it has; tests/test_project.py checks that.
 CORE_TESTS := not gpu and not slow and not checker and not build and not sanitizer and not notebook

@@ -13,6 +13,8 @@ from cupydrive import envs
 from cupydrive.codegen.source import kernel_text
 
 pytestmark = pytest.mark.checker
+# Of each shared file, its first: 70 files take an hour with two cores. `python tests/mutation.py --shared` runs 40 of each.
+PER_FILE = 12
 # (environment, the line before, the line after): why no check can see the difference.
 LIMITS = "fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
@@ -143,7 +145,7 @@ def test_listed_survivors_are_lines_that_exist():
 @pytest.mark.slow
 @pytest.mark.parametrize("file", shared_mutation.JUDGES)
 def test_mutants_of_shared_kernels_are_killed(file):
-    selection = shared_mutation.chosen(file, 40)
+    selection = shared_mutation.chosen(file, PER_FILE)
     verdicts = shared_mutation.run(selection)
     alive = [m for m, v in zip(selection, verdicts, strict=True) if v == "survived"]
     unlisted = [str(m) for m in alive if not m.listed(SHARED_EQUIVALENT)]
