@@ -81,7 +81,16 @@ GROUPS = [
     LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by warp groups]"
     for name in ("shared", "several heads, masks", "groups, leaving")
 ]
-FORWARD = ["tests/test_forward_kernels.py"]
+FORWARD = "tests/test_forward_kernels.py::test_"
+# Of whole networks, by blocks and by warps, against torch's.
+PASSES = [
+    FORWARD + f"a_warps_own_rows_have_the_bits_of_rows_that_a_block_shares[{name}]"
+    for name in ("shared", "separate, uneven", "linear", "three layers")
+]
+PASSES_AND_DRAWS = PASSES + [
+    FORWARD + f"actions_are_those_of_a_launch_of_their_own[{way}]"
+    for way in ("tensor, box, 30", "tensor, several, 400")
+]
 BOUNDARY = "actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary"
 NARROW_FORWARD = [LEARN + f"{BOUNDARY}[{way}]" for way in ("False-way0", "True-way1")]
 WIDE_FORWARD = LEARN + f"{BOUNDARY}[False-way2]"
@@ -104,12 +113,12 @@ JUDGES = {
     ),
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
     **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
-    **dict.fromkeys(("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), FORWARD),
-    "learn/tensor_forward.cu": NARROW_FORWARD,
+    **dict.fromkeys(("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), PASSES_AND_DRAWS),
+    "learn/tensor_forward.cu": [*PASSES, FORWARD + "a_team_of_threads_gives_the_bits_of_one_thread"],
     **dict.fromkeys(("learn/wide.cuh", "learn/wide_gradient.cu", "learn/wide_rows.cuh", "learn/wide_sums.cu"), WIDE),
     "learn/wide_forward.cu": [WIDE_FORWARD, WIDE[-1]],
     "learn/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
-    "learn/observations.cuh": [*NARROW_FORWARD, WIDE_FORWARD],
+    "learn/observations.cuh": PASSES_AND_DRAWS,
     "learn/slabs.cuh": WIDE,
     "learn/functions.cuh": LOSSES,
     "learn/minibatches.cuh": LOSSES,
@@ -137,7 +146,8 @@ JUDGES = {
     "train/episodes.cu": [EPISODES, "tests/test_curves.py::test_a_team_takes_in_what_one_thread_does"],
     "train/categorical.cu": [TRAIN],
     "train/choices.cuh": [TRAIN],
-    **dict.fromkeys(("train/sample_choices.cuh", "train/sample_box.cuh"), FORWARD),
+    "train/sample_choices.cuh": [TRAIN],
+    "train/sample_box.cuh": [TRAIN],
     "train/gaussian.cu": [TRAIN],
     "train/boxes.cuh": [TRAIN],
     "tools/draws.cu": [TRAIN],

@@ -3,6 +3,8 @@
 Lines are named by their text, not their number. `python tests/mutation.py --shared` says which survivors are listed here.
 """
 
+from survivors_play import PLAYED
+
 SPEED = "does more work than is needed, with the same result"
 FINITE, SAMPLED = "train/finite.cu", "train/sample_choices.cuh"
 CHOICES_OF, BOXES = (f"train/{name}.cuh" for name in ("choices", "boxes"))
@@ -134,6 +136,7 @@ REMEMBERED = "reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift 
 NEARER = "scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.of(d, (u32)q)); });"
 FETCH = "if (from < until) fetch((size_type)from * batch.num_envs + e);"
 EQUIVALENT = {
+    **PLAYED,
     (PHASES, FETCH, FETCH.replace("<", "<=")): "a launch that steps takes one step at least",
     (
         PHASES,

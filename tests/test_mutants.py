@@ -118,6 +118,10 @@ def test_lines_that_no_result_depends_on_are_no_mutants():
     assert shared_mutation.without_results(lines) == {0, 1, 2, 3, 6, 7}
     unrolled = [m.after for m in shared_mutation.chosen("drive/step.cuh", 1000) if "UNROLL_TIMES" in m.before]
     assert unrolled and all("UNROLL_TIMES(Phases::UNROLLED_VIEWS)" in after for after in unrolled)
+    kernel = [m.after for m in shared_mutation.chosen("train/episodes.cu", 1000) if m.before.startswith("KERNEL(")]
+    assert kernel and all(", (call.num_envs + ENVS - 1) / ENVS, take_in(" in after for after in kernel)
+    line = "KERNEL(a, B::C, (call.n + (2 - k)) / 4 * call.shares, go<2>(call, e + 1))"
+    assert shared_mutation.what_a_cpu_sees(line) == "KERNEL(a, B::C, , go<2>(call, e + 1))"
 
 
 def test_two_arguments_that_may_change_places_do_not():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from walled import walled
 
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.executors import executor
@@ -30,7 +31,7 @@ def build(path, constants=(), spaces="", device="cpu"):
 
 def on_device(array, device):
     """Return a copy of ``array`` as a tensor there."""
-    return torch.from_numpy(np.array(array)).to("cpu" if device == "debug" else device)
+    return walled(torch.from_numpy(np.array(array)).to("cpu" if device == "debug" else device))
 
 
 def launch(program, kernel, count, ints, arrays, device="cpu", longs=None):

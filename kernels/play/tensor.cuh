@@ -193,7 +193,8 @@ DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& 
 }
 #else
 template <class Network, int T, int L>
-DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
+DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+                           const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
   constexpr int ROWS = Tile<Network>::ALL_ROWS;
   const float* const biases = near.biases + biases_before<Network>(T, L);
@@ -203,15 +204,16 @@ DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, cons
     if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c + biases[n], d + biases[n + 1]);
     else outputs.two(m, n) = activated<Network>(c + biases[n], d + biases[n + 1]);
   };
-  product<ROWS, Here::OUT_PAD, Here::IN_PAD, true>(Team{0}, inputs, near.template weights<T, L>(), finish);
-  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, outputs);
+  product<ROWS, Here::OUT_PAD, Here::IN_PAD, true>(team, inputs, near.template weights<T, L>(), finish);
+  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, near, outputs);
 }
 
-// As above; each thread of a crew computes all of it.
+// As above; a thread of a crew takes rows of its own through all layers.
 template <class Network>
-DEVICE void forward(const Crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
-  compute_layers<Network, 0, 0>(tile, near, tile.inputs());
-  if constexpr (Network::TOWERS == 2) compute_layers<Network, 1, 0>(tile, near, tile.inputs());
+DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
+  const Team team{crew.rank};
+  compute_layers<Network, 0, 0>(team, tile, near, tile.inputs());
+  if constexpr (Network::TOWERS == 2) compute_layers<Network, 1, 0>(team, tile, near, tile.inputs());
 }
 #endif
 

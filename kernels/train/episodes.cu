@@ -57,7 +57,7 @@ DEVICE void take_in(const Episodes& call, const Team team, Workspace& work, cons
   const auto row_of = [&](int slot) INLINED { return (size_type)(work.row[0][slot] - 1) * call.num_envs + first + slot; };
   for (int i : team.each(COLUMNS * ENVS)) {
     const int k = i / ENVS, slot = i % ENVS;
-    if (slot >= count || work.row[0][slot] == 0) continue;
+    if (work.row[0][slot] == 0) continue;
     const size_type at = row_of(slot) * call.stride[k];
     const float found = call.whole[k] ? (float)((const int*)call.column[k])[at] : ((const float*)call.column[k])[at];
     call.latest[(size_type)(k == 0 ? 0 : AGENT_GROUPS + k) * call.num_envs + first + slot] = found;
@@ -65,7 +65,7 @@ DEVICE void take_in(const Episodes& call, const Team team, Workspace& work, cons
   for (int g = 0; g < AGENT_GROUPS; ++g) {
     for (int i : team.each(ENVS * SHARERS)) {
       const int slot = i / SHARERS, sharer = i % SHARERS;
-      if (slot >= count || work.row[0][slot] == 0) continue;
+      if (work.row[0][slot] == 0) continue;
       const float* const returns = call.returns[g] + row_of(slot) * call.return_stride[g];
       float sum = 0.0f;
       UNROLL_TIMES(4) for (int agent = sharer; agent < call.agents[g]; agent += SHARERS) sum += returns[agent];
