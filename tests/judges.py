@@ -72,14 +72,22 @@ LOSSES = [
     LEARN + "a_number_that_is_not_finite_stops_all_steps",
     LEARN + "pieces_of_any_size_have_the_same_sum",
 ]
+TEAMS_OF = "tests/test_tensor_teams.py::test_a_team_of_threads_has_the_"
+BY_TEAMS = "of_one_by_matrix_units"
 TENSOR = [
-    LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}]"
-    for name in ("shared", "separate, two heads' layers", "three layers, ReLU", "groups, leaving", "Gaussian")
+    f"{TEAMS_OF}gradients_{BY_TEAMS}[block]",
+    *(
+        LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}]"
+        for name in ("shared", "separate, two heads' layers", "three layers, ReLU", "groups, leaving", "Gaussian")
+    ),
 ]
 EPISODES = "tests/test_curves.py::test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode"
 GROUPS = [
-    LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by warp groups]"
-    for name in ("shared", "several heads, masks", "groups, leaving")
+    f"{TEAMS_OF}gradients_{BY_TEAMS}[warp groups]",
+    *(
+        LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by warp groups]"
+        for name in ("shared", "several heads, masks", "groups, leaving")
+    ),
 ]
 FORWARD = "tests/test_forward_kernels.py::test_"
 # Of whole networks, by blocks and by warps, against torch's.
@@ -92,9 +100,9 @@ PASSES_AND_DRAWS = PASSES + [
     for way in ("tensor, box, 30", "tensor, several, 400")
 ]
 BOUNDARY = "actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary"
-NARROW_FORWARD = [LEARN + f"{BOUNDARY}[{way}]" for way in ("False-way0", "True-way1")]
 WIDE_FORWARD = LEARN + f"{BOUNDARY}[False-way2]"
 WIDE = [
+    f"{TEAMS_OF}gradients_{BY_TEAMS}[wide]",
     *(
         LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by wide kernels]"
         for name in ("A2C", "groups, leaving", "Gaussian", "part by part", "256 and 256")
@@ -113,10 +121,15 @@ JUDGES = {
     ),
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
     **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
-    **dict.fromkeys(("learn/warp_forward.cu", "learn/warp_rows.cuh", "learn/outputs.cuh"), PASSES_AND_DRAWS),
-    "learn/tensor_forward.cu": [*PASSES, FORWARD + "a_team_of_threads_gives_the_bits_of_one_thread"],
+    "learn/warp_forward.cu": [f"{TEAMS_OF}outputs_{BY_TEAMS}[warps]", *PASSES_AND_DRAWS],
+    **dict.fromkeys(("learn/warp_rows.cuh", "learn/outputs.cuh"), PASSES_AND_DRAWS),
+    "learn/tensor_forward.cu": [
+        f"{TEAMS_OF}outputs_{BY_TEAMS}[block]",
+        *PASSES,
+        FORWARD + "a_team_of_threads_gives_the_bits_of_one_thread",
+    ],
     **dict.fromkeys(("learn/wide.cuh", "learn/wide_gradient.cu", "learn/wide_rows.cuh", "learn/wide_sums.cu"), WIDE),
-    "learn/wide_forward.cu": [WIDE_FORWARD, WIDE[-1]],
+    "learn/wide_forward.cu": [f"{TEAMS_OF}outputs_{BY_TEAMS}[wide]", WIDE_FORWARD, WIDE[-1]],
     "learn/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
     "learn/observations.cuh": PASSES_AND_DRAWS,
     "learn/slabs.cuh": WIDE,

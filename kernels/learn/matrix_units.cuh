@@ -200,35 +200,35 @@ template <int M, int N> struct Sums {
 DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
 
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
-DEVICE void product(const Team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
+DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
   for (int m = 0; m < M; ++m) {
     float sum[N] = {};
     for (int k = 0; k < K; ++k) {
       for (int n = 0; n < N; ++n) sum[n] += wide(a.row(m)[k]) * wide(TRANSPOSED ? b.row(n)[k] : b.row(k)[n]);
     }
-    for (int n = 0; n < N; n += 2) finish(m, n, sum[n], sum[n + 1]);
+    for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // so that members need each other's results
   }
 }
 template <int M, int N> struct Sums {
-  float of[M][N], columns[M];
+  float of[own_count(M)][N], columns[own_count(M)];  // of every TEAM-th row
 
   DEVICE void clear() { *this = {}; }
-  template <int K> DEVICE void add(const Team, const Matrix<M> a, const Matrix<N> b) {
+  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
     for (int k = 0; k < K; ++k) {
-      for (int m = 0; m < M; ++m) {
+      for (int m : team.each(M)) {
         const float left = wide(a.row(k)[m]);
-        columns[m] += left;
-        for (int n = 0; n < N; ++n) of[m][n] += left * wide(b.row(k)[n]);
+        columns[m / TEAM] += left;
+        for (int n = 0; n < N; ++n) of[m / TEAM][n] += left * wide(b.row(k)[n]);
       }
     }
   }
-  template <class Visit> DEVICE void each(const Team, Visit visit) const {
-    for (int m = 0; m < M; ++m) {
-      for (int n = 0; n < N; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
+  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+    for (int m : team.each(M)) {
+      for (int n = 0; n < N; n += 2) visit(m, n, of[m / TEAM][n], of[m / TEAM][n + 1]);
     }
   }
-  template <class Visit> DEVICE void each_column(const Team, Visit visit) const {
-    for (int m = 0; m < M; ++m) visit(m, columns[m]);
+  template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
+    for (int m : team.each(M)) visit(m, columns[m / TEAM]);
   }
 };
 #endif

@@ -220,7 +220,9 @@ DEVICE u32 times(const u32 a, const u32 b) { return pair(first_of(a) * first_of(
 DEVICE u32 one_minus_square(const u32 a) {
   return pair(math::fma(-first_of(a), first_of(a), 1.0f), math::fma(-second_of(a), second_of(a), 1.0f));
 }
-constexpr int GROUP_LANES = 1, LANE_ROWS = GROUP_ROWS;
+// Each member has all rows of what is in registers, of which only its own LANE_ROWS count: these it loads and stores.
+static_assert(GROUP_ROWS % TEAM == 0, "members have equally many rows");
+constexpr int GROUP_LANES = 1, LANE_ROWS = GROUP_ROWS / TEAM;
 DEVICE void sync_lanes() {}
 DEVICE void begin_products() {}
 DEVICE void end_products() {}
@@ -230,13 +232,14 @@ DEVICE void publish() {}
 template <int K> struct Factors {
   u32 of[GROUP_ROWS][K / 2];
 
-  DEVICE void load(const Team, const Panel<K> panel) {
-    for (int m = 0; m < GROUP_ROWS; ++m) {
+  DEVICE void load(const Team team, const Panel<K> panel) {
+    *this = {};
+    for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
       for (int k = 0; k < K; k += 2) of[m][k / 2] = panel.two(m, k);
     }
   }
-  DEVICE void store(const Team, const Panel<K> panel) const {
-    for (int m = 0; m < GROUP_ROWS; ++m) {
+  DEVICE void store(const Team team, const Panel<K> panel) const {
+    for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
       for (int k = 0; k < K; k += 2) panel.two(m, k) = of[m][k / 2];
     }
   }
@@ -283,8 +286,8 @@ template <int N> struct Products {
       }
     }
   }
-  template <class Visit> DEVICE void each(const Team, Visit visit) const {
-    for (int m = 0; m < 64; ++m) {
+  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+    for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
       for (int n = 0; n < N; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
     }
   }
@@ -298,8 +301,14 @@ template <int K> struct ColumnSums {
       for (int k = 0; k < K; ++k) of[k] += rows.at(m, k);
     }
   }
-  template <class Visit> DEVICE void each(const Team, float*, Visit visit) const {
-    for (int n = 0; n < K; ++n) visit(n, of[n]);
+  template <class Visit> DEVICE void each(const Team team, float* memory, Visit visit) const {
+    for (int n = 0; n < K; ++n) memory[team.rank * K + n] = of[n];
+    team.sync();
+    for (int n : team.each(K)) {
+      float sum = memory[n];
+      for (int member = 1; member < TEAM; ++member) sum += memory[member * K + n];
+      visit(n, sum);
+    }
   }
 };
 template <int N, class Change> DEVICE void change_pairs(Factors<N>& factors, const Products<N>& sums, Change change) {

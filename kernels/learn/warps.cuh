@@ -19,9 +19,15 @@ template <int N, class Visit> DEVICE void sum_members(const Team team, const flo
   }
 }
 #else
-constexpr int WARPS = 1;
+constexpr int WARPS = TEAM;  // of one member each
 
-template <int N, class Visit> DEVICE void sum_members(const Team, const float (&mine)[N], float*, Visit visit) {
-  for (int k = 0; k < N; ++k) visit(k, mine[k]);
+template <int N, class Visit> DEVICE void sum_members(const Team team, const float (&mine)[N], float* memory, Visit visit) {
+  for (int k = 0; k < N; ++k) memory[k * WARPS + team.rank] = mine[k];
+  team.sync();
+  for (int k : team.each(N)) {
+    float sum = memory[k * WARPS];
+    for (int warp = 1; warp < WARPS; ++warp) sum += memory[k * WARPS + warp];
+    visit(k, sum);
+  }
 }
 #endif

@@ -121,14 +121,14 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
 }
 #else
 template <int M, int N, int K, int A, class Start, class Finish>
-DEVICE void wide_product(const Team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
+DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
   for (int m = 0; m < M; ++m) {
     float sum[N];
     for (int n = 0; n < N; ++n) sum[n] = start(n);
     for (int n = 0; n < N; ++n) {
       for (int k = 0; k < K; ++k) sum[n] += wide(a.row(m)[k]) * wide(b[place_of<K>(k, n)]);
     }
-    for (int n = 0; n < N; n += 2) finish(m, n, sum[n], sum[n + 1]);
+    for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);
   }
 }
 #endif

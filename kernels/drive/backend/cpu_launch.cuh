@@ -33,7 +33,10 @@ template <class Work, class Body> struct TeamTask {
     const TeamTask& task = *(TeamTask*)argument;
     const FlushDenormals flush;
     rendezvous.wait(task.rank);
-    for (int e = task.first; e < task.last; ++e) (*task.body)(Team{task.rank}, task.work, e, 1, 0, task.steps);
+    for (int e = task.first; e < task.last; ++e) {
+      if (e > task.first) Team{task.rank}.sync();  // one Workspace serves all elements, each of which has it alone
+      (*task.body)(Team{task.rank}, task.work, e, 1, 0, task.steps);
+    }
     rendezvous.finish(task.rank);
     return nullptr;
   }

@@ -1,0 +1,57 @@
+"""Kernels for matrix units by teams of threads on a CPU: each member has what a warp of a GPU has, and no sync is missing.
+
+Members take turns from sync to sync, in an order that changes, so that a missing sync shows.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from learner_kernels import compute, problem
+from test_learner_kernels import BY_GROUPS, bits, outputs
+
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms import PPO
+from cupydrive.training.algorithms.kernels import tensor, wide
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
+
+
+def by_teams(arithmetic, team, envs, found):
+    """Return what ``found(case, executor)`` gives for blocks of 16 rows of one network, by one thread and by a team of them."""
+    config = PPO(num_steps=11, hidden=(40, 34), num_minibatches=2, update_epochs=1)
+    about = dict(actions="several", agents=(2,), masks=True, leaving=True, obs_dim=19, arithmetic=arithmetic)
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (tensor, wide):
+            patched.setattr(module, "ROWS", (16, 16))
+        executors = HostExecutor(threads=1, flags=("-O1",)), HostExecutor(team_threads=team)
+        return [found(problem(config, envs=envs, executor=each, **about), each) for each in executors]
+
+
+# Of 32 members some have no row of a tile, as on a GPU; those of a warp group share its rows.
+@pytest.mark.parametrize(
+    ("arithmetic", "team"), [(TENSOR, 32), (WIDE, 32), (BY_GROUPS, 4)], ids=["block", "wide", "warp groups"]
+)
+def test_a_team_of_threads_has_the_gradients_of_one_by_matrix_units(arithmetic, team):
+    """No sync is missing, and nobody's rows are left out; some numbers are summed up in another order."""
+
+    def gradient(case, executor):
+        return [*compute(case, 0, 1), case.shared["metric_sums"]]
+
+    one, other = by_teams(arithmetic, team, 21, gradient)
+    assert all(torch.allclose(*pair, rtol=1e-4, atol=1e-6) for pair in zip(one, other, strict=True))
+    assert arithmetic is BY_GROUPS or bits(one[:-1]) == bits(other[:-1])
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "envs"), [(TENSOR, 21), (TENSOR, 24), (WIDE, 21)], ids=["block", "warps", "wide"]
+)
+def test_a_team_of_threads_has_the_outputs_of_one_by_matrix_units(arithmetic, envs):
+    def found(case, executor):
+        case.steps.lay_out()
+        return outputs(case, arithmetic, executor)
+
+    one, other = by_teams(arithmetic, 32, envs, found)
+    assert bits(one) == bits(other)
