@@ -74,6 +74,7 @@ LOSSES = [
 ]
 TEAMS_OF = "tests/test_tensor_teams.py::test_a_team_of_threads_has_the_"
 BY_TEAMS = "of_one_by_matrix_units"
+CHUNKS = "tests/test_tensor_teams.py::test_a_row_is_found_in_chunks_of_one_size_as_in_any"
 TENSOR = [
     f"{TEAMS_OF}gradients_{BY_TEAMS}[block]",
     *(
@@ -116,11 +117,11 @@ JUDGES = {
     "learn/network.cuh": NETWORK,
     "learn/lanes.cuh": NETWORK,
     "learn/gradient.cu": LOSSES,
-    **dict.fromkeys(
-        ("learn/tensor.cuh", "learn/tile.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR
-    ),
+    **dict.fromkeys(("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR),
+    "learn/tile.cuh": [CHUNKS, *TENSOR],
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
-    **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh", "learn/tensor_layers.cuh"), TENSOR + GROUPS),
+    **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh"), TENSOR + GROUPS),
+    "learn/tensor_layers.cuh": [*TENSOR, *GROUPS, WIDE_FORWARD],
     "learn/warp_forward.cu": [f"{TEAMS_OF}outputs_{BY_TEAMS}[warps]", *PASSES_AND_DRAWS],
     **dict.fromkeys(("learn/warp_rows.cuh", "learn/outputs.cuh"), PASSES_AND_DRAWS),
     "learn/tensor_forward.cu": [

@@ -52,11 +52,11 @@ GPU_BLOCKS = (
 # sync of theirs is missing is judged on a GPU, by the race detector of compute-sanitizer.
 ONE_THREAD = {"learn/warp_forward.cu"}
 # What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, where
-# a member keeps what is its own, and a team its cache, which arrays are selected from, when observations are copied. What else
-# depends on these names is altered.
+# a member keeps what is its own, and a team its cache, which arrays are selected from, when observations are copied or loaded,
+# how many registers a thread is given. What else depends on these names is altered.
 FOR_SPEED = re.compile(
     r"(static )?constexpr (int|bool) "
-    r"(BLOCK_ENVS|CACHE_NEAR|FEW_OWN|MOST_SELECTED|PIECE|SELECTED|SIDE_FLOATS|SPREAD)\b"
+    r"(BLOCK_ENVS|CACHE_NEAR|ENTRIES_AHEAD|FEW_OWN|MOST_SELECTED|MOST_SUMS|PIECE|SELECTED|SIDE_FLOATS|SPREAD|SUMS_OF_FIRST)\b"
 )
 UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")  # how often, which a CPU's compiler does not see
 # How many elements a kernel has, its third argument: a CPU's launch says which of them it wants.

@@ -4,6 +4,7 @@ Lines are named by their text, not their number. `python tests/mutation.py --sha
 """
 
 from survivors_play import PLAYED
+from survivors_tensor import BY_MATRIX_UNITS
 
 SPEED = "does more work than is needed, with the same result"
 FINITE, SAMPLED = "train/finite.cu", "train/sample_choices.cuh"
@@ -137,6 +138,7 @@ NEARER = "scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.
 FETCH = "if (from < until) fetch((size_type)from * batch.num_envs + e);"
 EQUIVALENT = {
     **PLAYED,
+    **BY_MATRIX_UNITS,
     (PHASES, FETCH, FETCH.replace("<", "<=")): "a launch that steps takes one step at least",
     (
         PHASES,

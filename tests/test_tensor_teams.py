@@ -55,3 +55,15 @@ def test_a_team_of_threads_has_the_outputs_of_one_by_matrix_units(arithmetic, en
 
     one, other = by_teams(arithmetic, 32, envs, found)
     assert bits(one) == bits(other)
+
+
+def test_a_row_is_found_in_chunks_of_one_size_as_in_any():
+    """The first are divided, the others searched: told that they may differ, a kernel finds the same rows."""
+    config, found = PPO(num_steps=11, hidden=(16,), num_minibatches=3, update_epochs=1), []
+    for alike in (True, False):
+        case = problem(config, envs=21, arithmetic=TENSOR)
+        assert (case.gradients.table[:, 1] > 0).all()
+        if not alike:
+            case.gradients.table[:, 1] = 0
+        found.append(bits(compute(case, 0, 1)))
+    assert found[0] == found[1]
