@@ -90,6 +90,8 @@ GROUPS = [
         for name in ("shared", "several heads, masks", "groups, leaving")
     ),
 ]
+PLAY = "tests/test_play.py::test_"
+CREW = PLAY + "a_crew_of_threads_has_the_bytes_of_one"
 FORWARD = "tests/test_forward_kernels.py::test_"
 # Of whole networks, by blocks and by warps, against torch's.
 PASSES = [
@@ -152,8 +154,17 @@ JUDGES = {
         "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
     ],
     "learn/neuron.cuh": NETWORK,
-    "play/perceptron.cuh": ["tests/test_play.py"],
-    "play/tensor.cuh": ["tests/test_play.py"],
+    "play/perceptron.cuh": [
+        *(
+            PLAY + f"one_launch_has_the_bytes_of_many[{name}]"
+            for name in ("time limits, three layers", "squashed, normalised")
+        ),
+        *(CREW + f"[{name}]" for name in ("two policies-2-False", "one policy, two groups-16-False")),
+    ],
+    "play/tensor.cuh": [
+        PLAY + "so_it_has_where_products_are_those_of_matrix_units",
+        CREW + "[time limits, three layers-4-True]",
+    ],
     "play/play.cuh": ["tests/test_play.py"],
     "train/normals.cuh": [TRAIN],
     "train/advantages.cu": ["tests/test_advantages.py"],

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from walled import walled
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors import executor
@@ -18,7 +19,7 @@ def estimate(
     program = executor("cpu").build(assemble_file("train/advantages"))
     steps, n, agents = reward.shape
     slots = 0 if final_value is None else len(final_value)
-    t = {k: None if v is None else torch.from_numpy(np.ascontiguousarray(v)) for k, v in dict(
+    t = {k: None if v is None else walled(torch.from_numpy(np.ascontiguousarray(v))) for k, v in dict(
         gamma=np.float32([gamma]), gae_lambda=np.float32([lam]), reward_scale=np.float32([scale]),
         reward=reward.astype(np.float32), value=value.astype(np.float32),
         final_value=None if final_value is None else final_value.astype(np.float32),
@@ -103,6 +104,15 @@ def test_cases_worked_out_by_hand():
     # the agent leaves in it, and is out in the third step
     gone = dict(active=flag(1, 1, 0)[..., None], left=flag(0, 1, 0)[..., None])
     assert by_hand(**gone) == [1 + 0.25 * -19, -19, 0]
+
+
+def test_what_is_cut_beyond_the_last_slot_is_worth_nothing():
+    """Final observations of one slot: the first truncation has it, of the second nothing is known."""
+    assert by_hand(truncated=flag(1, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [1 + 3 - 10, 1 - 20, -9]
+    at, truncated = walled(torch.full((1, 1), -1)), torch.ones(3, 1, dtype=torch.bool)
+    call = make_call({"num_envs": 1, "steps": 3, "slots": 1}, {"truncated": truncated, "truncated_at": at})
+    executor("cpu").build(assemble_file("train/advantages")).launch("truncations", call, 1, 0)
+    assert at.item() == 0
 
 
 def test_rewards_are_scaled():

@@ -32,6 +32,9 @@ N, AGENTS = 37, 3
 IDS = FIRST_ENV + np.arange(N)
 BOX = spaces.Box(np.float32([-1, 0, -3, 2, -0.5]), np.float32([1, 4, 5, 3, 0.5]))
 SEED_WORDS = np.array([SEED], np.uint64).view(np.int64)
+NAN_OF_A_GPU = np.uint32(0x7FFFFFFF).view(
+    np.float32
+)  # all bits but the sign; a CPU's has but the highest of its fraction
 FAR = 777.0  # what arrays hold before: rows that a kernel leaves out keep it
 
 
@@ -281,7 +284,7 @@ def test_random_rows_come_from_their_words_and_reach_every_row(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, pytest.param(NAN_OF_A_GPU, id="NaN of a GPU")])
 def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
     none, program = (1 << 62) - 1, build("train/finite", (("ARRAYS", 2),), device=device)
     for size in (1, 2, 3, 4, 5, 7, 129):

@@ -199,13 +199,18 @@ template <int M, int N> struct Sums {
 #else
 DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
 
+// Row m of a product.
+template <int N, int K, bool TRANSPOSED, int A, int B>
+DEVICE void add_row(float (&sum)[N], const int m, const Matrix<A> a, const Matrix<B> b) {
+  for (int k = 0; k < K; ++k) {
+    for (int n = 0; n < N; ++n) sum[n] += wide(a.row(m)[k]) * wide(TRANSPOSED ? b.row(n)[k] : b.row(k)[n]);
+  }
+}
 template <int M, int N, int K, bool TRANSPOSED, int A, int B, class Finish>
 DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finish finish) {
   for (int m = 0; m < M; ++m) {
     float sum[N] = {};
-    for (int k = 0; k < K; ++k) {
-      for (int n = 0; n < N; ++n) sum[n] += wide(a.row(m)[k]) * wide(TRANSPOSED ? b.row(n)[k] : b.row(k)[n]);
-    }
+    add_row<N, K, TRANSPOSED>(sum, m, a, b);
     for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // so that members need each other's results
   }
 }

@@ -200,11 +200,15 @@ DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Net
   const float* const biases = near.biases + biases_before<Network>(T, L);
   alignas(16) bf16 numbers[ROWS * Matrix<Here::OUT_PAD>::STRIDE];
   const Matrix<Here::OUT_PAD> outputs{numbers};
-  const auto finish = [&](const int m, const int n, const float c, const float d) INLINED {
-    if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c + biases[n], d + biases[n + 1]);
-    else outputs.two(m, n) = activated<Network>(c + biases[n], d + biases[n + 1]);
-  };
-  product<ROWS, Here::OUT_PAD, Here::IN_PAD, true>(team, inputs, near.template weights<T, L>(), finish);
+  for (int m : team.each(ROWS)) {
+    float sum[Here::OUT_PAD] = {};
+    add_row<Here::OUT_PAD, Here::IN_PAD, true>(sum, m, inputs, near.template weights<T, L>());
+    for (int n = 0; n < Here::OUT_PAD; n += 2) {
+      const float c = sum[n] + biases[n], d = sum[n + 1] + biases[n + 1];
+      if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c, d);
+      else outputs.two(m, n) = activated<Network>(c, d);
+    }
+  }
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, near, outputs);
 }
 
