@@ -163,6 +163,7 @@ JUDGES = {
     ],
     "play/tensor.cuh": [
         PLAY + "so_it_has_where_products_are_those_of_matrix_units",
+        PLAY + "so_it_has_where_products_are_those_of_matrix_units[squashed, normalised]",
         CREW + "[time limits, three layers-4-True]",
     ],
     "play/play.cuh": ["tests/test_play.py"],

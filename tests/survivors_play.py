@@ -97,6 +97,11 @@ PLAYED = {
     (ADVANTAGES, FLAGS, FLAGS.replace("<", "<=")): SPEED,
     (ADVANTAGES, FEW_STEPS, FEW_STEPS.replace("<=", "<")): FASTER,
     (EPISODES, COUNT, COUNT.replace("left <", "left <=")): SAME,
+    (
+        EPISODES,
+        COUNT,
+        COUNT.replace("- first", "+ first"),
+    ): "a team of fewer environments than it has room for looks at some that there are not, which have ended no episode",
     (EPISODES, ENDED, ENDED.replace(">", ">=")): SPEED,
     (GAUSSIAN, NOISE, NOISE.replace("if (head % 4 == 0) ", "")): SPEED,
     (
