@@ -1,11 +1,49 @@
 """Mutants of the learner's kernels for matrix units that no test can see: part of survivors.py."""
 
 BELOW_ROUNDING = "the last bit of a float changes what rounding to a bfloat allows for by less than a hundredth"
+SPEED = "does more work than is needed, with the same result"
+SAME = "the two are the same number where they are equal"
+ONE_MORE = (
+    "one number more is copied: it goes where the next copy goes, or to what nobody reads, and comes from what is in an "
+    "array or just behind it, which only a sanitizer would see"
+)
+TINY = "rows that are not there have it on both sides, and a product of two numbers of 9e-41 is 0"
+BESIDE = "until the next sync the second tower's observations alone are written, and they lie before all results"
+NOBODYS = "nobody asks for the outputs of rows that are not there"
+AT_ONCE = "a CPU has done at once what it ends or guards, loads and products that are under way on a GPU"
+TURNED = "the towers of a tile change places among a launch's elements, and each writes to its own place"
+ANYWHERE = "a CPU reads panels wherever they begin; the matrix units of a GPU do not, and its tests see it"
 ZERO = "either way a zero is what leaves"
 LAYERS, BFLOAT = "learn/tensor_layers.cuh", "learn/bfloat.cuh"
+UNITS, SLABS, WIDE_FORWARD = "learn/matrix_units.cuh", "learn/slabs.cuh", "learn/wide_forward.cu"
+SUMS, WIDE_GRADIENT, GROUPS = "learn/wide_sums.cu", "learn/wide_gradient.cu", "learn/group_gradient.cu"
+COPY_FLOAT = "DEVICE void copy_ahead(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }"
+TOWER = "if (e % TOWERS == 0) learn_tower<0>(call, team, work, e / TOWERS);"
+AWAITED = (
+    "if constexpr (L == 0) team.sync();  // all have awaited the sums over the tile before, whose rows make room now"
+)
+LOAD = "if (turn > 0) load(turn);"
+COPY = "for (int k = 0; k < 8; ++k) to[k].bits = there ? from[k].bits : (u16)0;"
+LEFT = "const int first = e * ROWS, left = about.rows - first, rows = left < ROWS ? left : ROWS;"
+TURN = "team.sync();  // its memory is written again"
 ACTIVATE = "if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN"
 SECOND = "DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }"
 BY_MATRIX_UNITS = {
     (LAYERS, ACTIVATE, ACTIVATE.replace("<", "<=")): ZERO,
+    (UNITS, LOAD, "load(turn);"): SPEED,
+    (UNITS, LOAD, LOAD.replace(">", ">=")): SPEED,
+    (SLABS, COPY, COPY.replace("k < 8", "k <= 8")): ONE_MORE,
+    (SLABS, COPY, COPY.replace("8;", "(8 + 1);")): ONE_MORE,
+    (SLABS, COPY, COPY.replace("(u16)0", "(u16)(0 + 1)")): TINY,
+    (WIDE_FORWARD, LEFT, LEFT.replace("<", "<=")): SAME,
+    (WIDE_FORWARD, TURN, TURN.replace("team.sync()", "")): BESIDE,
+    (WIDE_FORWARD, TURN, TURN.replace("team.sync();  ", "")): BESIDE,
+    (SLABS, COPY_FLOAT, COPY_FLOAT.replace("0.0f", "(0.0f * 1.5f + 0.25f)")): NOBODYS,
+    (SUMS, "end_slab();", ""): AT_ONCE,
+    (WIDE_GRADIENT, TOWER, TOWER.replace("==", "!=")): TURNED,
+    (GROUPS, AWAITED, AWAITED.replace("team.sync()", "")): AT_ONCE,
+    (GROUPS, "});\nteam.sync();", ";"): AT_ONCE,
+    (GROUPS, "await_products();\nteam.sync();", ";"): AT_ONCE,
+    (GROUPS, "int sum = 0;", "int sum = 1;"): ANYWHERE,
     (BFLOAT, SECOND, SECOND.replace("0xffff0000u", "(0xffff0000u + 1)")): BELOW_ROUNDING,
 }
