@@ -44,6 +44,7 @@ ROWS = [
 ]
 LEARN = "tests/test_learner_kernels.py::test_"
 TEAM = LEARN + "bits_depend_on_neither_tiles_nor_threads_nor_teams[team of 4]"
+RECORDED = "tests/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights[cartpole]"
 STEPS = [
     TEAM,
     LEARN + "adam_is_torchs",
@@ -151,7 +152,7 @@ JUDGES = {
         LEARN + "a_number_that_is_not_finite_stops_all_steps",
     ],
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
-    "learn/update.cu": STEPS,
+    "learn/update.cu": [*STEPS, RECORDED],
     "learn/initial.cu": ["tests/test_learner.py"],
     "learn/forward.cu": ["tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
     "learn/statistics.cu": [
@@ -190,7 +191,7 @@ JUDGES = {
         "tests/test_random.py",
         TRAIN,
         "tests/test_shared_kernels.py",
-        "tests/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights[cartpole]",
+        RECORDED,
     ],
     "drive/halves.cuh": [
         "tests/test_halves.py::test_numbers_round_to_the_nearest_and_ties_to_even",

@@ -3,6 +3,7 @@
 Lines are named by their text, not their number. `python tests/mutation.py --shared` says which survivors are listed here.
 """
 
+from survivors_exact import EXACT as BY_EXACT_KERNELS
 from survivors_play import PLAYED
 from survivors_tensor import BY_MATRIX_UNITS
 
@@ -138,6 +139,7 @@ NEARER = "scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.
 FETCH = "if (from < until) fetch((size_type)from * batch.num_envs + e);"
 EQUIVALENT = {
     **PLAYED,
+    **BY_EXACT_KERNELS,
     **BY_MATRIX_UNITS,
     (PHASES, FETCH, FETCH.replace("<", "<=")): "a launch that steps takes one step at least",
     (
