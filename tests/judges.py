@@ -43,6 +43,8 @@ ROWS = [
     "tests/test_neighbours.py::test_who_is_out_has_a_row_of_zeros",
 ]
 LEARN = "tests/test_learner_kernels.py::test_"
+ROWS_OF = "tests/test_minibatches.py::test_"
+MOMENTS = ROWS_OF + "moments_are_those_of_all_rows_in_the_game"
 TEAM = LEARN + "bits_depend_on_neither_tiles_nor_threads_nor_teams[team of 4]"
 RECORDED = "tests/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights[cartpole]"
 STEPS = [
@@ -69,7 +71,7 @@ LOSSES = [
         LEARN + f"gradients_are_torchs_in_float64[{name}]"
         for name in ("several heads, masks", "groups, leaving", "values clipped", "A2C", "Gaussian")
     ),
-    LEARN + "minibatches_share_out_all_rows_block_by_block",
+    ROWS_OF + "minibatches_share_out_all_rows_block_by_block",
     LEARN + "a_number_that_is_not_finite_stops_all_steps",
     LEARN + "pieces_of_any_size_have_the_same_sum",
 ]
@@ -143,12 +145,13 @@ JUDGES = {
     "learn/observations.cuh": PASSES_AND_DRAWS,
     "learn/slabs.cuh": [*PASSES[:2], *WIDE],
     "learn/functions.cuh": LOSSES,
-    "learn/minibatches.cuh": LOSSES,
-    "learn/minibatches.cu": LOSSES,
-    "learn/sums.cuh": LOSSES,
-    "learn/loss.cuh": LOSSES,
+    **{f"learn/{name}": [MOMENTS, *LOSSES] for name in ("minibatches.cuh", "minibatches.cu", "sums.cuh")},
+    "learn/loss.cuh": [ROWS_OF + "a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch", *LOSSES],
     "learn/categorical.cuh": [
-        *(LEARN + f"gradients_are_torchs_in_float64[several heads, {masks}]" for masks in ("masks", "no mask")),
+        *(
+            LEARN + f"gradients_are_torchs_in_float64[{name}]"
+            for name in ("shared", "several heads, masks", "several heads, no mask")
+        ),
         LEARN + "a_number_that_is_not_finite_stops_all_steps",
     ],
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],

@@ -69,6 +69,9 @@ ENV = "drive/env.cuh"
 WANTED = "int wanted = Random::below(word, allowed);"
 CHOICES = "for (int k = 0; k < size; ++k) {"
 LAUNCH = "drive/backend/cpu_launch.cuh"
+FIRST_ELEMENT = (
+    "if (e > task.first) Team{task.rank}.sync();  // one Workspace serves all elements, each of which has it alone"
+)
 OPEN = "rendezvous.open((u32)first + 1u);"
 FAILED = "if (pthread_create(&threads[i], nullptr, TeamTask<Work, Body>::run, &tasks[i]) != 0) return -1;"
 UNEVEN = "return rendezvous.uneven ? 1 : 0;"
@@ -209,6 +212,7 @@ EQUIVALENT = {
     (GROUPS, OWN, OWN.replace("<=", "<")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
     (LAUNCH, LOAD, "\\"): "on a CPU weights stay where they are, so that there is nothing to load",
+    (LAUNCH, FIRST_ELEMENT, FIRST_ELEMENT.replace(">", ">=")): "all members call one sync more, at the beginning",
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
     (LAUNCH, OPEN, OPEN.replace("1u", "(1u + 1)")): "any seed shuffles the members",
     (LAUNCH, FLUSH, FLUSH.replace("0x8040u", "(0x8040u + 1)")): "raises a flag that nobody reads, restored on leaving",

@@ -1,6 +1,7 @@
 """Mutants of the learner's exact kernels that no test can see: part of survivors.py."""
 
-UPDATE = "learn/update.cu"
+UPDATE, SUMS, GRADIENT, LOSS_OF_ROW = (f"learn/{name}" for name in ("update.cu", "sums.cuh", "gradient.cu", "loss.cuh"))
+MINIBATCHES, DRAWN = "learn/minibatches.cuh", "learn/minibatches.cu"
 SPEED = "does more work than is needed, with the same result"
 FINITE = "of the loss it is only asked whether it is finite; what is reported is made elsewhere"
 ONE = "on a CPU one member adds up a whole strip, one number of the launch at once: ACROSS and AT_ONCE are 1"
@@ -14,7 +15,34 @@ CHANGE = (
     "if (k != call.norm_at) change[own] = k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
 )
 TURNS = "UNROLL for (int own = 0; own < OWN; ++own) {"
+SAME = "the two are the same number where they are equal"
+NONE_LEFT = "where as many chains are used as half of them, none is added to another"
+LEADERS = "on a CPU one member adds up a whole strip: the leader, who alone reads on"
+OWN_WEIGHTS = "each member copies those weights of the row that it has written itself"
+READ = "who goes on writes the chunk's sums after the syncs of its own forward pass, which all have to reach"
+ALIKE = "all members have the same sum, and write it"
+TURNS_OF_ROW = "adds up the numbers of a chain in the same order, however many of them are on their way at once"
+FOUND = "every row is one of a group's, so that the last group ends the search"
+HALF = "if (half >= used) continue;"
+HALVES = "for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];"
+COPIED = "if (call.copies == nullptr) continue;"
+SQUARES = "if (team.leader()) call.squares[e] = squares;"
+AT_ONCE = "constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;"
+GROUPS = "for (; group < AGENT_GROUPS - 1; ++group) {"
+LEAST = "constexpr int at_least_one(int n) { return n > 0 ? n : 1; }"
+OBJECTIVE = "objective = plain > clipped ? clipped : plain;  // keeps NaN"
 EXACT = {
+    (SUMS, HALF, HALF.replace(">=", ">")): NONE_LEFT,
+    (SUMS, HALVES, HALVES.replace("<", "<=")): SAME,
+    (LOSS_OF_ROW, OBJECTIVE, OBJECTIVE.replace(">", ">=")): SAME,
+    (MINIBATCHES, GROUPS, GROUPS.replace("- 1", "+ 1")): FOUND,
+    (DRAWN, SQUARES, "call.squares[e] = squares;"): ALIKE,
+    (DRAWN, AT_ONCE, AT_ONCE.replace("||", "&&")): TURNS_OF_ROW,
+    (DRAWN, AT_ONCE, AT_ONCE.replace("? 1", "? (1 + 1)")): TURNS_OF_ROW,
+    (GRADIENT, "begun = true;\nteam.sync();", ";"): READ,
+    (GRADIENT, LEAST, LEAST.replace(": 1", ": (1 + 1)")): "takes more room than is needed, and nothing reads it",
+    (UPDATE, "}\nteam.sync();", ";"): LEADERS,
+    (UPDATE, f"{COPIED}\nteam.sync();", ";"): OWN_WEIGHTS,
     (UPDATE, LOSS, LOSS.replace("ent_coef *", "ent_coef +")): FINITE,
     (UPDATE, PART, PART.replace("k / ACROSS", "k * ACROSS")): ONE,
     (UPDATE, ADD, ADD.replace("if (first + j < end) ", "")): ONE,

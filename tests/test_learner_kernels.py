@@ -10,7 +10,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from learner_kernels import chosen, compute, problem, reference, unpadded
+from learner_kernels import compute, problem, reference, unpadded
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
@@ -212,26 +212,6 @@ def test_the_host_knows_where_each_row_of_a_minibatch_is(envs, minibatches):
         assert count == sum(sizes) and even == (sizes[0] if len(set(sizes)) == 1 else 0)
         assert table[:blocks] == [sum(sizes[:b]) for b in range(blocks)]
         assert table[blocks:] == [begins[b] + parts[b][0] for b in range(blocks)]
-
-
-@pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3)), (300, (1,)), (129, (1, 2))])
-def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
-    config = PPO(
-        num_steps=8, hidden=(16,), num_minibatches=3 if envs == 300 else 1 if envs == 1 else 2, update_epochs=2
-    )
-    case = problem(config, envs=envs, agents=agents, obs_dim=3)
-    case.gradients.arrange()
-    rows, minibatches = case.gradients.rows, case.gradients.minibatches
-    for epoch in range(2):
-        parts = [chosen(case, epoch, m) for m in range(minibatches)]
-        assert sorted(row for part in parts for row in part) == list(range(rows))
-        for part in parts:  # an even share of each environment's rows, but for what blocks do not divide into
-            assert abs(len(part) - rows / minibatches) <= case.gradients.blocks
-    assert chosen(case, 0) != chosen(case, 1)
-    first = [chosen(case, 0, m) for m in range(minibatches)]
-    case.shared["iteration"] += 1
-    case.gradients.arrange()
-    assert first != [chosen(case, 0, m) for m in range(minibatches)]
 
 
 def bits(tensors):

@@ -1,0 +1,79 @@
+"""Minibatches of the learner's kernels: which rows they have, the moments of these, and rows at the bounds of a clip."""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from learner_kernels import chosen, compute, problem, reference
+
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms import PPO
+from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches
+
+
+@pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3)), (300, (1,)), (129, (1, 2))])
+def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
+    config = PPO(
+        num_steps=8, hidden=(16,), num_minibatches=3 if envs == 300 else 1 if envs == 1 else 2, update_epochs=2
+    )
+    case = problem(config, envs=envs, agents=agents, obs_dim=3)
+    case.gradients.arrange()
+    rows, minibatches, blocks = case.gradients.rows, case.gradients.minibatches, case.gradients.blocks
+    bounds = pairwise(b * envs // blocks for b in range(blocks + 1))
+    block_of_env = torch.tensor([b for b, (first, last) in enumerate(bounds) for _ in range(first, last)])
+    env = torch.cat([torch.arange(8 * envs * count) // count % envs for count in agents])  # of each row
+    for epoch in range(2):
+        parts = [chosen(case, epoch, m) for m in range(minibatches)]
+        assert sorted(row for part in parts for row in part) == list(range(rows))
+        for part in parts:  # an even share of each environment's rows, but for what blocks do not divide into
+            assert abs(len(part) - rows / minibatches) <= blocks
+        found = block_of_env[env[case.gradients.memory["order"][epoch].long()]]
+        assert torch.equal(found, block_of_env.repeat_interleave(8 * sum(agents)))  # each block its own rows
+    assert chosen(case, 0) != chosen(case, 1)
+    first = [chosen(case, 0, m) for m in range(minibatches)]
+    case.shared["iteration"] += 1
+    case.gradients.arrange()
+    assert first != [chosen(case, 0, m) for m in range(minibatches)]
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_moments_are_those_of_all_rows_in_the_game(epochs):
+    """Blocks have 70 or 140 rows, fewer than a sum has chains, or more; of one epoch they stay in their order."""
+    n, steps, agents = 200, 35, (1, 1)
+    config = PPO(num_steps=steps, update_epochs=epochs, num_minibatches=1)
+    rng = np.random.default_rng(0)
+    columns = {name: [None] * len(agents) for name in COLUMNS}
+    columns["advantage"] = [torch.from_numpy(rng.normal(3, 2, (steps, n, 1)).astype(np.float32)) for _ in agents]
+    columns["active"] = [torch.from_numpy(rng.random((steps, n, 1)) < 0.7) for _ in agents]
+    names = ("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
+    shared = dict.fromkeys(names) | {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
+    executor = HostExecutor(1, flags=("-O1",))
+    made = Minibatches(executor, config, (n, steps, agents), columns, shared, 16, 1)
+    made.arrange()
+    there = torch.cat([x[a] for x, a in zip(columns["advantage"], columns["active"], strict=True)]).double()
+    expected = [1 / len(there), there.mean().item(), there.std(correction=0).item(), len(there)]
+    for found in made.moments.view(-1, 4).tolist():
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
+    """It is not beyond the bound, and of two losses that are equal each counts by half."""
+    config = PPO(num_steps=4, hidden=(), clip_vloss=True, update_epochs=1, num_minibatches=1)
+    case = problem(config, envs=4)
+    case.numbers["clip_coef"] = 0.25
+    case.shared["clip_coef"].fill_(0.25)
+    for p in case.steps.weights:
+        p.zero_()
+    values = case.parts[0]["value"].view(-1)
+    values[::2], values[1::2] = 0.25, -0.25
+    case.gradients.arrange()
+    losses, expected = reference(case)
+    for mine, exact in zip(compute(case), expected, strict=True):
+        assert (mine - exact).norm() <= 1e-5 * exact.norm()
+    reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
+    assert reported["value_loss"] == pytest.approx(losses["value_loss"], rel=1e-5)
