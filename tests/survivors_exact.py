@@ -31,7 +31,13 @@ AT_ONCE = "constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;"
 GROUPS = "for (; group < AGENT_GROUPS - 1; ++group) {"
 LEAST = "constexpr int at_least_one(int n) { return n > 0 ? n : 1; }"
 OBJECTIVE = "objective = plain > clipped ? clipped : plain;  // keeps NaN"
+USED = "const int used = chains_of(STRIPS - 1);"
 EXACT = {
+    (
+        UPDATE,
+        USED,
+        USED.replace("- 1", "+ 1"),
+    ): "two chains more are added up, of nothing, which change no sum of squares",
     (SUMS, HALF, HALF.replace(">=", ">")): NONE_LEFT,
     (SUMS, HALVES, HALVES.replace("<", "<=")): SAME,
     (LOSS_OF_ROW, OBJECTIVE, OBJECTIVE.replace(">", ">=")): SAME,

@@ -300,6 +300,9 @@ def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
     compute(case)
     assert torch.equal(case.steps.corrections, kept)
     assert kept[:2].tolist() == pytest.approx([1 - 0.9**30, 1 - 0.999**30], rel=1e-5)
+    case.steps.steps.fill_(9.0)  # an earlier checkpoint
+    compute(case)
+    assert case.steps.corrections.tolist() == pytest.approx([1 - 0.9**10, 1 - 0.999**10, 10], rel=1e-5)
 
 
 def test_corrections_of_many_steps():
@@ -313,10 +316,11 @@ def test_corrections_of_many_steps():
 @pytest.mark.parametrize("bad", ["obs", "log_prob", "returns", "weights"])
 def test_a_number_that_is_not_finite_stops_all_steps(bad):
     case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
+    nan = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)  # of all bits
     if bad == "weights":
-        case.steps.weights[0][0, 0] = torch.nan
+        case.steps.weights[0][0, 0] = nan
     else:
-        case.parts[0][bad].view(-1)[3] = torch.nan
+        case.parts[0][bad].view(-1)[3] = nan
     before = bits(case.steps.weights)
     compute(case)
     assert (case.shared["bad"], case.shared["skip"]) == (1, 1)
