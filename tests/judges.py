@@ -118,9 +118,13 @@ WIDE = [
 ]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
-    "learn/layers.cuh": NETWORK,
+    "learn/layers.cuh": [*NETWORK, LEARN + "adam_by_hand"],
     "learn/network.cuh": NETWORK,
-    "learn/lanes.cuh": NETWORK,
+    "learn/lanes.cuh": [
+        *NETWORK,
+        *(TEAM.replace("team of 4", how) for how in ("narrow vectors", "products by a library")),
+        TENSOR[1],
+    ],
     "learn/gradient.cu": LOSSES,
     **dict.fromkeys(("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR),
     "learn/tile.cuh": [CHUNKS, *TENSOR],
@@ -157,7 +161,7 @@ JUDGES = {
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
     "learn/update.cu": [*STEPS, RECORDED],
     "learn/initial.cu": ["tests/test_learner.py"],
-    "learn/forward.cu": ["tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
+    "learn/forward.cu": [TEAM, "tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
     "learn/statistics.cu": [
         "tests/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",
         "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",

@@ -47,9 +47,14 @@ def rows(rng, count, group, distribution, masks, leaving):
     return columns | {"log_prob": None, "value": normal(), "advantage": normal() + 0.5, "returns": normal(scale=2.0)}
 
 
+def seen(normal, obs):
+    """Return observations as a network sees them: normalised by a pair (center, scale), if there is one."""
+    return obs if normal is None else ((obs - normal[0]) * normal[1]).clamp(-10, 10)
+
+
 def problem(
     config, actions="one", envs=4, obs_dim=5, agents=(1,), masks=False, leaving=False, executor=None, seed=0, gain=1.0,
-    arithmetic=EXACT,
+    arithmetic=EXACT, normalised=False,
 ):  # fmt: skip
     """Return a network with random rows, its ``gradients`` and ``steps``; nothing has been computed yet."""
     rng = np.random.default_rng(seed)
@@ -63,10 +68,14 @@ def problem(
             for p in policy.parameters():  # logits and biases of some size
                 p.add_(torch.randn_like(p) * 0.2 * gain)
     layout = NetworkLayout.of(config, obs_dim, distribution.size)
+    normal = None
+    if normalised:  # one entry in two is cut off at 10 on either side now and then
+        scale = np.where(np.arange(obs_dim) % 2, 1.0, 9.0) * rng.uniform(0.5, 1.5, obs_dim)
+        normal = [torch.from_numpy(column.astype(np.float32)) for column in (rng.normal(0, 0.5, obs_dim), scale)]
     parts = [rows(rng, (config.num_steps, envs), g, distribution, masks, leaving) for g in groups]
     for part, g in zip(parts, groups, strict=True):  # the log-probabilities of a policy that was another one
         with torch.no_grad():
-            parameters = policy(part["obs"].view(-1, obs_dim))[0]
+            parameters = policy(seen(normal, part["obs"].view(-1, obs_dim)))[0]
             if g.continuous:  # what that policy may have drawn
                 raw = part["action"].view(-1, g.heads)
                 raw.mul_(parameters[:, g.heads :].exp()).add_(parameters[:, : g.heads])
@@ -78,7 +87,8 @@ def problem(
     policy.to(device)
     numbers = {"learning_rate": 1e-3, "clip_coef": 0.2, "ent_coef": 0.03, "vf_coef": 0.7, "max_grad_norm": 0.5}
     shared = {name: torch.tensor(value) for name, value in numbers.items()}
-    shared |= {"skip": torch.zeros(()), "bad": torch.zeros(()), "center": None, "scale": None}
+    shared |= {"skip": torch.zeros(()), "bad": torch.zeros(())}
+    shared |= dict(zip(("center", "scale"), normal or (None, None), strict=True))
     shared |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
     reported = REPORTED[type(config)]
     shared["metric_sums"] = torch.zeros(len(reported) + 1)
@@ -93,7 +103,7 @@ def problem(
     steps.attach(gradients, getattr(config, "target_kl", None))
     return SimpleNamespace(
         config=config, groups=groups, distribution=distribution, policy=policy, layout=layout, parts=parts, sizes=sizes,
-        shared=shared, steps=steps, gradients=gradients, numbers=numbers, columns=columns,
+        shared=shared, steps=steps, gradients=gradients, numbers=numbers, columns=columns, normal=normal,
     )  # fmt: skip
 
 
@@ -144,7 +154,7 @@ def reference(case, epoch=0, minibatch=0):
     policy.load_state_dict(case.policy.state_dict())
     active = columns.get("active", torch.ones(len(index), dtype=torch.bool))
     columns = {name: (c.double() if c.is_floating_point() else c)[active] for name, c in columns.items()}
-    parameters, value = policy(columns["obs"])
+    parameters, value = policy(seen(case.normal and [n.double() for n in case.normal], columns["obs"]))
     log_prob, entropy = d.log_prob_and_entropy(parameters, columns["action"], columns.get("mask"))
     advantage = columns["advantage"]
     if config.norm_adv:

@@ -36,6 +36,11 @@ IMPORTED = [
     "cupydrive.training.algorithms",
 ]
 GPU_ONLY = {"__CUDACC__", "ROWS_STAGED", "REGISTERS_HAVE_NO_INDEX"}  # false wherever a CPU compiles
+NO_VECTORS = {
+    "defined",
+    "__CUDACC__",
+    "COUNT_OPERATIONS",
+}  # the same: of learners no build counts what environments compute
 FOREIGN = {"__x86_64__", "__aarch64__"} - {f"__{platform.machine()}__"}  # processors other than this one
 # The same for blocks: from a line that begins so to the bracket that closes it. AHEAD is false, and nothing else draws starts;
 # weights of policies that play stay where they are; how wide their layers are is asked for registers alone.
@@ -53,10 +58,12 @@ GPU_BLOCKS = (
 ONE_THREAD = {"learn/warp_forward.cu"}
 # What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, where
 # a member keeps what is its own, and a team its cache, which arrays are selected from, when observations are copied or loaded,
-# how many registers a thread is given. What else depends on these names is altered.
+# how many registers a thread is given, how many columns a member adds up, how many members share a product. What else depends
+# on these names is altered.
 FOR_SPEED = re.compile(
     r"(static )?constexpr (int|bool) "
-    r"(BLOCK_ENVS|CACHE_NEAR|ENTRIES_AHEAD|FEW_OWN|MOST_SELECTED|MOST_SUMS|PIECE|SELECTED|SIDE_FLOATS|SPREAD|SUMS_OF_FIRST)\b"
+    r"(BLOCK_ENVS|CACHE_NEAR|ENTRIES_AHEAD|FEW_OWN|MEMBERS|MOST_SELECTED|MOST_SUMS|PIECE|SELECTED|SIDE_FLOATS|SPREAD|STRIP"
+    r"|SUMS_OF_FIRST)\b"
 )
 UNROLLED = re.compile(r"UNROLL_TIMES\(([^()]|\([^()]*\))*\)")  # how often, which a CPU's compiler does not see
 # How many elements a kernel has, its third argument: a CPU's launch says which of them it wants.
@@ -66,7 +73,10 @@ PURPOSES = {
     "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE", "SHUFFLE": "POLICY",
 }  # fmt: skip
 # Functions of two arguments that may change places: no bit of the result shows it.
-COMMUTATIVE = re.compile(r"\b(fma|lesser|greater|high_product|distance)\(([^(),]+), ([^(),]+)(?=[,)])")
+COMMUTATIVE = re.compile(
+    r"\b(fma|fused|__builtin_ia32_vfmaddps256|__builtin_elementwise_fma|lesser|greater|high_product|distance)"
+    r"\(([^(),]+), ([^(),]+)(?=[,)])"
+)
 OFF_BY_ONE = {"++": "--", "t + 1": "t", "row + ": "row - ", " = 0;": " = 1;"}
 
 
@@ -108,7 +118,7 @@ def compiled_on_a_cpu(lines):
         names = set(re.findall(r"\w+", condition))
         if word in ("if", "ifdef", "ifndef"):
             negated = word == "ifndef" or condition.startswith("!")
-            known = bool(names & FOREIGN) or (bool(names & GPU_ONLY) and "||" not in condition)
+            known = bool(names & FOREIGN) or (bool(names & GPU_ONLY) and "||" not in condition) or names == NO_VECTORS
             stack.append((not known or negated, not known or not negated))
         elif word == "endif":
             stack.pop()

@@ -4,6 +4,7 @@ Lines are named by their text, not their number. `python tests/mutation.py --sha
 """
 
 from survivors_exact import EXACT as BY_EXACT_KERNELS
+from survivors_network import BY_NETWORKS
 from survivors_play import PLAYED
 from survivors_tensor import BY_MATRIX_UNITS
 
@@ -143,6 +144,7 @@ FETCH = "if (from < until) fetch((size_type)from * batch.num_envs + e);"
 EQUIVALENT = {
     **PLAYED,
     **BY_EXACT_KERNELS,
+    **BY_NETWORKS,
     **BY_MATRIX_UNITS,
     (PHASES, FETCH, FETCH.replace("<", "<=")): "a launch that steps takes one step at least",
     (

@@ -154,7 +154,6 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
       [&](int m, int n, auto& some) INLINED { some.store(weights + m * Here::IN_PAD + n); });
   constexpr int TAKEN = tiles_of(Here::OUT, fours(Here::IN), MEMBERS);
   if constexpr (L > 0) {
-    if constexpr (!BESIDE) team.sync();  // all have read the inputs
     const float* const own = copies + Here::BACKWARD_BEFORE;
     float* const to = tile.slopes<T, L - 1>(spare);
     multiply<TILE, Here::IN, MEMBERS>(
