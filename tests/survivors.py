@@ -111,6 +111,10 @@ PER_SQUARE = (
 TAKEN = "if (!found.take(own, *this, p)) thorough(found, p);"
 OF_ONE = "Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);"
 BOUND = "words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);"
+UNCLEARED = (
+    "undefined: words that are not cleared may hold anything; some compilers' are in doubt then, and all is found in the "
+    "slower way, with the same result"
+)
 ROWS = "drive/rows.cuh"
 ROWS_ANY = "DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }"
 NEAREST = "drive/nearest.cuh"
@@ -259,6 +263,7 @@ EQUIVALENT = {
     (MATH, GREATER_INT, GREATER_INT.replace(">", ">=")): SAME,
     (HALVES, ODD_HALF, ODD_HALF.replace("!= 0", "!= (0 + 1)")): FASTER,
     (HALVES, ODD_HALF, ODD_HALF.replace("*", "+")): FASTER,
+    (NEIGHBOURS, BOUND, ""): UNCLEARED,
     (NEIGHBOURS, SEARCHES, SEARCHES.replace("> 256", ">= 256")): FASTER,
     (NEIGHBOURS, QUICK, "return false;"): DOUBT,
     (NEIGHBOURS, QUICK, QUICK.replace(">", ">=")): DOUBT,

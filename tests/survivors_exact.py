@@ -32,7 +32,14 @@ GROUPS = "for (; group < AGENT_GROUPS - 1; ++group) {"
 LEAST = "constexpr int at_least_one(int n) { return n > 0 ? n : 1; }"
 OBJECTIVE = "objective = plain > clipped ? clipped : plain;  // keeps NaN"
 USED = "const int used = chains_of(STRIPS - 1);"
+LOOKED = "for (int g = 0; g < AGENT_GROUPS - 1; ++g) {"
+PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
+FIRST_ENV = "DEVICE int first_env(int b) const { return share(b, num_envs, blocks); }"
+PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
 EXACT = {
+    (MINIBATCHES, LOOKED, LOOKED.replace("<", "<=")): FOUND,
+    (MINIBATCHES, PART_OF, PART_OF.replace("(m, n, m", "(n, m, m")): PRODUCT,
+    (MINIBATCHES, FIRST_ENV, FIRST_ENV.replace("b, num_envs", "num_envs, b")): PRODUCT,
     (
         UPDATE,
         USED,

@@ -16,7 +16,7 @@ from cupydrive.training.algorithms import PPO
 from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches
 
 
-@pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3)), (300, (1,)), (129, (1, 2))])
+@pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3, 1)), (300, (1,)), (129, (1, 2))])
 def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
     config = PPO(
         num_steps=8, hidden=(16,), num_minibatches=3 if envs == 300 else 1 if envs == 1 else 2, update_epochs=2
