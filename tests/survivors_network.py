@@ -19,7 +19,23 @@ TILING = "makes tiles of another size, with the same bits"
 ALL = "constexpr int FORWARD_FRAGMENTS = fragments_before(true, TOWERS, 0), FRAGMENTS = fragments_before(false, TOWERS, 0);"
 FORWARD_ALL, BACKWARD_ALL = (ALL.replace(f"{way}, TOWERS, 0", f"{way}, TOWERS, (0 + 1)") for way in ("true", "false"))
 MOST = "constexpr int ACROSS = OBS / PIECE, PIECES = ROWS * ACROSS, OWN = own_count(PIECES), MOST = 24 / PIECE;"
+TILES = "for (int first = share * TILE; first < call.rows; first += call.shares * TILE) {"
+SHARERS = "constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;"
+STRIPS = "for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {"
+TURNED = "turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;"
+TAKEN = "return (rows + high - 1) / high * (columns / wide);"
+OTHERS = "another member of the team does the same work"
+FULL = "UNROLL_TIMES(2) for (k = STEP; k + STEP <= depth; k += STEP) {"
+ENOUGH = "if (depth >= STEP) {"
+ONE_BY_ONE = "the last products are added one by one instead of four at once, in the same order"
 BY_NETWORKS = {
+    (FORWARD, TILES, TILES.replace("first <", "first <=")): "takes a tile without rows, of which nothing leaves",
+    (NETWORK, SHARERS, SHARERS.replace("<=", "<")): "chooses the faster of two ways with the same results",
+    (NETWORK, STRIPS, STRIPS.replace("L >", "L >=")): OTHERS,
+    (NETWORK, TURNED, TURNED.replace("-", "+")): OTHERS,
+    (MULTIPLY, TAKEN, TAKEN.replace("- 1", "+ 1")): OTHERS,
+    (MULTIPLY, FULL, FULL.replace("<=", "<")): ONE_BY_ONE,
+    (MULTIPLY, ENOUGH, ENOUGH.replace(">=", ">")): ONE_BY_ONE,
     (NEURON, RECTIFIED, RECTIFIED.replace("<", "<=")): ZERO,
     (FORWARD, LEFT, LEFT.replace("<", "<=")): SAME,
     (FORWARD, COPIES, COPIES.replace(": 1", ": (1 + 1)")): ROOM,

@@ -158,9 +158,8 @@ def outputs(case, arithmetic, executor):
     logits, value = walled(torch.zeros(rows, size)), walled(torch.zeros(rows))
     pointers = {"obs": obs, "at": None, "center": None, "scale": None, "copies": case.steps.copies}
     pointers |= {"parameters": logits, "value": value} | arithmetic.pointers(case.steps)
-    shares = -(-rows // tile) // (
-        3 if arithmetic.near else 1
-    )  # so that a team has several tiles, and the last ones fewer
+    tiles = -(-rows // tile)  # of which a team has several, and the last ones fewer; a team of threads has all
+    shares = tiles // (1 if not arithmetic.near else 3 if executor.max_team == 1 else tiles)
     sample = {"sample": case.distribution.call()}
     call = make_call({"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers, structs=sample)
     executor.build(unit).launch("forward_rows", call, shares, rows)
