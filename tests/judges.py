@@ -44,6 +44,7 @@ ROWS = [
 ]
 LEARN = "tests/test_learner_kernels.py::test_"
 ROWS_OF = "tests/test_minibatches.py::test_"
+BOUND = ROWS_OF + "a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch"
 MOMENTS = ROWS_OF + "moments_are_those_of_all_rows_in_the_game"
 TEAM = LEARN + "bits_depend_on_neither_tiles_nor_threads_nor_teams[team of 4]"
 RECORDED = "tests/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights[cartpole]"
@@ -149,13 +150,15 @@ JUDGES = {
     "learn/observations.cuh": PASSES_AND_DRAWS,
     "learn/slabs.cuh": [*PASSES[:2], *WIDE],
     "learn/functions.cuh": LOSSES,
-    **{f"learn/{name}": [MOMENTS, *LOSSES] for name in ("minibatches.cuh", "minibatches.cu", "sums.cuh")},
-    "learn/loss.cuh": [ROWS_OF + "a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch", *LOSSES],
+    **{f"learn/{name}": [MOMENTS, *LOSSES] for name in ("minibatches.cuh", "sums.cuh")},
+    "learn/minibatches.cu": [MOMENTS, *LOSSES, RECORDED],
+    "learn/loss.cuh": [BOUND, *LOSSES],
     "learn/categorical.cuh": [
         *(
             LEARN + f"gradients_are_torchs_in_float64[{name}]"
             for name in ("shared", "several heads, masks", "several heads, no mask")
         ),
+        BOUND,
         LEARN + "a_number_that_is_not_finite_stops_all_steps",
     ],
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],

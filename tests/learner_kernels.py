@@ -18,6 +18,7 @@ from cupydrive.training.algorithms.kernels.tiles import padded
 
 ACTIONS = {
     "one": spaces.Discrete(3),
+    "sixteen": spaces.Discrete(16),  # as many logits as a row of them has room for
     "several": spaces.MultiDiscrete([3, 7, 2]),
     "box": spaces.Box(-2.0, np.float32([2, 3]), dtype=np.float32),
 }

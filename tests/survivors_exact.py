@@ -36,7 +36,33 @@ LOOKED = "for (int g = 0; g < AGENT_GROUPS - 1; ++g) {"
 PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
 FIRST_ENV = "DEVICE int first_env(int b) const { return share(b, num_envs, blocks); }"
 PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
+NO_ROWS = "of no numbers each of the two chains is 0, and so is their sum"
+FROM_TWICE = "for (int half = CHAINS * 2; half > 0; half /= 2) {"
+CHAINS_OF = "DEVICE int chains_of(const int n) { return n < 1 ? 1 : n < CHAINS ? n : CHAINS; }"
+ERROR = "error = near * near > error ? near * near : error;"
+CHAINS_OF_CHUNK = "DEVICE int chains() const { return chains_of(until - from); }"
+ROW = "const int j = first + k * CHAINS;"
+LAST_ROW = "if (j >= chunk.until) continue;"
+ONE_ROW = "on a CPU a chain has one row on its way at once, the first, which there is"
+DIVISOR = "if (team.leader()) call.moments[e].divisor = math::sqrt(squares * call.moments[e].inverse) + 1e-8f;"
+TOP = "top = math::max(top, logits[k]);"
 EXACT = {
+    (DRAWN, AT_ONCE, AT_ONCE.replace("> 1", ">= 1")): TURNS_OF_ROW,
+    (DRAWN, CHAINS_OF_CHUNK, CHAINS_OF_CHUNK.replace("-", "+")): "more chains are added up, of nothing",
+    (DRAWN, ROW, ROW.replace("+", "-")): ONE_ROW,
+    (DRAWN, LAST_ROW, LAST_ROW.replace(">=", ">")): ONE_ROW,
+    (DRAWN, DIVISOR, DIVISOR.replace("if (team.leader()) ", "")): ALIKE,
+    (
+        "learn/categorical.cuh",
+        TOP,
+        TOP.replace("top, logits[k]", "logits[k], top"),
+    ): "the greater of the two is the same, whichever is first; of what is no number all are none, whatever the greatest is",
+    (LOSS_OF_ROW, ERROR, ERROR.replace(">", ">=")): SAME,
+    (SUMS, FROM_TWICE.replace("*", "/"), FROM_TWICE): "halves of more chains than are used are passed over",
+    (SUMS, CHAINS_OF, CHAINS_OF.replace("n < C", "n <= C")): SAME,
+    (SUMS, CHAINS_OF, CHAINS_OF.replace("n < 1", "n <= 1")): SAME,
+    (SUMS, CHAINS_OF, CHAINS_OF.replace("n < 1", "n < (1 + 1)")): SAME,
+    (SUMS, CHAINS_OF, CHAINS_OF.replace("? 1", "? (1 + 1)")): NO_ROWS,
     (MINIBATCHES, LOOKED, LOOKED.replace("<", "<=")): FOUND,
     (MINIBATCHES, PART_OF, PART_OF.replace("(m, n, m", "(n, m, m")): PRODUCT,
     (MINIBATCHES, FIRST_ENV, FIRST_ENV.replace("b, num_envs", "num_envs, b")): PRODUCT,

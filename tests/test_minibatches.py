@@ -41,33 +41,40 @@ def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
     assert first != [chosen(case, 0, m) for m in range(minibatches)]
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_moments_are_those_of_all_rows_in_the_game(epochs):
-    """Blocks have 70 or 140 rows, fewer than a sum has chains, or more; of one epoch they stay in their order."""
-    n, steps, agents = 200, 35, (1, 1)
-    config = PPO(num_steps=steps, update_epochs=epochs, num_minibatches=1)
+# Environments, steps, agents, epochs, minibatches; and of what executor.
+MANY = (200, 35, (1, 1), 2, 1)  # of 70 or 140 rows a block, fewer than a sum has chains, or more
+
+
+@pytest.mark.parametrize(
+    ("sizes", "how"),
+    [(MANY, {}), ((*MANY[:3], 1, 1), {}), ((200, 5, (1,), 2, 1), {"team_threads": 4}), ((100, 1, (1,), 2, 2), {})],
+    ids=["shuffled", "in order", "team of 4", "a minibatch of no rows"],
+)
+def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
+    n, steps, agents, epochs, minibatches = sizes
+    config = PPO(num_steps=steps, update_epochs=epochs, num_minibatches=minibatches)
     rng = np.random.default_rng(0)
     columns = {name: [None] * len(agents) for name in COLUMNS}
     columns["advantage"] = [torch.from_numpy(rng.normal(3, 2, (steps, n, 1)).astype(np.float32)) for _ in agents]
     columns["active"] = [torch.from_numpy(rng.random((steps, n, 1)) < 0.7) for _ in agents]
     names = ("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
     shared = dict.fromkeys(names) | {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
-    executor = HostExecutor(1, flags=("-O1",))
-    made = Minibatches(executor, config, (n, steps, agents), columns, shared, 16, 1)
+    made = Minibatches(HostExecutor(1, flags=("-O1",), **how), config, (n, steps, agents), columns, shared, 16, 1)
     made.arrange()
     there = torch.cat([x[a] for x, a in zip(columns["advantage"], columns["active"], strict=True)]).double()
     expected = [1 / len(there), there.mean().item(), there.std(correction=0).item(), len(there)]
-    for found in made.moments.view(-1, 4).tolist():
-        assert found == pytest.approx(expected, rel=1e-5)
+    for *of_none, of_all in made.moments.tolist():  # the one row of a block is the last minibatch's
+        assert of_all == pytest.approx(expected, rel=1e-5)
+        assert all(found == pytest.approx([1, 0, 1e-8, 0], rel=1e-5) for found in of_none)
 
 
 def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
-    """It is not beyond the bound, and of two losses that are equal each counts by half."""
+    """It is not beyond the bound, and of two losses that are equal each counts by half. This build checks indices of arrays."""
     config = PPO(num_steps=4, hidden=(), clip_vloss=True, update_epochs=1, num_minibatches=1)
-    case = problem(config, envs=4)
+    case = problem(config, "sixteen", envs=4, leaving=True, gain=100.0, executor=HostExecutor(debug=True))
     case.numbers["clip_coef"] = 0.25
     case.shared["clip_coef"].fill_(0.25)
-    for p in case.steps.weights:
+    for p in case.steps.weights[2:]:  # so that each value is 0; logits are so large that exponentials may overflow
         p.zero_()
     values = case.parts[0]["value"].view(-1)
     values[::2], values[1::2] = 0.25, -0.25
