@@ -46,7 +46,14 @@ LAST_ROW = "if (j >= chunk.until) continue;"
 ONE_ROW = "on a CPU a chain has one row on its way at once, the first, which there is"
 DIVISOR = "if (team.leader()) call.moments[e].divisor = math::sqrt(squares * call.moments[e].inverse) + 1e-8f;"
 TOP = "top = math::max(top, logits[k]);"
+SHARED = "if constexpr (SHARERS > 1) team.sync();"
+REPORTERS = "for (int k : after(team, TEAM / 2).each(METRICS)) {"
+TILES = "for (int at = from; at < until; at += TILE) {"
 EXACT = {
+    (GRADIENT, TILES, TILES.replace("<", "<=")): "one tile more, of no rows, which adds nothing",
+    (GRADIENT, SHARED, SHARED.replace(">", ">=")): "all members call one sync more",
+    (GRADIENT, LEAST, LEAST.replace(">", ">=")): "compilers for CPUs make an array of no numbers of it",
+    (GRADIENT, REPORTERS, REPORTERS.replace("/", "*")): "other members add up the same numbers",
     (DRAWN, AT_ONCE, AT_ONCE.replace("> 1", ">= 1")): TURNS_OF_ROW,
     (DRAWN, CHAINS_OF_CHUNK, CHAINS_OF_CHUNK.replace("-", "+")): "more chains are added up, of nothing",
     (DRAWN, ROW, ROW.replace("+", "-")): ONE_ROW,

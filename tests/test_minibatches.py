@@ -68,6 +68,13 @@ def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
         assert all(found == pytest.approx([1, 0, 1e-8, 0], rel=1e-5) for found in of_none)
 
 
+def test_a_minibatch_of_no_rows_has_a_gradient_of_0():
+    """Nothing is left of the minibatch before."""
+    case = problem(PPO(num_steps=1, hidden=(), num_minibatches=2, update_epochs=2), envs=4)
+    assert any(g.any() for g in compute(case, 0, 1))
+    assert not any(g.any() for g in compute(case, 1, 0))
+
+
 def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
     """It is not beyond the bound, and of two losses that are equal each counts by half. This build checks indices of arrays."""
     config = PPO(num_steps=4, hidden=(), clip_vloss=True, update_epochs=1, num_minibatches=1)
