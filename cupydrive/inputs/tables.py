@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cupydrive.errors import SpecError
+from cupydrive.errors import ParameterError, SpecError
 from cupydrive.inputs.arguments import (
     FLOAT32,
     INT32,
@@ -108,6 +108,26 @@ class HasTables:
     def table_digests(self, params):
         """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
         return _digests(self, params) if self.has_tables else {}
+
+    def about_tables(self, params):
+        """Return what a file says of the tables: ``{"tables": table_digests}``, or nothing without tables."""
+        return {"tables": self.table_digests(params)} if self.has_tables else {}
+
+    def require_tables(self, what, params, kept):
+        """Raise ``ParameterError`` if a file was made with other tables than there are here.
+
+        Args:
+            what: The file, for the message.
+            params: Parameters of the environment.
+            kept: What the file says, ``table_digests`` when it was made; None: there were no tables.
+        """
+        kept, now = kept or {}, self.table_digests(params)
+        for name in (*now, *kept):
+            if kept.get(name) != now.get(name):
+                then, here = (f"SHA-256 {of[name][:12]}..." if name in of else "none" for of in (kept, now))
+                raise ParameterError(
+                    f"{what} was made with another table {name!r} of {self.name} ({then}; here {here}); it needs the same data"
+                )
 
     def with_made_up_tables(self, seed=0):
         """Return this environment with made-up values in its tables, for tests without data; itself if it has no tables."""
