@@ -18,7 +18,7 @@ from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import assemble
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.errors import KernelFault, SpecError
+from cupydrive.errors import CompileError, KernelFault, MemoryLimitError, SpecError
 from cupydrive.executors import executor, host
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.python_kernels import PythonKernels
@@ -299,6 +299,31 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
 def test_wrong_descriptions_of_tables_are_refused(make, words):
     with pytest.raises(SpecError, match=words):
         make()
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("env.table.level()", "env.table.levle()", "levle"),
+    ("env.table.level()", "env.table.height(0, 1)", "env.table.height(0, 1)"),
+    ("    auto row", "    env.table.level[0] = 1.0f; auto row", "env.table.level[0] = 1.0f"),
+])  # fmt: skip
+def test_a_kernel_that_uses_tables_wrongly_does_not_compile(old, new, words):
+    with pytest.raises(CompileError) as caught:
+        HostExecutor().load(replace(SPEC, kernel=SPEC.kernel.replace(old, new)), PARAMS)
+    assert "<kernel of atlas>:" in str(caught.value) and words in str(caught.value)
+
+
+def test_a_kernel_that_reads_tables_of_an_environment_without_them_is_told_how_to_give_some():
+    spec = replace(SPEC, table_fields=None, tables=None)
+    with pytest.raises(CompileError, match="an environment has tables if its EnvSpec gives their arrays: tables="):
+        HostExecutor().load(spec, PARAMS)
+
+
+def test_a_table_that_does_not_fit_is_an_error(monkeypatch):
+    device = HostExecutor()
+    monkeypatch.setattr(device, "free_bytes", lambda: 100)
+    words = "a table needs 168 bytes, and 100 are free on cpu"
+    with pytest.raises(MemoryLimitError, match=words):
+        Batch(given(height=np.full((7, 2, 3), 0.125)), 1, PARAMS, device)
 
 
 def fields_of(fields):
