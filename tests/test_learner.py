@@ -196,7 +196,7 @@ def test_an_iteration_is_these_launches_and_two_operations_of_torchs(monkeypatch
         real(self, name, *about)
 
     monkeypatch.setattr(HostProgram, "launch", launch)
-    with torch.profiler.profile() as profiled:
+    with torch.profiler.profile(acc_events=True) as profiled:  # torch 2.10 warns if it is left to guess
         run.iterate()
     collecting = {"lay_out": 1, "forward_rows": 4, "env_step": 4, "look_for_nonfinite": 1}
     estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}  # of the last row, and of the final ones
