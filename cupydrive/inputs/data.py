@@ -63,15 +63,12 @@ def here(wanted):
     found, damaged = dict(own.paths), []
     for file in wanted.files:
         path = wanted.kept_at(file)
-        if file.name not in found and os.path.lexists(path):
-            try:
-                whole = file.lies_at(path)
-            except OSError:  # a folder, a pipe, a link to nothing, a file of another user
-                whole = False
-            if whole:
-                found[file.name] = path
-            else:
-                damaged.append(path)
+        if file.name in found:
+            continue
+        if _whole(file, path):
+            found[file.name] = path
+        elif os.path.lexists(path):
+            damaged.append(path)
     return own, found, damaged
 
 
@@ -142,8 +139,17 @@ def take(wanted, folder):
             content = read_file(found.paths[file.name], file.bytes)
             if not file.fits(content):
                 raise DataError(f"{found.paths[file.name]} was changed while it was read; try again")
-            keep(wanted.kept_at(file), content)
+            path = wanted.kept_at(file)
+            if not _whole(file, path):
+                keep(path, content)
     return found
+
+
+def _whole(file, path):
+    try:
+        return file.lies_at(path)
+    except OSError:  # not there; or a folder, a pipe, a link to nothing, a file of another user
+        return False
 
 
 def _also(unread):

@@ -53,7 +53,8 @@ def download(address, size, told=lambda count: None):
 
 def _download(address, size, told):
     request = urllib.request.Request(address, headers={"User-Agent": "cupydrive", "Accept-Encoding": "identity"})
-    until = time.monotonic() + SILENCE + size / SLOWEST
+    most = SILENCE + size / SLOWEST
+    until = time.monotonic() + most
     parts, count = [], 0
     with urllib.request.build_opener(_SameHost).open(request, timeout=SILENCE) as answer:
         says = answer.headers.get("Content-Length", str(size))
@@ -65,7 +66,7 @@ def _download(address, size, told):
             count += len(part)
             told(len(part))
             if time.monotonic() > until:
-                raise DownloadError(f"only {count:,} of {size:,} bytes came within {until:.0f} s")
+                raise DownloadError(f"only {count:,} of {size:,} bytes came within {most:.1f} s")
     if count != size:
         raise DownloadError(
             f"it ended after {count:,} of {size:,} bytes" if count < size else f"more than {size:,} bytes came"
@@ -78,6 +79,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, request, answer, code, words, headers, address):
         if _origin(address) != _origin(request.full_url):
+            answer.close()
             raise DownloadError(_short(f"the server points to {address}, another host, where no file is taken from"))
         return super().redirect_request(request, answer, code, words, headers, address)
 
