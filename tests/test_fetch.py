@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -194,6 +195,29 @@ def test_a_cache_that_cannot_be_written_is_named(made_up, server, tmp_path, monk
     monkeypatch.setenv("CUPYDRIVE_CACHE", " ")
     with pytest.raises(DataError, match="CUPYDRIVE_CACHE = ' ' names no folder"):
         files("made_up")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_a_bar_on_a_terminal_and_one_line_elsewhere(terminal, made_up, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    files("made_up")
+    out, err = capsys.readouterr()
+    assert out == "" and "fetching made_up from 127.0.0.1:" in err and err.count("\n") == 1
+    assert ("300k/300k" in err) is terminal and (": 3 files, 300 kB" in err) is not terminal
+    files("made_up")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_is_one_error_and_leaves_no_part(made_up, kept):
+    """A limit on the size of files stands for the disk: what is written beyond it fails, as on one that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(MissingDataError, match=r"a.npy cannot be written \(File too large\); set CUPYDRIVE_CACHE"):
+            files("made_up")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not all_in(kept)
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------
