@@ -27,6 +27,7 @@ from cupydrive.cli.commands import (
     write_file,
     write_json_file,
 )
+from cupydrive.cli.data import run_data
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -302,6 +303,7 @@ COMMANDS = {
     "demo": run_demo,
     "bench": run_bench,
     "tune": run_tune,
+    "data": run_data,
 }
 
 
