@@ -22,6 +22,9 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_groups, check_spec, checked_param
+from cupydrive.inputs.tables import HasTables, Table
+
+__all__ = ["EnvSpec", "Field", "Group", "Observed", "Outcome", "Table", "nearest_decision", "param"]  # for authors
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
@@ -194,7 +197,7 @@ class Observed:
 
 
 @dataclass(frozen=True, eq=False)
-class EnvSpec:
+class EnvSpec(HasTables):
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
     Args:
@@ -229,6 +232,11 @@ class EnvSpec:
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
         summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
+        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
+            file is needed to compile. None: they are what ``tables`` returns.
+        tables: ``tables(params)`` returns their arrays by name. It may read files, and raise ``MissingDataError``. Functions
+            of the reference, ``heuristic`` and ``draw`` get one more argument then, the last: ``table``, whose attributes are
+            the arrays that the kernel has (tensors, where observations are tensors). Their callers leave it out.
     """
 
     name: str
@@ -254,9 +262,12 @@ class EnvSpec:
     kernel: object = None
     summary: str = ""
     title: str = ""
+    table_fields: Callable | None = None
+    tables: Callable | None = None
 
     def __post_init__(self):
         check_spec(self)
+        self.bind_tables()
         if not self.title:
             object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
 
@@ -298,6 +309,8 @@ class EnvSpec:
             checked_int(self.name, f"constants: {name}", value, -INT32, INT32, SpecError)
         groups = self.groups(params)
         check_groups(self.name, groups)
+        if self.table_fields is not None:
+            self.declared_tables(params)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
                 f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"

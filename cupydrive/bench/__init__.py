@@ -22,7 +22,7 @@ from cupydrive.bench.startup import (
 )
 from cupydrive.bench.timing import Row, short
 from cupydrive.bench.training import LESSONS, measure_lesson
-from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
+from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.arguments import checked_int
@@ -95,6 +95,10 @@ def _measure_all(result, where, cases, runs, work, compare, say):
                 add([measured(one, where, runs)])
             except MemoryLimitError as error:  # a small GPU: the other rows are worth having
                 result.skipped.append(str(error))
+            except MissingDataError as error:
+                if work is not None:
+                    raise
+                result.skipped.append(f"{one.env}: {error}")
             free(where)
     if "sampling" in cases:
         add(measure_sampling(where, runs))

@@ -149,7 +149,7 @@ def check_envs(
     """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
 
     Args:
-        names: Environments, or paths of .py files that define one; "all": those of the package.
+        names: Environments, or paths of .py files that define one; "all": those of the package whose data is here.
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters.
@@ -164,7 +164,9 @@ def check_envs(
     seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
     check_writable(json_file)
     # All names first: a wrong one is found out before minutes of work.
-    specs = {spec.name: spec for name in names for spec in map(envs.get, envs.names() if name == "all" else (name,))}
+    specs = {
+        spec.name: spec for name in names for spec in (envs.with_data(_say) if name == "all" else [envs.get(name)])
+    }
     reports, code = [], 0
     try:
         for spec in specs.values():

@@ -31,7 +31,7 @@ from cupydrive.inputs.arguments import (
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
 FUNCTIONS = ("state", "groups", "constants", "check")
-OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw")
+OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw", "table_fields", "tables")
 
 
 def checked_param(default, about):
@@ -75,13 +75,18 @@ def check_field(f):
     """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
     where = f"Field({checked_name('Field', 'name', f.name, SpecError)!r})"
     checked_choice(where, "dtype", f.dtype, ("f4", "i4", "u4"), SpecError)
-    shape = [
-        checked_int(where, "shape", n, error=SpecError) for n in checked_sequence(where, "shape", f.shape, SpecError)
-    ]
-    if 4 * math.prod(shape) > INT32:
-        raise SpecError(f"{where}: shape = {shown(f.shape)} has {4 * math.prod(shape):,} bytes; at most {INT32:,} fit")
+    check_shape(where, f.shape)
     checked_float(where, "scale", f.scale, SMALLEST, FLOAT32, SpecError)
     checked_str(where, "unit", f.unit, SpecError)
+
+
+def check_shape(where, given):
+    """Return the shape of an array of 4-byte numbers as a tuple of ints."""
+    given = checked_sequence(where, "shape", given, SpecError)
+    shape = tuple(checked_int(where, "shape", n, error=SpecError) for n in given)
+    if 4 * math.prod(shape) > INT32:
+        raise SpecError(f"{where}: shape = {shown(given)} has {4 * math.prod(shape):,} bytes; at most {INT32:,} fit")
+    return shape
 
 
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
@@ -148,6 +153,10 @@ def check_spec(spec):
     for name in OPTIONAL_FUNCTIONS:
         if getattr(spec, name) is not None:
             checked_callable(where, name, getattr(spec, name), SpecError)
+    if spec.table_fields is not None and spec.tables is None:
+        raise SpecError(
+            f"{where}: table_fields declares tables, but there is no tables(params), which returns their arrays"
+        )
     for metric, kind in checked_mapping(where, "metrics", spec.metrics, SpecError).items():
         checked_name(where, "metrics", metric, SpecError)
         checked_choice(where, f"metrics[{metric!r}]", kind, ("int", "float"), SpecError)
