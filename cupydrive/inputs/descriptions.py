@@ -166,6 +166,7 @@ def check_spec(spec):
         checked_mapping(where, "cases", case, SpecError)
     if not spec.cases:
         raise SpecError(f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters")
+    checked_int(where, "trail", spec.trail, 0, 1_000_000, SpecError)
     checked_size(where, "render_size", spec.render_size, SpecError)
     checked_int(where, "render_fps", spec.render_fps, 1, 240, SpecError)
     checked_mapping(where, "training", spec.training, SpecError)
