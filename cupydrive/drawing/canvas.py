@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from cupydrive.drawing.charts import Panel
 from cupydrive.errors import ParameterError
 
 SUPERSAMPLING = 2
@@ -183,6 +184,27 @@ class Canvas:
                 self.line(points, 0.16 * letters, color)
             if points:
                 self.circle(points[-1], 0.22 * letters, color)
+
+    def image(self, pixels, x0, y0, x1, y1):
+        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on top, each pixel a sharp box."""
+        from PIL import Image
+
+        (left, upper), (right, lower) = self._pixel((min(x0, x1), max(y0, y1))), self._pixel((max(x0, x1), min(y0, y1)))
+        left, upper, right, lower = round(left), round(upper), round(right), round(lower)
+        size = (max(1, right - left), max(1, lower - upper))
+        picture = Image.fromarray(np.ascontiguousarray(pixels, np.uint8)).resize(size, Image.Resampling.NEAREST)
+        self._image.paste(picture, (left, upper))
+
+    def panel(self, box, x, y, letters):
+        """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right, top) with its own units.
+
+        Args:
+            box: In units of the view.
+            x: (low, high) of what it shows.
+            y: Likewise.
+            letters: Height of its texts, in units of the view.
+        """
+        return Panel(self, box, x, y, letters)
 
     def caption(self, left, right=""):
         """Write a line of text into the header, over everything else; it replaces the text before."""
