@@ -31,7 +31,7 @@ from cupydrive.inputs.arguments import (
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
 FUNCTIONS = ("state", "groups", "constants", "check")
-OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw", "table_fields", "tables")
+OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw", "yardsticks", "table_fields", "tables")
 
 
 def checked_param(default, about):
