@@ -162,7 +162,7 @@ def test_what_a_folder_lacks_comes_from_cache_and_network_and_is_said(made_up, s
         assert files("made_up") == found and server.asked == ["a.npy", "c.yml"]
 
 
-@pytest.mark.parametrize("named", ["", None, "/no/such/folder", "~nobody/x"])
+@pytest.mark.parametrize("named", ["", None, "/no/such/folder", "~no-such-user/x"])
 def test_no_folder_or_an_empty_name_is_as_if_there_were_none(named, made_up, server, kept, monkeypatch):
     if named is not None:
         monkeypatch.setenv("CUPYDRIVE_DATA", named)
