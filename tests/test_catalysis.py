@@ -3,20 +3,19 @@
 import heapq
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.envs.catalysis import SETTINGS, optimum
+from cupydrive.envs.catalysis import SETTINGS, SPEC, optimum
 from cupydrive.errors import ActionError, ParameterError
 from cupydrive.inputs.data import files
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "real_world" / "rlchemists"
-SPEC = envs.get("catalysis")
 UPSTREAM = {
     name: f"single_agent_{'two_atom_diffusion' if s.atoms == 2 else 'one_atom_' + name}" for name, s in SETTINGS.items()
 }
@@ -34,15 +33,7 @@ OPTIMUM = {
 }
 
 
-@pytest.fixture
-def data(monkeypatch):
-    """Let environments find upstream's tables beside the checkout; skip where there are none."""
-    if not FOLDER.is_dir():
-        pytest.skip(f"no data in {FOLDER}")
-    monkeypatch.setenv("CUPYDRIVE_DATA", str(FOLDER))
-
-
-upstream = pytest.mark.usefixtures("data")
+upstream = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no data in {FOLDER}")
 
 
 def made(setting, num_envs=1, **params):
@@ -130,7 +121,7 @@ def test_the_optimum_is_upstreams_and_the_kernel_earns_it(setting):
 
 def optimum_of(p):
     """Return the ``Optimum`` of parameters on upstream's table."""
-    return optimum(p, type("Tables", (), SPEC.table_arrays(p)))
+    return optimum(p, SimpleNamespace(**SPEC.table_arrays(p)))
 
 
 @pytest.mark.parametrize(
