@@ -27,14 +27,8 @@ from cupydrive.inputs.descriptions import SMALLEST, check_shape
 
 RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
 MOST_TABLES = 32  # a kernel's arguments are at most 4 kB, and each table is a pointer
-PARAMS_AT = {
-    "reset": 0,
-    "step": 0,
-    "observe": 0,
-    "sample": 0,
-    "heuristic": 0,
-    "draw": 1,
-}  # of the functions that get tables
+# Which argument is `params`, of the functions that get tables.
+PARAMS_AT = {"reset": 0, "step": 0, "observe": 0, "sample": 0, "heuristic": 0, "draw": 1, "yardsticks": 0}
 
 
 @dataclass(frozen=True)
