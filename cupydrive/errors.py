@@ -80,6 +80,14 @@ class OrderError(CupydriveError, RuntimeError):
     """A call came too early, or after ``close``."""
 
 
+class DataError(CupydriveError):
+    """A file of data is damaged, or not what an environment needs."""
+
+
+class MissingDataError(DataError):
+    """Data that an environment needs is not on this machine, and could not be fetched; the message says how to get it."""
+
+
 class MemoryLimitError(CupydriveError, MemoryError):
     """The buffers would not fit; says how many environments would."""
 
