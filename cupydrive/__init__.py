@@ -45,6 +45,7 @@ _HOME = {
     "Group": "spec",
     "Observed": "spec",
     "Outcome": "spec",
+    "Table": "spec",
     "nearest_decision": "spec",
     "param": "spec",
     "CupydriveError": "errors",

@@ -210,6 +210,12 @@ class Executor(Protocol):
     def allocate(self, shape, dtype):
         """Return an array of zeros; structs may be bytes (*shape, itemsize)."""
 
+    def constant(self, array, digest):
+        """Return the one copy on this device of a read-only NumPy array, known by the hash of what it holds.
+
+        It is kept as long as somebody holds it.
+        """
+
     def pointer(self, array):
         """Return the address of an array, for a member of ``call``."""
 

@@ -5,7 +5,8 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import lru_cache
 
 import numpy as np
 from gymnasium import spaces
@@ -21,7 +22,17 @@ from cupydrive.inputs.arguments import (
     checked_int,
     shown,
 )
-from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_groups, check_spec, checked_param
+from cupydrive.inputs.descriptions import (
+    MAX_AGENTS,
+    check_field,
+    check_group,
+    check_groups,
+    check_spec,
+    check_table,
+    check_tables,
+    checked_param,
+)
+from cupydrive.inputs.tables import WithTable, checked_tables, derived_tables, made_up_tables, table_digest
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
@@ -65,6 +76,33 @@ class Field:
 
     def __post_init__(self):
         check_field(self)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One read-only array that all environments share; a kernel reads ``env.table.NAME[i]`` or ``env.table.NAME(i, j)``.
+
+    Args:
+        name: The member's name.
+        shape: Known to the compiler; another shape is another program, other values are not.
+        dtype: ``"f4"`` or ``"i4"``.
+        low: Smallest of the values that tests make up where there is no data.
+        high: Their largest.
+        unit: SI unit, or what is counted.
+        finite: Whether infinities and NaN are mistakes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f4"
+    low: float = 0.0
+    high: float = 1.0
+    unit: str = ""
+    finite: bool = True
+
+    def __post_init__(self):
+        check_table(self)
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
 
 
 @dataclass(frozen=True)
@@ -230,6 +268,11 @@ class EnvSpec:
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
         summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
+        table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
+            file is needed to compile. None: they are what ``tables`` returns.
+        tables: ``tables(params)`` returns their arrays by name. It may read files, and raise ``MissingDataError``. Functions
+            of the reference, ``heuristic`` and ``draw`` get one more argument then, the last: ``table``, whose attributes are
+            the arrays that the kernel has (tensors, where observations are tensors). Their callers leave it out.
     """
 
     name: str
@@ -256,9 +299,12 @@ class EnvSpec:
     kernel: object = None
     summary: str = ""
     title: str = ""
+    table_fields: Callable | None = None
+    tables: Callable | None = None
 
     def __post_init__(self):
         check_spec(self)
+        self._bind_tables()
         if not self.title:
             object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
 
@@ -300,11 +346,55 @@ class EnvSpec:
             checked_int(self.name, f"constants: {name}", value, -INT32, INT32, SpecError)
         groups = self.groups(params)
         check_groups(self.name, groups)
+        if self.table_fields is not None:
+            check_tables(self.name, self.table_fields(params), groups)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
                 f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"
             )
         return params
+
+    # ---- tables ----
+
+    def _bind_tables(self):
+        """Let the functions that get ``table`` be called without it."""
+        for name, place in (("reset", 0), ("step", 0), ("observe", 0), ("sample", 0), ("heuristic", 0), ("draw", 1)):
+            function = getattr(self, name)
+            if isinstance(function, WithTable):  # `replace` passes on what it finds
+                function = function.function
+            if self.has_tables and function is not None:
+                function = WithTable(function, self.table_arrays, place)
+            object.__setattr__(self, name, function)
+
+    @property
+    def has_tables(self):
+        """Whether the kernel reads tables."""
+        return self.tables is not None
+
+    def declared_tables(self, params):
+        """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
+        return _declared_tables(self, params) if self.has_tables else ()
+
+    def table_arrays(self, params):
+        """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
+
+        Raises:
+            SpecError: If an array is not what was declared.
+            MissingDataError: If the data is not here.
+        """
+        return _table_arrays(self, params) if self.has_tables else {}
+
+    def table_digests(self, params):
+        """Return the SHA-256 of each table by name."""
+        return _table_digests(self, params) if self.has_tables else {}
+
+    def with_made_up_tables(self, seed=0):
+        """Return this environment with made-up values in its tables, for tests without data; itself if it has no tables."""
+        if not self.has_tables:
+            return self
+        return replace(self, tables=lambda params: made_up_tables(self.declared_tables(params), seed))
+
+    # ---- structs ----
 
     def one_agent(self, params):
         """Return whether there is one group of one agent."""
@@ -335,6 +425,26 @@ class EnvSpec:
         """Return the NumPy dtype of ``struct Log``."""
         kinds = {"int": "i4", "float": "f4"}
         return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
+
+
+@lru_cache(maxsize=64)
+def _declared_tables(spec, params):
+    if spec.table_fields is not None:
+        declared = tuple(spec.table_fields(params))
+    else:
+        declared = derived_tables(spec.name, spec.tables(params), Table)
+    check_tables(spec.name, declared, spec.groups(params))
+    return declared
+
+
+@lru_cache(maxsize=16)  # a check draws parameters often, and each table may have megabytes
+def _table_arrays(spec, params):
+    return checked_tables(spec.name, spec.declared_tables(params), spec.tables(params))
+
+
+@lru_cache(maxsize=64)
+def _table_digests(spec, params):
+    return {name: table_digest(name, array) for name, array in spec.table_arrays(params).items()}
 
 
 def float_params(params_class):

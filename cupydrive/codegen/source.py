@@ -93,6 +93,7 @@ def _texts(spec, params, layout):
         "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
         "generated/groups.cuh": _groups(spec.groups(params)),
         "generated/log.cuh": _log(spec.metrics),
+        "generated/tables.cuh": _tables(spec.declared_tables(params)),
         "generated/agreement.cuh": agreement(spec, params),
         "kernel": kernel,
     }
@@ -188,6 +189,7 @@ def _sizes(spec, params, layout, kernel):
         f"#define OBS_HALF {int(layout.half_obs)}",
         f"#define HAS_SHARED {int(has_shared)}",
         f"#define HAS_CACHE {int(has_cache)}",
+        f"#define HAS_TABLES {int(spec.has_tables)}",
         f"#define PRINTS {int(prints(kernel))}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
@@ -219,6 +221,18 @@ def _log(metrics):
             "}",
         ]
     )
+
+
+def _tables(tables):
+    """Return ``struct Table`` in C: one read-only array for each ``Table``."""
+    if not tables:
+        return ""
+    name = 'struct {0} {{ static DEVICE const char* text() {{ return "table {0}"; }} }};'
+    lines = ["namespace table_names {", *(name.format(t.name) for t in tables), "}", "struct Table {"]
+    for t in tables:
+        ctype, shape = {"f4": "float", "i4": "int"}[t.dtype], "".join(f", {n}" for n in t.shape)
+        lines.append(f"  TableArray<table_names::{t.name}, {ctype}{shape}> {t.name};")
+    return "\n".join([*lines, "};"])
 
 
 def _groups(groups):

@@ -12,6 +12,7 @@ from cupydrive.errors import DeviceError
 from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
+from cupydrive.executors.constants import one_copy
 
 OPTIONS = (
     "-std=c++17",
@@ -98,6 +99,10 @@ class CudaExecutor:
         """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize)."""
         dtype = np.dtype(dtype)
         return cupy.zeros((*shape, dtype.itemsize), np.uint8) if dtype.names else cupy.zeros(shape, dtype)
+
+    def constant(self, array, digest):
+        """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
+        return one_copy(self, array, (self.device.id, digest))
 
     def pointer(self, array):
         """Return the device address of ``array``."""

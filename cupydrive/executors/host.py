@@ -20,6 +20,7 @@ from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
+from cupydrive.executors.constants import one_copy
 from cupydrive.executors.trial_process import last_fault
 from cupydrive.inputs.arguments import shown
 
@@ -118,6 +119,10 @@ class HostExecutor:
         raw = np.zeros(size + 64, np.uint8)
         start = -raw.ctypes.data % 64
         return raw[start : start + size].view(dtype).reshape(shape)
+
+    def constant(self, array, digest):
+        """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
+        return one_copy(self, array, digest)
 
     def pointer(self, array):
         """Return the address of ``array``."""

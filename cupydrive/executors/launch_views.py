@@ -28,6 +28,7 @@ class LaunchViews:
         words: (N, metrics) int32, the same as words: zeros are zeros in any type.
         mask: (N,) bool, which environments a reset may touch; None: all.
         returns: By group: (N, C) float32 rewards since the episode began.
+        table: By name: the tables, read-only.
     """
 
     def __init__(self, call, program):
@@ -41,6 +42,7 @@ class LaunchViews:
         self.metrics = {name: log[name] for name in program.spec.metrics}
         self.words = self.at(call["log"], (n, program.log_dtype.itemsize // 4), np.int32)
         self.mask = self.at(call["mask"], (n,), np.bool_)
+        self.table = {t.name: self.at(call["table"][t.name], t.shape, np.dtype(t.dtype)) for t in program.tables}
         self.returns = {g.name: self.at(call[g.name]["returns"], (n, g.count), np.float32) for g in self.groups}
 
     def at(self, address, shape, dtype, row=0):

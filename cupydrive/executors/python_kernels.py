@@ -39,6 +39,7 @@ class Arrays:
         mask: (N,) bool: where ``reset`` must write a fresh state; elsewhere nothing may change.
         bits: (N, agents, draws, 4) uint32 words of this environment, episode and step; without draws any use is an error.
         uniform: The same words as float32 in [0, 1).
+        table: By name: the tables, of the shapes declared, to be read only.
     """
 
     params: object
@@ -55,6 +56,7 @@ class Arrays:
     mask: object
     bits: object
     uniform: object
+    table: dict
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +134,7 @@ class PythonProgram:
     def __init__(self, kernels, executor, spec, params):
         self.kernels, self.executor, self.spec, self.params = kernels, executor, spec, params
         self.groups, self.state_dtype, self.log_dtype = spec.groups(params), spec.state_dtype(params), spec.log_dtype()
-        self.agents = sum(g.count for g in self.groups)
+        self.agents, self.tables = sum(g.count for g in self.groups), spec.declared_tables(params)
         self.draws = executor.build(assemble_file("tools/draws"))
         self.last = {g.name: torch.tensor(g.sizes, device=executor.name) - 1 for g in self.groups if not g.continuous}
         self._scratch = {}
@@ -236,7 +238,7 @@ class PythonProgram:
             )
             action[g.name] = self._buffer(("action", g.name), shape, torch.float32 if g.continuous else torch.int32)
         rows = {name: row[name] for name in ("obs", "action_mask", "reward", "terminated", "active", "left")}
-        kept = {"state": views.state, "log": views.metrics, "elapsed": views.clock[:, 1]}
+        kept = {"state": views.state, "log": views.metrics, "elapsed": views.clock[:, 1], "table": views.table}
         return Arrays(params=self.params, action=action, **rows, **kept, mask=None, bits=None, uniform=None)
 
     def _run(self, function, arrays):

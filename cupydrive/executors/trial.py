@@ -62,6 +62,12 @@ class Trial:
         self.arrays.append(self.host.allocate(shape, dtype))
         return self.arrays[-1]
 
+    def constant(self, array, digest):
+        """Return a copy of a read-only array, which the other process will have, too."""
+        copy = self.allocate(array.shape, array.dtype)
+        self.put(copy, array)
+        return copy
+
     def pointer(self, array):
         """Return the address of ``array``."""
         return self.host.pointer(array)

@@ -42,6 +42,12 @@ def set_params(call, spec, params):
     call["inverse_horizon"] = np.float32(1.0) / np.float32(params.max_episode_steps)
 
 
+def constant_tables(spec, params, executor):
+    """Return the device's copy of each table of an environment, by name."""
+    digests = spec.table_digests(params)
+    return {name: executor.constant(array, digests[name]) for name, array in spec.table_arrays(params).items()}
+
+
 class Batch:
     """N copies of one environment.
 
@@ -73,6 +79,7 @@ class Batch:
         self.executor = make_executor(executor) if isinstance(executor, str) else executor
         self.groups = spec.groups(self.params)
         self.state_dtype, self.log_dtype = spec.state_dtype(self.params), spec.log_dtype()
+        self.tables = constant_tables(spec, self.params, self.executor)
         self.require_memory(self.num_envs * self.env_bytes(), self.env_bytes(), "num_envs", self.num_envs)
         self.layout = replace(layout or self.executor.layout(spec, self.params, self.num_envs), half_obs=half)
         self.program = self._load(spec, self.params)
@@ -118,10 +125,12 @@ class Batch:
         if (program.cache_bytes, *layout(spec, params)) != (self.program.cache_bytes, *layout(self.spec, self.params)):
             return False
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
+        self.tables = constant_tables(spec, params, self.executor)
         rollouts = [kept.call for kept in self._rollouts.values()]
         calls = [self._template, *self._calls, *self._reset_calls, *rollouts]
         for call in calls:
             set_params(call, spec, params)
+            self._set_tables(call)
         self._attach_printer(calls)
         return True
 
@@ -155,12 +164,18 @@ class Batch:
         """Return ``struct Batch`` with all that does not change from call to call."""
         pointer, call = self.executor.pointer, np.zeros((), batch_dtype(self.spec, self.params))
         set_params(call, self.spec, self.params)
+        self._set_tables(call)
         call["num_envs"], call["first_env"] = self.num_envs, first_env
         for name in ("seed", "state", "clock", "log", "cache"):
             call[name] = pointer(getattr(self, name))
         for g in self.groups:
             call[g.name]["returns"] = pointer(self.returns[g.name])
         return call
+
+    def _set_tables(self, call):
+        """Write where the tables are into a ``struct Batch``."""
+        for name, array in self.tables.items():
+            call["table"][name] = self.executor.pointer(array)
 
     def _call(self, buffers):
         """Return ``struct Batch`` for launches that write ``buffers``."""

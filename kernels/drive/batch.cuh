@@ -32,6 +32,9 @@ struct Batch {
   EachGroup<GroupRows> rows;
   Printed* printed;          // null unless the kernel prints
   Cache* cache;              // (N)
+#if HAS_TABLES
+  Table table;               // pointers: the arrays are the same for all batches of a device
+#endif
 };
 
 // What one environment keeps near while a launch runs: in registers or on the stack for a team of one, in shared

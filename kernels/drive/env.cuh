@@ -1,7 +1,7 @@
 // env.cuh -- what an environment's functions see: `Env&`. Included by an environment's file after its structs.
 //
 //   bool step(Env& env)      one step; every member returns whether the task has ended, phases.cuh takes the OR
-//   void reset(Env& env)     writes all of a fresh state, from env.random and env.params alone: it may run ahead of time
+//   void reset(Env& env)     writes all of a fresh state, from env.random, env.params and env.table alone: it may run ahead of time
 //   void observe(Env& env)   writes the observation, a function of the state and of env.elapsed alone
 //
 // Before the include its author may define struct Shared, scratch memory of the team, and struct Cache, which stays from step to
@@ -12,7 +12,7 @@
 // is an ordinary array in memory (indices.cuh). `team.add` takes such an array.
 //
 // codegen/source.py writes what is generated: sizes (TEAM, METRICS ...), groups (a description of each, how it reads and draws
-// actions, and each_group) and agreement (assertions that the structs are in C what they are in Python).
+// actions, and each_group), tables (struct Table) and agreement (assertions that the structs are in C what they are in Python).
 #pragma once
 #include "drive/random.cuh"
 #include "drive/math.cuh"
@@ -28,6 +28,12 @@ struct Shared {};
 #else
 struct Cache {};
 #define CACHE_FROM(place)
+#endif
+#if HAS_TABLES
+#include "drive/tables.cuh"
+#define TABLE_FROM(place) place,
+#else
+#define TABLE_FROM(place)
 #endif
 
 // One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS floats of
@@ -87,6 +93,9 @@ struct Env : EachGroup<Group> {
   Cache& cache;          // kept from step to step, for speed alone: whatever it holds, all results are the same
 #endif
   const Params& params;
+#if HAS_TABLES
+  const Table& table;    // read-only arrays that all environments share: env.table.NAME[i], env.table.NAME(i, j)
+#endif
   Random random;         // the stream of this environment, episode and step
   int elapsed;           // steps since the episode began; in `step`, this one included
   const int max_episode_steps;

@@ -37,9 +37,11 @@ struct Index {
   int within(i64 size, const char* what) const;
 };
 #define INDEXED(index, size) (index).within(size, "array element")
+#define TABLE_INDEX(index, size) (index).within(size, Name::text())
 #else
 typedef int Index;
 #define INDEXED(index, size) (index)
+#define TABLE_INDEX(index, size) (index)
 #endif
 
 // N values, one for each agent say, that are indexed like any array. One thread may keep them in registers, which cannot be

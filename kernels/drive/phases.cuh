@@ -52,8 +52,8 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
 // Draws the state that the next episode begins with.
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
   const Random random{env.random.seed, env.random.env, clock.episode, 0u, RESET};
-  Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, random, 0, env.max_episode_steps, env.horizon,
-            false, Log{}};
+  Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, TABLE_FROM(env.table) random, 0,
+            env.max_episode_steps, env.horizon, false, Log{}};
   reset(fresh);
 }
 
@@ -79,7 +79,7 @@ DEVICE Cache& near_cache(NearCache& near, Cache&) { return near.value; }
 DEVICE Cache& near_cache(NoRows&, Cache& far) { return far; }
 
 #define MAKE_ENV(clock, cache) \
-  Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, \
+  Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, TABLE_FROM(batch.table) \
           Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
   PRINT_FROM(env, batch, e)

@@ -20,7 +20,7 @@
 //               a block's memory keeps what all of them read
 //   memory      block_memory() on a GPU; alone(work): that of a team that has its block alone; hold(word), lowest_bit(bits),
 //               atomic_min(word, value), atomic_add(sum, value) of whole numbers; store_last(to, value),
-//               store_record(to, float, int)
+//               store_record(to, float, int); load_constant(from), of what no kernel writes
 //               copy_words<WORDS>(team, to, from): by the whole team; both are aligned to the largest of 16, 8 and 4 bytes
 //               that divides the size; store_words: the same to memory that this launch will not read again
 //   launches    await_previous(): returns when what the launch before wrote is seen; release_next(): the next may come to the GPU

@@ -80,8 +80,8 @@ template <bool RANDOM> struct SimdPhases {
 
   // Lane l's environment as its functions see it.
   DEVICE Env env_of(const int l, State& state, const Log& log, obs_t* obs, float* reward, const Agent::Action* action) const {
-    Env env{{}, Team{0}, state, scratch, CACHE_FROM(batch.cache[first]) batch.params, Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET},
-            near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log};
+    Env env{{}, Team{0}, state, scratch, CACHE_FROM(batch.cache[first]) batch.params, TABLE_FROM(batch.table)
+            Random{seed, (u32)(batch.first_env + first + l), near.episode[l], 0u, RESET}, near.elapsed[l], batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, log};
     first_group(env).obs_row = obs; first_group(env).reward_row = reward; first_group(env).action_row = action;
     return env;
   }

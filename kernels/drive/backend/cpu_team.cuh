@@ -60,6 +60,8 @@ DEVICE void atomic_add(double* sum, double value) {
   while (!__atomic_compare_exchange(sum, &before, &after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
+template <class T> DEVICE T load_constant(const T* from) { return *from; }
+
 template <class T> DEVICE void store_last(T* to, T value) { *to = value; }
 
 DEVICE void store_record(float* to, float first, int second) {

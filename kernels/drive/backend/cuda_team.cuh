@@ -174,6 +174,9 @@ DEVICE void atomic_min(u64* word, u64 value) { atomicMin(word, value); }
 // Adds to a sum of whole numbers, which is the same in any order.
 DEVICE void atomic_add(double* sum, double value) { atomicAdd(sum, value); }
 
+// Loads what no kernel writes while this one runs: by the way of constants, past no store that it might have to wait for.
+template <class T> DEVICE T load_constant(const T* from) { return __ldg(from); }
+
 // Stores what this launch will not read again.
 template <class T> DEVICE void store_last(T* to, T value) { __stcs(to, value); }
 

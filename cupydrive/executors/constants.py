@@ -1,0 +1,26 @@
+"""Arrays that kernels only read: one copy on each device, however many environments and batches share it."""
+
+import threading
+from weakref import WeakValueDictionary
+
+_copies = WeakValueDictionary()  # by device and hash
+_making = threading.Lock()
+
+
+def one_copy(executor, array, key):
+    """Return the copy of a NumPy array on the device of ``executor``: the one that there is, or a new one.
+
+    Args:
+        executor: Whose memory it is in.
+        array: What to copy.
+        key: Device and hash of what the array holds.
+    """
+    key = executor.name, key
+    with _making:
+        copy = _copies.get(key)
+        if copy is None:
+            copy = executor.allocate(array.shape, array.dtype)
+            executor.put(copy, array)
+            executor.synchronise()  # launches of any stream may read it
+            _copies[key] = copy
+        return copy
