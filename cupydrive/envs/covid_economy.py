@@ -61,16 +61,16 @@ class Params:
     working_age_share: float = param(0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8))
     too_sick_share: float = param(0.1, "Of the infected, who cannot work.", low=0.0, high=1.0)
     interest: float = param(0.03, "On subsidies, paid by the country.", low=0.0, high=10.0)
-    risk_aversion: float = param(2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.5, 2.5))
+    risk_aversion: float = param(2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0))
     max_subsidy: float = param(
-        20_000.0, "At the highest level.", unit="dollars/person/year", low=0.0, high=1e7, vary=(0.0, 150_000.0)
+        20_000.0, "At the highest level.", unit="dollars/person/year", low=0.0, high=1e7, vary=(0.0, 400_000.0)
     )
     vaccines_per_million: float = param(
         3_000.0, "Vaccinated each day.", unit="people/million", low=0.0, high=1e6, vary=(0.0, 30_000.0)
     )
     transmission_factor: float = param(1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0))
     stringency_factor: float = param(1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0))
-    unemployment_factor: float = param(1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.0, 2.0))
+    unemployment_factor: float = param(1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0))
     subsidy_levels: int = param(20, "Levels of the subsidy, besides none.", low=1, high=250)
     subsidy_interval: int = param(90, "Between choices of the subsidy.", unit="days", low=1, high=600)
     cooldown: int = param(28, "From one choice of a level to the next.", unit="days", low=1, high=600)
@@ -93,7 +93,7 @@ def constants(p):
     """Return sizes and days that the kernel is compiled with."""
     first = -(-p.vaccine_start // p.vaccine_interval) * p.vaccine_interval
     return {
-        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "FIRST_LEAVING": FIRST_LEAVING,
+        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START, "FIRST_LEAVING": FIRST_LEAVING,
         "FIRST_VACCINES": first, "ROWS": ROWS[p.mode], "PEOPLE": PEOPLE,
     }  # fmt: skip
 
@@ -113,7 +113,7 @@ def state(p):
 
 def groups(p):
     """Return the two groups."""
-    common = dict(mask=True, reward_scale=30.0, obs_scale=2.0, obs_low=0.0)
+    common = dict(mask=True, reward_scale=100.0, obs_scale=2.0, obs_low=0.0)
     return (
         Group("governor", STATES, STATES + 13, spaces.Discrete(11), **common),
         Group("planner", 1, 9 * STATES + 4, spaces.Discrete(p.subsidy_levels + 1), **common),
@@ -136,7 +136,7 @@ def table_fields(p):
         Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
         Table("vaccines", (of,), high=0.01, unit="share of the population"),
         Table("output", (of,), low=1.5, high=2.0),  # product of a share of the population at work
-        Table("subsidy", (of + 1,), high=0.2),  # product that one level gives
+        Table("subsidy", (of,), high=0.2),  # product that one level gives
         Table("reward", (3, of + 1), low=-3.0, high=3.0),  # constant, of deaths, of utility
         Table("weight", (2, of), high=0.04),  # in the country's population, and in its product
         Table("policy", (days, of), "i4", 1, 10, unit="level"),
@@ -164,7 +164,7 @@ def packed(levels):
 
 def reset(p, random, table):
     """Return (N,) fresh states, all the same, exact."""
-    states = np.zeros(len(random.bits(1)), [(f.name, f.dtype, f.shape) for f in state(p)])
+    states = np.zeros(len(random.env), [(f.name, f.dtype, f.shape) for f in state(p)])
     for name, share in zip(COUNTS, table.start, strict=True):
         states[name] = share
     states["response"] = table.response
@@ -218,9 +218,9 @@ def step(p, states, action, elapsed, random, table):
 
     able = p.working_age_share * (1 - p.too_sick_share * new["infected"] - new["deaths"]) - new["unemployed"]
     made, given = np.maximum(0, able) * table.output, subsidy[:, None] * table.subsidy.astype(np.float64)
-    product = made + given[:, :STATES]
+    product = made + given
     weight = table.weight.astype(np.float64)
-    country = (product - (1 + p.interest) * given[:, :STATES]) @ weight[1]
+    country = (product - (1 + p.interest) * given) @ weight[1]
     income = np.append(product, country[:, None], axis=1)
     deaths = np.append(died, (died @ weight[0])[:, None], axis=1)
     utility = (np.clip(income, 0.1, 3) ** (1 - p.risk_aversion) - 1) / (1 - p.risk_aversion)
@@ -300,7 +300,8 @@ def sample(p, rng, n, table):
     weights = table.unemployment[:DECAYS].astype(np.float64)
     q = np.where(rng.random(shape) < 0.1, rng.uniform(20, 70, shape), rng.normal(0, 3, shape))
     spread = rng.normal(0, 0.5, (n, DECAYS, STATES))
-    states["response"] = spread + weights / (weights**2).sum(axis=0) * (q - (weights * spread).sum(axis=1))[:, None]
+    towards = weights / (weights**2).sum(axis=0) * (q - (weights * spread).sum(axis=1))[:, None]
+    states["response"] = np.clip(spread + towards, -30, 30)
     levels = rng.integers(1, 11, (n, 8 * WORDS, STATES))
     levels[:, 1:] = np.where(rng.random((n, 1, STATES)) < 0.5, levels[:, :1], levels[:, 1:])
     states["levels"] = packed(levels)

@@ -76,7 +76,7 @@ def tables(p):
         "unemployment": np.vstack([weights * p.unemployment_factor, base]),
         "vaccines": np.floor(people / 1e6 * p.vaccines_per_million) * p.vaccine_interval / people,
         "output": per_worker * people / most,
-        "subsidy": of_all * p.max_subsidy / p.subsidy_levels,
+        "subsidy": of_all[:STATES] * p.max_subsidy / p.subsidy_levels,
         "reward": rewards(p, fit, of_all),
         "weight": np.array([people / PEOPLE, most / most.sum()]),
         "policy": policy,
