@@ -16,10 +16,10 @@ daily tables come from the repository salesforce/ai-economist (BSD-3-Clause); th
 Government Response Tracker (levels), JHU CSSE (deaths), Our World in Data (vaccinations) and the U.S. Bureau of Labor
 Statistics (unemployment).
 
-Counts of people are shares of a state's population here, products shares of what the state makes if no measure has ever cost a
-job. Unemployment remembers changes of level for 600 days, by five decaying sums; the changes that it forgets are those of the
-tables, so an episode has at most 600 days. Missouri's population counts Kansas City twice, as in the source. Not offered: the
-source's divisor of all rewards, which was 1.
+Products are shares of what a state, or the country, makes if no measure has ever cost a job.
+Unemployment remembers changes of level for 600 days, by five decaying sums; only changes of before the start may be
+forgotten, so an episode has at most 600 days. Missouri's population counts Kansas City twice, as in the source. Not offered:
+the source's divisor of all rewards, which was 1.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,6 @@ from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, para
 
 WORDS = 4  # of levels: each keeps those of eight days, four bits a day
 COUNTRY = STATES  # its place behind the states in tables that have both
-FIRST_LEAVING = MEMORY - START  # the day on which unemployment forgets the first change of the tables
 LEVEL_OBS = STATES + 9  # the entry of a governor's observation that is its level
 GAMMA = 1 / 14  # of the infected who recover or die, 1/day
 
@@ -76,33 +75,34 @@ class Params:
     cooldown: int = param(28, "From one choice of a level to the next.", unit="days", low=1, high=600)
     vaccine_start: int = param(296, "First day of vaccinations.", unit="days", low=1, high=600)
     vaccine_interval: int = param(1, "Between vaccinations.", unit="days", low=1, high=600)
+    memory: int = param(600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY)
     max_episode_steps: int = param(540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY)
 
 
 def check(p):
-    """Refuse more days than history has."""
-    most = ROWS[p.mode] if p.mode != "training" else MEMORY
-    if p.max_episode_steps > most:
-        raise ParameterError(
-            f"covid_economy: max_episode_steps = {p.max_episode_steps}, but the tables of mode={p.mode!r} end on day {most}; "
-            f"pass max_episode_steps={most} or less"
-        )
+    """Refuse more days than history has, and days on which levels that the state does not keep would be forgotten."""
+    ends = {f"the tables of mode={p.mode!r} end on day": ROWS[p.mode]} if p.mode != "training" else {}
+    for why, most in (ends | {"the levels of an episode are forgotten after day": p.memory}).items():
+        if p.max_episode_steps > most:
+            raise ParameterError(
+                f"covid_economy: max_episode_steps = {p.max_episode_steps}, but {why} {most}; "
+                f"pass max_episode_steps={most} or less"
+            )
 
 
 def constants(p):
     """Return sizes and days that the kernel is compiled with."""
     first = -(-p.vaccine_start // p.vaccine_interval) * p.vaccine_interval
     return {
-        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START, "FIRST_LEAVING": FIRST_LEAVING,
+        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START, "FIRST_LEAVING": p.memory - START,
         "FIRST_VACCINES": first, "ROWS": ROWS[p.mode], "PEOPLE": PEOPLE,
     }  # fmt: skip
 
 
 def state(p):
     """Return the fields of ``struct State``."""
-    share = dict(shape=(STATES,), unit="share of the population")
     return (
-        *(Field(name, **share) for name in COUNTS),
+        *(Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
         Field("product", shape=(STATES,), unit="share of the most"),
         Field("response", shape=(DECAYS, STATES), scale=10.0, unit="levels"),
         Field("levels", "u4", (WORDS, STATES), unit="four bits a day, the newest lowest"),
@@ -127,21 +127,22 @@ def table_fields(p):
     """Return the tables that the kernel reads; a column is a state, or one more: the country."""
     of, days = STATES, ROWS[p.mode]
     return (
-        Table("start", (len(COUNTS), of), unit="share of the population"),
+        Table("people", (of,), low=5e5, high=4e7, unit="people"),
+        Table("start", (len(COUNTS), of), high=5e5, unit="people"),
         Table("past", (DELAY, of), "i4", 1, 10, unit="level"),  # the start's first, then of the day before, ...
         Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
-        Table("leaving", (START + 2, of), low=-3.0, high=3.0, unit="levels"),  # from the day before FIRST_LEAVING on
+        Table("leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"),  # none, the changes up to the start, none
         Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
         Table("infection", (2, of), low=-0.2, high=3.0, unit="1/day"),  # without measures, each level's
         Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
-        Table("vaccines", (of,), high=0.01, unit="share of the population"),
-        Table("output", (of,), low=1.5, high=2.0),  # product of a share of the population at work
+        Table("vaccines", (of,), high=1e5, unit="people"),
+        Table("output", (of,), high=2e-7),  # product of one who works
         Table("subsidy", (of,), high=0.2),  # product that one level gives
-        Table("reward", (3, of + 1), low=-3.0, high=3.0),  # constant, of deaths, of utility
-        Table("weight", (2, of), high=0.04),  # in the country's population, and in its product
+        Table("reward", (3, of + 1), low=-3.0, high=3.0),  # constant, of a death, of utility
+        Table("weight", (of,), high=0.04),  # in the country's product
         Table("policy", (days, of), "i4", 1, 10, unit="level"),
         Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
-        Table("observed", (len(COUNTS) + 1, days, of), unit="share of the population"),  # last: deaths of the day
+        Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),  # last: deaths of the day
     )
 
 
@@ -165,8 +166,8 @@ def packed(levels):
 def reset(p, random, table):
     """Return (N,) fresh states, all the same, exact."""
     states = np.zeros(len(random.env), [(f.name, f.dtype, f.shape) for f in state(p)])
-    for name, share in zip(COUNTS, table.start, strict=True):
-        states[name] = share
+    for name, count in zip(COUNTS, table.start, strict=True):
+        states[name] = count
     states["response"] = table.response
     levels = np.zeros((1, 8 * WORDS, STATES), int)
     levels[:, :DELAY] = table.past
@@ -179,16 +180,16 @@ def infect(p, old, delayed, elapsed, table):
     s, i, r, d, v = (old[name] for name in COUNTS[:5])
     on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
     doses = np.where(on_day[:, None], table.vaccines.astype(float), 0.0)
-    missed, taken = np.minimum(1, doses / (s + 1e-30)), np.minimum(doses, s)
+    missed, taken = np.minimum(1, doses / (s + 1e-10)), np.minimum(doses, s)
     rate = table.infection[0].astype(float) + table.infection[1].astype(float) * delayed
-    ds, dr = -rate * s * i * (1 - missed) - taken, GAMMA * i + taken
+    ds, dr = -rate * (s / table.people) * i * (1 - missed) - taken, GAMMA * i + taken
     new = {"susceptible": s + ds, "infected": i - ds - dr, "recovered": r + dr}
     died = MORTALITY * GAMMA * i  # a part of all who recover: of the change of r - v
     seen = {
         "vaccinations": on_day, "everybody left is vaccinated": (doses > s) & (s > 0), "nobody is left": s == 0,
-        "fewer susceptible than 0": new["susceptible"] < -1e-9, "fewer infected than 0": new["infected"] < -1e-9,
+        "fewer susceptible than 0": new["susceptible"] < -1, "fewer infected than 0": new["infected"] < -1,
     }  # fmt: skip
-    new = {name: np.maximum(0, share) for name, share in new.items()}
+    new = {name: np.maximum(0, count) for name, count in new.items()}
     return {**new, "deaths": d + died, "vaccinated": v + taken}, died, seen
 
 
@@ -206,23 +207,23 @@ def step(p, states, action, elapsed, random, table):
 
     new, died, seen = infect(p, old, before[:, DELAY - 1], elapsed, table)
     decay = table.decay.astype(np.float64)[:, None, :, None]
-    leaving = table.leaving[np.clip(elapsed - FIRST_LEAVING + 1, 0, START + 1)]
+    leaving = table.leaving[np.clip(elapsed - p.memory + START + 1, 0, START + 2)]
     change = (level - before[:, 0])[:, None]
     response = decay[0] * old["response"] + change - decay[1] * leaving[:, None]
     q = (table.unemployment[:DECAYS].astype(np.float64) * response).sum(axis=1)
     excess = np.where(q > 20, q, np.log1p(np.exp(np.minimum(q, 20))))
-    new["unemployed"] = (excess + table.unemployment[DECAYS]) / 100
+    new["unemployed"] = (excess + table.unemployment[DECAYS]) * table.people / 100
     if p.mode == "real_data":
         new = dict(zip(COUNTS, table.observed[:-1, day].astype(np.float64), strict=True))
         died, response = table.observed[-1, day].astype(np.float64), old["response"]
 
-    able = p.working_age_share * (1 - p.too_sick_share * new["infected"] - new["deaths"]) - new["unemployed"]
+    healthy = table.people - p.too_sick_share * new["infected"] - new["deaths"]
+    able = p.working_age_share * healthy - new["unemployed"]
     made, given = np.maximum(0, able) * table.output, subsidy[:, None] * table.subsidy.astype(np.float64)
     product = made + given
-    weight = table.weight.astype(np.float64)
-    country = (product - (1 + p.interest) * given) @ weight[1]
+    country = (product - (1 + p.interest) * given) @ table.weight.astype(np.float64)
     income = np.append(product, country[:, None], axis=1)
-    deaths = np.append(died, (died @ weight[0])[:, None], axis=1)
+    deaths = np.append(died, died.sum(axis=1, keepdims=True), axis=1)
     utility = (np.clip(income, 0.1, 3) ** (1 - p.risk_aversion) - 1) / (1 - p.risk_aversion)
     reward = table.reward[0] + table.reward[1].astype(np.float64) * deaths + table.reward[2] * utility
     levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
@@ -238,8 +239,8 @@ def step(p, states, action, elapsed, random, table):
         reward={"governor": reward[:, :STATES], "planner": reward[:, STATES:]},
         terminated=np.zeros(len(states), bool),
         metrics={
-            "deaths": PEOPLE * deaths[:, COUNTRY],
-            "unemployment": 100 * new["unemployed"] @ weight[0] / p.max_episode_steps,
+            "deaths": deaths[:, COUNTRY],
+            "unemployment": new["unemployed"].sum(axis=1) * (100 / PEOPLE / p.max_episode_steps),
             "subsidies": subsidy * (PEOPLE * p.max_subsidy / 365 / p.subsidy_levels / 1e9),
         },
         events={
@@ -265,7 +266,8 @@ def step(p, states, action, elapsed, random, table):
 def observe(p, states, elapsed, table):
     """Return observations and masks by group: (N, STATES, 64) and (N, 1, 463)."""
     n, levels, t = len(states), unpacked(states["levels"]), elapsed
-    own = [states[name] for name in (*COUNTS, "product")] + [levels[:, DELAY - 1] / 10, levels[:, 0] / 10]
+    own = [states[name] / table.people for name in COUNTS]
+    own += [states["product"], levels[:, DELAY - 1] / 10, levels[:, 0] / 10]
     first, after = constants(p)["FIRST_VACCINES"], (t + 1) % p.vaccine_interval / p.vaccine_interval
     vaccines = np.where(t + 1 <= first, np.minimum(1, (first - t - 1) / p.vaccine_interval), 1 - after)
     until_choice = 1 - t % p.subsidy_interval / p.subsidy_interval
@@ -293,10 +295,11 @@ def observe(p, states, elapsed, table):
 def sample(p, rng, n, table):
     """Draw states at which rules change: few or none susceptible, long waits or none, few or many out of work."""
     states, shape = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), (n, STATES)
-    for name, most in zip((*COUNTS, "product"), (1, 1, 1, 0.02, 1, 0.3, 2), strict=True):
-        states[name] = rng.uniform(0, most, shape)
+    for name, most in zip(COUNTS, (1, 1, 1, 0.02, 1, 0.3), strict=True):
+        states[name] = rng.uniform(0, most, shape) * table.people
     states["susceptible"] *= rng.choice([0.0, 0.01, 1.0], shape, p=[0.1, 0.2, 0.7])
-    states["infected"] = 10 ** rng.uniform(-6, -0.3, shape)
+    states["infected"] = 10 ** rng.uniform(-6, -0.3, shape) * table.people
+    states["product"] = rng.uniform(0, 2, shape)
     weights = table.unemployment[:DECAYS].astype(np.float64)
     q = np.where(rng.random(shape) < 0.1, rng.uniform(20, 70, shape), rng.normal(0, 3, shape))
     spread = rng.normal(0, 0.5, (n, DECAYS, STATES))
@@ -330,10 +333,9 @@ def draw(canvas, p, states, elapsed, table):
     for level in range(1, 11):
         canvas.rectangle(3.7 + 0.7 * level, 0.8, 4.4 + 0.7 * level, 1.35, shade(canvas, level))
         canvas.text((4.05 + 0.7 * level, 0.5), level, 0.3)
-    people = table.weight[0]
     curves = (
-        ("deaths, thousands", PEOPLE / 1e3 * (states["deaths"] @ people)),
-        ("unemployed, percent of the population", 100 * states["unemployed"] @ people),
+        ("deaths, thousands", states["deaths"].sum(axis=1) / 1e3),
+        ("unemployed, percent of the population", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
         ("subsidies, billion dollars a day", states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)),
     )
     days = np.arange(len(states)) + elapsed - len(states) + 1
@@ -368,7 +370,15 @@ SPEC = EnvSpec(
     metrics={"deaths": "float", "unemployment": "float", "subsidies": "float"},
     cases=(
         {},
-        {"vaccine_start": 5, "vaccine_interval": 3, "subsidy_interval": 7, "subsidy_levels": 4, "cooldown": 2},
+        {
+            "vaccine_start": 5,
+            "vaccine_interval": 3,
+            "subsidy_interval": 7,
+            "subsidy_levels": 4,
+            "cooldown": 2,
+            "memory": 85,
+            "max_episode_steps": 85,
+        },
         {"mode": "real_policies", "max_episode_steps": 437},
         {"mode": "real_data", "max_episode_steps": 404},
     ),

@@ -1,6 +1,6 @@
-"""What ``covid_economy`` reads of its source: fitted numbers and daily tables, as shares; and a map of the states.
+"""What ``covid_economy`` reads of its source: fitted numbers and daily tables; and a map of the states.
 
-The source counts people, dollars and percent. Everything is computed in float64 and rounded once, to a table's float32.
+Everything is computed in float64 and rounded once, to a table's float32.
 """
 
 import json
@@ -53,7 +53,7 @@ def upstream():
 
 
 def tables(p):
-    """Return the tables by name, computed in float64; the source's own numbers are in people, dollars and percent."""
+    """Return the tables by name; money is in shares of the most that a state, or the country, can make."""
     fit, model, real = upstream()
     people = np.array(model["US_STATE_POPULATION"], float)
     weights = np.array(fit["GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS"]).reshape(STATES, DECAYS).T
@@ -62,36 +62,37 @@ def tables(p):
     workers = int(p.working_age_share * PEOPLE - idle.sum())
     per_worker = model["GDP_PER_CAPITA"] * PEOPLE / workers  # dollars a year
     most = np.maximum(0, p.working_age_share * people - idle) * per_worker  # of a year
-    of_all = np.append(people, PEOPLE) / np.append(most, most.sum())  # people for each dollar
+    dollar = 1 / np.append(most, most.sum())  # of a year, for each state and the country
     changes = np.diff(real["policy"][: START + 1], axis=0, prepend=1.0)
-    policy, payments, observed = replayed(p, real, people, ROWS[p.mode])
+    policy, payments, observed = replayed(p, real, ROWS[p.mode])
     return {
-        "start": counts_of_day(real, people, START),
+        "people": people,
+        "start": counts_of_day(real, START),
         "past": real["policy"][START : START - DELAY : -1].astype(int),
         "response": np.exp(-np.arange(START, -1, -1) / lambdas) @ changes,
-        "leaving": np.pad(changes, ((1, 0), (0, 0))),
-        "decay": np.exp(-np.array([1, MEMORY]) / lambdas).T,
+        "leaving": np.pad(changes, ((1, 1), (0, 0))),
+        "decay": np.exp(-np.array([1, p.memory]) / lambdas).T,
         "infection": np.array([fit["BETA_INTERCEPTS"], fit["BETA_SLOPES"]])
         * [[p.transmission_factor], [p.stringency_factor]],
         "unemployment": np.vstack([weights * p.unemployment_factor, base]),
-        "vaccines": np.floor(people / 1e6 * p.vaccines_per_million) * p.vaccine_interval / people,
-        "output": per_worker * people / most,
-        "subsidy": of_all[:STATES] * p.max_subsidy / p.subsidy_levels,
-        "reward": rewards(p, fit, of_all),
-        "weight": np.array([people / PEOPLE, most / most.sum()]),
+        "vaccines": np.floor(people / 1e6 * p.vaccines_per_million) * p.vaccine_interval,
+        "output": per_worker / most,
+        "subsidy": people * dollar[:STATES] * p.max_subsidy / p.subsidy_levels,
+        "reward": rewards(p, fit, dollar),
+        "weight": most / most.sum(),
         "policy": policy,
         "payments": payments,
         "observed": observed,
     }
 
 
-def counts_of_day(real, people, row):
-    """Return COUNTS as shares (6, STATES) in one row of the daily tables; deaths are a part of the recovered at the start."""
+def counts_of_day(real, row):
+    """Return COUNTS (6, STATES) in one row of the daily tables; deaths are a part of the recovered at the start."""
     deaths = MORTALITY * real["recovered"][row] if row == START else real["deaths"][row]
-    return np.array([deaths if name == "deaths" else real[name][row] for name in COUNTS]).clip(0) / people
+    return np.array([deaths if name == "deaths" else real[name][row] for name in COUNTS]).clip(0)
 
 
-def replayed(p, real, people, days):
+def replayed(p, real, days):
     """Return levels and subsidies that history chose on the first ``days`` days, and what happened then."""
     step = (
         PEOPLE * p.max_subsidy / p.subsidy_levels * p.subsidy_interval / 365
@@ -101,7 +102,7 @@ def replayed(p, real, people, days):
         paid[day : day + p.subsidy_interval] += round(real["subsidy"][START + day, 0] / max(step, 1e-9))
     if p.mode != "real_data":
         return real["policy"][START : START + days].astype(int), paid[:days], np.zeros((len(COUNTS) + 1, days, STATES))
-    observed = np.array([counts_of_day(real, people, START + day) for day in range(days + 1)]).transpose(1, 0, 2)
+    observed = np.array([counts_of_day(real, START + day) for day in range(days + 1)]).transpose(1, 0, 2)
     deaths = np.diff(observed[COUNTS.index("deaths")], axis=0)
     return (
         real["policy"][START : START + days].astype(int),
@@ -110,8 +111,8 @@ def replayed(p, real, people, days):
     )
 
 
-def rewards(p, fit, of_all):
-    """Return (3, STATES + 1): a reward is the first, plus the second times deaths as a share, plus the third times utility."""
+def rewards(p, fit, dollar):
+    """Return (3, STATES + 1): a reward is the first, plus the second times deaths, plus the third times utility."""
     ends = {
         key: np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")])
         for key in ("MIN_MARGINAL_*_HEALTH_INDEX", "MAX_MARGINAL_*_HEALTH_INDEX", "MIN_MARGINAL_*_ECONOMIC_INDEX",
@@ -122,5 +123,5 @@ def rewards(p, fit, of_all):
     health = odds / (1 + odds) / (high_health - low_health + 1e-10)
     income = 1 / (1 + odds) / (high_income - low_income + 1e-10)
     return np.array(
-        [income * (1 / 365 - low_income) - health * low_health, -health * fit["VALUE_OF_LIFE"] * of_all, income / 365]
+        [income * (1 / 365 - low_income) - health * low_health, -health * fit["VALUE_OF_LIFE"] * dollar, income / 365]
     )

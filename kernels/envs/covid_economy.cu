@@ -3,7 +3,7 @@
 // Source: covid_economy.py says whose equations these are, what they leave out, and what they are for: research on learning by
 // many agents, and no advice on any policy.
 //
-//   state   counts of people are shares of a state's population, its product is a share of the most that it could make
+//   state   people, and products as shares of what is made when no measure has ever cost a job
 //   action  governor: 0 keeps the level, 1 to 10 is the new one; planner: the subsidy's level, on the days of its choice
 //   reward  constant + weight of deaths * deaths of the day + weight of income * utility of the product, of a state or of all
 //
@@ -89,7 +89,7 @@ DEVICE float infect(Env& env, int i) {
   const float infected = s.infected[i], susceptible = s.susceptible[i];
   const float taken = math::min(vaccinating ? env.table.vaccines[i] : 0.0f, susceptible), left = susceptible - taken;
   const float rate = env.table.infection(0, i) + env.table.infection(1, i) * (float)level_ago(s, i, DELAY - 1);
-  const float caught = rate * (left * infected), over = GAMMA * infected, died = MORTALITY * over;
+  const float caught = rate * (left / env.table.people[i] * infected), over = GAMMA * infected, died = MORTALITY * over;
   s.susceptible[i] = math::max(left - caught, 0.0f);
   s.infected[i] = math::max(infected + (caught - over), 0.0f);
   s.recovered[i] += over + taken;
@@ -98,18 +98,18 @@ DEVICE float infect(Env& env, int i) {
   return died;
 }
 
-// Unemployment after a change of level. It answers to the changes of MEMORY days by five sums that decay; the change that is
-// forgotten today is one of the tables.
+// Unemployment after a change of level. It answers to the changes of MEMORY days by five sums that decay; a change that is
+// forgotten was before the start.
 DEVICE void employ(Env& env, int i, int change) {
   State& s = env.state;
-  const float forgotten = env.table.leaving(math::clamp(env.elapsed - FIRST_LEAVING + 1, 0, START + 1), i);
+  const float forgotten = env.table.leaving(math::clamp(env.elapsed - FIRST_LEAVING + 1, 0, START + 2), i);
   float cause = 0.0f;
   for (int k = 0; k < DECAYS; ++k) {
     const float response = env.table.decay(0, k) * s.response[k][i] + (float)change - env.table.decay(1, k) * forgotten;
     s.response[k][i] = response;
     cause += env.table.unemployment(k, i) * response;
   }
-  s.unemployed[i] = 0.01f * (math::softplus(cause) + env.table.unemployment(DECAYS, i));
+  s.unemployed[i] = 0.01f * env.table.people[i] * (math::softplus(cause) + env.table.unemployment(DECAYS, i));
 }
 
 // What happened to i; returns deaths of the day.
@@ -125,7 +125,7 @@ DEVICE float replay(Env& env, int i) {
   return env.table.observed(6, row, i);
 }
 
-// The reward of a state, or of all (i = STATES), for deaths as a share of its population and income as a share of the most.
+// The reward of a state, or of all (i = STATES), for so many deaths and an income.
 DEVICE float reward_for(const Env& env, int i, float died, float income) {
   const float exponent = 1.0f - env.params.risk_aversion;
   const float utility = (math::pow(math::clamp(income, 0.1f, 3.0f), exponent) - 1.0f) / exponent;
@@ -145,14 +145,14 @@ DEVICE bool step(Env& env) {
       died = infect(env, i);
       employ(env, i, choose_level(env, i));
     }
-    const float healthy = 1.0f - p.too_sick_share * s.infected[i] - s.deaths[i];
+    const float healthy = env.table.people[i] - p.too_sick_share * s.infected[i] - s.deaths[i];
     const float able = math::max(p.working_age_share * healthy - s.unemployed[i], 0.0f);
     const float made = able * env.table.output[i], given = (float)subsidy * env.table.subsidy[i];
     s.product[i] = made + given;
     env.governor.reward(i) = reward_for(env, i, died, made + given);
-    env.shared.part[DEATHS][i] = env.table.weight(0, i) * died;
-    env.shared.part[INCOME][i] = env.table.weight(1, i) * (made - p.interest * given);  // the country pays what it gives
-    env.shared.part[UNEMPLOYED][i] = env.table.weight(0, i) * s.unemployed[i];
+    env.shared.part[DEATHS][i] = died;
+    env.shared.part[INCOME][i] = env.table.weight[i] * (made - p.interest * given);  // the country pays what it gives
+    env.shared.part[UNEMPLOYED][i] = s.unemployed[i];
   }
   env.team.sync();  // all parts are there, and nobody reads the subsidy of yesterday
   for (int k : env.team.each(SUMS)) {  // in the order of the states, whatever the team
@@ -164,8 +164,8 @@ DEVICE bool step(Env& env) {
   if (env.team.leader()) {
     const float* sum = env.shared.sum;
     env.planner.reward(0) = reward_for(env, STATES, sum[DEATHS], sum[INCOME]);
-    env.log.deaths += (float)PEOPLE * sum[DEATHS];
-    env.log.unemployment += env.horizon.of(100.0f * sum[UNEMPLOYED]);
+    env.log.deaths += sum[DEATHS];
+    env.log.unemployment += env.horizon.of(100.0f / (float)PEOPLE * sum[UNEMPLOYED]);
     env.log.subsidies += (float)subsidy * (p.max_subsidy * ((float)PEOPLE * 1e-9f / 365.0f / (float)SUBSIDY_LEVELS));
     s.subsidy = subsidy;
   }
@@ -187,11 +187,12 @@ DEVICE void observe(Env& env) {
   const float subsidy = (float)s.subsidy / (float)SUBSIDY_LEVELS, vaccines = vaccines_in(env.elapsed + 1);
   auto of_all = env.planner.obs(0);
   for (int i : env.team.each(STATES)) {
-    const float own[SEEN] = {s.susceptible[i], s.infected[i],     s.recovered[i],
-                            s.deaths[i],      s.vaccinated[i],   s.unemployed[i],
-                            s.product[i],     0.1f * (float)level_ago(s, i, DELAY - 1),
-                            time,             0.1f * (float)level_ago(s, i, 0),
-                            subsidy_in,       subsidy,           vaccines};
+    const float person = 1.0f / env.table.people[i];
+    const float own[SEEN] = {person * s.susceptible[i], person * s.infected[i],   person * s.recovered[i],
+                             person * s.deaths[i],      person * s.vaccinated[i], person * s.unemployed[i],
+                             s.product[i],              0.1f * (float)level_ago(s, i, DELAY - 1),
+                             time,                      0.1f * (float)level_ago(s, i, 0),
+                             subsidy_in,                subsidy,                  vaccines};
     for (int k = 0; k < SEEN; ++k) env.shared.seen[k][i] = own[k];
     for (int k = 0; k < TIME; ++k) of_all[k * STATES + i] = own[k];
     of_all[TIME * STATES + 1 + i] = own[LEVEL];
