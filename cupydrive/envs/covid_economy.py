@@ -340,8 +340,10 @@ def draw(canvas, p, states, elapsed, table):
     )
     days = np.arange(len(states)) + elapsed - len(states) + 1
     for k, (title, values) in enumerate(curves):
-        box, color = (12.9, 7.6 - 3.7 * k, 21.1, 11.1 - 3.7 * k), ("#B2182B", "#0072B2", "#009E73")[k]
+        box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), ("#B2182B", "#0072B2", "#009E73")[k]
         canvas.chart(box, [(days, values, color)], (0, p.max_episode_steps), (0, above(values.max())), title)
+    canvas.text((14.2, 0.45), "day 0", 0.33, "#777777", "lm")
+    canvas.text((21.1, 0.45), p.max_episode_steps, 0.33, "#777777", "rm")
 
 
 def shade(canvas, level):
@@ -350,9 +352,9 @@ def shade(canvas, level):
 
 
 def above(value):
-    """Return the least of 1, 2, 5, 10, 20, ... times a power of ten that is no less than ``value``."""
-    power = 10.0 ** np.floor(np.log10(max(value, 1e-3)))
-    return next(float(step * power) for step in (1, 2, 5, 10) if step * power >= value)
+    """Return the least of 1, 2, 5, 10, 20, ... that is no less than ``value``."""
+    power = 10.0 ** np.floor(np.log10(max(value, 1.0)))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
 SPEC = EnvSpec(
