@@ -5,8 +5,7 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import MISSING, dataclass, field, fields
 
 import numpy as np
 from gymnasium import spaces
@@ -22,17 +21,10 @@ from cupydrive.inputs.arguments import (
     checked_int,
     shown,
 )
-from cupydrive.inputs.descriptions import (
-    MAX_AGENTS,
-    check_field,
-    check_group,
-    check_groups,
-    check_spec,
-    check_table,
-    check_tables,
-    checked_param,
-)
-from cupydrive.inputs.tables import WithTable, checked_tables, derived_tables, made_up_tables, table_digest
+from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_groups, check_spec, checked_param
+from cupydrive.inputs.tables import HasTables, Table
+
+__all__ = ["EnvSpec", "Field", "Group", "Observed", "Outcome", "Table", "nearest_decision", "param"]  # for authors
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
@@ -76,33 +68,6 @@ class Field:
 
     def __post_init__(self):
         check_field(self)
-
-
-@dataclass(frozen=True)
-class Table:
-    """One read-only array that all environments share; a kernel reads ``env.table.NAME[i]`` or ``env.table.NAME(i, j)``.
-
-    Args:
-        name: The member's name.
-        shape: Known to the compiler; another shape is another program, other values are not.
-        dtype: ``"f4"`` or ``"i4"``.
-        low: Smallest of the values that tests make up where there is no data.
-        high: Their largest.
-        unit: SI unit, or what is counted.
-        finite: Whether infinities and NaN are mistakes.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "f4"
-    low: float = 0.0
-    high: float = 1.0
-    unit: str = ""
-    finite: bool = True
-
-    def __post_init__(self):
-        check_table(self)
-        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
 
 
 @dataclass(frozen=True)
@@ -232,7 +197,7 @@ class Observed:
 
 
 @dataclass(frozen=True, eq=False)
-class EnvSpec:
+class EnvSpec(HasTables):
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
     Args:
@@ -304,7 +269,7 @@ class EnvSpec:
 
     def __post_init__(self):
         check_spec(self)
-        self._bind_tables()
+        self.bind_tables()
         if not self.title:
             object.__setattr__(self, "title", "".join(word.capitalize() for word in self.name.split("_")))
 
@@ -347,54 +312,12 @@ class EnvSpec:
         groups = self.groups(params)
         check_groups(self.name, groups)
         if self.table_fields is not None:
-            check_tables(self.name, self.table_fields(params), groups)
+            self.declared_tables(params)
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
                 f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"
             )
         return params
-
-    # ---- tables ----
-
-    def _bind_tables(self):
-        """Let the functions that get ``table`` be called without it."""
-        for name, place in (("reset", 0), ("step", 0), ("observe", 0), ("sample", 0), ("heuristic", 0), ("draw", 1)):
-            function = getattr(self, name)
-            if isinstance(function, WithTable):  # `replace` passes on what it finds
-                function = function.function
-            if self.has_tables and function is not None:
-                function = WithTable(function, self.table_arrays, place)
-            object.__setattr__(self, name, function)
-
-    @property
-    def has_tables(self):
-        """Whether the kernel reads tables."""
-        return self.tables is not None
-
-    def declared_tables(self, params):
-        """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
-        return _declared_tables(self, params) if self.has_tables else ()
-
-    def table_arrays(self, params):
-        """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
-
-        Raises:
-            SpecError: If an array is not what was declared.
-            MissingDataError: If the data is not here.
-        """
-        return _table_arrays(self, params) if self.has_tables else {}
-
-    def table_digests(self, params):
-        """Return the SHA-256 of each table by name."""
-        return _table_digests(self, params) if self.has_tables else {}
-
-    def with_made_up_tables(self, seed=0):
-        """Return this environment with made-up values in its tables, for tests without data; itself if it has no tables."""
-        if not self.has_tables:
-            return self
-        return replace(self, tables=lambda params: made_up_tables(self.declared_tables(params), seed))
-
-    # ---- structs ----
 
     def one_agent(self, params):
         """Return whether there is one group of one agent."""
@@ -425,26 +348,6 @@ class EnvSpec:
         """Return the NumPy dtype of ``struct Log``."""
         kinds = {"int": "i4", "float": "f4"}
         return np.dtype([(name, kinds[kind]) for name, kind in self.metrics.items()] or [("none", "i4")])
-
-
-@lru_cache(maxsize=64)
-def _declared_tables(spec, params):
-    if spec.table_fields is not None:
-        declared = tuple(spec.table_fields(params))
-    else:
-        declared = derived_tables(spec.name, spec.tables(params), Table)
-    check_tables(spec.name, declared, spec.groups(params))
-    return declared
-
-
-@lru_cache(maxsize=16)  # a check draws parameters often, and each table may have megabytes
-def _table_arrays(spec, params):
-    return checked_tables(spec.name, spec.declared_tables(params), spec.tables(params))
-
-
-@lru_cache(maxsize=64)
-def _table_digests(spec, params):
-    return {name: table_digest(name, array) for name, array in spec.table_arrays(params).items()}
 
 
 def float_params(params_class):

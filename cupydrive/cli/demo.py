@@ -37,14 +37,15 @@ def demo(device="auto"):
     start = time.perf_counter()
     name, reason = choose(device)
     print(reason)
-    good = [check_briefly(env, device) for env in envs.names()]
+    specs = envs.with_data(print)
+    good = [check_briefly(spec, device) for spec in specs]
     print("\ntraining: mean return of 500 episodes before and after", flush=True)
     runs = {}
     FOLDER.mkdir(parents=True, exist_ok=True)
     for lesson in LESSONS:
         learned, runs[lesson[0]] = teach(*lesson, name)
         good.append(learned)
-    show_rates(name)
+    show_rates(name, specs)
     print("\nvideos, not opened by themselves:")
     for env, run in runs.items():
         path = FOLDER / f"{env}.mp4"
@@ -54,10 +55,10 @@ def demo(device="auto"):
     return all(good)
 
 
-def check_briefly(env, device):
+def check_briefly(spec, device):
     """Check one environment and print the outcome; return whether it passed."""
-    print(f"check {env} ... ", end="", flush=True)
-    report = check(env, agent_steps=AGENT_STEPS, device=device, progress=sys.stderr.isatty())
+    print(f"check {spec.name} ... ", end="", flush=True)
+    report = check(spec, agent_steps=AGENT_STEPS, device=device, progress=sys.stderr.isatty())
     print(f"{'passed' if report.passed else 'FAILED'}: {report.agent_steps:,} agent-steps against the reference")
     if not report.passed:
         print(report)
@@ -81,12 +82,12 @@ def teach(env, params, policies, group, steps, num_envs, device):
     return learned, run
 
 
-def show_rates(device):
-    """Print env-steps per second of random rollouts of every environment."""
+def show_rates(device, specs):
+    """Print env-steps per second of random rollouts of some environments."""
     where = executor(device)
     print(f"\nrandom rollouts on {where.describe()}, medians of 9 runs\n", flush=True)
     print(f"{'environment':<24}{'agents':>7}{'envs':>11}{'T':>5}{'env-steps/s':>14}{'agent-steps/s':>15}")
-    for spec in map(envs.get, envs.names()):
+    for spec in specs:
         agents = sum(g.count for g in spec.groups(spec.make_params()))
         work = Work(spec.name, max(1, AGENTS[device] // agents), ROLLOUT_STEPS)
         speed = measure(work, where).rate

@@ -27,7 +27,14 @@ from cupydrive.cli.commands import (
     write_file,
     write_json_file,
 )
-from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, UnregisteredEnvironmentError
+from cupydrive.cli.data import run_data
+from cupydrive.errors import (
+    CupydriveError,
+    CupydriveWarning,
+    MissingDataError,
+    ParameterError,
+    UnregisteredEnvironmentError,
+)
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.spec import float_params
 
@@ -46,8 +53,12 @@ def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
     rows = [("name", "agents", "observation", "actions", "steps", "summary")]
     for known in envs.names():
         spec = envs.get(known)
-        params = spec.make_params()
-        groups = spec.groups(params)
+        try:
+            params = spec.make_params()
+            groups = spec.groups(params)
+        except MissingDataError as error:
+            _say(f"{known} is left out: {error}")
+            continue
         rows.append(
             (
                 known,
@@ -148,7 +159,7 @@ def check_envs(
     """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
 
     Args:
-        names: Environments, or paths of .py files that define one; "all": those of the package.
+        names: Environments, or paths of .py files that define one; "all": those of the package whose data is here.
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters.
@@ -163,7 +174,9 @@ def check_envs(
     seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
     check_writable(json_file)
     # All names first: a wrong one is found out before minutes of work.
-    specs = {spec.name: spec for name in names for spec in map(envs.get, envs.names() if name == "all" else (name,))}
+    specs = {
+        spec.name: spec for name in names for spec in (envs.with_data(_say) if name == "all" else [envs.get(name)])
+    }
     reports, code = [], 0
     try:
         for spec in specs.values():
@@ -290,6 +303,7 @@ COMMANDS = {
     "demo": run_demo,
     "bench": run_bench,
     "tune": run_tune,
+    "data": run_data,
 }
 
 

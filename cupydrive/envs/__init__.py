@@ -16,6 +16,7 @@ from pkgutil import iter_modules
 
 from cupydrive.errors import (
     CupydriveWarning,
+    MissingDataError,
     ParameterError,
     SpecError,
     UnknownEnvironmentError,
@@ -54,6 +55,27 @@ def get(name):
             f"there is no environment {shown(name)}.{did_you_mean(name, known)} There are: {', '.join(known)}"
         )
     return import_module(f"{__name__}.{name}").SPEC
+
+
+def with_data(say, of=None):
+    """Return all environments whose tables are on this machine, or could be fetched; say in a line why another is left out.
+
+    Args:
+        say: Called with each such line.
+        of: Names; None: all.
+
+    Returns:
+        A list of ``EnvSpec``.
+    """
+    found = []
+    for spec in map(get, names() if of is None else of):
+        try:
+            for case in spec.cases:
+                spec.table_arrays(spec.make_params(**case))
+            found.append(spec)
+        except MissingDataError as error:
+            say(f"{spec.name} is left out: {error}")
+    return found
 
 
 def reload(spec):

@@ -36,10 +36,10 @@ MOSAIC = 16
 
 
 def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, steps=None, progress=print):
-    """Write the gallery of some environments, by default of all that draw, into a folder; others in it are kept.
+    """Write the gallery of some environments into a folder; others in it are kept.
 
     Args:
-        names: Environments.
+        names: Environments; by default those that draw and whose data is here.
         out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip ``NAME-KIND.mp4``, ``.webp``
             (a still), ``.gif`` and ``.npz``; and ``NAME-curve.svg``.
         runs: Folder of the runs. One that has reached its steps is taken as it is, others go on.
@@ -58,7 +58,8 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     seed = checked_int("gallery", "seed", seed, 0, 2**63 - 1)
     steps = None if steps is None else checked_count("gallery", "steps", steps)
     out, runs = checked_path("gallery", "out", out), checked_path("gallery", "runs", runs)
-    specs = [envs.get(name) for name in names or [n for n in envs.names() if envs.get(n).draw is not None]]
+    drawn = [name for name in envs.names() if envs.get(name).draw is not None]
+    specs = [envs.get(name) for name in names] if names else envs.with_data(progress, drawn)
     for spec in specs:
         if spec.draw is None:
             raise RenderError(f"{spec.name} has no drawing, so it cannot be in the gallery; give its EnvSpec draw=")

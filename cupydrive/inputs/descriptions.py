@@ -27,7 +27,6 @@ from cupydrive.inputs.arguments import (
     checked_str,
     shown,
 )
-from cupydrive.inputs.tables import DTYPES, MOST_TABLES
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
@@ -76,17 +75,18 @@ def check_field(f):
     """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
     where = f"Field({checked_name('Field', 'name', f.name, SpecError)!r})"
     checked_choice(where, "dtype", f.dtype, ("f4", "i4", "u4"), SpecError)
-    _check_shape(where, f.shape)
+    check_shape(where, f.shape)
     checked_float(where, "scale", f.scale, SMALLEST, FLOAT32, SpecError)
     checked_str(where, "unit", f.unit, SpecError)
 
 
-def _check_shape(where, given):
-    shape = [
-        checked_int(where, "shape", n, error=SpecError) for n in checked_sequence(where, "shape", given, SpecError)
-    ]
+def check_shape(where, given):
+    """Return the shape of an array of 4-byte numbers as a tuple of ints."""
+    given = checked_sequence(where, "shape", given, SpecError)
+    shape = tuple(checked_int(where, "shape", n, error=SpecError) for n in given)
     if 4 * math.prod(shape) > INT32:
         raise SpecError(f"{where}: shape = {shown(given)} has {4 * math.prod(shape):,} bytes; at most {INT32:,} fit")
+    return shape
 
 
 # Members of struct Env and of struct Batch (kernels/drive), beside which a group's name stands.
@@ -95,35 +95,6 @@ TAKEN = {
     "printed", "print", "time", "fixed_random", "rows", "num_envs", "first_env", "steps", "inverse_horizon", "seed", "clock",
     "mask", "terminated", "truncated", "episode_length", "episode_log",
 }  # fmt: skip
-
-
-def check_table(t):
-    """Raise ``SpecError`` if a ``Table`` is no array of a kernel."""
-    where = f"Table({checked_name('Table', 'name', t.name, SpecError)!r})"
-    checked_choice(where, "dtype", t.dtype, tuple(DTYPES), SpecError)
-    _check_shape(where, t.shape)
-    most = INT32 if t.dtype == "i4" else FLOAT32
-    low, high = (checked_float(where, name, getattr(t, name), -most, most, SpecError) for name in ("low", "high"))
-    if low > high:
-        raise SpecError(f"{where}: low = {low} is above high = {high}")
-    if t.dtype == "i4" and math.ceil(low) > math.floor(high):
-        raise SpecError(f"{where}: no whole number lies between low = {low} and high = {high}")
-    checked_str(where, "unit", t.unit, SpecError)
-    checked_bool(where, "finite", t.finite, SpecError)
-
-
-def check_tables(where, declared, groups):
-    """Raise ``SpecError`` if an environment's ``Table`` objects do not go together, or a group's name is ``table``."""
-    names = [t.name for t in checked_sequence(where, "table_fields", declared, SpecError)]
-    if not names:
-        raise SpecError(f"{where}: table_fields declares no table; leave table_fields and tables out")
-    for name in names:
-        if names.count(name) > 1:
-            raise SpecError(f"{where}: {names.count(name)} tables are called {name!r}; each needs a name of its own")
-    if len(names) > MOST_TABLES:
-        raise SpecError(f"{where}: {len(names)} tables; at most {MOST_TABLES} fit, so put some together into one array")
-    if "table" in [g.name for g in groups]:
-        raise SpecError(f"{where}: a group is called 'table', as kernels call the tables; choose another name")
 
 
 def check_groups(where, groups):

@@ -184,6 +184,7 @@ ORIGIN = {
         "null, or paths and SHA-256 of an environment's two files",
     )
 }
+TABLES = {"tables": Table(Text(64), NAME, least=1)}  # SHA-256 by name, of environments that have tables
 PARAMS = Table(SCALAR, NAME)
 SEED = Int(0, 2**64 - 1)
 ENVS = Int(1, 2**31 - 1)
@@ -200,7 +201,7 @@ CONFIG = Record(
         "total": Either((NOTHING, Int(1)), "a number of env-steps or null"),
         "policies": Table(Table(SETTING, NAME, least=1), Text(), least=1),
     },
-    {**ORIGIN, "learner": Exactly(("auto", "torch", "kernels"))},
+    {**ORIGIN, **TABLES, "learner": Exactly(("auto", "torch", "kernels"))},
 )
 METRICS = Table(Number(any_float=True), Text(), least=1)
 CHECKPOINT = Record({"format": Int(1), "env": NAME, "step": Int()}, {})
@@ -214,10 +215,11 @@ RECORDING = Record(
         "first_env": FIRST_ENV,
         "checksum": Either((NOTHING, Int(0, 2**32 - 1)), "a CRC-32 or null"),
     },
-    ORIGIN,
+    {**ORIGIN, **TABLES},
 )
 SNAPSHOT = Record(
-    {"format": Int(1), "env": NAME, "params": PARAMS, "num_envs": ENVS, "first_env": FIRST_ENV, "seed": SEED}, ORIGIN
+    {"format": Int(1), "env": NAME, "params": PARAMS, "num_envs": ENVS, "first_env": FIRST_ENV, "seed": SEED},
+    {**ORIGIN, **TABLES},
 )
 
 WORDS = Text(10_000, lines=True)

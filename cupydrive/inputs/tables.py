@@ -1,15 +1,180 @@
-"""Tables, the read-only arrays that an environment's kernel reads: what their author gives, checked; made up; known by hash."""
+"""Tables, the read-only arrays that an environment's kernel reads: declared, checked, made up, known by hash."""
 
 import hashlib
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
 
-from cupydrive.errors import SpecError
-from cupydrive.inputs.arguments import INT32, checked_array, checked_mapping, checked_name, shown
+from cupydrive.errors import ParameterError, SpecError
+from cupydrive.inputs.arguments import (
+    FLOAT32,
+    INT32,
+    checked_array,
+    checked_bool,
+    checked_choice,
+    checked_float,
+    checked_instance,
+    checked_mapping,
+    checked_name,
+    checked_sequence,
+    checked_str,
+    shown,
+)
+from cupydrive.inputs.descriptions import SMALLEST, check_shape
 
-DTYPES = {"f4": np.float32, "i4": np.int32}
+RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
 MOST_TABLES = 32  # a kernel's arguments are at most 4 kB, and each table is a pointer
+PARAMS_AT = {
+    "reset": 0,
+    "step": 0,
+    "observe": 0,
+    "sample": 0,
+    "heuristic": 0,
+    "draw": 1,
+}  # of the functions that get tables
+
+
+@dataclass(frozen=True)
+class Table:
+    """One read-only array that all environments share; a kernel reads ``env.table.NAME[i]`` or ``env.table.NAME(i, j)``.
+
+    Args:
+        name: The member's name.
+        shape: Known to the compiler: another shape is another program, other values are not.
+        dtype: ``"f4"`` or ``"i4"``.
+        low: Smallest of the values that tests make up where there is no data.
+        high: Their largest.
+        unit: SI unit, or what is counted.
+        finite: Whether infinities and NaN are mistakes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f4"
+    low: float = 0.0
+    high: float = 1.0
+    unit: str = ""
+    finite: bool = True
+
+    def __post_init__(self):
+        where = f"Table({checked_name('Table', 'name', self.name, SpecError)!r})"
+        checked_choice(where, "dtype", self.dtype, tuple(RANGES), SpecError)
+        object.__setattr__(self, "shape", check_shape(where, self.shape))
+        least, most = RANGES[self.dtype]
+        low, high = (
+            checked_float(where, name, getattr(self, name), least, most, SpecError) for name in ("low", "high")
+        )
+        if low > high:
+            raise SpecError(f"{where}: low = {low} is above high = {high}")
+        if self.dtype == "i4" and math.ceil(low) > math.floor(high):
+            raise SpecError(f"{where}: no whole number lies between low = {low} and high = {high}")
+        checked_str(where, "unit", self.unit, SpecError)
+        checked_bool(where, "finite", self.finite, SpecError)
+
+
+class HasTables:
+    """What an ``EnvSpec`` does with its ``table_fields`` and ``tables``."""
+
+    def bind_tables(self):
+        """Let the functions that get ``table`` be called without it, as those of environments without tables."""
+        for name, place in PARAMS_AT.items():
+            function = getattr(self, name)
+            if isinstance(function, WithTable):  # `replace` passes on what it finds
+                function = function.function
+            if self.has_tables and function is not None:
+                function = WithTable(function, self.table_arrays, place)
+            object.__setattr__(self, name, function)
+
+    @property
+    def has_tables(self):
+        """Whether the kernel reads tables."""
+        return self.tables is not None
+
+    def declared_tables(self, params):
+        """Return the tuple of ``Table``; without ``table_fields`` it is read off the arrays."""
+        return _declared(self, params) if self.has_tables else ()
+
+    def table_arrays(self, params):
+        """Return the read-only arrays by name, of the shapes and types declared; empty without tables.
+
+        Raises:
+            SpecError: If an array is not what was declared.
+            MissingDataError: If the data is not here.
+        """
+        return _arrays(self, params) if self.has_tables else {}
+
+    def table_digests(self, params):
+        """Return the SHA-256 of each table by name: of its name, type, shape and bytes."""
+        return _digests(self, params) if self.has_tables else {}
+
+    def about_tables(self, params):
+        """Return what a file says of the tables: ``{"tables": table_digests}``, or nothing without tables."""
+        return {"tables": self.table_digests(params)} if self.has_tables else {}
+
+    def require_tables(self, what, params, kept):
+        """Raise ``ParameterError`` if a file was made with other tables than there are here.
+
+        Args:
+            what: The file, for the message.
+            params: Parameters of the environment.
+            kept: What the file says, ``table_digests`` when it was made; None: there were no tables.
+        """
+        kept, now = kept or {}, self.table_digests(params)
+        for name in (*now, *kept):
+            if kept.get(name) != now.get(name):
+                then, here = (f"SHA-256 {of[name][:12]}..." if name in of else "none" for of in (kept, now))
+                raise ParameterError(
+                    f"{what} was made with another table {name!r} of {self.name} ({then}; here {here}); it needs the same data"
+                )
+
+    def with_made_up_tables(self, seed=0):
+        """Return this environment with made-up values in its tables, for tests without data; itself if it has no tables."""
+        if not self.has_tables:
+            return self
+        return replace(self, tables=lambda params: made_up_tables(self, params, seed))
+
+
+@lru_cache(maxsize=64)
+def _declared(spec, params):
+    if spec.table_fields is None:
+        declared = _derived(spec.name, spec.tables(params))
+    else:
+        declared = checked_sequence(spec.name, "table_fields", spec.table_fields(params), SpecError)
+    for t in declared:
+        checked_instance(spec.name, "table_fields", t, Table, "a tuple of cupydrive.Table", SpecError)
+    names = [t.name for t in declared]
+    if not names:
+        raise SpecError(f"{spec.name}: table_fields declares no table; leave table_fields and tables out")
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(
+                f"{spec.name}: {names.count(name)} tables are called {name!r}; each needs a name of its own"
+            )
+    if len(names) > MOST_TABLES:
+        raise SpecError(
+            f"{spec.name}: {len(names)} tables; at most {MOST_TABLES} fit, so put some together into one array"
+        )
+    if "table" in [g.name for g in spec.groups(params)]:
+        raise SpecError(f"{spec.name}: a group is called 'table', as kernels call the tables; choose another name")
+    return declared
+
+
+@lru_cache(maxsize=16)  # a check draws parameters often, and a table may have megabytes
+def _arrays(spec, params):
+    return checked_tables(spec.name, spec.declared_tables(params), spec.tables(params))
+
+
+@lru_cache(maxsize=64)
+def _digests(spec, params):
+    return {name: _digest(name, array) for name, array in spec.table_arrays(params).items()}
+
+
+def _digest(name, array):
+    about = f"{name} {array.dtype.str} {array.shape} "
+    return hashlib.sha256(about.encode() + array.tobytes()).hexdigest()
 
 
 def checked_tables(where, declared, given):
@@ -32,7 +197,7 @@ def checked_tables(where, declared, given):
     for name in names:
         if name not in given:
             raise SpecError(
-                f"{where}: tables lacks {name!r}, which table_fields declares; return it, or declare it no more"
+                f"{where}: tables has no {name!r}, which table_fields declares; return it, or declare it no more"
             )
     return {t.name: _checked(f"{where}: table {t.name!r}", t, given[t.name]) for t in declared}
 
@@ -44,25 +209,37 @@ def _checked(where, t, value):
             f"{where} has the shape {array.shape}, and table_fields declares {t.shape}; return that shape, or declare this one"
         )
     if t.dtype == "i4":
-        if array.dtype.kind == "f":
-            raise SpecError(
-                f"{where} has {array.dtype} values, and table_fields declares int32 ones; declare dtype='f4'"
-            )
-        wild = (array < -INT32 - 1) | (array > INT32)
-        if wild.any():
-            raise SpecError(f"{where} holds {array[wild].flat[0]}, which no int32 can; keep within +-{INT32:,}")
-        return _kept(array.astype(np.int32))
+        return _kept(_whole(where, array))
     with np.errstate(over="ignore"):
         rounded = array.astype(np.float32)
     wild = ~np.isfinite(rounded)
     if t.finite and wild.any():
-        at, number = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(wild))), np.atleast_1d(array)
+        at = _first(wild)
         raise SpecError(
-            f"{where} holds {number[at]} at {at}, {int(wild.sum())} values in all that are no finite float32; mend them, or "
-            "declare Table(..., finite=False)"
+            f"{where} holds {array[at]} at {list(map(int, at))}, one of {int(wild.sum())} values that are no finite float32; "
+            "mend them, or declare Table(..., finite=False)"
         )
-    rounded[np.abs(rounded) < np.finfo(np.float32).smallest_normal] = 0  # as kernels read such numbers
+    rounded[np.abs(rounded) < np.float32(SMALLEST)] = 0  # as kernels read such numbers
     return _kept(rounded)
+
+
+def _whole(where, array):
+    """Return an array of whole numbers as int32."""
+    if array.dtype.kind == "f":
+        raise SpecError(
+            f"{where} is of {array.dtype}, and table_fields declares whole numbers; declare dtype='f4', or round"
+        )
+    rounded = array.astype(np.int32)
+    if (wild := rounded != array).any():
+        at = _first(wild)
+        raise SpecError(
+            f"{where} holds {array[at]} at {list(map(int, at))}, which no int32 can; keep within +-{INT32:,}"
+        )
+    return rounded
+
+
+def _first(where):
+    return np.unravel_index(int(np.argmax(where)), where.shape)
 
 
 def _kept(array):
@@ -71,41 +248,39 @@ def _kept(array):
     return array
 
 
-def derived_tables(where, given, table):
-    """Return what ``table_fields`` would have declared for the arrays ``given``; ``table`` is the class ``Table``."""
+def _derived(where, given):
+    """Return what ``table_fields`` would have declared for these arrays."""
     declared = []
     for name, value in checked_mapping(where, "tables", given, SpecError).items():
         checked_name(where, "tables", name, SpecError)
         array = checked_array(f"{where}: table {name!r}", "tables", value, SpecError)
-        finite = array[np.isfinite(array)] if array.size else array
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-        declared.append(table(name, array.shape, "f4" if array.dtype.kind == "f" else "i4", low, high))
+        dtype, finite = "f4" if array.dtype.kind == "f" else "i4", array[np.isfinite(array)]
+        low, high = np.clip([finite.min(), finite.max()], *RANGES[dtype]).tolist() if finite.size else (0.0, 1.0)
+        declared.append(Table(name, array.shape, dtype, low, high))
     return tuple(declared)
 
 
-def made_up_tables(declared, seed=0):
-    """Return arrays by name for ``declared`` tables, uniform between ``low`` and ``high``: for tests without any data."""
+def made_up_tables(spec, params, seed=0):
+    """Return arrays by name for the tables of ``spec``, uniform from ``low`` to ``high``: for tests without data.
+
+    They depend on seed, name and shape alone, and are the same in all versions of NumPy.
+    """
     made = {}
-    for number, t in enumerate(declared):
-        rng = np.random.default_rng([seed, number])
+    for t in spec.declared_tables(params):
+        words = hashlib.shake_256(f"{t.name} {seed}".encode()).digest(4 * math.prod(t.shape))
+        share = np.frombuffer(words, "<u4").reshape(t.shape) * 2.0**-32  # in [0, 1)
         if t.dtype == "i4":
-            made[t.name] = rng.integers(int(t.low), int(t.high), t.shape, endpoint=True)
+            low, high = math.ceil(t.low), math.floor(t.high)
+            made[t.name] = np.floor(low + share * (high + 1 - low)).astype(np.int64)
         else:
-            made[t.name] = rng.uniform(t.low, t.high, t.shape)
+            made[t.name] = t.low + share * (t.high - t.low)
     return made
 
 
-def table_digest(name, array):
-    """Return the SHA-256 of a table: of its name, type, shape and bytes."""
-    about = f"{name} {array.dtype.str} {array.shape} "
-    return hashlib.sha256(about.encode() + array.tobytes()).hexdigest()
-
-
 class WithTable:
-    """A function of an environment's reference whose author gave it a last argument ``table``; whoever calls it does not.
+    """A function whose author gave it a last argument ``table``, called like that of an environment without tables.
 
-    It is called like the same function of an environment without tables. ``table.NAME`` are the read-only arrays that the
-    kernel has; torch tensors of the same device where observations are tensors.
+    ``table.NAME`` are the read-only arrays that the kernel has; tensors on the same device where an argument is a tensor.
 
     Args:
         function: The author's.
@@ -115,7 +290,7 @@ class WithTable:
 
     def __init__(self, function, arrays, place):
         self.function, self.arrays, self.place = function, arrays, place
-        self.__module__, self.__doc__ = function.__module__, function.__doc__
+        self.__module__, self.__doc__ = getattr(function, "__module__", None), function.__doc__
         self._tensors = {}
 
     def __call__(self, *given):
@@ -124,14 +299,14 @@ class WithTable:
         arrays = self.arrays(params)
         like = next((x for x in given if hasattr(x, "new_tensor")), None)
         if like is not None:
-            arrays = self._on_device(params, arrays, like)
+            arrays = self._beside(like, params, arrays)
         return self.function(*given, SimpleNamespace(**arrays))
 
-    def _on_device(self, params, arrays, like):
-        """Return tensors beside the tensor ``like``; the same ones at each call, since a CUDA graph keeps their addresses."""
+    def _beside(self, like, params, arrays):
+        """Return tensors on the device of the tensor ``like``: the same at each call, since CUDA graphs keep addresses."""
         key = params, str(like.device)
         if key not in self._tensors:
-            import torch  # it is loaded: `like` is of it
+            import torch  # which `like` has brought
 
             self._tensors[key] = {name: torch.tensor(array, device=like.device) for name, array in arrays.items()}
         return self._tensors[key]

@@ -224,7 +224,8 @@ class Recorder:
         over = np.arange(most)[:, None] >= length
         for array in action.values():
             array[over] = 0
-        return Recording(batch.spec, batch.params, seed, players, length, action, origin=self.origin)
+        about = {"origin": self.origin, **batch.spec.about_tables(batch.params)}
+        return Recording(batch.spec, batch.params, seed, players, length, action, **about)
 
 
 def first_episodes(rollout, recorder):

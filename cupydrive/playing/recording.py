@@ -56,6 +56,7 @@ class Recording:
         first_env: Global id of the first environment.
         checksum: Of the last states, if they were computed already; another one later is an error.
         origin: Which files an environment of the user's own came from when the episodes were played, and their SHA-256.
+        tables: SHA-256 of the environment's tables by name; None: it has none.
     """
 
     spec: object
@@ -67,6 +68,7 @@ class Recording:
     first_env: int = 0
     checksum: int | None = field(default=None)
     origin: dict | None = None
+    tables: dict | None = None
 
     @property
     def num_envs(self):
@@ -145,6 +147,7 @@ class Recording:
             "first_env": self.first_env,
             "checksum": zlib.crc32(last.tobytes()),
         }
+        about |= {"tables": self.tables} if self.tables else {}
         arrays = {f"action.{name}": array for name, array in self.action.items()}
         text = np.frombuffer(json.dumps(about).encode(), np.uint8)
         content = packed({"about": text, "length": self.length, **arrays})
@@ -181,13 +184,14 @@ class Recording:
             params = spec.make_params(**about["params"])
             action = checked_arrays(spec, params, arrays)
             length = arrays["length"]
+            spec.require_tables("it", params, about.get("tables"))
         except (FormatError, ParameterError) as error:
             raise RenderError(
                 f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
             ) from None
         if not sealed:
             warn_unsealed(path)
-        keys = ("seed", "players", "first_env", "checksum", "origin")
+        keys = ("seed", "players", "first_env", "checksum", "origin", "tables")
         return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})
 
     def __repr__(self):

@@ -36,6 +36,7 @@ class Snapshot:
         obs: By group: (N, C, D) float32.
         action_mask: By group that has one: (N, C, choices) bool.
         origin: Which files an environment of the user's own came from, and their SHA-256.
+        tables: SHA-256 of the environment's tables by name; None: it has none.
     """
 
     env: str
@@ -50,6 +51,7 @@ class Snapshot:
     obs: dict[str, np.ndarray]
     action_mask: dict[str, np.ndarray]
     origin: dict | None = None
+    tables: dict | None = None
 
     @classmethod
     def of(cls, batch):
@@ -67,6 +69,7 @@ class Snapshot:
             obs=obs,
             action_mask=mask,
             origin=envs.origin(batch.spec),
+            **batch.spec.about_tables(batch.params),
         )
 
     def restore(self, batch):
@@ -76,8 +79,8 @@ class Snapshot:
             CupydriveWarning: If the files of an environment of the user's own have changed since.
 
         Raises:
-            ParameterError: If ``batch`` is another environment, or differs in a parameter or size, or an environment's time
-                is up; nothing has changed then.
+            ParameterError: If ``batch`` is another environment, or differs in a parameter, a table or size, or an
+                environment's time is up; nothing has changed then.
         """
         own = {"env": batch.spec.name, "num_envs": batch.num_envs, "first_env": batch.first_env, **asdict(batch.params)}
         kept = {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params}
@@ -86,6 +89,7 @@ class Snapshot:
                 raise ParameterError(
                     f"the snapshot has {name} = {kept.get(name)!r}, this environment {own.get(name)!r}; they must be equal"
                 )
+        batch.spec.require_tables("the snapshot", batch.params, self.tables)
         former = without_cache(batch, self.state)
         wanted, given = Snapshot.of(batch).arrays(), self.arrays() | {"state": former}
         if set(wanted) != set(given):
@@ -116,6 +120,7 @@ class Snapshot:
         """Write the snapshot as a NumPy archive (.npz)."""
         path = checked_path("save", "path", path, SnapshotError)
         about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
+        about |= {"tables": self.tables} if self.tables else {}
         text = np.frombuffer(json.dumps({"format": FORMAT, **about}).encode(), np.uint8)
         with file_errors(SnapshotError, f"the snapshot cannot be written to path = {str(path)!r}"):
             write_atomically(path, packed({"about": text, **self.arrays()}))

@@ -260,9 +260,7 @@ class Run:
         """
         own, arrays = self.tensors(), self.batch.get_state()
         arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
-        if (
-            isinstance(kept, dict) and "episode_sums" in kept
-        ):  # a checkpoint from before each environment's latest episode was kept
+        if isinstance(kept, dict) and "episode_sums" in kept:  # from before each environment's latest episode was kept
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
             kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
@@ -282,6 +280,7 @@ class Run:
             "format": FORMAT,
             "cupydrive": __version__,
             "env": self.spec.name,
+            **self.spec.about_tables(self.params),
             "origin": self.origin,
             "params": asdict(self.params),
             "num_envs": self.num_envs,
@@ -365,6 +364,7 @@ class Run:
             )
         try:
             params = spec.make_params(**config["params"])
+            spec.require_tables("it", params, config.get("tables"))
             settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
             how = config.get("learner", "torch")  # what there was before runs said it
             run = cls(spec, params, settings, config["num_envs"], config["seed"], device, how)
