@@ -8,9 +8,9 @@ import pytest
 from pandemic import DATA, Pandemic
 
 import cupydrive as cd
-from cupydrive import envs
 from cupydrive.checks.bits import launch_step
-from cupydrive.errors import ParameterError, SpecError
+from cupydrive.envs.covid_economy import SPEC
+from cupydrive.errors import DataError, ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.covid_economy import COUNTS, PEOPLE
 from cupydrive.random import RandomStream
@@ -45,16 +45,10 @@ SCENARIOS = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def data(monkeypatch):
-    monkeypatch.setenv("CUPYDRIVE_DATA", str(DATA))
-
-
 def by_kernel(players, **params):
     """Return what the kernel gives day by day for several pairs of actions, side by side: arrays (days, ...) by name."""
     days = len(players[0][1])
-    spec = envs.get("covid_economy")
-    batch = Batch(spec, len(players), spec.make_params(max_episode_steps=days, **params), HostExecutor(threads=1))
+    batch = Batch(SPEC, len(players), SPEC.make_params(max_episode_steps=days, **params), HostExecutor(threads=1))
     batch.reset(0)
     out = []
     for t in range(days):
@@ -73,15 +67,15 @@ def by_kernel(players, **params):
 
 def by_reference(levels, subsidy, **params):
     """Return what the reference gives day by day, its state rounded to that of the kernel after each."""
-    spec, days = envs.get("covid_economy"), len(subsidy)
-    params = spec.make_params(max_episode_steps=days, **params)
-    states, out = spec.reset(params, RandomStream(0, np.zeros(1), 0)), []
+    days = len(subsidy)
+    params = SPEC.make_params(max_episode_steps=days, **params)
+    states, out = SPEC.reset(params, RandomStream(0, np.zeros(1), 0)), []
     for t in range(days):
         action = {"governor": levels[None, t], "planner": subsidy[None, t, None]}
-        outcome = spec.step(params, states, action, np.array([t + 1]), None)
+        outcome = SPEC.step(params, states, action, np.array([t + 1]), None)
         for name, value in outcome.state.items():
             states[name] = value
-        obs = spec.observe(params, states, np.array([t + 1])).obs
+        obs = SPEC.observe(params, states, np.array([t + 1])).obs
         out.append({"governor": outcome.reward["governor"][0], "planner": outcome.reward["planner"][0, 0],
                     "obs": obs["governor"][0], "seen": obs["planner"][0, 0]})  # fmt: skip
     return {name: np.stack([row[name] for row in out]) for name in out[0]}
@@ -96,16 +90,14 @@ def counts(run):
 @pytest.fixture(scope="module")
 def scenarios():
     """Return the five scenarios as the kernel gives them, by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUPYDRIVE_DATA", str(DATA))
-        even = dict(health_scaling_governor=1.0, health_scaling_planner=1.0)
-        of_training = [name for name in PUBLISHED if name not in MODES]
-        runs = by_kernel([SCENARIOS[name] for name in of_training], **even)
-        found = {name: {key: value[k] for key, value in runs.items()} for k, name in enumerate(of_training)}
-        for name, mode in MODES.items():
-            run = by_kernel([SCENARIOS[name]], mode=mode, **even)
-            found[name] = {key: value[0] for key, value in run.items()}
-        return found
+    even = dict(health_scaling_governor=1.0, health_scaling_planner=1.0)
+    of_training = [name for name in PUBLISHED if name not in MODES]
+    runs = by_kernel([SCENARIOS[name] for name in of_training], **even)
+    found = {name: {key: value[k] for key, value in runs.items()} for k, name in enumerate(of_training)}
+    for name, mode in MODES.items():
+        run = by_kernel([SCENARIOS[name]], mode=mode, **even)
+        found[name] = {key: value[0] for key, value in run.items()}
+    return found
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -230,8 +222,7 @@ def test_other_settings_go_where_the_exact_model_goes():
 def test_the_last_days_need_the_changes_that_are_forgotten(exact):
     """Without the term of 600 days ago unemployment is off by more than one part in a hundred somewhere."""
     players, want = exact
-    spec = envs.get("covid_economy")
-    without = replace(spec, tables=lambda p: spec.tables(p) | {"leaving": np.zeros((84, 51))})
+    without = replace(SPEC, tables=lambda p: SPEC.tables(p) | {"leaving": np.zeros((84, 51))})
     states, off = without.reset(p := without.make_params(), RandomStream(0, np.zeros(1), 0)), []
     for t in range(540):
         action = {"governor": players[0][None, t], "planner": players[1][None, t, None]}
@@ -245,8 +236,7 @@ def test_the_last_days_need_the_changes_that_are_forgotten(exact):
 
 
 def test_the_start_is_that_of_the_tables():
-    spec = envs.get("covid_economy")
-    start = spec.reset(spec.make_params(), RandomStream(0, np.zeros(1), 0))[0]
+    start = SPEC.reset(SPEC.make_params(), RandomStream(0, np.zeros(1), 0))[0]
     totals = {"susceptible": 328_194_940, "infected": 372_476.28, "recovered": 170_500.66, "deaths": 3_410.01,
               "unemployed": 13_590_655, "vaccinated": 0, "product": 0}  # fmt: skip
     for name, total in totals.items():
@@ -258,8 +248,7 @@ def test_the_start_is_that_of_the_tables():
 
 def test_a_day_on_which_nobody_does_anything():
     """California after one step of the training settings."""
-    spec = envs.get("covid_economy")
-    batch = Batch(spec, 1, spec.make_params(), HostExecutor(threads=1))
+    batch = Batch(SPEC, 1, SPEC.make_params(), HostExecutor(threads=1))
     batch.reset(0)
     launch_step(batch, {"governor": np.zeros((1, 51, 1), np.int32), "planner": np.zeros((1, 1, 1), np.int32)})
     state = batch.get_state()["state"][0]
@@ -287,9 +276,7 @@ YARDSTICKS = {  # (level, subsidy) of all days: mean return of states, return of
 
 @pytest.fixture(scope="module")
 def yardsticks():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUPYDRIVE_DATA", str(DATA))
-        return by_kernel([rules(540, *pair) for pair in YARDSTICKS])
+    return by_kernel([rules(540, *pair) for pair in YARDSTICKS])
 
 
 @pytest.mark.parametrize("k", range(len(YARDSTICKS)))
@@ -300,13 +287,13 @@ def test_simple_rules_have_known_returns(yardsticks, k):
 
 
 def test_random_players_have_a_known_return():
-    found = cd.evaluate("covid_economy", {"governor": cd.Random(), "planner": cd.Random()}, episodes=20, device="cpu")
+    found = cd.evaluate(SPEC, {"governor": cd.Random(), "planner": cd.Random()}, episodes=20, device="cpu")
     assert found.mean("governor")[0] == pytest.approx(606.6, abs=3 * 53.6 * (1 / 20 + 1 / 10) ** 0.5)
     assert found.mean("planner")[0] == pytest.approx(412.8, abs=3 * 8.3 * (1 / 20 + 1 / 10) ** 0.5)
 
 
 def test_the_heuristic_is_level_5_without_a_subsidy():
-    found = cd.evaluate("covid_economy", episodes=1, device="cpu")
+    found = cd.evaluate(SPEC, episodes=1, device="cpu")
     assert (found.mean("governor")[0], found.mean("planner")[0]) == pytest.approx((432.0, 424.9), abs=0.05)
     assert found.metrics["subsidies"] == 0 and found.metrics["deaths"].item() == pytest.approx(
         1_811_709 - 3_410, rel=1e-4
@@ -329,7 +316,7 @@ def test_the_heuristic_is_level_5_without_a_subsidy():
 )
 def test_bad_parameters_say_what_to_pass(given, message):
     with pytest.raises(ParameterError, match=message):
-        cd.make("covid_economy", device="cpu", **given)
+        cd.make(SPEC, device="cpu", **given)
 
 
 def test_numbers_that_are_missing_in_the_rows_used_are_an_error(monkeypatch):
@@ -337,6 +324,5 @@ def test_numbers_that_are_missing_in_the_rows_used_are_an_error(monkeypatch):
     from cupydrive.inputs import covid_economy
 
     monkeypatch.setitem(covid_economy.ROWS, "real_data", 405)
-    spec = envs.get("covid_economy")
-    with pytest.raises(SpecError, match="'observed' holds nan"):
-        spec.table_arrays(spec.make_params(mode="real_data", max_episode_steps=405))
+    with pytest.raises(DataError, match=r"rows 81 to 486 of susceptible\[405, 0\] = nan, one of 51 numbers"):
+        SPEC.table_arrays(SPEC.make_params(mode="real_data", max_episode_steps=405))

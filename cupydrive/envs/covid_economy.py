@@ -103,7 +103,7 @@ def state(p):
     """Return the fields of ``struct State``."""
     return (
         *(Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
-        Field("product", shape=(STATES,), unit="share of the most"),
+        Field("product", shape=(STATES,), scale=5.0, unit="share of the most"),
         Field("response", shape=(DECAYS, STATES), scale=10.0, unit="levels"),
         Field("levels", "u4", (WORDS, STATES), unit="four bits a day, the newest lowest"),
         Field("cooldown", "i4", (STATES,), unit="days"),
@@ -133,12 +133,13 @@ def table_fields(p):
         Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
         Table("leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"),  # none, the changes up to the start, none
         Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
-        Table("infection", (2, of), low=-0.2, high=3.0, unit="1/day"),  # without measures, each level's
+        Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),  # without measures, each level's
         Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
         Table("vaccines", (of,), high=1e5, unit="people"),
-        Table("output", (of,), high=2e-7),  # product of one who works
+        Table("output", (of,), high=1e-7),  # product of one who works
         Table("subsidy", (of,), high=0.2),  # product that one level gives
-        Table("reward", (3, of + 1), low=-3.0, high=3.0),  # constant, of a death, of utility
+        Table("reward", (2, of + 1), low=-3.0, high=3.0),  # constant, of utility
+        Table("death", (of + 1,), low=-1e-5, high=0.0),  # reward of one
         Table("weight", (of,), high=0.04),  # in the country's product
         Table("policy", (days, of), "i4", 1, 10, unit="level"),
         Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
@@ -225,7 +226,7 @@ def step(p, states, action, elapsed, random, table):
     income = np.append(product, country[:, None], axis=1)
     deaths = np.append(died, died.sum(axis=1, keepdims=True), axis=1)
     utility = (np.clip(income, 0.1, 3) ** (1 - p.risk_aversion) - 1) / (1 - p.risk_aversion)
-    reward = table.reward[0] + table.reward[1].astype(np.float64) * deaths + table.reward[2] * utility
+    reward = table.reward[0] + table.death.astype(np.float64) * deaths + table.reward[1] * utility
     levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
     return Outcome(
         state={

@@ -129,7 +129,7 @@ DEVICE float replay(Env& env, int i) {
 DEVICE float reward_for(const Env& env, int i, float died, float income) {
   const float exponent = 1.0f - env.params.risk_aversion;
   const float utility = (math::pow(math::clamp(income, 0.1f, 3.0f), exponent) - 1.0f) / exponent;
-  return env.table.reward(0, i) + env.table.reward(1, i) * died + env.table.reward(2, i) * utility;
+  return env.table.reward(0, i) + env.table.death[i] * died + env.table.reward(1, i) * utility;
 }
 
 DEVICE bool step(Env& env) {
