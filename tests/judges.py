@@ -163,7 +163,13 @@ JUDGES = {
     ],
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
     "learn/update.cu": [*STEPS, RECORDED],
-    "learn/initial.cu": ["tests/test_learner.py"],
+    "learn/initial.cu": [
+        "tests/test_learner.py::test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part",
+        "tests/test_learner.py::test_initial_weights_are_orthogonal_with_the_gains_of_torchs",
+        "tests/test_learner.py::test_initial_weights_are_uniformly_distributed",
+        "tests/test_learner.py::test_policies_layers_and_seeds_differ",
+        "tests/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights",
+    ],
     "learn/forward.cu": [TEAM, "tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
     "learn/statistics.cu": [
         "tests/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",

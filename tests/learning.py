@@ -59,8 +59,8 @@ LESSONS = {
         "tag_continuous", TAG_CONTINUOUS,
         {
             "tagger": cd.PPO(
-                learning_rate=falling(2e-3, 6e7), ent_coef=((0, 0.01), (6e7, 0.0)), gamma=0.95, num_steps=16,
-                num_minibatches=8, hidden=(128, 128), normalize_reward=True,
+                learning_rate=((0, 1e-4), (3e6, 2e-3), (6e7, 1e-4)), ent_coef=((0, 0.01), (6e7, 0.0)), gamma=0.95,
+                num_steps=16, num_minibatches=8, hidden=(128, 128), normalize_reward=True,
             ),
             **RUNNERS,
         },

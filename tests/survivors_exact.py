@@ -35,6 +35,8 @@ USED = "const int used = chains_of(STRIPS - 1);"
 LOOKED = "for (int g = 0; g < AGENT_GROUPS - 1; ++g) {"
 PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
 FIRST_ENV = "DEVICE int first_env(int b) const { return share(b, num_envs, blocks); }"
+INITIAL = "learn/initial.cu"
+LANE = "for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);"
 PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
 NO_ROWS = "of no numbers each of the two chains is 0, and so is their sum"
 FROM_TWICE = "for (int half = CHAINS * 2; half > 0; half /= 2) {"
@@ -96,4 +98,9 @@ EXACT = {
     (UPDATE, CHANGE, CHANGE.replace("if (k != call.norm_at) ", "")): UNUSED,
     (UPDATE, CHANGE, CHANGE.replace("k < call", "k <= call")): UNUSED,
     (UPDATE, TURNS, TURNS.replace("<", "<=")): NO_NUMBER,
+    (
+        INITIAL,
+        LANE,
+        LANE.replace("<", "<="),
+    ): "one chain more, behind all that are added up: a fault without a consequence",
 }

@@ -26,6 +26,7 @@ RIGHT = {
     "demo": ["--device", "nowhere"],
     "bench": ["rollout", "--env", "no_such_env", "--device", "cpu"],
     "tune": ["cartpole", "--num-envs", "2", "--device", "cpu"],
+    "data": [],
 }
 ODD = (
     "", " ", "x", "0", "-1", "1.5", "1e3", "1e999", "nan", "inf", "-inf", "True", "None", "9" * 30, "9" * 5000, "0x10", "1_000",

@@ -19,7 +19,7 @@ from cupydrive.errors import CompileError, CupydriveError
 from cupydrive.executors.about import info
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune")
+COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune", "data")
 
 
 def run(*arguments, cwd=None, seconds=100, **environment):

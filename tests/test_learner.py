@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, ParameterError
 from cupydrive.executors.host import HostExecutor, HostProgram
 from cupydrive.playing.policy import ActorCritic, make_distribution
+from cupydrive.random import RandomStream, unit
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.choice import make_learner, tensor_arithmetic, why_not
@@ -196,7 +198,7 @@ def test_an_iteration_is_these_launches_and_two_operations_of_torchs(monkeypatch
         real(self, name, *about)
 
     monkeypatch.setattr(HostProgram, "launch", launch)
-    with torch.profiler.profile() as profiled:
+    with torch.profiler.profile(acc_events=True) as profiled:  # torch 2.10 warns if it is left to guess
         run.iterate()
     collecting = {"lay_out": 1, "forward_rows": 4, "env_step": 4, "look_for_nonfinite": 1}
     estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}  # of the last row, and of the final ones
@@ -258,6 +260,18 @@ def test_initial_weights_are_uniformly_distributed():
     fourth = 3 / (4 * 6)  # of an entry: 3 / (n (n + 2))
     assert ((many**2).mean(0) - 1 / 4).abs().max() < 4.5 * ((fourth - 1 / 16) / 4000) ** 0.5
     assert abs(torch.linalg.det(many).mean()) < 4.5 / 4000**0.5  # reflections as often as rotations
+
+
+def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
+    """By Box and Muller from NumPy's Philox, in float64; the counter's first word counts fours of them."""
+    program, weights_purpose = HostExecutor().build(assemble_file("learn/initial")), 5
+    agent, layer, part = 3, 2, 1
+    found = orthogonal(program, (1, 6), 0.5, 7, (agent, layer, part))[0].numpy()
+    stream = RandomStream(7, np.arange(2), 0, layer, weights_purpose)
+    words = unit(stream.bits(1, draw=part, first_agent=agent)[:, 0]).astype(np.float64)  # (2, 4)
+    radius, turn = np.sqrt(-2 * np.log(1 - words[:, ::2])), 2 * np.pi * words[:, 1::2]
+    normal = np.stack([radius * np.cos(turn), radius * np.sin(turn)], axis=-1).reshape(-1)[:6]
+    assert np.allclose(found, 0.5 * normal / np.linalg.norm(normal), rtol=1e-6, atol=1e-7)
 
 
 def test_policies_layers_and_seeds_differ():

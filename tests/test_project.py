@@ -339,6 +339,8 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     }
     assert {p.parent.name for p in kernels} == {"drive", "envs"}
     assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}
+    package = (ROOT / "cupydrive").rglob("*")
+    assert names >= {p.relative_to(ROOT).as_posix() for p in package if p.suffix in (".py", ".toml", ".txt")}
     assert {n.split("/")[0] for n in names} == {"cupydrive", f"cupydrive-{PROJECT['version']}.dist-info"}
 
     hook = "import sys, hatchling.build as b; print(b.build_editable(sys.argv[1]))"

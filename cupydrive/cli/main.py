@@ -27,6 +27,7 @@ from cupydrive.cli.commands import (
     write_file,
     write_json_file,
 )
+from cupydrive.cli.data import run_data
 from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, UnregisteredEnvironmentError
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.spec import float_params
@@ -292,6 +293,7 @@ COMMANDS = {
     "demo": run_demo,
     "bench": run_bench,
     "tune": run_tune,
+    "data": run_data,
 }
 
 
