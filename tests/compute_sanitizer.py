@@ -42,7 +42,8 @@ def roll_out_each():
     from cupydrive.executors.cuda import CudaExecutor
     from cupydrive.simulation.batch import Batch
 
-    specs = (*map(envs.get, envs.names()), envs.register(masked.PYTHON, masked.KERNEL))
+    specs = [envs.get(name).with_made_up_tables() for name in envs.names()]
+    specs.append(envs.register(masked.PYTHON, masked.KERNEL))
     works = [(spec, case, team) for spec in specs for case in spec.cases for team in TEAMS]
     works.append((envs.get("tag_continuous"), CELLS, max(TEAMS)))
     device = CudaExecutor()

@@ -11,6 +11,9 @@ Most of the time of `make test` is compiling. So kernels are built with -O1 here
 the same bits. Tests of those bits are marked `optimised` and have what users get, and so are those that train for long, which
 -O1 makes three times as slow. So have slow tests, and tests of a GPU, which compare it with a CPU. CUPYDRIVE_OPTIMIZE=3
 builds all like that, as `make test-all` does.
+
+An environment of the package that is asked for by its name has made-up tables here, so that what holds for every environment
+is tested without anybody's data. Tests of the data itself use the environment's own SPEC, and are skipped without it.
 """
 
 import importlib
@@ -19,7 +22,7 @@ import re
 import shutil
 import sys
 import warnings
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 
 import pytest
@@ -93,6 +96,23 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     as_users_have_it = any(map(item.get_closest_marker, ("optimised", "gpu", "slow")))
     os.environ["CUPYDRIVE_OPTIMIZE"] = "3" if as_users_have_it else LEVEL
+    make_up_tables()
+
+
+def make_up_tables():
+    """Let ``envs.get`` give environments of the package made-up tables; the same object each time, as it does."""
+    envs = sys.modules.get("cupydrive.envs")
+    if envs is None or hasattr(envs.get, "of_package"):
+        return
+    get, made = envs.get, cache(lambda spec: spec.with_made_up_tables())
+
+    @wraps(get)
+    def get_made_up(name):
+        own = not isinstance(name, str) or name.endswith(".py") or name in envs._registered
+        return get(name) if own else made(get(name))
+
+    get_made_up.of_package = get
+    envs.get = get_made_up
 
 
 @pytest.fixture(autouse=True)

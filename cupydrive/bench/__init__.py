@@ -7,6 +7,7 @@ observations, actions, rewards and flags of all agents; the final observations o
 import datetime
 import shlex
 
+from cupydrive import envs
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps, written_bytes
 from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.peers import programs, run_peers
@@ -51,12 +52,15 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
     Raises:
         DeviceError: If the device cannot be used here.
         ParameterError: If a case is unknown, or ``runs`` is not a positive int.
-        CupydriveError: If there is nothing to ``compare`` with, outside of a checkout.
+        CupydriveError: If there is nothing to ``compare`` with, outside of a checkout, or data of a ``work`` is missing.
     """
     runs = checked_int("bench", "runs", runs)
     for case in cases:
         if case not in CASES:
             raise ParameterError(f"there is no case {case!r}.{did_you_mean(case, CASES)} Cases: {', '.join(CASES)}")
+    for one in work or ():  # data that is missing is found out before minutes of work
+        spec = envs.get(one.env)
+        spec.table_arrays(spec.make_params(**one.params))
     if compare:
         programs()
     say = progress or (lambda line: None)
@@ -96,8 +100,6 @@ def _measure_all(result, where, cases, runs, work, compare, say):
             except MemoryLimitError as error:  # a small GPU: the other rows are worth having
                 result.skipped.append(str(error))
             except MissingDataError as error:
-                if work is not None:
-                    raise
                 result.skipped.append(f"{one.env}: {error}")
             free(where)
     if "sampling" in cases:

@@ -28,7 +28,13 @@ from cupydrive.cli.commands import (
     write_json_file,
 )
 from cupydrive.cli.data import run_data
-from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, UnregisteredEnvironmentError
+from cupydrive.errors import (
+    CupydriveError,
+    CupydriveWarning,
+    MissingDataError,
+    ParameterError,
+    UnregisteredEnvironmentError,
+)
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.spec import float_params
 
@@ -47,8 +53,12 @@ def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
     rows = [("name", "agents", "observation", "actions", "steps", "summary")]
     for known in envs.names():
         spec = envs.get(known)
-        params = spec.make_params()
-        groups = spec.groups(params)
+        try:
+            params = spec.make_params()
+            groups = spec.groups(params)
+        except MissingDataError as error:
+            _say(f"{known} is left out: {error}")
+            continue
         rows.append(
             (
                 known,

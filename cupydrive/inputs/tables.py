@@ -25,6 +25,7 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.descriptions import SMALLEST, check_shape
 
+RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
 MOST_TABLES = 32  # a kernel's arguments are at most 4 kB, and each table is a pointer
 PARAMS_AT = {
     "reset": 0,
@@ -60,11 +61,11 @@ class Table:
 
     def __post_init__(self):
         where = f"Table({checked_name('Table', 'name', self.name, SpecError)!r})"
-        checked_choice(where, "dtype", self.dtype, ("f4", "i4"), SpecError)
+        checked_choice(where, "dtype", self.dtype, tuple(RANGES), SpecError)
         object.__setattr__(self, "shape", check_shape(where, self.shape))
-        most = INT32 if self.dtype == "i4" else FLOAT32
+        least, most = RANGES[self.dtype]
         low, high = (
-            checked_float(where, name, getattr(self, name), -most, most, SpecError) for name in ("low", "high")
+            checked_float(where, name, getattr(self, name), least, most, SpecError) for name in ("low", "high")
         )
         if low > high:
             raise SpecError(f"{where}: low = {low} is above high = {high}")
@@ -228,13 +229,13 @@ def _whole(where, array):
         raise SpecError(
             f"{where} is of {array.dtype}, and table_fields declares whole numbers; declare dtype='f4', or round"
         )
-    wild = (array < -INT32 - 1) | (array > INT32) if array.dtype.itemsize > 2 else np.zeros(array.shape, bool)
-    if wild.any():
+    rounded = array.astype(np.int32)
+    if (wild := rounded != array).any():
         at = _first(wild)
         raise SpecError(
             f"{where} holds {array[at]} at {list(map(int, at))}, which no int32 can; keep within +-{INT32:,}"
         )
-    return array.astype(np.int32)
+    return rounded
 
 
 def _first(where):
@@ -254,20 +255,25 @@ def _derived(where, given):
         checked_name(where, "tables", name, SpecError)
         array = checked_array(f"{where}: table {name!r}", "tables", value, SpecError)
         dtype, finite = "f4" if array.dtype.kind == "f" else "i4", array[np.isfinite(array)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        low, high = np.clip([finite.min(), finite.max()], *RANGES[dtype]).tolist() if finite.size else (0.0, 1.0)
         declared.append(Table(name, array.shape, dtype, low, high))
     return tuple(declared)
 
 
 def made_up_tables(spec, params, seed=0):
-    """Return arrays by name for the tables of ``spec``, uniform between ``low`` and ``high``: for tests without data."""
+    """Return arrays by name for the tables of ``spec``, uniform from ``low`` to ``high``: for tests without data.
+
+    They depend on seed, name and shape alone, and are the same in all versions of NumPy.
+    """
     made = {}
-    for number, t in enumerate(spec.declared_tables(params)):
-        rng = np.random.default_rng([seed, number])
+    for t in spec.declared_tables(params):
+        words = hashlib.shake_256(f"{t.name} {seed}".encode()).digest(4 * math.prod(t.shape))
+        share = np.frombuffer(words, "<u4").reshape(t.shape) * 2.0**-32  # in [0, 1)
         if t.dtype == "i4":
-            made[t.name] = rng.integers(math.ceil(t.low), math.floor(t.high), t.shape, endpoint=True)
+            low, high = math.ceil(t.low), math.floor(t.high)
+            made[t.name] = np.floor(low + share * (high + 1 - low)).astype(np.int64)
         else:
-            made[t.name] = rng.uniform(t.low, t.high, t.shape)
+            made[t.name] = t.low + share * (t.high - t.low)
     return made
 
 

@@ -1,0 +1,96 @@
+"""Files say which tables they were made with, and take no others; data that is not here is missed in one line."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from atlas import SPEC, other
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.cli.main import main
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble
+from cupydrive.errors import MissingDataError, ParameterError, RenderError, TrainingError
+
+PARAMS = SPEC.make_params()
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
+    env = cd.make(SPEC, 3, device="cpu")
+    env.reset(seed=1)
+    env.snapshot().save(tmp_path / "s.npz")
+    kept = cd.Snapshot.load(tmp_path / "s.npz")
+    assert kept.tables == SPEC.table_digests(PARAMS) and set(map(len, kept.tables.values())) == {64}
+    cd.make(SPEC, 3, device="cpu").restore(kept)
+    changed = cd.make(other(), 3, device="cpu")
+    changed.reset(seed=2)
+    before = changed.snapshot()
+    words = r"snapshot was made with another table 'height' of atlas \(SHA-256 .*; here SHA-256 .*\); it needs the same data"
+    with pytest.raises(ParameterError, match=words):
+        changed.restore(kept)
+    assert np.array_equal(changed.snapshot().state, before.state)
+    with pytest.raises(ParameterError, match=r"another table 'height' of atlas \(none; here SHA-256"):
+        changed.restore(replace(kept, tables=None))
+
+
+def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
+    recording = cd.evaluate(SPEC, {"walker": cd.Random()}, episodes=3, device="cpu").recording
+    recording.save(tmp_path / "r.npz")
+    again = cd.Recording.load(tmp_path / "r.npz", env=SPEC)
+    assert again.tables == SPEC.table_digests(PARAMS)
+    assert np.array_equal([*again.moments()][-1].states, [*recording.moments()][-1].states)
+    words = r"r\.npz does not fit 'atlas' .*another table 'height' .*Record the episodes again"
+    with pytest.raises(RenderError, match=words):
+        cd.Recording.load(tmp_path / "r.npz", env=other())
+
+
+def test_a_run_goes_on_with_the_same_tables_alone(tmp_path):
+    settings = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
+    cd.train(SPEC, settings, steps=16, num_envs=4, device="cpu", out=tmp_path / "run", progress=False)
+    assert cd.load(tmp_path / "run", env=SPEC).config()["tables"] == SPEC.table_digests(PARAMS)
+    with pytest.raises(TrainingError, match=r"config.json does not fit 'atlas' .*another table 'height'"):
+        cd.load(tmp_path / "run", env=other())
+
+
+# ---- data that is not here -------------------------------------------------------------------------------------------
+
+
+def missing(params):
+    raise MissingDataError("it needs heights.npy; get it by: fetch heights")
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """Register the environment without its data; there is no other than cartpole beside it."""
+    monkeypatch.setattr(envs, "names", lambda: ["atlas", "cartpole"])
+    return envs.register(replace(SPEC, tables=missing))
+
+
+def test_a_kernel_compiles_without_the_data(bare):
+    text = assemble(bare, bare.make_params(), Layout()).text
+    assert text == assemble(SPEC, PARAMS, Layout()).text
+    with pytest.raises(MissingDataError, match="fetch heights"):
+        cd.make("atlas", device="cpu")
+    assert cd.make(bare.with_made_up_tables(), device="cpu").reset(seed=0)
+
+
+def test_all_leaves_out_what_has_no_data_and_says_what_is_missing(bare, capsys):
+    said = "atlas is left out: it needs heights.npy; get it by: fetch heights"
+    assert main(["check", "all", "--agent-steps", "100", "--device", "cpu"]) == 0
+    out, err = capsys.readouterr()
+    assert "PASS  cartpole" in out and "atlas" not in out and [line for line in err.splitlines() if said in line]
+    lines = []
+    assert [spec.name for spec in envs.with_data(lines.append)] == ["cartpole"] and lines == [said]
+    assert main(["envs"]) == 0
+    assert re.search("^atlas .*3 walker", capsys.readouterr().out, re.M)  # which needs no data
+
+
+@pytest.mark.parametrize("command", ["check atlas", "train atlas --steps 1", "bench rollout --env atlas"])
+def test_an_environment_without_its_data_that_is_named_is_an_error(bare, command, capsys):
+    assert main([*command.split(), "--device", "cpu"]) == 2
+    assert "it needs heights.npy; get it by: fetch heights" in capsys.readouterr().err
