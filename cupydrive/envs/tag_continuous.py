@@ -39,9 +39,7 @@ class Params:
     num_acceleration_levels: int = param(20, "Accelerations to choose from, besides none.", low=0, high=1000)
     num_turn_levels: int = param(20, "Turns to choose from, besides none.", low=0, high=1000)
     runner_exits_game_after_tagged: bool = param(True, "A tagged runner leaves the game.")
-    start: str = param(
-        "random", "Layout that an episode starts from, where none is given.", choices=("random", "fixed")
-    )
+    start: str = param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
     starting_location_x: tuple = param((), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5)
     starting_location_y: tuple = param((), "y of all.", of=float, unit="length", low=0.0, high=1e5)
     starting_directions: tuple = param((), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI)

@@ -35,9 +35,7 @@ class Params:
     num_other_agents_observed: int = param(
         0, "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.", low=0, high=32
     )
-    start: str = param(
-        "random", "Layout that an episode starts from, where none is given.", choices=("random", "fixed")
-    )
+    start: str = param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
     starting_location_x: tuple = param((), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000)
     starting_location_y: tuple = param((), "y of all.", of=int, unit="cells", low=0, high=1_000_000)
     wall_hit_penalty: float = param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
