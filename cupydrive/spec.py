@@ -5,7 +5,7 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 
 import numpy as np
 from gymnasium import spaces
@@ -14,37 +14,43 @@ from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, d
 from cupydrive.inputs.arguments import (
     FLOAT32,
     INT32,
+    check_each,
     checked_array,
     checked_bool,
     checked_choice,
     checked_float,
     checked_int,
+    checked_list,
     shown,
 )
 from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_groups, check_spec, checked_param
 from cupydrive.inputs.tables import HasTables, Table
 
-__all__ = ["EnvSpec", "Field", "Group", "Observed", "Outcome", "Table", "nearest_decision", "param"]  # for authors
+# For authors.
+__all__ = ["EnvSpec", "Field", "Group", "Observed", "Outcome", "Table", "check_each", "nearest_decision", "param"]
 
 MAX_PARAMS_BYTES = 3_072  # kernel arguments are at most 4 kB, pointers included
 
 
-def param(default, help, *, unit="", low=-np.inf, high=np.inf, vary=None, choices=None):
+def param(default, help, *, unit="", low=-np.inf, high=np.inf, vary=None, choices=None, of=None):
     """Describe one parameter of an environment, as the value of a dataclass field.
 
     A float becomes a member of the kernel's ``Params`` (changing it compiles nothing); an int, bool or choice becomes
-    a compile-time constant of its upper-case name. ``max_episode_steps`` alone is an int that compiles nothing.
+    a compile-time constant of its upper-case name. ``max_episode_steps`` alone is an int that compiles nothing. An array
+    of numbers is a tuple that ``tables`` may make a table of; users give any sequence, array or tensor, or leave it out.
 
     Args:
-        default: Value if the user gives none; its type is the parameter's type.
+        default: Value if the user gives none; its type is the parameter's type. Of an array: ``()``.
         help: One sentence.
         unit: SI unit, or what is counted.
         low: Smallest value allowed.
         high: Largest value allowed.
         vary: ``(low, high)`` of the values the checker draws; by default half to one and a half times the default.
         choices: Strings allowed, for a string.
+        of: ``float`` or ``int``, for an array: the type of its numbers, each in [low, high]. How many there must be, the
+            spec's ``check`` says: see ``check_each``.
     """
-    about = {"help": help, "unit": unit, "low": low, "high": high, "vary": vary, "choices": choices}
+    about = {"help": help, "unit": unit, "low": low, "high": high, "vary": vary, "choices": choices, "of": of}
     return field(default=checked_param(default, about), metadata=about)
 
 
@@ -360,7 +366,14 @@ def float_params(params_class):
 
 def constant_params(params_class):
     """Return the dataclass fields that the kernel gets as compile-time constants."""
-    return [f for f in fields(params_class) if type(f.default) is not float and f.name != "max_episode_steps"]
+    others = (f for f in fields(params_class) if type(f.default) not in (float, tuple))
+    return [f for f in others if f.name != "max_episode_steps"]
+
+
+def kept_params(params):
+    """Return parameters by name as files keep them: arrays are lists, and those that are not given are left out."""
+    found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(params).items()}
+    return {name: value for name, value in found.items() if value != []}
 
 
 def checked(env_name, about, value):
@@ -372,6 +385,8 @@ def checked(env_name, about, value):
         return checked_choice(env_name, about.name, value, meta["choices"])
     if kind is bool:
         return checked_bool(env_name, about.name, value)
-    check, most = (checked_int, INT32) if kind is int else (checked_float, FLOAT32)
+    check, most = (checked_int, INT32) if int in (kind, meta["of"]) else (checked_float, FLOAT32)
     low, high = max(meta["low"], -most), min(meta["high"], most)
+    if kind is tuple:
+        return checked_list(env_name, about.name, value, check, low, high, unit=meta["unit"])
     return check(env_name, about.name, value, low, high, unit=meta["unit"])

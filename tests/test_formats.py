@@ -120,7 +120,7 @@ ORIGIN = {"python": "/\x1b[2J.py", "python_sha256": None, "kernel": None, "kerne
         ("[" * 10**5, "it is no JSON"),
         ('{"format": 2', "it is no JSON"),
         ('{"format": 1' + "0" * 4400 + "}", "it is no JSON"),
-        (" " * 2**21, "has more than 1,048,576 bytes"),
+        (" " * 2**24, "has more than 8,388,608 bytes"),
     ],
 )
 def test_what_is_wrong_with_a_configuration_is_named(changed, words, files, tmp_path):
@@ -249,7 +249,7 @@ def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, files):
     path = tmp_path / "bomb.npz"
     for content, words in (
         (declaring(good, 2**32 - 2), "declares 4,294,967,294 bytes, more than it can hold"),
-        (zeros, "has 16,777,344 bytes; at most 1,048,576 make sense"),
+        (zeros, "has 16,777,344 bytes; at most 8,388,608 make sense"),
         (lying.getvalue(), "about is no array|declares"),
     ):
         path.write_bytes(content)

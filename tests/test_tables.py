@@ -288,7 +288,6 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
     (lambda: Table("a", (2,), finite=1), "finite = 1"),
     (lambda: replace(SPEC, tables=None), "table_fields declares tables, but there is no tables"),
     (lambda: replace(SPEC, tables={}), "tables = {} is a dict; it must be a function|tables = {}"),
-    (lambda: fields_of(()), "table_fields declares no table; leave table_fields and tables out"),
     (lambda: fields_of(Table("a", ())), "must be a tuple or a list"),
     (lambda: fields_of(("a",)), "table_fields = 'a' is a str; it must be a tuple of cupydrive.Table"),
     (lambda: fields_of((Table("a", ()), Table("a", (3,)))), "2 tables are called 'a'"),

@@ -1,5 +1,6 @@
 """The commands that make, play and draw runs: train, evaluate, render, gallery."""
 
+import contextlib
 import json
 import os
 import sys
@@ -51,7 +52,7 @@ def run_train(
         overwrite: Replace the run in --out; other files there stay.
         env: With --resume: the file that defines the run's environment, if it is one of your own.
         heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
-        param: Parameters of the environment, such as grid_length=20.
+        param: Parameters of the environment, such as grid_length=20; those that list numbers as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
         learner: What PPO and A2C compute with, by default kernels on a CPU and torch on a GPU.
         keep: Checkpoints to keep.
@@ -229,17 +230,22 @@ def params_of(what, pairs):
 
 
 def parsed(pairs):
-    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, else text."""
+    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they have commas, else text."""
     found = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
             raise CupydriveError(f"{shown(pair)} is no KEY=VALUE, such as num_taggers=4")
-        try:
-            found[key.replace("-", "_")] = json.loads(text)
-        except (ValueError, RecursionError):  # no JSON, or brackets without end
-            found[key.replace("-", "_")] = {"True": True, "False": False}.get(text, text)
+        found[key.replace("-", "_")] = read(text)
     return found
+
+
+def read(text):
+    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves."""
+    for form in (text, f"[{text}]") if "," in text else (text,):
+        with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
+            return json.loads(form)
+    return {"True": True, "False": False}.get(text, text)
 
 
 def check_writable(path):

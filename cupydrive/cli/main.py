@@ -36,7 +36,7 @@ from cupydrive.errors import (
     UnregisteredEnvironmentError,
 )
 from cupydrive.inputs.arguments import checked_int
-from cupydrive.spec import float_params
+from cupydrive.spec import constant_params
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ def describe(spec):
     rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
     lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
-    floats = {f.name for f in float_params(spec.params)}
+    constants = {f.name for f in constant_params(spec.params)}
     rows = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):
         about = f.metadata
@@ -92,8 +92,9 @@ def describe(spec):
         elif isinstance(f.default, bool):
             allowed = "True, False"
         else:
-            allowed = f"{_number(about['low'])} to {_number(about['high'])}"
-        mark = "" if f.name in floats or f.name == "max_episode_steps" else " *"
+            each = " each" * isinstance(f.default, tuple)
+            allowed = f"{_number(about['low'])} to {_number(about['high'])}{each}"
+        mark = " *" if f.name in constants else ""
         rows.append((f.name + mark, _number(f.default), allowed, about["unit"], about["help"]))
     return "\n".join([*lines, "", _table(rows), "* a new value compiles the kernel anew; others are data"])
 
@@ -109,6 +110,8 @@ def _actions(group):
 
 
 def _number(value):
+    if value == ():
+        return "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -82,6 +82,6 @@ def batch_dtype(spec, params):
     ]
     members += [(g.name, rows) for g in spec.groups(params)]
     members += [("printed", "u8"), ("cache", "u8")]
-    if spec.has_tables:
-        members += [("table", [(t.name, "u8") for t in spec.declared_tables(params)])]
+    if tables := spec.declared_tables(params):
+        members += [("table", [(t.name, "u8") for t in tables])]
     return np.dtype(members, align=True)

@@ -189,7 +189,7 @@ def _sizes(spec, params, layout, kernel):
         f"#define OBS_HALF {int(layout.half_obs)}",
         f"#define HAS_SHARED {int(has_shared)}",
         f"#define HAS_CACHE {int(has_cache)}",
-        f"#define HAS_TABLES {int(spec.has_tables)}",
+        f"#define HAS_TABLES {int(bool(spec.declared_tables(params)))}",
         f"#define PRINTS {int(prints(kernel))}",
         f"#define ONE_AGENT {int(spec.one_agent(params))}",
         f"#define HORIZON_ENDS_TASK {'true' if spec.horizon == 'task' else 'false'}",
@@ -228,7 +228,8 @@ def _tables(tables):
     if not tables:
         return ""
     name = 'struct {0} {{ static DEVICE const char* text() {{ return "table {0}"; }} }};'
-    lines = ["namespace table_names {", *(name.format(t.name) for t in tables), "}", "struct Table {"]
+    lines = ["namespace table_names {", *(name.format(t.name) for t in tables), "}"]
+    lines += [*(f"#define GIVEN_{t.name} _,  // for IF_TABLE" for t in tables), "struct Table {"]
     for t in tables:
         ctype, shape = {"f4": "float", "i4": "int"}[t.dtype], "".join(f", {n}" for n in t.shape)
         lines.append(f"  TableArray<table_names::{t.name}, {ctype}{shape}> {t.name};")

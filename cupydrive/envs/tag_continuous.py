@@ -2,8 +2,8 @@
 
 Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these differences:
 
-* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, one layout
-  for all environments and episodes, drawn from the seed;
+* every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, one for all, drawn
+  from the seed; ``starting_location_x``, ``starting_location_y`` and ``starting_directions`` give yours, together or not;
 * taggers come first and are fixed; the type code is 1 for a tagger, 0 for a runner;
 * the observation is a function of the state after the step, tags of this step included (WarpDrive observes before);
 * simultaneous tags all count (WarpDrive's kernel loses some to a race);
@@ -12,8 +12,7 @@ Source: the rules of WarpDrive's TagContinuous (Lan, Srinivasa, Wang & Zheng, JM
 * each agent also sees its own x, y (over the grid's length), speed, and the cosine and sine of its direction;
 * differences of acceleration are scaled by the range of acceleration actions, differences of angle are wrapped;
 * the defaults are those of WarpDrive's run configuration, not of its class;
-* not offered: starts that are given (``starting_location_x``, ``starting_location_y``, ``starting_directions``), and more than
-  32 nearest agents, since a search keeps them in registers: ``use_full_observation`` shows everybody.
+* not offered: more than 32 nearest agents, which a search keeps in registers: ``use_full_observation`` shows everybody.
 """
 
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
 from cupydrive.random import below, unit
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, check_each, nearest_decision, param
 
 TWO_PI = 2 * np.pi
 OWN, FEATURES = 5, 7  # observation entries about oneself, and about each other agent
@@ -40,7 +39,10 @@ class Params:
     num_acceleration_levels: int = param(20, "Accelerations to choose from, besides none.", low=0, high=1000)
     num_turn_levels: int = param(20, "Turns to choose from, besides none.", low=0, high=1000)
     runner_exits_game_after_tagged: bool = param(True, "A tagged runner leaves the game.")
-    start: str = param("random", "Layout that an episode starts from.", choices=("random", "fixed"))
+    start: str = param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
+    starting_location_x: tuple = param((), "x of all, taggers first.", of=float, unit="length", low=0.0, high=1e5)
+    starting_location_y: tuple = param((), "y of all.", of=float, unit="length", low=0.0, high=1e5)
+    starting_directions: tuple = param((), "Of all.", of=float, unit="rad", low=-TWO_PI, high=TWO_PI)
     grid_length: float = param(20.0, "Side of the square.", unit="length", low=1e-3, high=1e5)
     max_speed: float = param(1.0, "Top speed at skill 1.", unit="length/step", low=1e-6, high=1e5)
     skill_level_tagger: float = param(1.0, "Factor on a tagger's top speed.", low=0.0, high=100.0)
@@ -60,13 +62,14 @@ class Params:
 
 
 def check(p):
-    """Refuse more neighbours than there are agents, and ranges of no width."""
+    """Refuse more neighbours than there are agents, ranges of no width, and starts that are not one each, on the plane."""
     ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
     if any(high < low + 1e-6 for low, high in ranges):
-        raise ParameterError(
-            f"tag_continuous: ranges {ranges} of acceleration and turn must go upwards, by 1e-6 or more"
-        )
+        raise ParameterError(f"tag_continuous: ranges {ranges} of acceleration and turn must rise by 1e-6 or more")
     others = p.num_taggers + p.num_runners - 1
+    for name in ("starting_location_x", "starting_location_y"):
+        check_each("tag_continuous", name, getattr(p, name), others + 1, "agents", 0.0, p.grid_length, "length")
+    check_each("tag_continuous", "starting_directions", p.starting_directions, others + 1, "agents")
     if not p.use_full_observation and p.num_other_agents_observed > others:
         raise ParameterError(
             f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {others} others; "
@@ -100,13 +103,11 @@ def state(p):
 def groups(p):
     """Return the two groups; only runners leave."""
     actions = spaces.MultiDiscrete([p.num_acceleration_levels + 1, p.num_turn_levels + 1])
-    obs_dim = OWN + FEATURES * constants(p)["OTHERS"] + 1
-    common = dict(obs_dim=obs_dim, action_space=actions)
+    common = dict(obs_dim=OWN + FEATURES * constants(p)["OTHERS"] + 1, action_space=actions)
     most = max(1.0, p.num_runners * p.tag_reward_for_tagger)  # one tagger may tag everybody at once
-    scale = max(1.0, -p.tag_penalty_for_runner)
     return (
         Group("tagger", p.num_taggers, reward_scale=most, **common),
-        Group("runner", p.num_runners, reward_scale=scale, leaves=True, **common),
+        Group("runner", p.num_runners, reward_scale=max(1.0, -p.tag_penalty_for_runner), leaves=True, **common),
     )
 
 
@@ -114,15 +115,23 @@ def _empty(p, n):
     return np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
 
 
-def reset(p, random):
-    """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest."""
-    stream = random.fixed() if p.start == "fixed" else random
-    words = stream.bits(p.num_taggers + p.num_runners)  # (N, A, 4)
+def tables(p):
+    """Return the starts that are given, by what the kernel calls them."""
+    turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)  # never TWO_PI itself
+    given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y, "start_direction": turned}
+    return {name: np.array(numbers) for name, numbers in given.items() if len(numbers)}
+
+
+def reset(p, random, table):
+    """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest; or what is given."""
+    words = (random.fixed() if p.start == "fixed" else random).bits(p.num_taggers + p.num_runners)  # (N, A, 4)
     states = _empty(p, len(words))
     states["x"] = unit(words[..., 0]) * np.float32(p.grid_length)
     states["y"] = unit(words[..., 1]) * np.float32(p.grid_length)
     states["direction"] = below(words[..., 2], 4).astype(np.float32) * (np.float32(0.25) * np.float32(TWO_PI))
     states["active"] = 1
+    for name, numbers in vars(table).items():
+        states[name.removeprefix("start_")] = numbers
     return states
 
 
@@ -136,8 +145,7 @@ def move(p, s, action, active):
     limit = top_speed(p)
     wish = level(action[..., 0], p.num_acceleration_levels, p.min_acceleration, p.max_acceleration)
     acceleration = s["acceleration"] + wish
-    turned = s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn)
-    direction = np.mod(turned, TWO_PI)
+    direction = np.mod(s["direction"] + level(action[..., 1], p.num_turn_levels, p.min_turn, p.max_turn), TWO_PI)
     wanted = s["speed"] + acceleration
     speed = np.clip(wanted, 0.0, limit)
     stopped = (wanted <= 0) | (wanted >= limit)
@@ -197,9 +205,8 @@ def step(p, states, action, elapsed, random):
         "metric.edge_hits": nearest_decision(np.where(before, to_edge, np.inf), axis=1),
     }
     remaining = active[:, t:].sum(axis=1)
-    moved["active"] = active
     return Outcome(
-        state=moved,
+        state={**moved, "active": active},
         reward={"tagger": tagger, "runner": runner},
         terminated=remaining == 0,
         active={"runner": in_game},
@@ -254,8 +261,7 @@ def observe(p, states, elapsed):
     obs = np.concatenate([np.stack(own, axis=-1) * seeing, *seen_of_all, time * seeing], axis=-1)
     half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
     doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
-    t = p.num_taggers
-    by_group = [{"tagger": array[:, :t], "runner": array[:, t:]} for array in (obs, doubt)]
+    by_group = [{"tagger": x[:, : p.num_taggers], "runner": x[:, p.num_taggers :]} for x in (obs, doubt)]
     return Observed(by_group[0], margin=by_group[1])
 
 
@@ -282,11 +288,9 @@ def sample(p, rng, n):
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
     cornered = rng.random((n, 1)) < 0.1  # all in one corner, where many stay: equal distances after the step too
     for axis in "xy":
-        center = rng.uniform(0, p.grid_length, (n, 1))
-        crowd = center + rng.normal(0, 1, (n, agents)) * spread
+        crowd = rng.uniform(0, p.grid_length, (n, 1)) + rng.normal(0, 1, (n, agents)) * spread
         place = np.where(spread < p.grid_length, crowd, rng.uniform(0, 1, (n, agents)) * spread)
-        lattice = np.round(place * 8) / 8  # equal distances, for ties
-        place = np.where(rng.random((n, 1)) < 0.2, lattice, place)
+        place = np.where(rng.random((n, 1)) < 0.2, np.round(place * 8) / 8, place)  # equal distances, for ties
         place = np.where(cornered, rng.choice([0.0, p.grid_length], (n, 1)), place)
         states[axis] = np.clip(place, 0, np.float32(p.grid_length))
     limit = top_speed(p).astype(np.float32)
@@ -364,19 +368,15 @@ SPEC = EnvSpec(
     sample=sample,
     constants=constants,
     check=check,
+    tables=tables,
     metrics={"tags": "int", "edge_hits": "int"},
-    cases=(
+    cases=(  # starts lie in every square that a check draws
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
         {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
-        {
-            "num_taggers": 2,
-            "num_runners": 3,
-            "num_other_agents_observed": 0,
-            "num_acceleration_levels": 0,
-            "num_turn_levels": 0,
-        },
+        dict(num_taggers=2, num_runners=3, num_other_agents_observed=0, num_acceleration_levels=0, num_turn_levels=0),
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
+        dict(num_taggers=1, num_runners=3, num_other_agents_observed=3, starting_location_x=(0, 10, 4, 4)),
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),
     heuristic=heuristic,

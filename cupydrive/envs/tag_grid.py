@@ -3,11 +3,11 @@
 Source: the rules of WarpDrive's TagGridWorld (Lan, Srinivasa, Wang & Zheng, JMLR 2022), with these differences:
 
 * every episode starts from a fresh random layout drawn on the device; ``start="fixed"`` gives WarpDrive's, all taggers
-  in the middle and the runner in a corner;
+  in the middle and the runner in a corner; ``starting_location_x`` and ``_y`` are those that the user gives;
 * the type code is 1 for a tagger and 0 for the runner, as in continuous Tag (WarpDrive has it the other way round here);
 * the default sizes and rewards are those of WarpDrive's run configuration, not of its class; the default observation is the
   nearest opponent's, while WarpDrive's is everybody's (``use_full_observation``), there as in its class;
-* not offered: starts that are given (``starting_location_x``, ``starting_location_y``), and WarpDrive's pool of five starts.
+* not offered: WarpDrive's pool of five starts.
 
 The board has (grid_length + 1)^2 cells. In the step in which the runner is caught it gets the penalty and not the
 reward of a step survived, also in the last step.
@@ -20,7 +20,7 @@ from gymnasium import spaces
 
 from cupydrive.errors import ParameterError
 from cupydrive.random import below
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, param
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, check_each, param
 
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
 
@@ -35,7 +35,9 @@ class Params:
     num_other_agents_observed: int = param(
         0, "See the k nearest agents: 3 k + 4 numbers; 0: the nearest opponent alone, 6.", low=0, high=32
     )
-    start: str = param("random", "Layout that an episode starts from.", choices=("random", "fixed"))
+    start: str = param("random", "Layout that an episode starts from, by default.", choices=("random", "fixed"))
+    starting_location_x: tuple = param((), "x of all, taggers first.", of=int, unit="cells", low=0, high=1_000_000)
+    starting_location_y: tuple = param((), "y of all.", of=int, unit="cells", low=0, high=1_000_000)
     wall_hit_penalty: float = param(0.1, "Taken from an agent that runs into a wall.", low=0.0, high=1e6)
     tag_reward_for_tagger: float = param(10.0, "Given to every tagger when the runner is caught.", low=0.0, high=1e6)
     tag_penalty_for_runner: float = param(5.0, "Taken from the runner when it is caught.", low=0.0, high=1e6)
@@ -46,7 +48,9 @@ class Params:
 
 
 def check(p):
-    """Refuse more neighbours than there are agents."""
+    """Refuse more neighbours than there are agents, and starts that are not one for each agent, on the board."""
+    for name in ("starting_location_x", "starting_location_y"):
+        check_each("tag_grid", name, getattr(p, name), p.num_taggers + 1, "agents", 0, p.grid_length, "cells")
     if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
         raise ParameterError(
             f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {p.num_taggers} others; "
@@ -69,7 +73,13 @@ def groups(p):
     return (Group("tagger", p.num_taggers, **common), Group("runner", 1, **common))
 
 
-def reset(p, random):
+def tables(p):
+    """Return the starts that are given, by what the kernel calls them."""
+    given = {"start_x": p.starting_location_x, "start_y": p.starting_location_y}
+    return {name: np.array(places) for name, places in given.items() if places}
+
+
+def reset(p, random, table):
     """Return (N,) fresh states, exact."""
     words = random.bits(p.num_taggers + 1)  # (N, A, 4)
     states = np.empty(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
@@ -80,6 +90,8 @@ def reset(p, random):
     else:
         states["x"] = below(words[..., 0], p.grid_length + 1)
         states["y"] = below(words[..., 1], p.grid_length + 1)
+    for name, places in vars(table).items():
+        states[name.removeprefix("start_")] = places
     return states
 
 
@@ -236,6 +248,7 @@ SPEC = EnvSpec(
     observe=observe,
     sample=sample,
     check=check,
+    tables=tables,
     metrics={"tags": "int", "wall_hits": "int"},
     cases=(
         {},
@@ -243,6 +256,7 @@ SPEC = EnvSpec(
         {"num_taggers": 40, "grid_length": 30},
         {"num_taggers": 9, "grid_length": 6, "num_other_agents_observed": 5},
         {"num_taggers": 2, "grid_length": 5, "start": "fixed"},
+        {"num_taggers": 2, "grid_length": 5, "starting_location_x": (0, 5, 2), "starting_location_y": (5, 0, 3)},
         {"num_taggers": 40, "grid_length": 20_000},  # squared distances and ids need more than 32 bits
     ),
     heuristic=heuristic,

@@ -110,7 +110,7 @@ class CudaExecutor:
 
     def put(self, array, values):
         """Write ``values`` (NumPy) into ``array``."""
-        values = np.ascontiguousarray(values)
+        values = np.asarray(values, order="C")  # np.ascontiguousarray would give a number a dimension
         if values.dtype.names:
             values = values.view(np.uint8).reshape(array.shape)
         array.set(values.astype(array.dtype, copy=False))

@@ -6,7 +6,6 @@ Each clip is kept as a recording too: seed and actions, from which anybody draws
 import datetime
 import io
 import json
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.rendering.video import Video
+from cupydrive.spec import kept_params
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.train import suggested_algorithm, suggestions, train
@@ -122,7 +122,7 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     versions = info().versions
     return {
         "summary": spec.summary,
-        "params": {**asdict(made), **params},
+        "params": {**kept_params(made), **params},
         "changed": params,
         "clips": clips,
         "curve": curve,

@@ -9,7 +9,7 @@ import math
 import os
 import reprlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ INT32 = 2**31 - 1
 FLOAT32 = 3.4028234663852886e38  # the largest float32
 MOST_PATH, MOST_NAME = 4096, 255  # bytes of a path and of one name in it, on Linux and macOS
 MOST_LETTERS = 100  # of a name
+MOST_NUMBERS = 65_536  # of an argument that lists them: one for each agent of the largest environments
 MOST_SIDE, MOST_PIXELS = 16_382, 8192 * 4320  # of a picture: WebP's widest, H.264 takes 2 more; and 8K film's
 # Names of devices that people write, and what they mean here.
 MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}
@@ -188,6 +189,53 @@ def checked_sequence(where, name, value, error=ParameterError):
     if not isinstance(value, list | tuple):
         raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a tuple or a list")
     return tuple(value)
+
+
+def checked_list(where, name, value, check, low, high, error=ParameterError, unit=""):
+    """Return numbers as a tuple of Python's own: from a sequence, an array, or a tensor on any device.
+
+    Args:
+        where: The function or environment, for the message.
+        name: The argument.
+        value: What the caller gave; None: no numbers.
+        check: ``checked_float`` or ``checked_int``, for each number, which a message calls ``NAME[k]``.
+        low: Smallest value allowed.
+        high: Largest value allowed.
+        error: Class of the error.
+        unit: Of the limits, for the message.
+    """
+    numbers = () if value is None else value
+    with contextlib.suppress(Exception):  # what has no values, such as a tensor of no device, is refused below
+        numbers = numbers.tolist()
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes | bytearray):
+        raise error(
+            f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be numbers, such as [0, 1, 2]"
+        )
+    if len(numbers) > MOST_NUMBERS:
+        raise error(f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit")
+    # Equal tuples must be equal bits, since results are kept by them: -0.0 becomes 0.0.
+    return tuple(check(where, f"{name}[{k}]", x, low, high, error, unit) + 0 for k, x in enumerate(numbers))
+
+
+def check_each(where, name, numbers, count, of_what, low=-math.inf, high=math.inf, unit=""):
+    """Raise ``ParameterError`` unless a list of numbers is empty, or has ``count`` of them from low to high.
+
+    Args:
+        where: The function or environment, for the message.
+        name: The argument.
+        numbers: What ``checked_list`` has returned.
+        count: How many there must be.
+        of_what: What there are so many of, such as ``"agents"``.
+        low: Smallest number allowed.
+        high: Largest number allowed.
+        unit: Of the limits, for the message.
+    """
+    if numbers and len(numbers) != count:
+        raise ParameterError(
+            f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}; pass one for each, or none at all"
+        )
+    for k, number in enumerate(numbers):
+        checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
 
 
 def checked_instance(where, name, value, kind, words, error=ParameterError):

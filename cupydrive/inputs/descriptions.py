@@ -38,8 +38,8 @@ def checked_param(default, about):
     """Return a parameter's default as a plain Python value, if it fits the rest: ``about`` holds ``param``'s arguments."""
     if isinstance(default, np.bool_ | np.integer | np.floating):
         default = default.item()
-    if type(default) not in (bool, int, float, str):
-        raise SpecError(f"param: default = {shown(default)}; it must be a float, an int, a bool or a str")
+    if type(default) not in (bool, int, float, str, tuple):
+        raise SpecError(f"param: default = {shown(default)}; it must be a float, an int, a bool, a str or ()")
     where = f"param({shown(default)}, ...)"
     checked_str(where, "help", about["help"], SpecError)
     checked_str(where, "unit", about["unit"], SpecError)
@@ -49,10 +49,15 @@ def checked_param(default, about):
     if about["choices"] is not None:
         for one in checked_sequence(where, "choices", about["choices"], SpecError):
             checked_str(where, "choices", one, SpecError)
+    of = about["of"]
+    if not (default == () and (of is float or of is int) if isinstance(default, tuple) else of is None):
+        raise SpecError(
+            f"{where}: of = {shown(of)}; an array of numbers has default=() and of=float or of=int, others have no of"
+        )
     if isinstance(default, str):
         if default not in (about["choices"] or ()):
             raise SpecError(f"{where}: choices = {shown(about['choices'])}; a str needs them, its default among them")
-    elif not isinstance(default, bool):
+    elif not isinstance(default, bool | tuple):
         check, most = (checked_int, INT32) if isinstance(default, int) else (checked_float, FLOAT32)
         check("param", "default", default, -most, most, SpecError)
         if not low <= default <= high:

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 
 from cupydrive.errors import CupydriveError
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import MOST_NUMBERS, shown
 
-MOST_JSON = 2**20  # bytes of a JSON text, far more than any run's settings take
+MOST_JSON = 2**23  # bytes of a JSON text: some arrays of MOST_NUMBERS
 
 
 class FormatError(CupydriveError):
@@ -185,7 +185,8 @@ ORIGIN = {
     )
 }
 TABLES = {"tables": Table(Text(64), NAME, least=1)}  # SHA-256 by name, of environments that have tables
-PARAMS = Table(SCALAR, NAME)
+PARAM = Either((SCALAR, Sequence(Number(), most=MOST_NUMBERS)), "a finite number, text, true, false or finite numbers")
+PARAMS = Table(PARAM, NAME)
 SEED = Int(0, 2**64 - 1)
 ENVS = Int(1, 2**31 - 1)
 FIRST_ENV = Int(0, 2**31 - 1)

@@ -1,6 +1,7 @@
 """Tables, the read-only arrays that an environment's kernel reads: declared, checked, made up, known by hash."""
 
 import hashlib
+import inspect
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,8 +28,16 @@ from cupydrive.inputs.descriptions import SMALLEST, check_shape
 
 RANGES = {"f4": (-FLOAT32, FLOAT32), "i4": (-INT32 - 1, INT32)}  # finite values of the types
 MOST_TABLES = 32  # a kernel's arguments are at most 4 kB, and each table is a pointer
-# Which argument is `params`, of the functions that get tables.
-PARAMS_AT = {"reset": 0, "step": 0, "observe": 0, "sample": 0, "heuristic": 0, "draw": 1, "yardsticks": 0}
+# Functions that may take tables: which of their arguments is `params`, and how many they have besides.
+WITH_TABLES = {
+    "reset": (0, 2),
+    "step": (0, 5),
+    "observe": (0, 3),
+    "sample": (0, 3),
+    "heuristic": (0, 3),
+    "draw": (1, 4),
+    "yardsticks": (0, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -73,18 +82,18 @@ class HasTables:
     """What an ``EnvSpec`` does with its ``table_fields`` and ``tables``."""
 
     def bind_tables(self):
-        """Let the functions that get ``table`` be called without it, as those of environments without tables."""
-        for name, place in PARAMS_AT.items():
+        """Let the functions that take ``table`` be called without it, as those of environments without tables."""
+        for name, (place, count) in WITH_TABLES.items():
             function = getattr(self, name)
             if isinstance(function, WithTable):  # `replace` passes on what it finds
                 function = function.function
-            if self.has_tables and function is not None:
+            if self.has_tables and function is not None and takes_table(function, count):
                 function = WithTable(function, self.table_arrays, place)
             object.__setattr__(self, name, function)
 
     @property
     def has_tables(self):
-        """Whether the kernel reads tables."""
+        """Whether the kernel reads tables, with some parameters at least."""
         return self.tables is not None
 
     def declared_tables(self, params):
@@ -106,7 +115,8 @@ class HasTables:
 
     def about_tables(self, params):
         """Return what a file says of the tables: ``{"tables": table_digests}``, or nothing without tables."""
-        return {"tables": self.table_digests(params)} if self.has_tables else {}
+        digests = self.table_digests(params)
+        return {"tables": digests} if digests else {}
 
     def require_tables(self, what, params, kept):
         """Raise ``ParameterError`` if a file was made with other tables than there are here.
@@ -125,8 +135,11 @@ class HasTables:
                 )
 
     def with_made_up_tables(self, seed=0):
-        """Return this environment with made-up values in its tables, for tests without data; itself if it has no tables."""
-        if not self.has_tables:
+        """Return this environment with made-up values in its tables, for tests without data.
+
+        It is itself if it has no tables, or if ``tables`` alone says which there are: then they come from no data.
+        """
+        if self.table_fields is None:
             return self
         return replace(self, tables=lambda params: made_up_tables(self, params, seed))
 
@@ -140,8 +153,6 @@ def _declared(spec, params):
     for t in declared:
         checked_instance(spec.name, "table_fields", t, Table, "a tuple of cupydrive.Table", SpecError)
     names = [t.name for t in declared]
-    if not names:
-        raise SpecError(f"{spec.name}: table_fields declares no table; leave table_fields and tables out")
     for name in names:
         if names.count(name) > 1:
             raise SpecError(
@@ -269,6 +280,16 @@ def made_up_tables(spec, params, seed=0):
         else:
             made[t.name] = t.low + share * (t.high - t.low)
     return made
+
+
+def takes_table(function, count):
+    """Return whether a function takes ``table`` after ``count`` other arguments."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*range(count))
+        return "table" in signature.parameters
+    except (TypeError, ValueError):  # it takes more; or it is a builtin, of which nothing is known
+        return True
 
 
 class WithTable:

@@ -7,7 +7,7 @@ device, so that asking it again could give another episode.
 
 import json
 import zlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from cupydrive.inputs.arguments import checked_path, is_number, shown
 from cupydrive.inputs.files import file_errors, open_file, write_atomically
 from cupydrive.inputs.formats import RECORDING, FormatError, explained
 from cupydrive.simulation.batch import Batch
+from cupydrive.spec import kept_params
 
 FORMAT = 2
 
@@ -141,7 +142,7 @@ class Recording:
             "format": FORMAT,
             "env": self.spec.name,
             "origin": self.origin,
-            "params": asdict(self.params),
+            "params": kept_params(self.params),
             "seed": self.seed,
             "players": self.players,
             "first_env": self.first_env,

@@ -1,7 +1,7 @@
 """Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any device takes back."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,10 +10,11 @@ from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
 from cupydrive.executors import executor
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
-from cupydrive.inputs.arguments import checked_path
+from cupydrive.inputs.arguments import checked_path, shown
 from cupydrive.inputs.files import file_errors, open_file, write_atomically
 from cupydrive.inputs.formats import SNAPSHOT, FormatError, explained
 from cupydrive.simulation.batch import CLOCK
+from cupydrive.spec import kept_params
 
 FORMAT = 2
 BY_GROUP = ("returns", "obs", "action_mask")
@@ -25,7 +26,7 @@ class Snapshot:
 
     Args:
         env: Name of the environment.
-        params: Its parameters by name.
+        params: Its parameters by name; arrays are lists, and those that were not given are left out.
         num_envs: N.
         first_env: Global id of environment 0, which random streams are keyed by.
         seed: What the environment was seeded with.
@@ -61,7 +62,7 @@ class Snapshot:
         seed = int(kept.pop("seed")[0])
         return cls(
             batch.spec.name,
-            asdict(batch.params),
+            kept_params(batch.params),
             batch.num_envs,
             batch.first_env,
             seed,
@@ -82,12 +83,14 @@ class Snapshot:
             ParameterError: If ``batch`` is another environment, or differs in a parameter, a table or size, or an
                 environment's time is up; nothing has changed then.
         """
-        own = {"env": batch.spec.name, "num_envs": batch.num_envs, "first_env": batch.first_env, **asdict(batch.params)}
+        own = {"env": batch.spec.name, "num_envs": batch.num_envs, "first_env": batch.first_env}
+        own |= kept_params(batch.params)
         kept = {"env": self.env, "num_envs": self.num_envs, "first_env": self.first_env, **self.params}
         for name in {**own, **kept}:
             if own.get(name) != kept.get(name):
                 raise ParameterError(
-                    f"the snapshot has {name} = {kept.get(name)!r}, this environment {own.get(name)!r}; they must be equal"
+                    f"the snapshot has {name} = {shown(kept.get(name))}, this environment {shown(own.get(name))}; they must be "
+                    "equal"
                 )
         batch.spec.require_tables("the snapshot", batch.params, self.tables)
         former = without_cache(batch, self.state)

@@ -1,12 +1,13 @@
 """The folder that ``train(out=...)`` writes: whether it is free, goes on with the run it holds, or begins anew."""
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 
 from cupydrive.errors import DeviceError, ParameterError, TrainingError
 from cupydrive.executors import DEVICES
 from cupydrive.inputs.arguments import checked_choice, shown
 from cupydrive.inputs.files import file_errors
+from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints, read_config
@@ -55,8 +56,9 @@ def resumed(out, env, plan, given, device):
     """
     config = read_config(out)
     known = [("the environment", plan.spec.name, config["env"])]
-    wanted = asdict(plan.params)
-    known += [(name, wanted[name], config["params"].get(name)) for name in wanted if name in given]
+    wanted = kept_params(plan.params)
+    asked = [f.name for f in fields(plan.params) if f.name in given]
+    known += [(name, wanted.get(name), config["params"].get(name)) for name in asked]
     known += [(name, getattr(plan, name), config[name]) for name in ("num_envs", "seed") if name in given]
     if "learner" in given:
         known.append(("learner", plan.learner, config.get("learner", "torch")))

@@ -7,7 +7,6 @@ train, nobody needs Matplotlib or a video codec.
 import html
 import io
 import json
-from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -27,7 +26,7 @@ from cupydrive.playing.rollout import LatestEpisodes, Rollout, episodes_unit
 from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
-from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.frozen import checked_policies, describe, rebuild
@@ -282,7 +281,7 @@ class Run:
             "env": self.spec.name,
             **self.spec.about_tables(self.params),
             "origin": self.origin,
-            "params": asdict(self.params),
+            "params": kept_params(self.params),
             "num_envs": self.num_envs,
             "seed": self.seed,
             "total": self.total,

@@ -35,6 +35,11 @@ struct Cache {};
 #else
 #define TABLE_FROM(place)
 #endif
+// IF_TABLE(NAME, statement): the statement where these parameters bring a table NAME, else nothing. There GIVEN_NAME is
+// "something,", and the statement the second argument; elsewhere the second is empty.
+#define IF_TABLE(name, statement) SECOND_OF(GIVEN_##name statement, , )
+#define SECOND_OF(...) SECOND(__VA_ARGS__)
+#define SECOND(first, second, ...) second
 
 // One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS floats of
 // observation and HEADS action numbers each. Rewards are 0 when `step` begins. Pointers lead to this environment's rows.

@@ -40,6 +40,9 @@ DEVICE void reset(Env& env) {
     s.x[i] = Random::unit(word.x) * env.params.grid_length;
     s.y[i] = Random::unit(word.y) * env.params.grid_length;
     s.direction[i] = (float)Random::below(word.z, 4) * (0.25f * math::TWO_PI);
+    IF_TABLE(start_x, s.x[i] = env.table.start_x[i]);  // starts that are given
+    IF_TABLE(start_y, s.y[i] = env.table.start_y[i]);
+    IF_TABLE(start_direction, s.direction[i] = env.table.start_direction[i]);
     s.speed[i] = s.acceleration[i] = 0.0f;
     s.active[i] = 1;
   }

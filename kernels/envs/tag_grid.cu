@@ -24,6 +24,8 @@ DEVICE void reset(Env& env) {
       env.state.x[i] = Random::below(word.x, GRID_LENGTH + 1);
       env.state.y[i] = Random::below(word.y, GRID_LENGTH + 1);
     }
+    IF_TABLE(start_x, env.state.x[i] = env.table.start_x[i]);  // starts that are given
+    IF_TABLE(start_y, env.state.y[i] = env.table.start_y[i]);
   }
 }
 
