@@ -228,7 +228,10 @@ class EnvSpec(HasTables):
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
             observations (N, C, D); None if there is none.
         draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
-            before it are for trails. None if there is none.
+            before it, at most ``trail``, are for trails and curves. None if there is none.
+        trail: States before the one shown that ``draw`` is given.
+        yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the exact optimum: by its name
+            a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics. None: nothing.
         render_size: (width, height) of a video in pixels, even; a page shows half of it, sharp on fine screens.
         render_fps: Frames per second of a video, one frame per step.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``, and settings by
@@ -261,6 +264,8 @@ class EnvSpec(HasTables):
     cases: tuple[dict, ...] = ({},)
     heuristic: Callable | None = None
     draw: Callable | None = None
+    trail: int = 12
+    yardsticks: Callable | None = None
     render_size: tuple[int, int] = (960, 640)
     render_fps: int = 30
     training: dict = field(default_factory=dict)

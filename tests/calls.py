@@ -229,6 +229,12 @@ ROWS |= {
         lambda it, **given: cd.Field(**given),
         lambda it: {"name": "x", "dtype": "f4", "shape": (3,), "scale": 1.0, "unit": "m"},
     ),
+    "Table": Row(
+        lambda it, **given: cd.Table(**given),
+        lambda it: {
+            "name": "x", "shape": (3, 2), "dtype": "f4", "low": 0.0, "high": 2.0, "unit": "m", "finite": True,
+        },
+    ),
     "Group": Row(
         lambda it, **given: cd.Group(**given),
         lambda it: {

@@ -117,6 +117,13 @@ WIDE = [
     WIDE_FORWARD,
     "tests/test_learner.py::test_wide_networks_go_on_from_restored_weights",
 ]
+TABLES = [
+    *(
+        f"tests/test_tables.py::test_a_kernel_reads_what_numpy_reads_bit_for_bit[{of}]"
+        for of in ("fast-1", "fast-3", "bounds-3")
+    ),
+    "tests/test_tables.py::test_a_wild_index_is_an_error_with_its_place_in_debug_builds",
+]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
     "learn/layers.cuh": [*NETWORK, LEARN + "adam_by_hand"],
@@ -221,6 +228,7 @@ JUDGES = {
     "drive/nearest.cuh": [*NEAREST[:2], TAG_GRID, *NEAREST[2:]],
     "drive/neighbours.cuh": NEAREST,
     "drive/rows.cuh": ROWS,
+    "drive/tables.cuh": TABLES,
     "drive/indices.cuh": ["tests/test_indices.py", *BATCH, *NEAREST[:2], ROWS[3], *SANITIZED],
     "drive/backend/cpu_team.cuh": [
         *BATCH,

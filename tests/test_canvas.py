@@ -139,6 +139,40 @@ def test_an_arrowhead_points_along_its_heading():
     assert y.min() == pytest.approx(10, abs=2) and len(set(x[y < 20])) < len(set(x[y > 50]))
 
 
+def test_text_stands_where_it_should_and_is_left_out_where_it_could_not_be_read():
+    canvas = Canvas(200, 100, header=0)
+    canvas.view(0, 20, 0)  # 10 pixels a unit
+    canvas.text((15, 5), "MMM", 2, "#0000FF")
+    x, y = np.nonzero(canvas.frame()[..., 0].T < 128)
+    assert (x.min() + x.max()) / 2 == pytest.approx(150, abs=2) and (y.min() + y.max()) / 2 == pytest.approx(50, abs=3)
+    canvas.clear()
+    canvas.view(0, 20, 0)
+    canvas.text((15, 5), "MMM", 0.4)
+    assert (canvas.frame() == WHITE).all()
+
+
+def test_a_chart_draws_its_curves_in_their_ranges():
+    canvas = Canvas(400, 200, header=0)
+    canvas.view(0, 400, 0)
+    canvas.chart(
+        (0, 0, 400, 200), [([0, 10], [0, 1], "#0000FF"), ([0, 10], [5, 5], "#FF0000")], (0, 10), (0, 2), "both"
+    )
+    frame = canvas.frame()
+    x, y = pixels_of(frame, BLUE)
+    rises = -np.polyfit(x, y, 1)[0]
+    x_range, y_range = 400 - 3.2 * 22, 200 - 2.1 * 22  # beside the numbers, below the title
+    assert rises == pytest.approx(0.5 * y_range / x_range, rel=0.02)
+    assert x.max() > 390 and pixels_of(frame, RED)[1].max() < 1.6 * 22 + 8  # beyond the range: at its edge
+    assert (frame[:20, 75:140] < 128).any() and (frame[20:, :60] < 160).any()  # title, numbers
+    canvas.clear()
+    canvas.view(0, 400, 0)
+    canvas.chart((0, 0, 400, 200), [([4], [1], "#0000FF"), ([], [], "#FF0000")], (0, 10), (0, 2), ticks=())
+    x, y = pixels_of(canvas.frame(), BLUE)
+    assert x.mean() == pytest.approx(3.2 * 22 + 0.4 * x_range, abs=2) and y.mean() == pytest.approx(
+        189 - y_range / 2, abs=2
+    )
+
+
 @pytest.mark.parametrize("width", [601, 0, -2, 600.0, "600", True, float("nan")])
 def test_sizes_must_be_even_ints(width):
     with pytest.raises(ParameterError, match=r"width = .*; it must be an even int"):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.errors import CupydriveWarning, ParameterError, RenderError
+from cupydrive.errors import CupydriveWarning, ParameterError, RenderError, SpecError
 from cupydrive.playing.recording import Recording
 from cupydrive.simulation.batch import Batch
 
@@ -151,3 +152,14 @@ def test_only_as_many_episodes_are_kept_as_fit(monkeypatch):
     assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording.num_envs == 3
     monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 499)
     assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording is None
+
+
+def test_an_evaluation_is_printed_beside_its_environments_yardsticks():
+    spec = replace(envs.get("tag_grid"), yardsticks=lambda p: {"cost": {"return runner": 100 * p.step_cost_for_tagger}})
+    found = cd.evaluate(spec, episodes=5, device="cpu", step_cost_for_tagger=0.02)
+    assert found.yardsticks == {"cost": {"return runner": 2.0}}
+    lines = {line.split("  ")[1].strip(): line for line in str(found).splitlines()[1:]}
+    assert lines["return runner"].endswith("cost 2") and "cost" not in lines["return tagger"]
+    wrong = replace(spec, yardsticks=lambda p: {"cost": {"return": 1.0}})
+    with pytest.raises(SpecError, match=r"yardsticks\['cost'\] = 'return'"):
+        cd.evaluate(wrong, episodes=1, device="cpu")

@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "cupydrive"
 # Rooms, and the modules beside them. One imports itself and those that stand before it.
 ORDER = [
-    "errors", "protocols", "inputs", "random", "spec", "envs", "codegen", "executors", "drawing", "terminal", "simulation",
-    "checks", "playing", "rendering", "training", "examples", "adapters", "gymnasium", "pettingzoo", "stable_baselines3",
-    "gallery", "bench", "cli", "__main__",
+    "errors", "protocols", "inputs", "random", "spec", "shortest_ways", "envs", "codegen", "executors", "drawing",
+    "terminal", "simulation", "checks", "playing", "rendering", "training", "examples", "adapters", "gymnasium", "pettingzoo",
+    "stable_baselines3", "gallery", "bench", "cli", "__main__",
 ]  # fmt: skip
 MOST_MODULES = 14  # directly in cupydrive/
 ROOMS = [room for room in ORDER if (PACKAGE / room).is_dir()]

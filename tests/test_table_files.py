@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from atlas import SPEC, other
+from atlas import KERNEL, PYTHON, SPEC, other
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.cli.magic import cuda_env
 from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
-from cupydrive.errors import MissingDataError, ParameterError, RenderError, TrainingError
+from cupydrive.errors import MissingDataError, ParameterError, RenderError, SpecError, TrainingError
 
 PARAMS = SPEC.make_params()
 
@@ -94,3 +95,45 @@ def test_all_leaves_out_what_has_no_data_and_says_what_is_missing(bare, capsys):
 def test_an_environment_without_its_data_that_is_named_is_an_error(bare, command, capsys):
     assert main([*command.split(), "--device", "cpu"]) == 2
     assert "it needs heights.npy; get it by: fetch heights" in capsys.readouterr().err
+
+
+# ---- environments of a user's own ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with an environment whose heights are a file beside it."""
+    np.save(tmp_path / "height.npy", SPEC.tables(PARAMS)["height"])
+    read = 'np.load(__import__("pathlib").Path(__file__).with_name("height.npy"))'
+    text = re.sub(r"height = rng.*\n    height.*\n", f"height = {read}\n", PYTHON)
+    assert read in text
+    (tmp_path / "atlas.py").write_text(text)
+    (tmp_path / "atlas.cu").write_text(KERNEL)
+    return tmp_path
+
+
+def test_the_tables_of_a_file_are_read_anew_when_it_is_reloaded(folder):
+    def seen(env):
+        return env.set_state(at=np.full((1, 3), 3))[0][0, 0, :6].numpy().copy()
+
+    env = cd.make(folder / "atlas.py", device="cpu")
+    env.reset(seed=0)
+    before, digests = seen(env), env.spec.table_digests(env.params)
+    assert np.array_equal(before, SPEC.table_arrays(PARAMS)["height"][3].ravel())
+    np.save(folder / "height.npy", np.zeros(3))
+    with pytest.raises(SpecError, match="table 'height' has the shape"):
+        env.reload()
+    assert np.array_equal(seen(env), before)  # it goes on as it was
+    np.save(folder / "height.npy", SPEC.tables(PARAMS)["height"] / 2)
+    assert env.reload()
+    assert np.array_equal(seen(env), before / 2)
+    now = env.spec.table_digests(env.params)
+    assert {name for name in now if now[name] != digests[name]} == {"height"}
+
+
+def test_a_cell_of_a_notebook_is_a_kernel_with_tables(capsys):
+    cuda_env("atlas", KERNEL, {"SPEC": replace(SPEC, kernel=None)})
+    assert "atlas: compiled for" in capsys.readouterr().out
+    env = cd.make("atlas", 2, device="cpu")
+    env.reset(seed=0)
+    assert env.spec.table_digests(env.params) == SPEC.table_digests(PARAMS)

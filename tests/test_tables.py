@@ -18,7 +18,7 @@ from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import assemble
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.errors import KernelFault, SpecError
+from cupydrive.errors import CompileError, KernelFault, MemoryLimitError, SpecError
 from cupydrive.executors import executor, host
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.python_kernels import PythonKernels
@@ -255,8 +255,8 @@ BEYOND = np.full(7, 2**31)
     ({"height": RAGGED}, "table 'height': tables = .* must be an array of numbers"),
     ({"height": "height.npy"}, "table 'height': tables = 'height.npy' is a str; it must be an array of numbers"),
     ({"height": np.zeros((7, 2, 3), complex)}, "must be an array of numbers"),
-    ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], and 42 in all that are no finite float32; mend"),
-    ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))}, r"holds inf at \[0, 0, 1\], and 14 in all"),
+    ({"height": NAN}, r"table 'height' holds nan at \[0, 0, 0\], one of 42 values that are no finite float32; mend"),
+    ({"height": np.where(np.arange(3) == 1, np.inf, np.zeros((7, 2, 3)))}, r"holds inf at \[0, 0, 1\], one of 14 values"),
     ({"height": np.full((7, 2, 3), 1e39)}, r"holds 1e\+39 at \[0, 0, 0\]"),
     ({"level": np.nan}, r"table 'level' holds nan at \[\]"),
     ({"next": np.zeros((7, 2))}, "table 'next' is of float64, and table_fields declares whole numbers; declare dtype='f4'"),
@@ -298,6 +298,31 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
 def test_wrong_descriptions_of_tables_are_refused(make, words):
     with pytest.raises(SpecError, match=words):
         make()
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("env.table.level()", "env.table.levle()", "levle"),
+    ("env.table.level()", "env.table.height(0, 1)", "env.table.height(0, 1)"),
+    ("    auto row", "    env.table.level[0] = 1.0f; auto row", "env.table.level[0] = 1.0f"),
+])  # fmt: skip
+def test_a_kernel_that_uses_tables_wrongly_does_not_compile(old, new, words):
+    with pytest.raises(CompileError) as caught:
+        HostExecutor().load(replace(SPEC, kernel=SPEC.kernel.replace(old, new)), PARAMS)
+    assert "<kernel of atlas>:" in str(caught.value) and words in str(caught.value)
+
+
+def test_a_kernel_that_reads_tables_of_an_environment_without_them_is_told_how_to_give_some():
+    spec = replace(SPEC, table_fields=None, tables=None)
+    with pytest.raises(CompileError, match="an environment has tables if its EnvSpec gives their arrays: tables="):
+        HostExecutor().load(spec, PARAMS)
+
+
+def test_a_table_that_does_not_fit_is_an_error(monkeypatch):
+    device = HostExecutor()
+    monkeypatch.setattr(device, "free_bytes", lambda: 100)
+    words = "a table needs 168 bytes, and 100 are free on cpu"
+    with pytest.raises(MemoryLimitError, match=words):
+        Batch(given(height=np.full((7, 2, 3), 0.125)), 1, PARAMS, device)
 
 
 def fields_of(fields):

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -72,6 +73,19 @@ def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
                 tagger = canvas.to_pixel((x, y))
                 assert near(picture, ORANGE, tagger, 0.5 * cell) == pytest.approx(tagger, abs=2)
     assert moments[-1].over.all()
+
+
+@pytest.mark.parametrize("trail", [0, 3, 1000])
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_a_drawing_is_given_as_many_earlier_states_as_it_asks_for(trail, episodes):
+    given = []
+    spec = replace(
+        envs.get("tag_grid"), trail=trail, draw=lambda canvas, p, states, elapsed: given.append((len(states), elapsed))
+    )
+    video = cd.render(spec, device="cpu", size=(320, 240), episodes=episodes, hold=0.0, max_episode_steps=6, **CHASE)
+    list(video.frames())
+    assert given and all(count == min(elapsed, trail) + 1 for count, elapsed in given)
+    assert {elapsed for _, elapsed in given} == set(range(video.recording.steps + 1))
 
 
 def test_the_header_tells_step_score_and_who_plays():

@@ -32,7 +32,7 @@ from cupydrive.adapters.gymnasium_input import (
     one_agent,
     stepped,
 )
-from cupydrive.drawing.frames import TRAIL, picture
+from cupydrive.drawing.frames import picture
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_bool, checked_choice
 
@@ -213,7 +213,7 @@ class Env(gymnasium.Env):
         self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
         self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
         self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
-        self._closed, self._over, self._past = False, False, deque(maxlen=TRAIL + 1)
+        self._closed, self._over, self._past = False, False, deque(maxlen=spec.trail + 1)
 
     def reset(self, *, seed=None, options=None):
         """Begin a new episode and return ``(observation, info)``.

@@ -11,7 +11,7 @@ import torch
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.drawing.frames import TRAIL, check_drawable, picture
+from cupydrive.drawing.frames import check_drawable, picture
 from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
@@ -58,7 +58,7 @@ class ParallelEnv(pettingzoo.ParallelEnv):
         # Copies: each agent's space is seeded by itself.
         self.action_spaces = {agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()}
         self._actions = {g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups}
-        self._past = deque(maxlen=TRAIL + 1)
+        self._past = deque(maxlen=spec.trail + 1)
 
     def observation_space(self, agent):
         """Return the agent's observation space, always the same object."""

@@ -128,7 +128,8 @@ def run_evaluate(
     found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **params_of(what, param))
     print(found)
     if json_file is not None:
-        write_json_file(json_file, {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()})
+        about = {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()}
+        write_json_file(json_file, about | ({"yardsticks": found.yardsticks} if found.yardsticks else {}))
     return 0
 
 

@@ -51,11 +51,13 @@ NO_RETURN = (
     "`return false;` where it goes on"
 )
 UNUSED = "nothing uses this result; to change a variable write `=`, to ask something put it into an `if`"
+NO_TABLES = "an environment has tables if its EnvSpec gives their arrays: tables=lambda params: {name: array, ...}"
 UNINITIALISED = "give the variable a value where it is declared, such as `float x = 0.0f;`"
 # What compilers say (g++, clang, NVRTC), and what to do about it.
 ADVICE = (
     (r"no return statement in function|reaches end of non-void|not return a value|missing return statement", NO_RETURN),
     (r"statement has no effect|value computed is not used|result unused|expression has no effect", UNUSED),
+    (r"""Env['"].* has no member (?:named )?['"]table['"]|no member named 'table' in '(?:struct )?Env'""", NO_TABLES),
     (r"(?:is|may be) used uninitialized|is uninitialized when used|is used before its value is set", UNINITIALISED),
 )
 _UNKNOWN_NAME = re.compile(

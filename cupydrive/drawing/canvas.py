@@ -7,11 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from cupydrive.drawing.charts import Panel
 from cupydrive.errors import ParameterError
 
 SUPERSAMPLING = 2
 HEADER_SHARE = 14  # one part in this many of the height is for text
 TEXT_COLOR = "#333333"
+SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
+PANEL_COLOR, GRID_COLOR, TICK_COLOR = "#F5F5F5", "#DDDDDD", "#777777"  # of charts
 
 
 class Canvas:
@@ -135,6 +138,73 @@ class Canvas:
         (ax, ay), (bx, by) = self._pixel((x0, y0)), self._pixel((x1, y1))
         left, right, upper, lower = min(ax, bx), max(ax, bx), min(ay, by), max(ay, by)
         self._draw.rectangle((left, upper, max(left, right - 1), max(upper, lower - 1)), color)
+
+    def text(self, place, text, size, color=TEXT_COLOR, anchor="mm"):
+        """Write a line of text; letters too small to read, as in a mosaic's small pictures, are left out.
+
+        Args:
+            place: (x, y) of the text's anchor.
+            text: The text.
+            size: Height of the letters in units of the world.
+            color: Of the letters.
+            anchor: Two letters: left, middle or right (l, m, r), and top, middle or baseline (t, m, s).
+        """
+        pixels = round(size * self._scale)
+        if pixels >= SMALLEST_TEXT * SUPERSAMPLING:
+            self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
+
+    def chart(self, box, lines, x, y, title="", ticks=None):
+        """Draw curves in a panel: its title above, a grid line and a number at each tick.
+
+        Args:
+            box: (left, bottom, right, top) of the panel in units of the world, title and numbers included.
+            lines: One ``(xs, ys, color)`` for each curve; what lies outside of the ranges is drawn at the panel's edge.
+            x: (lowest, highest) value that the panel shows from left to right.
+            y: Likewise from bottom to top.
+            title: What is shown, with its unit.
+            ticks: Pairs (value of y, its text); by default the lowest and the highest.
+        """
+        left, bottom, right, top = box
+        letters = 0.11 * (top - bottom)
+        ceiling, floor, start = top - 1.6 * letters, bottom + 0.5 * letters, left + 3.2 * letters
+        self.text((start, top), title, letters, anchor="lt")
+        self.rectangle(start, floor, right, ceiling, PANEL_COLOR)
+
+        def place(a, b):
+            across, up = ((min(max(v, lo), hi) - lo) / (hi - lo) for v, (lo, hi) in ((a, x), (b, y)))
+            return start + across * (right - start), floor + up * (ceiling - floor)
+
+        for value, text in ((v, f"{v:g}") for v in y) if ticks is None else ticks:
+            height = place(x[0], value)[1]
+            self.line([(start, height), (right, height)], 0.02 * letters, GRID_COLOR)
+            self.text((start - 0.35 * letters, height), text, 0.85 * letters, TICK_COLOR, "rm")
+        for xs, ys, color in lines:
+            points = [place(a, b) for a, b in zip(xs, ys, strict=True)]
+            if len(points) > 1:
+                self.line(points, 0.16 * letters, color)
+            if points:
+                self.circle(points[-1], 0.22 * letters, color)
+
+    def image(self, pixels, x0, y0, x1, y1):
+        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on top, each pixel a sharp box."""
+        from PIL import Image
+
+        (left, upper), (right, lower) = self._pixel((min(x0, x1), max(y0, y1))), self._pixel((max(x0, x1), min(y0, y1)))
+        left, upper, right, lower = round(left), round(upper), round(right), round(lower)
+        size = (max(1, right - left), max(1, lower - upper))
+        picture = Image.fromarray(np.ascontiguousarray(pixels, np.uint8)).resize(size, Image.Resampling.NEAREST)
+        self._image.paste(picture, (left, upper))
+
+    def panel(self, box, x, y, letters):
+        """Return a ``Panel`` of ``cupydrive.drawing.charts``: a rectangle (left, bottom, right, top) with its own units.
+
+        Args:
+            box: In units of the view.
+            x: (low, high) of what it shows.
+            y: Likewise.
+            letters: Height of its texts, in units of the view.
+        """
+        return Panel(self, box, x, y, letters)
 
     def caption(self, left, right=""):
         """Write a line of text into the header, over everything else; it replaces the text before."""

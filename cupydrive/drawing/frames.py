@@ -12,7 +12,6 @@ from PIL import Image
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
 
-TRAIL = 12  # states before the one shown that an environment may draw trails from
 GAP = 4  # pixels between the pictures of a mosaic
 DIM = 0.55  # share of white in the picture of an episode that is over
 MOST = 64  # episodes of a mosaic
@@ -112,7 +111,7 @@ def data_image(content, kind, alt, width):
 
 def one_episode(recording, width, height, device, title, every):
     """Yield the frames of one episode."""
-    canvas, past = Canvas(width, height), deque(maxlen=TRAIL + 1)
+    canvas, past = Canvas(width, height), deque(maxlen=recording.spec.trail + 1)
     for moment in recording.moments(device):
         past.append(moment.states[0])
         if moment.step % every and moment.step < recording.steps:
@@ -125,7 +124,7 @@ def one_episode(recording, width, height, device, title, every):
 
 def mosaic(recording, width, height, device, title, every):
     """Yield the frames of several episodes; those that are over are dimmed."""
-    count, past = recording.num_envs, deque(maxlen=TRAIL + 1)
+    count, past = recording.num_envs, deque(maxlen=recording.spec.trail + 1)
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
     whole = Canvas(width, height)

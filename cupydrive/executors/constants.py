@@ -3,6 +3,8 @@
 import threading
 from weakref import WeakValueDictionary
 
+from cupydrive.errors import MemoryLimitError
+
 _copies = WeakValueDictionary()  # by device and hash
 _making = threading.Lock()
 
@@ -14,11 +16,18 @@ def one_copy(executor, array, key):
         executor: Whose memory it is in.
         array: What to copy.
         key: Device and hash of what the array holds.
+
+    Raises:
+        MemoryLimitError: If it does not fit.
     """
     key = executor.name, key
     with _making:
         copy = _copies.get(key)
         if copy is None:
+            if array.nbytes > (free := executor.free_bytes()):
+                raise MemoryLimitError(
+                    f"a table needs {array.nbytes:,} bytes, and {free:,} are free on {executor.name}"
+                )
             copy = executor.allocate(array.shape, array.dtype)
             executor.put(copy, array)
             executor.synchronise()  # launches of any stream may read it

@@ -31,7 +31,7 @@ from cupydrive.inputs.arguments import (
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
 FUNCTIONS = ("state", "groups", "constants", "check")
-OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw", "table_fields", "tables")
+OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw", "yardsticks", "table_fields", "tables")
 
 
 def checked_param(default, about):
@@ -171,6 +171,7 @@ def check_spec(spec):
         checked_mapping(where, "cases", case, SpecError)
     if not spec.cases:
         raise SpecError(f"{where}: cases = (); the checker needs one at least, such as {{}}: default parameters")
+    checked_int(where, "trail", spec.trail, 0, 1_000_000, SpecError)
     checked_size(where, "render_size", spec.render_size, SpecError)
     checked_int(where, "render_fps", spec.render_fps, 1, 240, SpecError)
     checked_mapping(where, "training", spec.training, SpecError)

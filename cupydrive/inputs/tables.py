@@ -36,6 +36,7 @@ WITH_TABLES = {
     "sample": (0, 3),
     "heuristic": (0, 3),
     "draw": (1, 4),
+    "yardsticks": (0, 1),
 }
 
 
@@ -220,8 +221,8 @@ def _checked(where, t, value):
     if t.finite and wild.any():
         at = _first(wild)
         raise SpecError(
-            f"{where} holds {array[at]} at {list(map(int, at))}, and {int(wild.sum())} in all that are no finite float32; mend "
-            "them, or declare Table(..., finite=False)"
+            f"{where} holds {array[at]} at {list(map(int, at))}, one of {int(wild.sum())} values that are no finite float32; "
+            "mend them, or declare Table(..., finite=False)"
         )
     rounded[np.abs(rounded) < np.float32(SMALLEST)] = 0  # as kernels read such numbers
     return _kept(rounded)

@@ -1,13 +1,13 @@
 """evaluate(): one whole episode from each of many fresh starts, the same starts for whoever plays."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from cupydrive import envs
-from cupydrive.errors import DeviceError, MemoryLimitError, ParameterError, did_you_mean
+from cupydrive.errors import DeviceError, MemoryLimitError, ParameterError, SpecError, did_you_mean
 from cupydrive.executors import DEVICES, choose, executor
 from cupydrive.inputs.arguments import (
     checked_bool,
@@ -39,6 +39,8 @@ class Evaluation:
         length: (episodes,) steps.
         metrics: By name: (episodes,).
         recording: ``Recording`` of the first episodes, as many as its actions fit into 64 MiB.
+        yardsticks: What the environment holds these numbers against, such as the exact optimum: by its name, numbers by the
+            names of ``summary``.
     """
 
     env: str
@@ -48,6 +50,7 @@ class Evaluation:
     length: torch.Tensor
     metrics: dict[str, torch.Tensor]
     recording: Recording | None = None
+    yardsticks: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def mean(self, name):
         """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric."""
@@ -69,7 +72,10 @@ class Evaluation:
     def __str__(self):
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
         lines = [f"{self.env}, {len(self.length):,} episodes (seed {self.seed}), {who}"]
-        lines += [f"  {name:<20} {mean:12.4g} +- {half:.2g}" for name, (mean, half) in self.summary().items()]
+        for name, (mean, half) in self.summary().items():
+            beside = [f"{of} {numbers[name]:.6g}" for of, numbers in self.yardsticks.items() if name in numbers]
+            digits = 6 if beside else 4
+            lines.append(f"  {name:<20} {mean:12.{digits}g} +- {half:.2g}" + "".join(f"   {text}" for text in beside))
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -193,7 +199,12 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     recorder = Recorder(rollout)
     found = first_episodes(rollout, recorder)
     recording = recorder.recording(seed, brief, found["length"])
-    return Evaluation(spec.name, names, seed, **found, recording=recording)
+    yardsticks = {} if spec.yardsticks is None else spec.yardsticks(made)
+    evaluation = Evaluation(spec.name, names, seed, **found, recording=recording, yardsticks=yardsticks)
+    for of, numbers in yardsticks.items():
+        for name in numbers:
+            checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
+    return evaluation
 
 
 class Recorder:

@@ -121,11 +121,11 @@ class Batch:
             ]
             return spec.state_dtype(params), spec.log_dtype(), batch_dtype(spec, params), groups
 
-        program = self._load(spec, params)
+        program, tables = self._load(spec, params), constant_tables(spec, params, self.executor)
         if (program.cache_bytes, *layout(spec, params)) != (self.program.cache_bytes, *layout(self.spec, self.params)):
             return False
         self.program, self.spec, self.params, self.groups = program, spec, params, spec.groups(params)
-        self.tables = constant_tables(spec, params, self.executor)
+        self.tables = tables
         rollouts = [kept.call for kept in self._rollouts.values()]
         calls = [self._template, *self._calls, *self._reset_calls, *rollouts]
         for call in calls:

@@ -1,0 +1,140 @@
+"""Charts and maps on a canvas: panels with units of their own, scales, curves, fields of colour."""
+
+import math
+
+import numpy as np
+
+from cupydrive.errors import ParameterError
+
+TEXT, FRAME, GRID = "#333333", "#8C8C8C", "#E4E4E4"
+SHADES = ("#F7FBFF", "#9ECAE1", "#3182BD", "#08306B")  # low to high
+
+
+def ticks(low, high, most=6):
+    """Return round numbers from ``low`` to ``high``, at most ``most`` and at least one, and how to write them.
+
+    Returns:
+        (numbers, texts): the numbers are multiples of 1, 2 or 5 times a power of ten.
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ParameterError(f"ticks: low = {low}, high = {high}; both must be finite, low below high")
+    step = 10.0 ** math.floor(math.log10((high - low) / most))
+    while math.floor(high / step + 1e-9) - math.ceil(low / step - 1e-9) + 1 > most:
+        step *= 2.5 if f"{step:.0e}"[0] == "2" else 2
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    numbers = [k * step for k in range(first, last + 1)] or [low]
+    return numbers, [f"{x + 0.0:,.{digits}f}" for x in numbers]
+
+
+def shades(values, low, high, colors=SHADES):
+    """Return the colour of each value, (..., 3) uint8: between ``colors``, evenly spread from ``low`` to ``high``."""
+    stops = np.linspace(0.0, 1.0, len(colors))
+    share = np.clip((np.asarray(values, np.float64) - low) / (high - low), 0.0, 1.0)
+    parts = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in colors])
+    mixed = [np.interp(share, stops, parts[:, k]) for k in range(3)]
+    return np.stack(mixed, axis=-1).round().astype(np.uint8)
+
+
+class Panel:
+    """A rectangle of a canvas in which x and y have units of their own: a chart, or a map. ``Canvas.panel`` makes it.
+
+    Args:
+        canvas: ``Canvas``, whose view stays as it is while the panel is drawn. Widths, radii and heights are in its units.
+        box: (left, bottom, right, top) in those units.
+        x: (low, high) of what is shown.
+        y: Likewise.
+        letters: Height of texts.
+    """
+
+    def __init__(self, canvas, box, x, y, letters):
+        for name, (low, high) in (("x", x), ("y", y), ("box", box[::2]), ("box", box[1::2])):
+            if not low < high:
+                raise ParameterError(f"Canvas.panel: {name} goes from {low} to {high}; the first must be less")
+        self.canvas, self.box, self.x, self.y, self.letters = canvas, box, x, y, letters
+
+    def at(self, x, y):
+        """Return where (x, y) lies in the canvas's view."""
+        left, bottom, right, top = self.box
+        across, up = (x - self.x[0]) / (self.x[1] - self.x[0]), (y - self.y[0]) / (self.y[1] - self.y[0])
+        return left + across * (right - left), bottom + up * (top - bottom)
+
+    def line(self, points, width, color):
+        """Draw a line through (x, y) points; where one is not finite it is interrupted."""
+        piece = []
+        for point in (*points, (math.nan, math.nan)):
+            if np.isfinite(point).all():
+                piece.append(self.at(*point))
+            else:
+                if len(piece) > 1:
+                    self.canvas.line(piece, width, color)
+                piece = []
+
+    def dot(self, point, radius, color, rim=0):
+        """Draw a disc with a white rim."""
+        if rim:
+            self.canvas.circle(self.at(*point), radius + rim, "#FFFFFF")
+        self.canvas.circle(self.at(*point), radius, color)
+
+    def text(self, point, text, anchor="lm", color=TEXT):
+        """Write a line of text at (x, y)."""
+        self.canvas.text(self.at(*point), text, self.letters, color, anchor)
+
+    def level(self, y, width, color, count=40):
+        """Draw a dashed horizontal line from side to side."""
+        left, _, right, _ = self.box
+        dash, height = (right - left) / count, self.at(self.x[0], y)[1]
+        for k in range(count):
+            self.canvas.line([(left + k * dash, height), (left + (k + 0.55) * dash, height)], width, color)
+
+    def field(self, values, low, high, colors=SHADES):
+        """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the bottom, as y grows upwards."""
+        self.canvas.image(shades(values, low, high, colors)[::-1], *self.box)
+
+    def way(self, points, period, width, color):
+        """Draw the way through (K, 2) points of a map that is periodic, fading towards its beginning.
+
+        Args:
+            points: Integers. A step is the shortest that leads to the next; across the edge it is drawn at both edges.
+            period: (x, y), after how many units the map repeats.
+            width: Of the line.
+            color: At the end.
+        """
+        for k in range(1, len(points)):
+            a, b = np.asarray(points[k - 1], float), np.asarray(points[k], float)
+            half = 0.5 * ((b - a + np.array(period) // 2) % period - np.array(period) // 2)
+            faded = self.canvas.mix("#FFFFFF", color, 0.35 + 0.65 * k / len(points))
+            for piece in ([a, b],) if np.array_equal(a + 2 * half, b) else ([a, a + half], [b - half, b]):
+                self.line(piece, width, faded)
+
+    def axes(self, x_label="", y_label="", most=6, grid=True):
+        """Draw the frame, numbers at round values of both scales, and what the scales show, with its unit."""
+        left, bottom, right, top = self.box
+        hair, gap = self.letters / 16, self.letters / 3
+        for number, text in zip(*ticks(*self.x, most), strict=True):
+            x, _ = self.at(number, self.y[0])
+            self.canvas.line([(x, bottom - gap), (x, top if grid else bottom)], hair, GRID if grid else FRAME)
+            self.canvas.text((x, bottom - 1.4 * gap), text, self.letters, TEXT, "ma")
+        for number, text in zip(*ticks(*self.y, most), strict=True):
+            _, y = self.at(self.x[0], number)
+            self.canvas.line([(left - gap, y), (right if grid else left, y)], hair, GRID if grid else FRAME)
+            self.canvas.text((left - 1.4 * gap, y), text, self.letters, TEXT, "rm")
+        self._frame()
+        self.canvas.text(((left + right) / 2, bottom - 5.6 * gap), x_label, self.letters, TEXT, "ma")
+        self.canvas.text((left, top + gap), y_label, self.letters, TEXT, "ls")
+
+    def _frame(self):
+        left, bottom, right, top = self.box
+        corners = [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
+        self.canvas.line(corners, self.letters / 16, FRAME)
+
+    def scale(self, low, high, label="", colors=SHADES, most=6):
+        """Draw at the panel's right a bar that says which number has which of ``shades``, numbers beside, ``label`` above."""
+        _, bottom, right, top = self.box
+        left = right + 1.5 * self.letters
+        bar = Panel(self.canvas, (left, bottom, left + self.letters, top), (0, 1), (low, high), self.letters)
+        bar.field(np.repeat(np.linspace(low, high, 256)[:, None], 2, axis=1), low, high, colors)
+        bar._frame()
+        for number, text in zip(*ticks(low, high, most), strict=True):
+            bar.text((1.3, number), text)
+        self.canvas.text((left, top + self.letters / 3), label, self.letters, TEXT, "ls")

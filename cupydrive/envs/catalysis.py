@@ -1,0 +1,400 @@
+"""Catalytic reaction paths: atoms move over a catalyst, cell by cell, to where they react, by way of low energies.
+
+Source: rules, settings and tables of WarpDrive's "rlchemists" (Lan, Wang & An, Nature Communications 15, 6281, 2024): hydrogen
+and nitrogen on iron (111) in the synthesis of ammonia, energies from density functional theory. Its kernels were never
+published. Start and target are fixed. A move costs the energy of the cell entered above a reference, in units of 20 eV, at
+least 0 and at most ``-min_reward``. The grid is periodic, but energies are known in a slab of it: leaving that costs 1, and the
+move is cancelled; in settings that start at their target's height the atom is outside then, where every step costs 1 until it
+comes back. An episode ends with a reward at the target, or is cut after 500 steps: no clock is observed, so what would have
+come counts (upstream calls both done, but tells them apart where it filters episodes).
+
+Of 102,400 energies of two atoms 850 are far below anything physical (to -1.9e11 eV); as upstream, entering them is free.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.inputs.arrays import read_npy
+from cupydrive.inputs.data import files
+from cupydrive.shortest_ways import best_ways
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, param
+
+ENERGY_SCALE = 20.0  # eV that cost 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One published problem."""
+
+    file: str  # upstream's table of energies in eV, over x, y, z - bottom of each atom
+    grid: tuple[int, int, int]  # cells of one period along x, y and z
+    slab: tuple[int, int]  # (bottom, top): energies are known from z = bottom to top - 1
+    start: tuple[int, ...]  # x, y, z of each atom
+    target: tuple[int, ...]
+    reference: float  # energy that costs nothing, in eV
+    terminal_reward: int  # at the target
+
+    @property
+    def atoms(self):
+        """One or two."""
+        return len(self.start) // 3
+
+    @property
+    def flat(self):
+        """Whether an atom may leave the slab: upstream's rule where one atom starts at the target's height."""
+        return self.atoms == 1 and self.start[2] == self.target[2]
+
+    @property
+    def sizes(self):
+        """Cells along each coordinate of a state."""
+        return self.grid * self.atoms
+
+    @property
+    def shape(self):
+        """Of the table."""
+        return (*self.grid[:2], self.slab[1] - self.slab[0]) * self.atoms
+
+    def cell(self, position):
+        """Return the index into the table of one position, or of (..., coordinates) positions inside the slab."""
+        return tuple(np.moveaxis(np.asarray(position) - (0, 0, self.slab[0]) * self.atoms, -1, 0))
+
+
+ON_IRON = ("en_array_diffusion.npy", (20, 18, 100), (58, 68))
+RELAXED = ("en_array_diffusion_relax.npy", (20, 18, 100), (60, 61))
+AMMONIA = ("en_array.npy", (20, 18, 50), (28, 48))
+DOUBLE = ("en_array_double_grids.npy", (39, 35, 99), (56, 95))
+TWO = ("en_array_2atom_diffusion.npy", (8, 8, 15), (9, 14))
+SETTINGS = {
+    "diffusion2d": Setting(*ON_IRON, (5, 9, 60), (10, 0, 60), -193.6023, 10),
+    "diffusion2d_relaxed": Setting(*RELAXED, (5, 9, 60), (10, 0, 60), -193.69, 10),
+    "diffusion3d": Setting(*ON_IRON, (5, 9, 61), (10, 0, 60), -193.6023, 30),
+    "surface": Setting(*AMMONIA, (3, 6, 30), (5, 16, 38), -227.689938, 30),
+    "gas1": Setting(*AMMONIA, (3, 15, 43), (5, 16, 38), -227.689938, 30),
+    "gas2": Setting(*AMMONIA, (3, 12, 45), (5, 16, 38), -227.689938, 30),
+    "surface_double_grids": Setting(*DOUBLE, (6, 12, 60), (10, 32, 76), -227.689938, 50),
+    "gas2_double_grids": Setting(*DOUBLE, (6, 24, 90), (10, 32, 76), -227.689938, 30),
+    "two_atom_diffusion": Setting(*TWO, (4, 4, 10, 4, 4, 11), (0, 4, 10, 0, 4, 11), -200.78, 30),
+}
+
+
+@dataclass(frozen=True)
+class Params:
+    """Which problem, and how dear a step can be."""
+
+    setting: str = param("surface", "Published problem: atoms, table, start, target.", choices=tuple(SETTINGS))
+    min_reward: float = param(-1.0, "Least reward of a step.", low=-1e6, high=0.0, vary=(-1.5, -0.2))
+    max_episode_steps: int = param(500, "Time limit.", unit="steps", low=1)
+
+
+def table_fields(p):
+    """Return the one table: energies above the reference, in eV."""
+    return (Table("energy", SETTINGS[p.setting].shape, low=-5.0, high=30.0, unit="eV"),)
+
+
+def tables(p):
+    """Return upstream's energies minus the reference: taken in float64, as one float32 ulp of -227.7 eV is 1.5e-5 eV."""
+    s = SETTINGS[p.setting]
+    return {"energy": read_npy(files("catalysis")[s.file], s.shape).astype(np.float64) - s.reference}
+
+
+def constants(p):
+    """Return the sizes and places that the kernel needs; coordinates of a second atom are 0 where there is none."""
+    s = SETTINGS[p.setting]
+    named = {"ATOMS": s.atoms, "FLAT": s.flat, "TERMINAL_REWARD": s.terminal_reward}
+    named |= {"NX": s.grid[0], "NY": s.grid[1], "NZ": s.grid[2], "BOTTOM": s.slab[0], "TOP": s.slab[1]}
+    for name, place in (("START", s.start), ("TARGET", s.target)):
+        named |= {
+            f"{name}_{axis}{1 + k // 3}": x
+            for k, (axis, x) in enumerate(zip("XYZXYZ", (*place, 0, 0, 0), strict=False))
+        }
+    return {name: int(value) for name, value in named.items()}
+
+
+def state(p):
+    """Return the fields of ``struct State``."""
+    return (
+        Field("position", "i4", (3 * SETTINGS[p.setting].atoms,), unit="cells: x, y, z of each atom"),
+        Field("highest", scale=100.0, unit="eV above the reference: highest energy entered, at least the start's"),
+    )
+
+
+def groups(p):
+    """Return the one group: whoever moves the atoms."""
+    s = SETTINGS[p.setting]
+    moves = spaces.Discrete(6) if s.atoms == 1 else spaces.MultiDiscrete([2, 6])
+    far = [np.linalg.norm(s.grid) / d for d in start_distances(s)]
+    high = np.array([*(1.0,) * 3 * s.atoms, *far], np.float32)
+    scale = float(s.terminal_reward)
+    return (Group("atoms", 1, 4 * s.atoms, moves, obs_scale=high, reward_scale=scale, obs_low=0.0, obs_high=high),)
+
+
+def start_distances(s):
+    """Return the straight way from start to target of each atom, in cells."""
+    return np.linalg.norm(np.subtract(s.start, s.target).reshape(s.atoms, 3), axis=-1)
+
+
+def fresh(p, n, table):
+    """Return n states at the start."""
+    states, s = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), SETTINGS[p.setting]
+    states["position"], states["highest"] = s.start, table.energy[s.cell(s.start)]
+    return states
+
+
+def reset(p, random, table):
+    """Return (N,) states at the start: nothing is random."""
+    return fresh(p, len(np.atleast_1d(random.env)), table)
+
+
+def step(p, states, action, elapsed, random, table):
+    """Step (N,) states, energies in float64; action["atoms"] is (N, 1), with two atoms (N, 1, 2): which atom, which move."""
+    s = SETTINGS[p.setting]
+    before, n = states["position"].astype(np.int64), np.arange(len(states))
+    chosen = action["atoms"].reshape(len(states), -1)
+    move, atom = chosen[:, -1], chosen[:, 0] * (s.atoms - 1)
+    axis, way = 3 * atom + move // 2, 1 - 2 * (move % 2)
+    moved = before.copy()
+    moved[n, axis] += way
+    wrapped = moved % s.sizes
+    outside, was_outside = (leaves(s, place) for place in (wrapped, before))
+    cancelled = outside & (not s.flat)
+    after = np.where(cancelled[:, None], before, wrapped)
+    entered = np.where(outside[:, None], s.start, wrapped)  # any cell of the table, where there is none
+    energy = np.where(outside, ENERGY_SCALE, table.energy[s.cell(entered)].astype(np.float64))
+    cost = energy / ENERGY_SCALE
+    reached = (after == s.target).all(axis=1)
+    highest = states["highest"].astype(np.float64)
+    rise = np.where(outside, 0.0, np.maximum(0.0, energy - highest))
+    events = {f"moved {'+-'[k % 2]}{'xyz'[k // 2]}": move == k for k in range(6)}
+    events |= {f"wrapped in {'xyz'[k]}": (wrapped != moved)[:, k::3].any(axis=1) & ~outside for k in (0, 1)}
+    events |= {
+        "left the slab above": outside & ~was_outside & (way > 0) & s.flat,
+        "left the slab below": outside & ~was_outside & (way < 0) & s.flat,
+        "stayed outside": outside & was_outside,
+        "came back": ~outside & was_outside,
+        "wrapped in z, outside": (wrapped != moved)[:, 2] & s.flat,
+        "cancelled above": cancelled & (way > 0),
+        "cancelled below": cancelled & (way < 0),
+        "moved the second atom": atom == 1,
+        "reached the target": reached,
+        "reached the target in the last step": reached & (elapsed >= p.max_episode_steps),
+        "time ran out": ~reached & (elapsed >= p.max_episode_steps),
+        "cost as much as can be": ~outside & (-cost < p.min_reward),
+        "cost nothing": ~outside & (cost < 0),
+        "cost something between": ~outside & (-cost > p.min_reward) & (cost > 0),
+        "higher than ever": rise > 0,
+        "not higher": ~outside & (rise == 0),
+    }
+    return Outcome(
+        state={"position": after, "highest": highest + rise},
+        reward={"atoms": (np.clip(-cost, p.min_reward, 0.0) + s.terminal_reward * reached)[:, None]},
+        terminated=reached,
+        metrics={"successes": reached.astype(int), "invalid_moves": outside.astype(int), "barrier_eV": rise},
+        events=events,
+    )
+
+
+def leaves(s, positions):
+    """Return (N,) whether any atom is outside the slab."""
+    z = positions[:, 2::3]
+    return ((z < s.slab[0]) | (z >= s.slab[1])).any(axis=1)
+
+
+def observe(p, states, elapsed, table):
+    """Return, (N, 1, D), coordinates in periods, then each atom's straight way to the target in those at the start."""
+    s = SETTINGS[p.setting]
+    position = states["position"].astype(np.float64)
+    gaps = np.linalg.norm((position - s.target).reshape(-1, s.atoms, 3), axis=-1) / start_distances(s)
+    return Observed({"atoms": np.concatenate([position / s.sizes, gaps], axis=-1)[:, None]})
+
+
+def sample(p, rng, n, table):
+    """Draw any place in the slab, often a step from its ends, the period's, the target; in flat settings also outside."""
+    s = SETTINGS[p.setting]
+    states, bottom, top = (
+        fresh(p, n, table),
+        np.array((0, 0, s.slab[0]) * s.atoms),
+        np.array((*s.grid[:2], s.slab[1]) * s.atoms),
+    )
+    place = rng.integers(bottom, top, (n, 3 * s.atoms))
+    edge = np.where(rng.random(place.shape) < 0.5, bottom, top - 1)
+    place = np.where(rng.random(place.shape) < 0.2, edge, place)
+    near = rng.random(n) < 0.3
+    place[near] = s.target
+    place[near, rng.integers(0, 3 * s.atoms, near.sum())] += rng.choice([-1, 1], near.sum())
+    if s.flat:
+        out = rng.random(n) < 0.3
+        ends = np.array([0, s.grid[2] - 1, s.slab[0] - 1, s.slab[1]])
+        place[out, 2] = np.where(
+            rng.random(out.sum()) < 0.5, rng.choice(ends, out.sum()), rng.integers(0, s.grid[2], out.sum())
+        )
+    states["position"] = np.where(place < 0, place + s.sizes, place) % s.sizes
+    if not s.flat:
+        states["position"] = np.clip(states["position"], bottom, top - 1)
+    states["highest"] += rng.choice([0.0, 0.5, 5.0, 50.0], n)
+    return states
+
+
+def whole(x):
+    """Return the nearest integers of non-negative numbers, an array or a tensor, as indices."""
+    return (x + 0.5).astype(np.int64) if isinstance(x, np.ndarray) else (x + 0.5).long()
+
+
+def heuristic(p, obs, group, table):
+    """Return actions (N, C) of the head, or of both: of all moves that bring an atom nearer, that to the lowest energy."""
+    s = SETTINGS[p.setting]
+    cells = [whole(obs[..., k] * n) for k, n in enumerate(s.sizes)]
+    lowest, move = 1e30 + 0.0 * obs[..., 0], 0 * cells[0]
+    for k in range(6 * s.atoms):
+        axis, to = k // 2, list(cells)
+        n, goal = s.sizes[axis], s.target[axis]
+        to[axis] = (cells[axis] + 1 - 2 * (k % 2)) % n
+        here, there = (
+            abs((x[axis] - goal + n // 2) % n - n // 2) for x in (cells, to)
+        )  # round the period, if that is shorter
+        layers = [(z - s.slab[0]).clip(0, s.slab[1] - s.slab[0] - 1) for z in to[2::3]]
+        energy = table.energy[tuple(c for atom, z in enumerate(layers) for c in (*to[3 * atom : 3 * atom + 2], z))]
+        better = (there < here) & (energy < lowest)
+        lowest = better * energy + ~better * lowest
+        move = better * k + ~better * move
+    return (move,) if s.atoms == 1 else (move // 6, move % 6)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What is best in a setting, exactly.
+
+    Args:
+        total: The greatest return.
+        actions: (T, H) moves that earn it, from start to target.
+        path: (T + 1, coordinates) the positions on the way.
+        barrier: Highest energy on it minus the start's, in eV; 0: no higher than the start.
+        lowest_barrier: The least barrier of any way through the slab, in eV.
+    """
+
+    total: float
+    actions: np.ndarray
+    path: np.ndarray
+    barrier: float
+    lowest_barrier: float
+
+
+def optimum(p, table):
+    """Return the ``Optimum`` of parameters ``p`` with a table of energies, whatever the time limit."""
+    s = SETTINGS[p.setting]
+    energy = table.energy.astype(np.float64)
+    # Beyond the top follows what is outside the slab, up to the bottom of the next period where atoms may go there.
+    beyond = s.grid[2] - (s.slab[1] - s.slab[0]) if s.flat else 1
+    outside = [(0, 0), (0, 0), (0, beyond)] * s.atoms
+    cost = -np.clip(-energy / ENERGY_SCALE, p.min_reward, 0.0)
+    cost = np.pad(cost, outside, constant_values=-max(-1.0, p.min_reward) if s.flat else np.inf)
+    start, target = s.cell(s.start), s.cell(s.target)
+    total, first = best_ways(cost, target, np.add)
+    highest, _ = best_ways(np.pad(energy, outside, constant_values=np.inf), target, np.maximum)
+    path, moves = [s.start], []
+    while path[-1] != s.target:
+        moves.append(int(first[s.cell(path[-1])]))
+        place = list(path[-1])
+        place[moves[-1] // 2] += 1 - 2 * (moves[-1] % 2)
+        path.append(tuple(int(x) % n for x, n in zip(place, s.sizes, strict=True)))
+    heights = (
+        np.append(energy[s.cell([x for x in path if not leaves(s, np.array([x]))])], energy[start]) - energy[start]
+    )
+    actions = (
+        np.array(moves)[:, None] if s.atoms == 1 else np.stack([np.array(moves) // 6, np.array(moves) % 6], axis=1)
+    )
+    lowest = max(0.0, highest[start] - energy[start])
+    return Optimum(s.terminal_reward - total[start], actions, np.array(path), heights.max(), lowest)
+
+
+def yardsticks(p, table):
+    """Return the exact optimum, and the lowest barrier that any way has."""
+    best = optimum(p, table)
+    whole = {"return": best.total, "length": len(best.actions), "successes": 1, "barrier_eV": best.barrier}
+    return {"optimum": whole, "lowest": {"barrier_eV": best.lowest_barrier}}
+
+
+PATH, START, TARGET = "#D55E00", "#009E73", "#CC79A7"
+LETTERS, SIDE = 21, 340  # height of texts, and width of a map, of a picture 960 wide
+
+
+def draw(canvas, p, states, elapsed, table):
+    """Draw the way over slices of energies through where it ends, and below them the energy along the way, in eV."""
+    s, way = SETTINGS[p.setting], states["position"].astype(np.int64)
+    bottom, top = s.slab
+    way[:, 2::3] = way[:, 2::3].clip(bottom - 1, top)  # outside of the slab is one dark layer
+    heights = table.energy.astype(np.float64) - float(table.energy[s.cell(s.start)])  # above the start
+    heights = np.pad(heights, [(0, 0), (0, 0), (1, 1)] * s.atoms, constant_values=np.inf)
+
+    def cell(position):
+        return tuple(np.moveaxis(position - np.array((0, 0, bottom - 1) * s.atoms), -1, 0))
+
+    target = heights[cell(np.array(s.target))]
+    low, high = float(-table.energy[s.cell(s.start)]), max(0.0, target) + 6.0
+    canvas.view(0, 960, 0, top=960)
+    for k, (a, b) in enumerate(((0, 1), (0, 2)) if s.atoms == 1 else ((0, 1), (3, 4))):
+        index, atom, ends = list(cell(way[-1])), a // 3, (s.grid[0], s.grid[1])
+        index[a], index[b] = slice(None), slice(None)
+        left, y = 80 + (SIDE + 80) * k, (bottom - 1.5, top + 0.5) if b == 2 else (-0.5, ends[1] - 0.5)
+        box = (left, 880 - SIDE * (y[1] - y[0]) / ends[0], left + SIDE, 880)
+        panel = canvas.panel(box, (-0.5, ends[0] - 0.5), y, LETTERS)
+        panel.field(heights[tuple(index)].T, low, high)
+        fixed = 3 * atom + (1 if b == 2 else 2)
+        plane = f"plane {'xyz'[fixed % 3]} = {states['position'][-1, fixed]}"
+        panel.axes("x, cells", f"{'xyz'[b % 3]}, cells; {plane}" + f" of atom {atom + 1}" * (s.atoms - 1), grid=False)
+        panel.way(way[:, [a, b]], (ends[0], 10**6 if b == 2 else ends[1]), 6, PATH)
+        for place, color in ((s.start, START), (s.target, TARGET), (way[-1], PATH)):
+            panel.dot((place[a], place[b]), 10, color, rim=3)
+    canvas.panel((420, 880 - 0.9 * SIDE, 840, 880), (0, 1), (0, 1), LETTERS).scale(low, high, "eV")
+    for k, (text, color) in enumerate((("start", START), ("target", TARGET), ("now", PATH))):
+        canvas.circle((90 + 130 * k, 935), 10, color)
+        canvas.text((108 + 130 * k, 935), text, LETTERS, anchor="lm")
+    canvas.text((930, 935), "colours: energy above the start", LETTERS, anchor="rm")
+
+    along = heights[cell(way)]
+    along = np.where(np.isfinite(along), along.clip(-ENERGY_SCALE, ENERGY_SCALE), np.nan)  # 20 eV and more cost alike
+    barrier = np.nanmax(np.append(along, 0.0))
+    least, most = min(np.nanmin(np.append(along, 0.0)), target), max(barrier, target) + 0.1
+    first, margin = elapsed - len(way) + 1, 0.1 * (most - least)
+    panel = canvas.panel(
+        (80, 85, 930, 380), (first, max(elapsed, first + 20)), (least - margin, most + margin), LETTERS
+    )
+    panel.axes("step", "energy above the start, eV")
+    panel.level(target, 3, TARGET)
+    panel.level(barrier, 3, PATH)
+    panel.line([(first + k, y) for k, y in enumerate(along)], 5, PATH)
+    panel.dot((elapsed, barrier if np.isnan(along[-1]) else along[-1]), 9, PATH, rim=2)
+    words = (
+        "no barrier"
+        if barrier == 0
+        else f"barrier {barrier:.3f} eV"
+        if barrier < ENERGY_SCALE
+        else "barrier above 20 eV"
+    )
+    canvas.text((930, 380 + LETTERS / 3), words, LETTERS, PATH, "rs")
+
+
+SPEC = EnvSpec(
+    name="catalysis",
+    params=Params,
+    state=state,
+    groups=groups,
+    horizon="limit",
+    reset=reset,
+    step=step,
+    observe=observe,
+    sample=sample,
+    constants=constants,
+    table_fields=table_fields,
+    tables=tables,
+    metrics={"successes": "int", "invalid_moves": "int", "barrier_eV": "float"},
+    cases=tuple({"setting": name} for name in SETTINGS),
+    heuristic=heuristic,
+    draw=draw,
+    trail=500,
+    yardsticks=yardsticks,
+    render_size=(960, 1034),
+    render_fps=10,
+    summary="Find the way of least energy of atoms over a catalyst (WarpDrive's rlchemists).",
+)

@@ -1,0 +1,396 @@
+"""For research on learning by many agents, not for advice on policy: Covid-19 and the economy of the United States.
+
+Intended use. A benchmark of agents on two levels whose interests differ; what is learned here says nothing of what anyone
+should do. The model knows one variant of the virus, constant wages, and people who never change what they do by themselves;
+it does not tell people apart by age, income or anything else, and nobody who was vaccinated is infected.
+
+51 governors, of the states and Washington DC in the order of the alphabet, choose every day how strict their measures are,
+from 1 to 10, and are bound for four weeks by a choice. Strictness slows infections a month later and costs jobs at once. The
+planner chooses a subsidy every 90 days, which the country pays with interest. All are rewarded for few deaths and much income,
+each weighing the two as past policy lets suppose; with the worse of "all open" and "all closed" in both a day's reward would
+be 0, with the better 1. Nothing is random.
+
+Source: the equations and the fit of Trott, Srinivasa, van der Wal, Haneuse & Zheng, "Building a Foundation for Data-Driven,
+Interpretable, and Robust Policy Design using the AI Economist" (arXiv:2108.02904, 2021), written anew. Fitted numbers and
+daily tables come from the repository salesforce/ai-economist (BSD-3-Clause); the tables derive from the Oxford COVID-19
+Government Response Tracker (levels), JHU CSSE (deaths), Our World in Data (vaccinations) and the U.S. Bureau of Labor
+Statistics (unemployment).
+
+Products are shares of what a state, or the country, makes if no measure has ever cost a job.
+Unemployment remembers changes of level for 600 days, by five decaying sums; only changes of before the start may be
+forgotten, so an episode has at most 600 days. Missouri's population counts Kansas City twice, as in the source. Not offered:
+the source's divisor of all rewards, which was 1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.errors import ParameterError
+from cupydrive.inputs.covid_economy import (
+    CODES,
+    COUNTS,
+    DECAYS,
+    DELAY,
+    MEMORY,
+    MORTALITY,
+    PEOPLE,
+    ROWS,
+    START,
+    STATES,
+    tables,
+    tiles,
+)
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, param
+
+WORDS = 4  # of levels: each keeps those of eight days, four bits a day
+COUNTRY = STATES  # its place behind the states in tables that have both
+LEVEL_OBS = STATES + 9  # the entry of a governor's observation that is its level
+GAMMA = 1 / 14  # of the infected who recover or die, 1/day
+
+
+@dataclass(frozen=True)
+class Params:
+    """Who is replaced by history, what counts, and the settings of the published training run."""
+
+    mode: str = param("training", "Whether history decides (policies), and happens (data).", choices=tuple(ROWS))
+    health_scaling_governor: float = param(0.3, "Factor on the weight of health to that of income.", low=0.0, high=1e3)
+    health_scaling_planner: float = param(0.45, "The planner's factor.", low=0.0, high=1e3)
+    working_age_share: float = param(0.6, "Of the population.", low=0.1, high=1.0, vary=(0.4, 0.8))
+    too_sick_share: float = param(0.1, "Of the infected, who cannot work.", low=0.0, high=1.0)
+    interest: float = param(0.03, "On subsidies, paid by the country.", low=0.0, high=10.0)
+    risk_aversion: float = param(2.0, "Of the utility of income, CRRA.", low=1.1, high=10.0, vary=(1.2, 2.0))
+    max_subsidy: float = param(
+        20_000.0, "At the highest level.", unit="dollars/person/year", low=0.0, high=1e7, vary=(0.0, 400_000.0)
+    )
+    vaccines_per_million: float = param(
+        3_000.0, "Vaccinated each day.", unit="people/million", low=0.0, high=1e6, vary=(0.0, 30_000.0)
+    )
+    transmission_factor: float = param(1.0, "On infections without measures.", low=0.0, high=100.0, vary=(0.0, 20.0))
+    stringency_factor: float = param(1.0, "On what measures change of that.", low=0.0, high=100.0, vary=(0.0, 20.0))
+    unemployment_factor: float = param(1.0, "On the weights of unemployment.", low=0.0, high=100.0, vary=(0.5, 2.0))
+    subsidy_levels: int = param(20, "Levels of the subsidy, besides none.", low=1, high=250)
+    subsidy_interval: int = param(90, "Between choices of the subsidy.", unit="days", low=1, high=600)
+    cooldown: int = param(28, "From one choice of a level to the next.", unit="days", low=1, high=600)
+    vaccine_start: int = param(296, "First day of vaccinations.", unit="days", low=1, high=600)
+    vaccine_interval: int = param(1, "Between vaccinations.", unit="days", low=1, high=600)
+    memory: int = param(600, "Until unemployment forgets a change.", unit="days", low=START + 1, high=MEMORY)
+    max_episode_steps: int = param(540, "Time limit; it ends the task.", unit="days", low=1, high=MEMORY)
+
+
+def check(p):
+    """Refuse more days than history has, and days on which levels that the state does not keep would be forgotten."""
+    ends = {f"the tables of mode={p.mode!r} end on day": ROWS[p.mode]} if p.mode != "training" else {}
+    for why, most in (ends | {"the levels of an episode are forgotten after day": p.memory}).items():
+        if p.max_episode_steps > most:
+            raise ParameterError(
+                f"covid_economy: max_episode_steps = {p.max_episode_steps}, but {why} {most}; "
+                f"pass max_episode_steps={most} or less"
+            )
+
+
+def constants(p):
+    """Return sizes and days that the kernel is compiled with."""
+    first = -(-p.vaccine_start // p.vaccine_interval) * p.vaccine_interval
+    return {
+        "STATES": STATES, "DECAYS": DECAYS, "WORDS": WORDS, "DELAY": DELAY, "START": START, "FIRST_LEAVING": p.memory - START,
+        "FIRST_VACCINES": first, "ROWS": ROWS[p.mode], "PEOPLE": PEOPLE,
+    }  # fmt: skip
+
+
+def state(p):
+    """Return the fields of ``struct State``."""
+    return (
+        *(Field(name, shape=(STATES,), scale=4e7, unit="people") for name in COUNTS),
+        Field("product", shape=(STATES,), scale=5.0, unit="share of the most"),
+        Field("response", shape=(DECAYS, STATES), scale=10.0, unit="levels"),
+        Field("levels", "u4", (WORDS, STATES), unit="four bits a day, the newest lowest"),
+        Field("cooldown", "i4", (STATES,), unit="days"),
+        Field("subsidy", "i4", unit="level"),
+    )
+
+
+def groups(p):
+    """Return the two groups."""
+    common = dict(mask=True, reward_scale=100.0, obs_scale=2.0, obs_low=0.0)
+    return (
+        Group("governor", STATES, STATES + 13, spaces.Discrete(11), **common),
+        Group("planner", 1, 9 * STATES + 4, spaces.Discrete(p.subsidy_levels + 1), **common),
+    )
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def table_fields(p):
+    """Return the tables that the kernel reads; a column is a state, or one more: the country."""
+    of, days = STATES, ROWS[p.mode]
+    return (
+        Table("people", (of,), low=5e5, high=4e7, unit="people"),
+        Table("start", (len(COUNTS), of), high=5e5, unit="people"),
+        Table("past", (DELAY, of), "i4", 1, 10, unit="level"),  # the start's first, then of the day before, ...
+        Table("response", (DECAYS, of), low=-5.0, high=5.0, unit="levels"),
+        Table("leaving", (START + 3, of), low=-3.0, high=3.0, unit="levels"),  # none, the changes up to the start, none
+        Table("decay", (2, DECAYS)),  # of a day, of all that is remembered
+        Table("infection", (2, of), low=-0.5, high=0.5, unit="1/day"),  # without measures, each level's
+        Table("unemployment", (DECAYS + 1, of), low=-1.0, high=1.0, unit="percent"),  # weights, base
+        Table("vaccines", (of,), high=1e5, unit="people"),
+        Table("output", (of,), high=1e-7),  # product of one who works
+        Table("subsidy", (of,), high=0.2),  # product that one level gives
+        Table("reward", (2, of + 1), low=-3.0, high=3.0),  # constant, of utility
+        Table("death", (of + 1,), low=-1e-5, high=0.0),  # reward of one
+        Table("weight", (of,), high=0.04),  # in the country's product
+        Table("policy", (days, of), "i4", 1, 10, unit="level"),
+        Table("payments", (days,), "i4", 0, p.subsidy_levels, unit="level"),
+        Table("observed", (len(COUNTS) + 1, days, of), high=5e5, unit="people"),  # last: deaths of the day
+    )
+
+
+# ---- reference -------------------------------------------------------------------------------------------------------
+
+
+def unpacked(words):
+    """Return levels (N, 32, STATES), today's first, from (N, WORDS, STATES) words."""
+    nibbles = words[:, :, None, :] >> np.arange(0, 32, 4, dtype=np.uint32)[:, None] & 15
+    return nibbles.reshape(len(words), -1, words.shape[-1]).astype(int)
+
+
+def packed(levels):
+    """Return words (N, WORDS, STATES) from levels (N, 32, STATES), today's first."""
+    nibbles = (
+        levels.astype(np.uint32).reshape(len(levels), WORDS, 8, -1) << np.arange(0, 32, 4, dtype=np.uint32)[:, None]
+    )
+    return np.bitwise_or.reduce(nibbles, axis=2)
+
+
+def reset(p, random, table):
+    """Return (N,) fresh states, all the same, exact."""
+    states = np.zeros(len(random.env), [(f.name, f.dtype, f.shape) for f in state(p)])
+    for name, count in zip(COUNTS, table.start, strict=True):
+        states[name] = count
+    states["response"] = table.response
+    levels = np.zeros((1, 8 * WORDS, STATES), int)
+    levels[:, :DELAY] = table.past
+    states["levels"] = packed(levels)
+    return states
+
+
+def infect(p, old, delayed, elapsed, table):
+    """Return the five counts that infections and vaccinations change, and what was seen on the way."""
+    s, i, r, d, v = (old[name] for name in COUNTS[:5])
+    on_day = (elapsed >= p.vaccine_start) & (elapsed % p.vaccine_interval == 0)
+    doses = np.where(on_day[:, None], table.vaccines.astype(float), 0.0)
+    missed, taken = np.minimum(1, doses / (s + 1e-10)), np.minimum(doses, s)
+    rate = table.infection[0].astype(float) + table.infection[1].astype(float) * delayed
+    ds, dr = -rate * (s / table.people) * i * (1 - missed) - taken, GAMMA * i + taken
+    new = {"susceptible": s + ds, "infected": i - ds - dr, "recovered": r + dr}
+    died = MORTALITY * GAMMA * i  # a part of all who recover: of the change of r - v
+    seen = {
+        "vaccinations": on_day, "everybody left is vaccinated": (doses > s) & (s > 0), "nobody is left": s == 0,
+        "fewer susceptible than 0": new["susceptible"] < -1, "fewer infected than 0": new["infected"] < -1,
+    }  # fmt: skip
+    new = {name: np.maximum(0, count) for name, count in new.items()}
+    return {**new, "deaths": d + died, "vaccinated": v + taken}, died, seen
+
+
+def step(p, states, action, elapsed, random, table):
+    """Step (N,) states; action["governor"] is (N, STATES), action["planner"] (N, 1)."""
+    old = {name: states[name].astype(np.float64) for name in (*COUNTS, "response")}
+    before, day = unpacked(states["levels"]), np.minimum(elapsed, ROWS[p.mode]) - 1
+    free, due = states["cooldown"] == 0, (elapsed - 1) % p.subsidy_interval == 0
+    if p.mode == "training":
+        chosen, subsidy = action["governor"], np.where(due, action["planner"][:, 0], states["subsidy"])
+    else:
+        chosen, subsidy = table.policy[day], table.payments[day]
+    level = np.where(chosen > 0, chosen, before[:, 0])
+    wait = np.where(free, np.where(chosen > 0, p.cooldown - 1, 0), states["cooldown"] - 1)
+
+    new, died, seen = infect(p, old, before[:, DELAY - 1], elapsed, table)
+    decay = table.decay.astype(np.float64)[:, None, :, None]
+    leaving = table.leaving[np.clip(elapsed - p.memory + START + 1, 0, START + 2)]
+    change = (level - before[:, 0])[:, None]
+    response = decay[0] * old["response"] + change - decay[1] * leaving[:, None]
+    q = (table.unemployment[:DECAYS].astype(np.float64) * response).sum(axis=1)
+    excess = np.where(q > 20, q, np.log1p(np.exp(np.minimum(q, 20))))
+    new["unemployed"] = (excess + table.unemployment[DECAYS]) * table.people / 100
+    if p.mode == "real_data":
+        new = dict(zip(COUNTS, table.observed[:-1, day].astype(np.float64), strict=True))
+        died, response = table.observed[-1, day].astype(np.float64), old["response"]
+
+    healthy = table.people - p.too_sick_share * new["infected"] - new["deaths"]
+    able = p.working_age_share * healthy - new["unemployed"]
+    made, given = np.maximum(0, able) * table.output, subsidy[:, None] * table.subsidy.astype(np.float64)
+    product = made + given
+    country = (product - (1 + p.interest) * given) @ table.weight.astype(np.float64)
+    income = np.append(product, country[:, None], axis=1)
+    deaths = np.append(died, died.sum(axis=1, keepdims=True), axis=1)
+    utility = (np.clip(income, 0.1, 3) ** (1 - p.risk_aversion) - 1) / (1 - p.risk_aversion)
+    reward = table.reward[0] + table.death.astype(np.float64) * deaths + table.reward[1] * utility
+    levels = np.concatenate([level[:, None], before[:, :-1]], axis=1)
+    return Outcome(
+        state={
+            **new,
+            "product": product,
+            "response": response,
+            "levels": packed(levels),
+            "cooldown": wait,
+            "subsidy": subsidy,
+        },
+        reward={"governor": reward[:, :STATES], "planner": reward[:, STATES:]},
+        terminated=np.zeros(len(states), bool),
+        metrics={
+            "deaths": deaths[:, COUNTRY],
+            "unemployment": new["unemployed"].sum(axis=1) * (100 / PEOPLE / p.max_episode_steps),
+            "subsidies": subsidy * (PEOPLE * p.max_subsidy / 365 / p.subsidy_levels / 1e9),
+        },
+        events={
+            **seen,
+            "level changed": level != before[:, 0],
+            "level kept": chosen == 0,
+            "level chosen again": (chosen > 0) & (level == before[:, 0]),
+            "choice against the mask": (chosen > 0) & ~free,
+            "choice at the end of a wait": (chosen > 0) & free,
+            "end of a wait": (wait == 0) & ~free,
+            "subsidy chosen": due & (p.mode == "training"),
+            "first vaccinations": elapsed == constants(p)["FIRST_VACCINES"],
+            "a level of before the start": elapsed < DELAY,
+            "change forgotten": leaving != 0,
+            "unemployment proportional to its cause": q > 20,
+            "nobody at work": able < 0,
+            "income as low as counts": income < 0.1,
+            "income as high as counts": income > 3,
+        },
+    )
+
+
+def observe(p, states, elapsed, table):
+    """Return observations and masks by group: (N, STATES, 64) and (N, 1, 463)."""
+    n, levels, t = len(states), unpacked(states["levels"]), elapsed
+    own = [states[name] / table.people for name in COUNTS]
+    own += [states["product"], levels[:, DELAY - 1] / 10, levels[:, 0] / 10]
+    first, after = constants(p)["FIRST_VACCINES"], (t + 1) % p.vaccine_interval / p.vaccine_interval
+    vaccines = np.where(t + 1 <= first, np.minimum(1, (first - t - 1) / p.vaccine_interval), 1 - after)
+    until_choice = 1 - t % p.subsidy_interval / p.subsidy_interval
+    common = [t / p.max_episode_steps, until_choice, states["subsidy"] / p.subsidy_levels, vaccines]
+    time, *rest = (np.broadcast_to(x[:, None], (n, STATES)) for x in common)
+    entries = [*own[:-1], time, own[-1], *rest]  # (N, STATES) each
+    of_all = [x if k not in (8, 10, 11, 12) else x[:, :1] for k, x in enumerate(entries)]
+    may = (t % p.subsidy_interval == 0)[:, None, None] | (p.mode != "training")
+    free = (states["cooldown"] == 0)[:, :, None] | (p.mode != "training")
+    keep = np.ones((n, STATES, 1), bool)
+    return Observed(
+        obs={
+            "governor": np.concatenate(
+                [np.broadcast_to(np.eye(STATES), (n, STATES, STATES)), np.stack(entries, -1)], -1
+            ),
+            "planner": np.concatenate(of_all, axis=1)[:, None],
+        },
+        mask={
+            "governor": np.concatenate([keep, np.repeat(free, 10, 2)], 2),
+            "planner": np.concatenate([keep[:, :1], np.repeat(may, p.subsidy_levels, 2)], 2),
+        },
+    )
+
+
+def sample(p, rng, n, table):
+    """Draw states at which rules change: few or none susceptible, long waits or none, few or many out of work."""
+    states, shape = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)]), (n, STATES)
+    for name, most in zip(COUNTS, (1, 1, 1, 0.02, 1, 0.3), strict=True):
+        states[name] = rng.uniform(0, most, shape) * table.people
+    states["susceptible"] *= rng.choice([0.0, 0.01, 1.0], shape, p=[0.1, 0.2, 0.7])
+    states["infected"] = 10 ** rng.uniform(-6, -0.3, shape) * table.people
+    states["product"] = rng.uniform(0, 2, shape)
+    weights = table.unemployment[:DECAYS].astype(np.float64)
+    q = np.where(rng.random(shape) < 0.1, rng.uniform(20, 70, shape), rng.normal(0, 3, shape))
+    spread = rng.normal(0, 0.5, (n, DECAYS, STATES))
+    towards = weights / (weights**2).sum(axis=0) * (q - (weights * spread).sum(axis=1))[:, None]
+    states["response"] = np.clip(spread + towards, -30, 30)
+    levels = rng.integers(1, 11, (n, 8 * WORDS, STATES))
+    levels[:, 1:] = np.where(rng.random((n, 1, STATES)) < 0.5, levels[:, :1], levels[:, 1:])
+    states["levels"] = packed(levels)
+    states["cooldown"] = rng.integers(0, rng.choice([1, 2, p.cooldown + 1], shape))
+    states["subsidy"] = rng.integers(0, p.subsidy_levels + 1, n)
+    return states
+
+
+def heuristic(p, obs, group, table):
+    """Return actions (N, C) of the one head, for NumPy or torch obs (N, C, D): every state at level 5, and no subsidy."""
+    if group == "planner":
+        return (0 * (obs[..., 0] > 0),)
+    return (5 * (abs(obs[..., LEVEL_OBS] - 0.5) > 0.05),)
+
+
+def draw(canvas, p, states, elapsed, table):
+    """Draw the states as squares of a map, the darker the stricter, and beside it what the country goes through."""
+    canvas.view(0, 21.4, 0, top=11.4)
+    for code, (x, y), level in zip(CODES, tiles(), unpacked(states["levels"][-1:])[0, 0], strict=True):
+        left, bottom = 0.4 + x, 9.9 - y
+        canvas.rectangle(left, bottom, left + 0.94, bottom + 0.94, shade(canvas, level))
+        color = "#FFFFFF" if level > 5 else "#333333"
+        canvas.text((left + 0.47, bottom + 0.58), code, 0.4, color)
+        canvas.text((left + 0.47, bottom + 0.2), int(level), 0.26, color)
+    canvas.text((4.4, 1.75), "strictness of measures", 0.38, anchor="lm")
+    for level in range(1, 11):
+        canvas.rectangle(3.7 + 0.7 * level, 0.8, 4.4 + 0.7 * level, 1.35, shade(canvas, level))
+        canvas.text((4.05 + 0.7 * level, 0.5), level, 0.3)
+    curves = (
+        ("deaths, thousands", states["deaths"].sum(axis=1) / 1e3),
+        ("unemployed, percent of the population", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
+        ("subsidies, billion dollars a day", states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)),
+    )
+    days = np.arange(len(states)) + elapsed - len(states) + 1
+    for k, (title, values) in enumerate(curves):
+        box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), ("#B2182B", "#0072B2", "#009E73")[k]
+        canvas.chart(box, [(days, values, color)], (0, p.max_episode_steps), (0, above(values.max())), title)
+    canvas.text((14.2, 0.45), "day 0", 0.33, "#777777", "lm")
+    canvas.text((21.1, 0.45), p.max_episode_steps, 0.33, "#777777", "rm")
+
+
+def shade(canvas, level):
+    """Return the colour of a level."""
+    return canvas.mix("#FDE9C4", "#7A0F4F", (level - 1) / 9)
+
+
+def above(value):
+    """Return the least of 1, 2, 5, 10, 20, ... that is no less than ``value``."""
+    power = 10.0 ** np.floor(np.log10(max(value, 1.0)))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+
+
+SPEC = EnvSpec(
+    name="covid_economy",
+    params=Params,
+    state=state,
+    groups=groups,
+    horizon="task",
+    reset=reset,
+    step=step,
+    observe=observe,
+    sample=sample,
+    constants=constants,
+    check=check,
+    metrics={"deaths": "float", "unemployment": "float", "subsidies": "float"},
+    cases=(
+        {},
+        {
+            "vaccine_start": 5,
+            "vaccine_interval": 3,
+            "subsidy_interval": 7,
+            "subsidy_levels": 4,
+            "cooldown": 2,
+            "memory": 85,
+            "max_episode_steps": 85,
+        },
+        {"mode": "real_policies", "max_episode_steps": 437},
+        {"mode": "real_data", "max_episode_steps": 404},
+    ),
+    heuristic=heuristic,
+    draw=draw,
+    trail=MEMORY,
+    render_size=(1120, 640),
+    render_fps=30,
+    table_fields=table_fields,
+    tables=tables,
+    summary="51 states and a planner weigh deaths and income in a pandemic (for research on learning, not advice on policy).",
+)

@@ -1,0 +1,154 @@
+"""What ``covid_economy`` reads of its source: fitted numbers and daily tables; and a map of the states.
+
+Everything is computed in float64 and rounded once, to a table's float32.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from cupydrive.inputs.arrays import read_json, read_npz, require_finite
+from cupydrive.inputs.data import files
+
+STATES, DECAYS, DAYS = 51, 5, 518
+START = 81  # row of 2020-03-22 in tables whose first row is 2020-01-01
+DELAY, MEMORY = 29, 600  # days until infections react to a level; for which unemployment remembers a change
+ROWS = {
+    "training": 1,
+    "real_policies": 437,
+    "real_data": 404,
+}  # days of levels, and of everything, that are after the start
+MORTALITY, PEOPLE = 0.02, 328_737_916
+COUNTS = ("susceptible", "infected", "recovered", "deaths", "vaccinated", "unemployed")
+REWARDS = (
+    "MIN_MARGINAL_*_HEALTH_INDEX",
+    "MAX_MARGINAL_*_HEALTH_INDEX",
+    "MIN_MARGINAL_*_ECONOMIC_INDEX",
+    "MAX_MARGINAL_*_ECONOMIC_INDEX",
+    "INFERRED_WEIGHTAGE_ON_*_HEALTH_INDEX",
+)
+FITTED = {
+    "BETA_INTERCEPTS": (STATES,),
+    "BETA_SLOPES": (STATES,),
+    "CONV_LAMBDAS": (DECAYS,),
+    "GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS": (STATES * DECAYS, 1, 1),
+    "UNEMPLOYMENT_BIAS": (STATES,),
+    "VALUE_OF_LIFE": (),
+    **{key.replace("*", "AGENT"): (STATES,) for key in REWARDS},
+    **{key.replace("*", "PLANNER"): () for key in REWARDS},
+}
+CONSTANTS = {"US_STATE_POPULATION": (STATES,), "GDP_PER_CAPITA": ()}
+NAMES = """
+AL AK AZ AR CA CO CT DE DC FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO
+MT NE NV NH NJ NM NY NC ND OH OK OR PA RI SC SD TN TX UT VT VA WA WV WI WY
+"""
+CODES = NAMES.split()
+MAP = """
+AK .. .. .. .. .. .. .. .. .. .. ME
+.. .. .. .. .. .. WI .. .. .. VT NH
+.. WA ID MT ND MN IL MI .. NY MA ..
+.. OR NV WY SD IA IN OH PA NJ CT RI
+.. CA UT CO NE MO KY WV VA MD DE ..
+.. .. AZ NM KS AR TN NC SC DC .. ..
+.. .. .. .. OK LA MS AL GA .. .. ..
+HI .. .. .. TX .. .. .. .. FL .. ..
+"""
+
+
+def tiles():
+    """Return where each state's square lies on the map: (STATES, 2) columns and rows, from the upper left."""
+    places = {code: (x, y) for y, row in enumerate(MAP.split("\n")[1:]) for x, code in enumerate(row.split())}
+    return np.array([places[code] for code in CODES])
+
+
+@lru_cache(maxsize=1)
+def upstream():
+    """Return the fitted numbers by name, float64 arrays, the daily tables (DAYS, ...) by name, and the file of these.
+
+    Raises:
+        MissingDataError: If a file is not here and cannot be fetched.
+        DataError: If one is not as expected.
+    """
+    found = files("covid_economy")
+    daily = {name: (DAYS, STATES) for name in ("policy", *COUNTS)} | {"subsidy": (DAYS, 1)}
+    fitted = read_json(found["fitted_params.json"], FITTED) | read_json(found["model_constants.json"], CONSTANTS)
+    path = found["real_world_data.npz"]
+    return fitted, read_npz(path, daily), path
+
+
+def rows(name, first, last):
+    """Return rows ``first`` to ``last`` of a daily table, float64; all must be numbers."""
+    _, daily, path = upstream()
+    return require_finite(path, f"rows {first} to {last} of {name}", daily[name][first : last + 1].astype(np.float64))
+
+
+def tables(p):
+    """Return the tables by name; money is in shares of the most that a state, or the country, can make."""
+    fit, people, days = upstream()[0], upstream()[0]["US_STATE_POPULATION"], ROWS[p.mode]
+    weights = fit["GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS"].reshape(STATES, DECAYS).T
+    base, lambdas = fit["UNEMPLOYMENT_BIAS"], fit["CONV_LAMBDAS"][:, None]
+    idle = (np.log(2) + base) * people / 100  # unemployed if nothing ever changes
+    workers = int(p.working_age_share * PEOPLE - idle.sum())
+    per_worker = fit["GDP_PER_CAPITA"] * PEOPLE / workers  # dollars a year
+    most = np.maximum(0, p.working_age_share * people - idle) * per_worker  # of a year
+    dollar = 1 / np.append(most, most.sum())  # of a year, for each state and the country
+    past = rows("policy", 0, START)
+    changes = np.diff(past, axis=0, prepend=1.0)
+    factors = [[p.transmission_factor], [p.stringency_factor]]
+    return {
+        "people": people,
+        "start": counts(START, START)[:, 0],
+        "past": past[: START - DELAY : -1].astype(int),
+        "response": np.exp(-np.arange(START, -1, -1) / lambdas) @ changes,
+        "leaving": np.pad(changes, ((1, 1), (0, 0))),
+        "decay": np.exp(-np.array([1, p.memory]) / lambdas).T,
+        "infection": np.array([fit["BETA_INTERCEPTS"], fit["BETA_SLOPES"]]) * factors,
+        "unemployment": np.vstack([weights * p.unemployment_factor, base]),
+        "vaccines": np.floor(people / 1e6 * p.vaccines_per_million) * p.vaccine_interval,
+        "output": per_worker / most,
+        "subsidy": people * dollar[:STATES] * p.max_subsidy / p.subsidy_levels,
+        **rewards(p, fit, dollar),
+        "weight": most / most.sum(),
+        "policy": rows("policy", START, START + days - 1).astype(int),
+        "payments": payments(p, days),
+        "observed": happened(days) if p.mode == "real_data" else np.zeros((len(COUNTS) + 1, days, STATES)),
+    }
+
+
+def counts(first, last):
+    """Return COUNTS (6, rows, STATES) in rows of the daily tables; at the start, deaths are a part of the recovered."""
+    found = {name: rows(name, first, last) for name in COUNTS}
+    if first == START:
+        found["deaths"][0] = MORTALITY * found["recovered"][0]
+    return np.array([found[name] for name in COUNTS]).clip(0)
+
+
+def happened(days):
+    """Return COUNTS and deaths of the day (7, days, STATES) on the first days after the start."""
+    found = counts(START, START + days)
+    deaths = np.diff(found[COUNTS.index("deaths")], axis=0)
+    return np.concatenate([found[:, 1:], deaths[None]])
+
+
+def payments(p, days):
+    """Return (days,) levels that the real payments come to; each lasts until the planner could choose again."""
+    of_level = PEOPLE * p.max_subsidy / p.subsidy_levels * p.subsidy_interval / 365  # dollars
+    paid, level = rows("subsidy", START, START + days - 1)[:, 0], np.zeros(days + p.subsidy_interval, int)
+    for day in np.flatnonzero(paid):
+        level[day : day + p.subsidy_interval] += round(paid[day] / max(of_level, 1.0))
+    return level[:days]
+
+
+def rewards(p, fit, dollar):
+    """Return the tables of rewards, of the states and the country: a constant, and what a death and utility count."""
+    ends = {
+        key: np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")])
+        for key in ("MIN_MARGINAL_*_HEALTH_INDEX", "MAX_MARGINAL_*_HEALTH_INDEX", "MIN_MARGINAL_*_ECONOMIC_INDEX",
+                    "MAX_MARGINAL_*_ECONOMIC_INDEX", "INFERRED_WEIGHTAGE_ON_*_HEALTH_INDEX")
+    }  # fmt: skip
+    low_health, high_health, low_income, high_income, alpha = ends.values()
+    odds = alpha / (1 - alpha) * np.append(np.full(STATES, p.health_scaling_governor), p.health_scaling_planner)
+    health = odds / (1 + odds) / (high_health - low_health + 1e-10)
+    income = 1 / (1 + odds) / (high_income - low_income + 1e-10)
+    constant = income * (1 / 365 - low_income) - health * low_health
+    return {"reward": np.array([constant, income / 365]), "death": -health * fit["VALUE_OF_LIFE"] * dollar}

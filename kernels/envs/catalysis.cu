@@ -1,0 +1,86 @@
+// catalysis.cu -- atoms move over a catalyst, cell by cell, by way of low energies (WarpDrive's rlchemists).
+//
+//   state   position: x, y, z of each atom [cells]; highest: energy entered so far, at least the start's [eV above the reference]
+//   action  the last head moves: 0 = +x, 1 = -x, 2 = +y, 3 = -y, 4 = +z, 5 = -z; with two atoms the first says which
+//   reward  minus the energy of the cell entered [20 eV above the reference], in [min_reward, 0]; leaving the slab where energies
+//           are known costs 1; TERMINAL_REWARD at the target
+//
+// x and y are periodic, and so is z where an atom may leave the slab (FLAT); elsewhere such a move is cancelled.
+constexpr int COORDINATES = 3 * ATOMS;
+struct Params { float min_reward; };
+struct State { Array<int, COORDINATES> position; float highest; };
+#include "drive/env.cuh"
+
+constexpr float COST_OF_EV = 1.0f / 20.0f;
+
+// Of coordinate k: cells of a period, cells in the table, the table's first cell, where the atom starts and where it is to go.
+DEVICE constexpr int period(int k) { const int of[] = {NX, NY, NZ}; return of[k % 3]; }
+DEVICE constexpr int length(int k) { const int of[] = {NX, NY, TOP - BOTTOM}; return of[k % 3]; }
+DEVICE constexpr int first(int k) { const int of[] = {0, 0, BOTTOM}; return of[k % 3]; }
+DEVICE constexpr int start(int k) {
+  const int of[] = {START_X1, START_Y1, START_Z1, START_X2, START_Y2, START_Z2};
+  return of[k];
+}
+DEVICE constexpr int target(int k) {
+  const int of[] = {TARGET_X1, TARGET_Y1, TARGET_Z1, TARGET_X2, TARGET_Y2, TARGET_Z2};
+  return of[k];
+}
+
+DEVICE void reset(Env& env) {
+  if (!env.team.leader()) return;
+  int cell = 0;
+  UNROLL for (int k = 0; k < COORDINATES; ++k) {
+    env.state.position[k] = start(k);
+    cell = cell * length(k) + start(k) - first(k);
+  }
+  env.state.highest = env.table.energy[cell];
+}
+
+DEVICE bool step(Env& env) {
+  if (!env.team.leader()) return false;
+  State& s = env.state;
+  const int move = env.atoms.action(0, ATOMS - 1), atom = ATOMS == 2 ? env.atoms.action(0, 0) : 0;
+  const int axis = 3 * atom + move / 2, way = 1 - 2 * (move % 2);
+  Array<int, COORDINATES> to;
+  bool inside = true;
+  int cell = 0;
+  UNROLL for (int k = 0; k < COORDINATES; ++k) {
+    int x = s.position[k] + (k == axis ? way : 0);
+    x = x == period(k) ? 0 : x < 0 ? period(k) - 1 : x;
+    inside &= (k % 3 != 2) | ((x >= BOTTOM) & (x < TOP));
+    cell = cell * length(k) + x - first(k);
+    to[k] = x;
+  }
+  float cost = 1.0f;
+  if (inside) {
+    const float energy = env.table.energy[cell];
+    cost = energy * COST_OF_EV;
+    env.log.barrier_eV += math::max(energy - s.highest, 0.0f);
+    s.highest = math::max(energy, s.highest);
+  }
+  bool reached = true;
+  UNROLL for (int k = 0; k < COORDINATES; ++k) {
+    if (inside || FLAT) s.position[k] = to[k];
+    reached &= s.position[k] == target(k);
+  }
+  env.log.invalid_moves += !inside;
+  env.log.successes += reached;
+  env.atoms.reward(0) = math::clamp(-cost, env.params.min_reward, 0.0f) + (reached ? (float)TERMINAL_REWARD : 0.0f);
+  return reached;
+}
+
+DEVICE void observe(Env& env) {
+  if (!env.team.leader()) return;
+  const State& s = env.state;
+  auto row = env.atoms.obs(0);
+  UNROLL for (int atom = 0; atom < ATOMS; ++atom) {
+    int now = 0, at_start = 0;  // squares of the straight ways to the target
+    UNROLL for (int k = 3 * atom; k < 3 * atom + 3; ++k) {
+      const int gap = s.position[k] - target(k), whole = start(k) - target(k);
+      row[k] = (float)s.position[k] * (1.0f / (float)period(k));
+      now += gap * gap;
+      at_start += whole * whole;
+    }
+    row[COORDINATES + atom] = math::sqrt((float)now * (1.0f / (float)at_start));
+  }
+}
