@@ -16,6 +16,7 @@ from cupydrive.cli.main import main
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
+from cupydrive.envs import tag_grid
 from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
@@ -133,6 +134,24 @@ def test_other_starts_are_the_same_program_and_without_any_there_is_nothing_of_t
     assert texts[3] == without and "#define HAS_TABLES 0" in without and "table_names" not in without
     assert spec.about_tables(none) == {} and "table" not in batch_dtype(spec, none).names
     assert hash(given) != hash(other) and given == spec.make_params(**arguments(name, fields))
+
+
+def test_functions_that_need_no_table_are_called_as_ever():
+    spec, seen = tag_grid.SPEC, []
+    assert spec.step is tag_grid.step and spec.observe is tag_grid.observe and spec.reset.function is tag_grid.reset
+    made = replace(
+        spec,
+        observe=lambda p, states, elapsed, table=None: seen.append(vars(table)),
+        sample=lambda *rest: seen.append(len(rest)),
+        draw=lambda canvas, p, states, elapsed, loud=False: seen.append(loud),
+    )
+    params = made.make_params(**arguments("tag_grid", "y"))
+    made.observe(params, None, None)
+    made.sample(params, None, 3)
+    made.draw(None, params, None, None)
+    assert (
+        [*seen[0]] == ["start_y"] and seen[0]["start_y"].tolist() == STARTS["tag_grid"]["y"] and seen[1:] == [3, False]
+    )
 
 
 # ---- what a user gives -----------------------------------------------------------------------------------------------
