@@ -37,7 +37,7 @@ def bits(value):
 @pytest.mark.parametrize("name", NAMES)
 def test_tensors_are_the_kernels_memory(name):
     env = made(name)
-    obs, reward, terminated, truncated, _ = env.step(at(env.rollout(1).action, 0))
+    obs, reward, terminated, truncated, _ = env.step(at(made(name).rollout(1).action, 0))
     buffers = env.batch.step_buffers[env.batch.now]
     for tensors, arrays in ((obs, buffers.obs), (reward, buffers.reward)):
         for tensor, array in zip(leaves(tensors), arrays.values(), strict=True):
@@ -49,11 +49,10 @@ def test_tensors_are_the_kernels_memory(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_observation_before_survives_one_step(name):
-    env = made(name)
-    action = at(env.rollout(1).action, 0)
-    before = env.step(action)[0]
+    env, actions = made(name), made(name).rollout(2).action
+    before = env.step(at(actions, 0))[0]
     kept = bits(before)
-    after = env.step(action)[0]
+    after = env.step(at(actions, 1))[0]
     assert bits(before) == kept != bits(after)
 
 

@@ -36,35 +36,32 @@ DEVICE void reset(Env& env) {
   env.state.highest = env.table.energy[cell];
 }
 
+// No branches: a CPU steps 16 environments side by side.
 DEVICE bool step(Env& env) {
   if (!env.team.leader()) return false;
   State& s = env.state;
   const int move = env.atoms.action(0, ATOMS - 1), atom = ATOMS == 2 ? env.atoms.action(0, 0) : 0;
   const int axis = 3 * atom + move / 2, way = 1 - 2 * (move % 2);
-  Array<int, COORDINATES> to;
+  int to[COORDINATES], cell = 0;
   bool inside = true;
-  int cell = 0;
   UNROLL for (int k = 0; k < COORDINATES; ++k) {
-    int x = s.position[k] + (k == axis ? way : 0);
-    x = x == period(k) ? 0 : x < 0 ? period(k) - 1 : x;
-    inside &= (k % 3 != 2) | ((x >= BOTTOM) & (x < TOP));
-    cell = cell * length(k) + x - first(k);
-    to[k] = x;
+    const int x = s.position[k] + (k == axis ? way : 0);
+    to[k] = x == period(k) ? 0 : x < 0 ? period(k) - 1 : x;
+    inside &= (to[k] >= first(k)) & (to[k] < first(k) + length(k));
+    cell = cell * length(k) + to[k] - first(k);
   }
-  float cost = 1.0f;
-  if (inside) {
-    const float energy = env.table.energy[cell];
-    cost = energy * COST_OF_EV;
-    env.log.barrier_eV += math::max(energy - s.highest, 0.0f);
-    s.highest = math::max(energy, s.highest);
-  }
+  const float energy = env.table.energy[inside ? cell : 0];
+  const float cost = inside ? energy * COST_OF_EV : 1.0f, highest = inside ? math::max(energy, s.highest) : s.highest;
   bool reached = true;
   UNROLL for (int k = 0; k < COORDINATES; ++k) {
-    if (inside || FLAT) s.position[k] = to[k];
-    reached &= s.position[k] == target(k);
+    const int x = inside | FLAT ? to[k] : s.position[k];
+    s.position[k] = x;
+    reached &= x == target(k);
   }
+  env.log.barrier_eV += highest - s.highest;
   env.log.invalid_moves += !inside;
   env.log.successes += reached;
+  s.highest = highest;
   env.atoms.reward(0) = math::clamp(-cost, env.params.min_reward, 0.0f) + (reached ? (float)TERMINAL_REWARD : 0.0f);
   return reached;
 }
@@ -73,11 +70,11 @@ DEVICE void observe(Env& env) {
   if (!env.team.leader()) return;
   const State& s = env.state;
   auto row = env.atoms.obs(0);
+  UNROLL for (int k = 0; k < COORDINATES; ++k) row[k] = (float)s.position[k] * (1.0f / (float)period(k));
   UNROLL for (int atom = 0; atom < ATOMS; ++atom) {
     int now = 0, at_start = 0;  // squares of the straight ways to the target
     UNROLL for (int k = 3 * atom; k < 3 * atom + 3; ++k) {
       const int gap = s.position[k] - target(k), whole = start(k) - target(k);
-      row[k] = (float)s.position[k] * (1.0f / (float)period(k));
       now += gap * gap;
       at_start += whole * whole;
     }
