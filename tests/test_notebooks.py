@@ -23,10 +23,8 @@ def kernels():
     ]
 
 
-@pytest.mark.notebook
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-@pytest.mark.filterwarnings("ignore")  # of Jupyter's parts, about each other
-def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+def run(path, folder, monkeypatch):
+    """Run a notebook as small as tests want it, hold what is true of all, and return its outputs."""
     client = optional("nbclient").NotebookClient
     optional("ipykernel")
 
@@ -34,13 +32,35 @@ def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU executor, wherever this runs
     notebook = read(path)
-    client(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error"]
     shown = [o.text for o in outputs if o.output_type == "stream" and o.name == "stderr"]
     assert all(text.startswith("cupydrive: device:") for text in shown), shown
     assert len(outputs) >= 5
     assert not kernels()
+    return outputs
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's parts, about each other
+def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    run(path, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_lesson_on_the_sciences_ends_without_any_data(tmp_path, monkeypatch):
+    """Here no table can be had: nobody answers, and the cache is empty."""
+    monkeypatch.delenv("CUPYDRIVE_DATA", raising=False)
+    monkeypatch.setenv("CUPYDRIVE_DATA_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    outputs = run(NOTEBOOKS[-1], tmp_path, monkeypatch)
+    said = "".join(o.text for o in outputs if o.output_type == "stream").splitlines()
+    for name in ("catalysis", "rice_n", "covid_economy"):
+        assert sum(line.startswith(f"{name}: ") and "skipped" in line for line in said) == 1
+    assert any("PASS  lake" in o.data["text/plain"] for o in outputs if o.output_type == "execute_result")
 
 
 LONG = """
@@ -100,5 +120,5 @@ def test_a_notebook_is_committed_without_outputs_and_reads_easily(path):
 
 def test_all_notebooks_are_there():
     names = ["quickstart", "kernels", "check", "train_cartpole", "tag", "your_own_environment", "zero_copy", "speed"]
-    names += ["other_libraries", "kernels_in_python"]
+    names += ["other_libraries", "kernels_in_python", "sciences"]
     assert [p.stem for p in NOTEBOOKS] == [f"{k:02d}_{name}" for k, name in enumerate(names)]
