@@ -208,3 +208,28 @@ def test_each_environment_draws_its_state(name):
     assert len(np.unique(one.reshape(-1, 3), axis=0)) > 10
     assert ((one != other).any(axis=-1)).mean() > 0.001
     np.testing.assert_array_equal(one, picture(states[0]))
+
+
+def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
+    canvas = Canvas(400, 300, header=0)
+    canvas.view(0, 100, 0)
+    looks = dict(legend={"rich": "#0000FF"}, powers=True, ends=True)
+    canvas.chart((0, 5, 100, 70), [([0, 1, 2], [0.0, 10.0, 1000.0], "#FF0000")], (0, 2), (0.1, 1e3), **looks)
+    frame = canvas.frame().astype(int)
+    rows, columns = np.nonzero((frame[..., 0] > 200) & (frame[..., 1:] < 60).all(axis=-1))
+    places = columns.min() + 5, columns.mean(), columns.max() - 4
+    floor, middle, ceiling = (rows[np.abs(columns - x) < 3].mean() for x in places)
+    assert floor - middle == pytest.approx(middle - ceiling, rel=0.1)  # 0 is shown as 0.1, and 10 lies midway to 1000
+    assert ((frame[..., 2] > 200) & (frame[..., :2] < 120).all(axis=-1)).sum() > 20  # the legend
+    assert (frame[300 - 4 * 5 :, :, 0] < 200).any()  # the ends, below
+
+
+def test_bars_are_as_long_as_their_values():
+    canvas = Canvas(200, 100, header=0)
+    canvas.view(0, 200, 0)
+    canvas.bars((20, 10, 120, 90), [1.0, 0.25], ["#FF0000", "#0000FF"])
+    frame = canvas.frame()
+    for color, width, rows in (((255, 0, 0), 100, slice(10, 50)), ((0, 0, 255), 25, slice(50, 90))):
+        inside = (frame == color).all(-1)
+        assert inside[rows].any() and not np.delete(inside, np.r_[rows], axis=0).any()
+        assert inside.any(axis=0).sum() == width and inside.any(axis=0).argmax() == 20

@@ -11,7 +11,7 @@ from test_math import host_compiler
 
 from cupydrive import envs
 from cupydrive.codegen.layout import Layout
-from cupydrive.codegen.source import KERNELS, assemble
+from cupydrive.codegen.source import KERNELS, assemble, pick_int
 
 HEADER, CUDA = KERNELS / "drive" / "indices.cuh", KERNELS / "drive" / "backend" / "cuda.cuh"
 FLAGS = ["-O1", "-std=c++17", "-ffp-contract=off", "-fPIC"]
@@ -168,3 +168,20 @@ def test_an_array_is_one_of_numpys_wherever_it_lies(team, size):
     np.testing.assert_array_equal(seen, expected)
     np.testing.assert_array_equal(left, [*array, 0])
     assert program.were_outside() == 0
+
+
+STRETCHES = [10] * 111 + [2] * 27
+SUMS = [sum(STRETCHES[:k]) for k in range(len(STRETCHES))]
+DIGITS = [int(digit) for digit in "31415926535897932384626433832795"]
+
+
+@pytest.mark.parametrize(("values", "array"), [(STRETCHES, 0), (SUMS, 0), ([3, 3], 0), ([2, 6], 1), (DIGITS, 1)])
+def test_numbers_of_many_heads_are_arithmetic_or_an_array(values, array):
+    text = pick_int(values)
+    assert ("{" in text) == array
+    body = text.replace("(void)head; ", "").replace("if (", "if ").replace(") return", ": return").split("; ")
+    if "{" not in text:
+        lines = "\n".join(f"  {line.rstrip(';')}" for line in body)
+        made = {}
+        exec(f"def of(head):\n{lines}\n", made)
+        assert [made["of"](head) for head in range(len(values))] == values

@@ -23,6 +23,13 @@ DEVICE void put_row(const Team team, const RowOf row, const Same same, const Oth
     }
   };
   put_some(0, FIRST);
-  UNROLL_TIMES(8) for (int turn = FIRST; turn < LAST; ++turn) row[begin + turn * TEAM] = same(begin + turn * TEAM);
+  // Loads come before stores: a compiler does not know that a store changes nothing that is loaded.
+  constexpr int AT_ONCE = TEAM > 1 ? 8 : 1, WHOLE = FIRST + (LAST - FIRST) / AT_ONCE * AT_ONCE;
+  for (int turn = FIRST; turn < WHOLE; turn += AT_ONCE) {
+    float kept[AT_ONCE];
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) kept[k] = same(begin + (turn + k) * TEAM);
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) row[begin + (turn + k) * TEAM] = kept[k];
+  }
+  for (int turn = WHOLE; turn < LAST; ++turn) row[begin + turn * TEAM] = same(begin + turn * TEAM);
   put_some(LAST, TURNS);
 }

@@ -50,7 +50,6 @@ template <> struct Drawn<true> {
 
 // Few heads of an agent are drawn side by side, by copies of the code instead of a loop; of 100 it would be 300 kB.
 template <class Kind> constexpr bool FEW_HEADS = Kind::HEADS <= FEW_OWN;
-template <class Kind> constexpr int HEADS_AT_ONCE = FEW_HEADS<Kind> ? Kind::HEADS : 1;
 
 // What no environment's function reads: the returns so far, and what the next actions are drawn from. SLOTS: how many agents
 // these are of, all of the group, or those of one member (its k-th one is agent i).
@@ -89,13 +88,26 @@ DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupR
 }
 template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const GroupRows<Kind>&, const size_type) {}
 
-// Draws the random words of the next four steps' actions (struct Drawn).
-template <class Kind, int SLOTS> DEVICE void draw_ahead(const Team team, KeptRows<Kind, SLOTS>& kept, const Random& random) {
-  FOR_OWN(team, k, i, Kind::COUNT) {
-    UNROLL_TIMES(HEADS_AT_ONCE<Kind>) for (int head = 0; head < Kind::HEADS; ++head) {
-      kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
+// Calls visit(k, i, head) for heads that this member draws actions of: those of its k-th agent i; or, of many heads, any, so that
+// the team's members draw as many each, and what they store lies side by side.
+template <class Kind, class Visit> DEVICE void each_head(const Team team, const Visit visit) {
+  if constexpr (FEW_HEADS<Kind>) {
+    FOR_OWN(team, k, i, Kind::COUNT) {
+      UNROLL for (int head = 0; head < Kind::HEADS; ++head) visit(k, i, head);
+    }
+  } else {
+    NO_UNROLL for (int n = team.rank; n < Kind::COUNT * Kind::HEADS; n += TEAM) {
+      const int i = n / Kind::HEADS;
+      visit(i, i, n - i * Kind::HEADS);
     }
   }
+}
+
+// Draws the random words of the next four steps' actions (struct Drawn).
+template <class Kind, int SLOTS> DEVICE void draw_ahead(const Team team, KeptRows<Kind, SLOTS>& kept, const Random& random) {
+  each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {
+    kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
+  });
 }
 DEVICE void draw_ahead(const Team, NoRows&, const Random&) {}
 
@@ -120,12 +132,10 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
   if constexpr (RANDOM) {
     const u8* mask = nullptr;
     if constexpr (Kind::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Kind::CHOICES);
-    FOR_OWN(team, k, i, COUNT) {
-      UNROLL_TIMES(HEADS_AT_ONCE<Kind>) for (int head = 0; head < HEADS; ++head) {
-        const u8* const of_agent = Kind::MASKED ? mask + i * Kind::CHOICES : nullptr;
-        action[i * HEADS + head] = drawn_action<Kind>(kept, k, i, head, random, word_of_four, of_agent);
-      }
-    }
+    each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {
+      const u8* const of_agent = Kind::MASKED ? mask + i * Kind::CHOICES : nullptr;
+      action[i * HEADS + head] = drawn_action<Kind>(kept, k, i, head, random, word_of_four, of_agent);
+    });
   }
   group.action_row = action;
 }
@@ -177,9 +187,12 @@ DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Ki
   } else {
     FOR_OWN(team, k, i, COUNT) {
       rows.reward[row * COUNT + i] = near.reward[i];
-      if constexpr (RANDOM) {
+      if constexpr (RANDOM && FEW_HEADS<Kind>) {
         for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
       }
+    }
+    if constexpr (RANDOM && !FEW_HEADS<Kind>) {
+      for (int at : team.each(COUNT * HEADS)) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
     }
   }
 }
