@@ -244,8 +244,8 @@ class EnvSpec(HasTables):
         table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
             file is needed to compile. None: they are what ``tables`` returns.
         tables: ``tables(params)`` returns their arrays by name. It may read files, and raise ``MissingDataError``. Functions
-            of the reference, ``heuristic`` and ``draw`` get one more argument then, the last: ``table``, whose attributes are
-            the arrays that the kernel has (tensors, where observations are tensors). Their callers leave it out.
+            of the reference, ``heuristic`` and ``draw`` may take one more argument then, the last: ``table``, whose attributes
+            are the arrays that the kernel has (tensors, where observations are tensors). Their callers leave it out.
     """
 
     name: str

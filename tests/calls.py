@@ -221,7 +221,8 @@ def spec_fields(it=None):
 ROWS |= {
     "EnvSpec": Row(lambda it, **given: cd.EnvSpec(**given), spec_fields, after=lambda it, spec: spec.make_params()),
     "EnvSpec.make_params": Row(
-        lambda it, **given: it.make_params(**given), lambda it: {"grid_length": 5, "wall_hit_penalty": 0.1},
+        lambda it, **given: it.make_params(**given),
+        lambda it: {"grid_length": 5, "wall_hit_penalty": 0.1, "starting_location_x": [0, 1, 0, 1, 0]},
         lambda: envs.get("tag_grid"),
     ),
     "Field": Row(
@@ -246,6 +247,7 @@ ROWS |= {
         lambda it, **given: cd.param(**given),
         lambda it: {
             "default": 1.0, "help": "A number.", "unit": "m", "low": 0.0, "high": 2.0, "vary": (0.5, 1.5), "choices": None,
+            "of": None,
         },
         after=lambda it, made: (made.default, dict(made.metadata)),
     ),

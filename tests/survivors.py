@@ -63,11 +63,11 @@ HALF_WORDS = (
 )
 FASTER = "chooses the faster of two ways with the same results"
 GROUPS = "drive/groups.cuh"
-OWN = "TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && own_count(Kind::COUNT) <= FEW_OWN;"
+OWN = "TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;"
 FETCHED = "constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;"
 BITS_WORD = "const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];"
 ENV = "drive/env.cuh"
-WANTED = "int wanted = Random::below(word, allowed);"
+WANTED = "int wanted = Random::below(word, allowed == 0 ? size : allowed);"
 CHOICES = "for (int k = 0; k < size; ++k) {"
 LAUNCH = "drive/backend/cpu_launch.cuh"
 FIRST_ELEMENT = (

@@ -27,6 +27,7 @@ SEEDS = (0, 2**40 + 17)
 LIMIT = 40  # steps of an episode: all kinds of ends come several times
 # Beside the cases that `check` has: agents by the thousand.
 LARGE = {"tag_continuous": {"num_taggers": 5, "num_runners": 1000}, "tag_grid": {"num_taggers": 999}}
+LONG = 20_000  # entries of one environment's observations
 # What a kernel keeps for speed alone: any value gives the same results.
 KEPT_FOR_SPEED = ("state.reach",)
 
@@ -52,8 +53,9 @@ def works():
     for name in envs.names():
         spec = envs.get(name)
         for case in (*spec.cases, *([LARGE[name]] if name in LARGE else [])):
-            agents = sum(g.count for g in spec.groups(spec.make_params(**case)))
-            many = max(5, min(257, 2000 // agents))
+            groups = spec.groups(spec.make_params(**case))
+            agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
+            many = max(5, min(257, 2000 // agents)) if entries < LONG else 5
             found += [
                 Work(name, case, num_envs, seed, obs_dtype)
                 for num_envs, seed, obs_dtype in (

@@ -84,7 +84,7 @@ class Layout:
 
     def _kept_bytes(self, g):
         """Return the bytes of an agent's return and of what its next actions are drawn from, if not in registers."""
-        own = fits_bytes(g) and -(-g.count // self.team) <= FEW_OWN
+        own = fits_bytes(g) and max(g.heads, -(-g.count // self.team)) <= FEW_OWN
         return 0 if own else 4 + (4 if fits_bytes(g) else 16) * g.heads
 
     def fit(self, spec, params, limit):

@@ -22,6 +22,7 @@ KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") i
 # A loop over the agents of one member of a team, which a backend may write in another way (LOOP_OF_OWN): on a GPU it is
 # unrolled, as what one thread keeps in registers has no index. What its author says of unrolling counts more.
 _IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
+FEW_HEADS = 8
 _OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
 
 
@@ -291,7 +292,28 @@ def _group(g, first_agent):
 
 def pick_int(values):
     """Return what a C function of ``head`` does that returns one of these ints."""
-    return _pick("int", [str(n) for n in values])
+    stretches = _stretches(values)
+    if len(set(values)) == 1 or len(values) <= FEW_HEADS or len(stretches) > FEW_HEADS:
+        return _pick("int", [str(n) for n in values])
+    # An array of many numbers would be written anew for each `head` that the compiler does not know.
+    lines = [f"{start - step * first} + {step} * head" if step else f"{start}" for first, start, step in stretches]
+    ends = [*(f"if (head < {first}) " for first, _, _ in stretches[1:]), ""]
+    return " ".join(f"{end}return {line};" for end, line in zip(ends, lines, strict=True))
+
+
+def _stretches(values):
+    """Return (first head, its value, step) of each stretch of heads over which ints grow by equal steps."""
+    found = []
+    for head, value in enumerate(values):
+        if found:
+            first, start, step = found[-1]
+            if head == first + 1:
+                found[-1] = first, start, value - start
+                continue
+            if value == start + step * (head - first):
+                continue
+        found.append((head, value, 0))
+    return found
 
 
 def pick_float(values):

@@ -153,7 +153,7 @@ class Canvas:
         if pixels >= SMALLEST_TEXT * SUPERSAMPLING:
             self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
 
-    def chart(self, box, lines, x, y, title="", ticks=None):
+    def chart(self, box, lines, x, y, title="", ticks=None, legend=(), powers=False, ends=False):
         """Draw curves in a panel: its title above, a grid line and a number at each tick.
 
         Args:
@@ -163,7 +163,15 @@ class Canvas:
             y: Likewise from bottom to top.
             title: What is shown, with its unit.
             ticks: Pairs (value of y, its text); by default the lowest and the highest.
+            legend: Colours by name, one below the other in the upper left corner.
+            powers: Show powers of ten at equal distances; ``y`` are positive.
+            ends: Write the ends of ``x`` below.
         """
+        if powers:
+            least, (low, high) = y[0], np.log10(y)
+            ticks = [(k, f"{10.0**k:g}") for k in range(round(low), round(high) + 1)] if ticks is None else ticks
+            lines = [(xs, np.log10(np.maximum(ys, least)), color) for xs, ys, color in lines]
+            y = low, high
         left, bottom, right, top = box
         letters = 0.11 * (top - bottom)
         ceiling, floor, start = top - 1.6 * letters, bottom + 0.5 * letters, left + 3.2 * letters
@@ -184,6 +192,19 @@ class Canvas:
                 self.line(points, 0.16 * letters, color)
             if points:
                 self.circle(points[-1], 0.22 * letters, color)
+        for k, name in enumerate(legend):
+            at = start + 0.25 * letters, ceiling - (0.5 + 0.8 * k) * letters
+            self.text(at, name, 0.7 * letters, legend[name], "lm")
+        for value, place_of, anchor in ((x[0], start, "lm"), (x[1], right, "rm")) if ends else ():
+            self.text((place_of, floor - 0.5 * letters), f"{value:g}", 0.7 * letters, TICK_COLOR, anchor)
+
+    def bars(self, box, values, colors):
+        """Draw a bar from left to right for each value, from 0 to 1, the first one on top of (left, bottom, right, top)."""
+        left, bottom, right, top = box
+        high = (top - bottom) / len(values)
+        for i, (value, color) in enumerate(zip(values, colors, strict=True)):
+            end = left + (right - left) * min(max(float(value), 0.0), 1.0)
+            self.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
 
     def image(self, pixels, x0, y0, x1, y1):
         """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on top, each pixel a sharp box."""

@@ -66,14 +66,13 @@ def check(p):
     ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
     if any(high < low + 1e-6 for low, high in ranges):
         raise ParameterError(f"tag_continuous: ranges {ranges} of acceleration and turn must rise by 1e-6 or more")
-    others = p.num_taggers + p.num_runners - 1
-    for name in ("starting_location_x", "starting_location_y"):
-        check_each("tag_continuous", name, getattr(p, name), others + 1, "agents", 0.0, p.grid_length, "length")
-    check_each("tag_continuous", "starting_directions", p.starting_directions, others + 1, "agents")
-    if not p.use_full_observation and p.num_other_agents_observed > others:
+    agents = p.num_taggers + p.num_runners
+    check_each("tag_continuous", p, ("starting_location_x", "starting_location_y"), agents, 0.0, p.grid_length)
+    check_each("tag_continuous", p, ("starting_directions",), agents)
+    if not p.use_full_observation and p.num_other_agents_observed >= agents:
         raise ParameterError(
-            f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {others} others; "
-            f"pass num_other_agents_observed={min(others, 32)} or less"
+            f"tag_continuous: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {agents - 1} others; "
+            f"pass num_other_agents_observed={min(agents - 1, 32)} or less"
         )
 
 
@@ -355,6 +354,7 @@ def draw(canvas, p, states, elapsed):
 
 
 LEARN = {"gamma": 0.95, "num_steps": 16, "num_minibatches": 8, "hidden": (128, 128), "normalize_reward": True}
+STARTS = dict(starting_location_x=(0, 10, 4), starting_location_y=(9, 1, 4), starting_directions=(0, 4, -1))
 
 SPEC = EnvSpec(
     name="tag_continuous",
@@ -370,13 +370,13 @@ SPEC = EnvSpec(
     check=check,
     tables=tables,
     metrics={"tags": "int", "edge_hits": "int"},
-    cases=(  # starts lie in every square that a check draws
+    cases=(
         {"num_taggers": 5, "num_runners": 100},
         {"num_taggers": 1, "num_runners": 4, "num_other_agents_observed": 4, "num_turn_levels": 1},
         {"num_taggers": 3, "num_runners": 9, "use_full_observation": True, "runner_exits_game_after_tagged": False},
         dict(num_taggers=2, num_runners=3, num_other_agents_observed=0, num_acceleration_levels=0, num_turn_levels=0),
         {"num_taggers": 2, "num_runners": 70, "num_other_agents_observed": 32, "start": "fixed"},
-        dict(num_taggers=1, num_runners=3, num_other_agents_observed=3, starting_location_x=(0, 10, 4, 4)),
+        {"num_taggers": 1, "num_runners": 2, "num_other_agents_observed": 2, **STARTS},
         {"num_taggers": 9, "num_runners": 251},  # more than 256 agents are looked for in cells
     ),
     heuristic=heuristic,

@@ -49,8 +49,8 @@ class Params:
 
 def check(p):
     """Refuse more neighbours than there are agents, and starts that are not one for each agent, on the board."""
-    for name in ("starting_location_x", "starting_location_y"):
-        check_each("tag_grid", name, getattr(p, name), p.num_taggers + 1, "agents", 0, p.grid_length, "cells")
+    places = "starting_location_x", "starting_location_y"
+    check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
     if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
         raise ParameterError(
             f"tag_grid: num_other_agents_observed = {p.num_other_agents_observed}, but an agent has {p.num_taggers} others; "

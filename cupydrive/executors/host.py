@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive.codegen.diagnostics import GNU_WARNINGS
-from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble, assemble_file
 from cupydrive.errors import DeviceError, KernelFault
 from cupydrive.executors.ahead import alone
@@ -37,6 +37,7 @@ FLAGS = (
 )
 TEAM_BYTES = 96 * 1024  # of what kernels of the learner keep in one thread's cache
 STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
+OBS_BYTES = 64 * 1024  # of it, for observations: larger ones are stored sooner where they stay than twice
 SMALL_LAUNCH = 20_000  # elements of work below which waking a second thread costs more than it saves
 MOST_THREADS = 1024  # that CUPYDRIVE_THREADS may ask for
 LEVELS = ("0", "1", "2", "3")  # of optimisation, that CUPYDRIVE_OPTIMIZE may ask for
@@ -87,7 +88,9 @@ class HostExecutor:
 
     def layout(self, spec, params, num_envs=1):
         """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
-        return Layout(team=self.max_team).fit(spec, params, STACK_BYTES)
+        observed = 4 * sum(g.count * g.obs_dim for g in spec.groups(params))
+        way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
+        return Layout(team=self.max_team, observations=way).fit(spec, params, STACK_BYTES)
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``HostProgram``, or the program that the environment brings."""

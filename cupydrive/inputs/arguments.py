@@ -217,25 +217,27 @@ def checked_list(where, name, value, check, low, high, error=ParameterError, uni
     return tuple(check(where, f"{name}[{k}]", x, low, high, error, unit) + 0 for k, x in enumerate(numbers))
 
 
-def check_each(where, name, numbers, count, of_what, low=-math.inf, high=math.inf, unit=""):
-    """Raise ``ParameterError`` unless a list of numbers is empty, or has ``count`` of them from low to high.
+def check_each(where, params, names, count, low=-math.inf, high=math.inf, unit="", of_what="agents"):
+    """Raise ``ParameterError`` unless each of some arrays is left out, or has ``count`` numbers from low to high.
 
     Args:
-        where: The function or environment, for the message.
-        name: The argument.
-        numbers: What ``checked_list`` has returned.
-        count: How many there must be.
-        of_what: What there are so many of, such as ``"agents"``.
+        where: The environment, for the message.
+        params: Its parameters.
+        names: Of those that are arrays.
+        count: How many numbers each must have.
         low: Smallest number allowed.
         high: Largest number allowed.
         unit: Of the limits, for the message.
+        of_what: What there are ``count`` of.
     """
-    if numbers and len(numbers) != count:
-        raise ParameterError(
-            f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}; pass one for each, or none at all"
-        )
-    for k, number in enumerate(numbers):
-        checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
+    for name in names:
+        numbers = getattr(params, name)
+        if numbers and len(numbers) != count:
+            raise ParameterError(
+                f"{where}: {name} has {len(numbers)} numbers, but there are {count} {of_what}; pass one for each, or none"
+            )
+        for k, number in enumerate(numbers):
+            checked_float(where, f"{name}[{k}]", number, low, high, unit=unit)
 
 
 def checked_instance(where, name, value, kind, words, error=ParameterError):

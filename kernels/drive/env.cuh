@@ -70,6 +70,13 @@ template <class Kind> struct Group {
     CHECK_INDEX(choice, Kind::size(head), "choice (mask)");
     return mask_row[(size_type)i * Kind::CHOICES + Kind::first_choice(head) + choice];
   }
+  // Allows every choice of every agent, by the whole team in stores of a word if rows consist of words; any member may forbid
+  // some after the next sync.
+  DEVICE void allow_all(const Team team) const {
+    constexpr int BYTES = COUNT * Kind::CHOICES, WORDS = BYTES % 4 == 0 ? BYTES / 4 : 0;
+    for (int n : team.each(WORDS)) ((u32*)mask_row)[n] = 0x01010101u;
+    for (int n : team.each(BYTES - 4 * WORDS)) mask_row[n] = 1;
+  }
   DEVICE u8& active(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (active)"); return active_row[i]; }
   DEVICE u8& left(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (left)"); return left_row[i]; }
 };
@@ -79,8 +86,8 @@ DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, s
 DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   int allowed = 0;
   for (int k = 0; k < size; ++k) allowed += mask[k] != 0;
-  if (allowed == 0) return Random::below(word, size);
-  int wanted = Random::below(word, allowed);
+  int wanted = Random::below(word, allowed == 0 ? size : allowed);
+  if (allowed == 0 || allowed == size) return wanted;
   for (int k = 0; k < size; ++k) {
     if (mask[k] != 0 && wanted-- == 0) return k;
   }

@@ -48,6 +48,10 @@ template <> struct Drawn<true> {
   }
 };
 
+// Few heads of an agent are drawn side by side, by copies of the code instead of a loop; of 100 it would be 300 kB.
+template <class Kind> constexpr bool FEW_HEADS = Kind::HEADS <= FEW_OWN;
+template <class Kind> constexpr int HEADS_AT_ONCE = FEW_HEADS<Kind> ? Kind::HEADS : 1;
+
 // What no environment's function reads: the returns so far, and what the next actions are drawn from. SLOTS: how many agents
 // these are of, all of the group, or those of one member (its k-th one is agent i).
 struct NoRows {};
@@ -61,7 +65,7 @@ template <class Kind, int SLOTS> struct KeptRows {
 // words that are not packed stay in the workspace, since one of four is picked by an index. So does all that a CPU's one thread
 // has, whose workspace is on the stack.
 template <class Kind> constexpr bool OWN =
-    TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
+    TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
 template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
 
 // What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: rewards and actions are in global
@@ -88,7 +92,7 @@ template <class Kind> DEVICE void fetch_actions_of(const Team, NoRows&, const Gr
 // Draws the random words of the next four steps' actions (struct Drawn).
 template <class Kind, int SLOTS> DEVICE void draw_ahead(const Team team, KeptRows<Kind, SLOTS>& kept, const Random& random) {
   FOR_OWN(team, k, i, Kind::COUNT) {
-    UNROLL for (int head = 0; head < Kind::HEADS; ++head) {
+    UNROLL_TIMES(HEADS_AT_ONCE<Kind>) for (int head = 0; head < Kind::HEADS; ++head) {
       kept.drawn[kept.slot(k, i) * Kind::HEADS + head].template draw<Kind>(random.bits(Kind::FIRST_AGENT + i, head), head);
     }
   }
@@ -117,7 +121,7 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
     const u8* mask = nullptr;
     if constexpr (Kind::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Kind::CHOICES);
     FOR_OWN(team, k, i, COUNT) {
-      UNROLL for (int head = 0; head < HEADS; ++head) {
+      UNROLL_TIMES(HEADS_AT_ONCE<Kind>) for (int head = 0; head < HEADS; ++head) {
         const u8* const of_agent = Kind::MASKED ? mask + i * Kind::CHOICES : nullptr;
         action[i * HEADS + head] = drawn_action<Kind>(kept, k, i, head, random, word_of_four, of_agent);
       }

@@ -1,0 +1,400 @@
+"""RICE-N: 27 regions save, cut emissions and trade from 2015 to 2115; with negotiation they propose cuts to each other first.
+
+Source: the equations and coefficients of the AI for Global Climate Cooperation challenge (Zhang et al., 2022, arXiv
+2208.07004), as its Python program has them; the regions are fictitious. Differences:
+
+* ``debt_formula="product"`` is the rule of before August 2023 by which regions in debt import less;
+* what depends on nobody's actions (people, technology, carbon of output, the price of a cut) is in tables over time, computed
+  once in float64, and not in the state; the revenue of tariffs, which nobody gets, is left out;
+* ``full_rate=True`` adds a level to each head, the rate 1, which the two policies that define the published indices take.
+
+Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does to region j, or imports from it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from cupydrive.inputs.coefficients import coefficients
+from cupydrive.inputs.data import files
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, nearest_decision, param
+
+C = 27  # regions
+SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind
+PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C  # promised to region 0, asked of region 0, promised to region 1, ...
+OWN = C + 9 + 10 * C + C * C  # with negotiation: the first entry of an observation that is of oneself alone
+FORCING, LAND, RETENTION, DISCOUNT = range(4)  # columns of the table `world`
+# What air and sea have after a period, from what they had and, in the last column, forcing [K m^2/W] or emissions [Gt a/Gt].
+HEAT = (0.8718, 0.0088, 0.1005), (0.025, 0.975, 0.0)
+CARBON = (0.88, 0.196, 0.0, 1.36388), (0.12, 0.797, 0.001465, 0.0), (0.0, 0.007, 0.99853488, 0.0)
+POOR, MIDDLE, RICH = "#D55E00", "#B8B8B8", "#0072B2"
+# Warming and output of two extreme policies, the published ends 0 and 1 of both indices.
+MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 606.57275, 9673.5322
+
+
+@dataclass(frozen=True)
+class Params:
+    """The world of RICE-N: money in 10^12 dollars, carbon in 10^9 t, people in 10^6, a period of five years."""
+
+    negotiation: bool = param(False, "Two steps before each period, of proposals and of answers, bind mitigation.")
+    debt_formula: str = param("ratio", "Debt over capital, or their product.", choices=("ratio", "product"))
+    num_levels: int = param(10, "Levels of an action; a rate is its level over this.", low=2, high=1000)
+    full_rate: bool = param(False, "One level more, the rate 1.")
+    num_periods: int = param(20, "Periods; then the episode ends.", low=1, high=1000)
+    years: float = param(5.0, "Length of a period.", unit="a", low=0.1, high=50.0)
+    temperature_air: float = param(0.85, "Warming of the air since 1900, at first.", unit="K", low=0.0, high=100.0)
+    temperature_sea: float = param(0.0068, "Likewise of the deep sea.", unit="K", low=0.0, high=100.0)
+    carbon_air: float = param(851.0, "Carbon in the air, at first.", unit="Gt", low=1.0, high=1e5)
+    carbon_upper: float = param(460.0, "Carbon in the upper sea and on land.", unit="Gt", low=0.0, high=1e5)
+    carbon_lower: float = param(1740.0, "Carbon in the deep sea.", unit="Gt", low=0.0, high=1e5)
+    carbon_1750: float = param(588.0, "Carbon in the air of 1750.", unit="Gt", low=1.0, high=1e5)
+    forcing_2x: float = param(3.6813, "Forcing by twice the carbon.", unit="W/m^2", low=0.0, high=100.0)
+    forcing_start: float = param(0.5, "Forcing by other gases, at first.", unit="W/m^2", low=-10.0, high=10.0)
+    forcing_end: float = param(1.0, "What it rises to.", unit="W/m^2", low=-10.0, high=10.0)
+    forcing_periods: float = param(20.0, "Time in which it does.", unit="periods", low=1.0, high=1000.0)
+    land_emissions: float = param(2.6, "Emissions by the use of land, at first.", unit="Gt/a", low=0.0, high=1e3)
+    land_decline: float = param(0.001, "Their fall in a period.", low=0.0, high=1.0)
+    gamma: float = param(0.3, "Elasticity of output to capital.", low=0.01, high=0.99)
+    depreciation: float = param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
+    damage_1: float = param(0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01))
+    damage_2: float = param(0.00236, "Damage by a power of it.", low=0.0, high=1.0)
+    damage_3: float = param(2.0, "That power.", low=0.1, high=10.0)
+    theta_2: float = param(2.6, "Power of mitigation in its cost.", low=0.1, high=10.0)
+    backstop_price: float = param(550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4)
+    backstop_decline: float = param(0.001, "Its fall in a period.", low=0.0, high=1.0)
+    intensity_decline: float = param(0.0025, "Fall of carbon per output in a year.", low=0.0, high=1.0)
+    intensity_slowing: float = param(0.1, "Fall of that fall in a year.", low=0.0, high=0.99)
+    technology_growth: float = param(0.0033, "Technology's growth at last.", unit="1/period", low=-1.0, high=1.0)
+    alpha: float = param(1.45, "Aversion to inequality.", low=1.05, high=10.0, vary=(1.1, 2.0))
+    utility_offset: float = param(1.0, "Added to a head's consumption.", unit="1000 $", low=0.01, high=1e3)
+    rho: float = param(0.015, "Yearly discount in the welfare that is observed.", low=0.0, high=1.0)
+    home_weight: float = param(0.5, "Weight of one's own goods (Armington).", low=0.0, high=1.0)
+    foreign_weight: float = param(0.5, "Weight of all other regions' goods.", low=0.0, high=1.0)
+    balance_interest: float = param(0.1, "Interest on the balance of trade in a period.", low=0.0, high=1.0)
+    debt_multiplier: float = param(10.0, "How strongly debt lowers bids.", low=0.1, high=1e3)
+    max_episode_steps: int = param(60, "Time limit; the last period ends the task anyway.", unit="steps", low=1)
+
+
+def constants(p):
+    """Return numbers of regions, of steps of a period and of levels, and PARTNERS, 1 without negotiation: see ``state``."""
+    stages, partners = (3, C) if p.negotiation else (1, 1)
+    return {"REGIONS": C, "STAGES": stages, "LEVELS": p.num_levels + p.full_rate, "PARTNERS": partners}
+
+
+def state(p):
+    """Return the fields of ``struct State``; without negotiation the last three have one entry, which nothing uses."""
+    pairs = (constants(p)["PARTNERS"],) * 2
+    return (
+        Field("temperature", "f4", (2,), 10.0, "K, of air and sea"),
+        Field("carbon", "f4", (3,), 3000.0, "Gt, of air, upper and deep sea"),
+        Field("damage", "f4", (), 1.0, "share of output that warming leaves"),
+        Field("capital", "f4", (C,), 1000.0, "10^12 $"),
+        Field("production", "f4", (C,), 100.0, "10^12 $, before damage and mitigation"),
+        Field("output", "f4", (C,), 100.0, "10^12 $"),
+        Field("consumption", "f4", (C,), 30.0, "10^12 $"),
+        Field("utility", "f4", (C,), 1.0),
+        Field("balance", "f4", (C,), 200.0, "10^12 $ of trade"),
+        Field("savings", "f4", (C,), 1.0, "share of output"),
+        Field("mitigation", "f4", (C,), 1.0, "share of emissions that is cut"),
+        Field("export_limit", "f4", (C,), 1.0, "share of output"),
+        Field("tariffs", "f4", (C, C), 1.0, "share, on the column's goods"),
+        Field("least_mitigation", "f4", (C,), 1.0, "share, agreed"),
+        Field("promised", "f4", pairs, 1.0, "own mitigation, offered to the column"),
+        Field("requested", "f4", pairs, 1.0, "the column's mitigation, asked for"),
+        Field("accepted", "f4", pairs, 1.0, "1: the column's proposal"),
+    )
+
+
+def groups(p):
+    """Return the one group, the regions."""
+    levels = constants(p)["LEVELS"]
+    heads = [levels] * PROPOSE + ([levels] * (2 * C) + [2] * C) * p.negotiation
+    entries, actions = 1207 if p.negotiation else 1043, spaces.MultiDiscrete(heads)
+    return (Group("region", C, entries, actions, mask=p.negotiation),)
+
+
+# ---- what depends on nobody's actions ----
+
+
+def table_fields(p):
+    """Return the tables: (C,) and, in rows from the start to the last period, (P + 1, C) and (P + 1, 4)."""
+    over_time = (p.num_periods + 1, C)
+    return (
+        Table("capital", (C,), low=0.05, high=20.0, unit="10^12 $, at first"),
+        Table("population", over_time, low=20.0, high=2000.0, unit="10^6"),
+        Table("technology", over_time, low=0.5, high=40.0),
+        Table("intensity", over_time, low=0.1, high=2.0, unit="Gt/(10^12 $)"),
+        Table("mitigation_cost", over_time, low=0.02, high=0.4, unit="share of output, of all mitigation"),
+        Table("productivity", over_time, low=0.2, high=15.0, unit="10^12 $, with a capital of 1"),
+        Table("world", (p.num_periods + 1, 4), low=0.05, high=1.0),
+        Table("heat", (2, 3), unit="K per K, K m^2/W"),
+        Table("carbon", (3, 4), unit="Gt per Gt, Gt/a"),
+    )
+
+
+def tables(p):
+    """Return the tables by name, in float64: one line of each table after the other."""
+    regions = [path for name, path in sorted(files("rice_n").items()) if name != "default.yml"]
+    names = ("xK_0", "xL_0", "xL_a", "xl_g", "xA_0", "xg_A", "xdelta_A", "xsigma_0")
+    capital, people, limit, speed, technology, growth, slowing, intensity = coefficients(regions, names)
+    lines, world = [(people, technology, intensity, 0 * people, 0 * people)], [(0.0, 0.0, 0.0, 1.0)]
+    for k in range(p.num_periods):
+        passed = p.years * k
+        cost = p.backstop_price / 1000 * (1 - p.backstop_decline) ** k / p.theta_2 * intensity
+        productivity = technology * (people / 1000) ** (1 - p.gamma)
+        people = people * ((1 + limit) / (1 + people)) ** speed
+        technology = technology * (np.exp(p.technology_growth) + growth * np.exp(-slowing * passed))
+        intensity = intensity * np.exp(-p.intensity_decline * (1 - p.intensity_slowing) ** passed * p.years)
+        lines.append((people, technology, intensity, cost, productivity))
+        forcing = p.forcing_start + min(1.0, k / p.forcing_periods) * (p.forcing_end - p.forcing_start)
+        land, kept = p.land_emissions * (1 - p.land_decline) ** k / C, (1 - p.depreciation) ** p.years
+        world.append((forcing, land, kept, (1 + p.rho) ** -(passed + p.years)))
+    names = ("population", "technology", "intensity", "mitigation_cost", "productivity")
+    over_time = dict(zip(names, np.moveaxis(np.array(lines), 1, 0), strict=True))
+    return {"capital": capital, "world": np.array(world), "heat": HEAT, "carbon": CARBON, **over_time}
+
+
+# ---- the reference ----
+
+
+def reset(p, random, table):
+    """Return (N,) fresh states: always the same one."""
+    states = np.zeros(len(random.bits(1)), SPEC.state_dtype(p))
+    states["temperature"] = p.temperature_air, p.temperature_sea
+    states["carbon"] = p.carbon_air, p.carbon_upper, p.carbon_lower
+    states["capital"] = table.capital
+    return states
+
+
+def clock(p, elapsed):
+    """Return the period that the latest one of (N,) steps was in, from 0 at the start to P, and its stage: 0 if it ended it."""
+    stages = constants(p)["STAGES"]
+    return np.minimum(elapsed // stages, p.num_periods), elapsed % stages
+
+
+def act(p, s, rate, k, table):
+    """Return the state after period ``k`` (N,), from rates (N, C, H) of the actions, with margins and events."""
+    save, mitigate, export = (rate[..., head] for head in (SAVE, MITIGATE, EXPORT))
+    bids = rate[..., IMPORT : IMPORT + C] * (1 - np.eye(C))
+    forcing, land, retention, _ = np.moveaxis(table.world.astype(float)[k], -1, 0)
+    people, intensity = table.population[k - 1] / 1000.0, table.intensity[k - 1].astype(float)
+    air = s["temperature"][:, 0]
+    damage = 1 / (1 + p.damage_1 * air + p.damage_2 * air**p.damage_3)
+    abatement = table.mitigation_cost[k] * mitigate**p.theta_2
+    production = table.productivity[k] * s["capital"] ** p.gamma
+    output = damage[:, None] * (1 - abatement) * production
+    invested = save * output
+    balance = s["balance"] * (1 + p.balance_interest)
+    start = table.capital.astype(float)
+    debt = p.debt_multiplier * balance / start if p.debt_formula == "ratio" else balance / p.debt_multiplier * start
+    money = bids * output[..., None]
+    asked = money.sum(axis=2)
+    money = money * np.minimum(1, output / np.maximum(asked, output))[..., None]
+    money = money * (1 + np.clip(debt, -1, 0))[..., None]
+    demand, limit = money.sum(axis=1), np.minimum(export * output, output - invested)  # of and on what each one sells
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shipped = money * np.where(demand > limit, limit / demand, 1.0)[:, None, :]
+    exports, imports = shipped.sum(axis=1), shipped.sum(axis=2)
+    home = np.maximum(0, output - invested - exports)
+    foreign = np.sqrt(shipped * (1 - s["tariffs"])).sum(axis=2) / (C - 1)
+    consumption = (p.home_weight * np.sqrt(home) + p.foreign_weight * foreign) ** 2
+    power = 1 - p.alpha
+    utility = people * ((consumption / people + p.utility_offset) ** power - 1) / power
+    emissions = (intensity * (1 - mitigate) * production + land[:, None]).sum(axis=1)
+    forcing = forcing + p.forcing_2x * np.log2(s["carbon"][:, 0] / p.carbon_1750)
+    heat = np.column_stack([s["temperature"], forcing]) @ table.heat.T.astype(float)
+    carbon = np.column_stack([s["carbon"], emissions]) @ table.carbon.T.astype(float)
+    after = dict(damage=damage, production=production, output=output, consumption=consumption, utility=utility)
+    after |= dict(savings=save, mitigation=mitigate, export_limit=export, tariffs=rate[..., TARIFF : TARIFF + C])
+    after |= dict(temperature=heat, carbon=carbon, balance=balance + p.years * (exports - imports))
+    after["capital"] = retention[:, None] * s["capital"] + p.years * invested
+    # Where little is left at home, its root amplifies its rounding: more than fivefold, and a row counts as undecided.
+    left = np.where(export * output >= output - invested - 0.1 * output, np.abs(output - invested - demand), output)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slope = p.home_weight * np.sqrt(consumption / left) * (consumption / people + p.utility_offset) ** -p.alpha
+        margin = nearest_decision(5e-6 / (slope * output), (1 + debt) ** 2)
+    events = {
+        "bids above the output": asked > output,
+        "debt lowers bids": (debt < 0) & (debt > -1),
+        "debt stops bids": debt <= -1,
+        "no debt": debt >= 0,
+        "exports at the limit": demand > limit,
+        "exports within the limit": demand < limit,
+        "nothing left at home": home < 1e-9 * output,
+    }
+    return after, dict.fromkeys(("consumption", "utility", "reward.region"), margin), events
+
+
+TREATIES = ("proposals", "proposal accepted", "proposal refused", "own proposal accepted", "mitigation agreed on")
+
+
+def treat(p, s, rate, action, stage):
+    """Return what proposals (stage 1) and answers (stage 2) make of the state, with events."""
+    proposing, answering = (stage == 1)[:, None, None], (stage == 2)[:, None, None]
+    offers = rate[..., PROPOSE:ANSWER].reshape(*rate.shape[:2], C, 2)
+    promised = np.where(proposing, offers[..., 0], s["promised"])
+    requested = np.where(proposing, offers[..., 1], s["requested"])
+    accepted = np.where(answering, action[..., ANSWER:] * (1 - np.eye(C)), s["accepted"])
+    by_them, of_me = np.swapaxes(accepted, 1, 2), np.swapaxes(requested, 1, 2)
+    agreed = np.maximum(promised * by_them, of_me * accepted).max(axis=2)
+    least = np.where(answering[..., 0], agreed, s["least_mitigation"])
+    answer, others = action[..., ANSWER:] * answering, ~np.eye(C, dtype=bool)
+    refused, own = answering & (answer == 0) & others, (answer == 1) & ~others
+    events = proposing, (answer == 1) & others, refused, own, answering[..., 0] & (agreed > 0)
+    treaty = dict(promised=promised, requested=requested, accepted=accepted, least_mitigation=least)
+    return {**s, **treaty}, dict(zip(TREATIES, events, strict=True))
+
+
+def step(p, states, action, elapsed, random, table):
+    """Step (N,) states; action["region"] is (N, C, H)."""
+    s = {name: states[name].astype(np.float64) for name in states.dtype.names}
+    (k, stage), acts = clock(p, elapsed), action["region"]
+    rate, acting = acts / p.num_levels, stage == 0
+    acted, margin, events = act(p, s, rate, np.maximum(1, k), table)
+    after, treaties = treat(p, s, rate, acts, stage) if p.negotiation else ({**s}, dict.fromkeys(TREATIES, stage < 0))
+    for name, new in acted.items():
+        after[name] = np.where(acting.reshape(-1, *[1] * (new.ndim - 1)), new, s[name])
+    warming = after["temperature"][:, 0] - s["temperature"][:, 0]
+    output = np.where(acting, acted["output"].sum(axis=1), 0.0)
+    first = acting & (k == 1)
+    return Outcome(
+        state=after,
+        reward={"region": np.where(acting[:, None], acted["utility"], 0.0)},
+        terminated=acting & (k == p.num_periods),
+        metrics={
+            "temperature_rise": warming,
+            "output": output,
+            "climate_index": (first * MOST_WARMING - warming) / (MOST_WARMING - LEAST_WARMING),
+            "economic_index": (output - first * LEAST_OUTPUT) / (MOST_OUTPUT - LEAST_OUTPUT),
+        },
+        events={**{name: happened & acting[:, None] for name, happened in events.items()}, **treaties},
+        margin=margin,
+    )
+
+
+def observe(p, states, elapsed, table):
+    """Return observations (N, C, 1043) or, with negotiation, (N, C, 1207), and then masks (N, C, choices)."""
+    s = {name: states[name].astype(np.float64) for name in states.dtype.names}
+    (k, stage), n, one = clock(p, elapsed), len(states), np.ones((len(states), C))
+    people, skill, intensity, cost = (
+        getattr(table, name)[k].astype(float) for name in ("population", "technology", "intensity", "mitigation_cost")
+    )
+    world, output, utility, made = table.world[k].astype(float), s["output"], s["utility"], s["production"]
+    common = [s["temperature"] / 10, s["carbon"] / 1e4, world[:, [FORCING, LAND]], elapsed[:, None] / 100]
+    common += [stage[:, None]] * p.negotiation
+    common += [s["capital"] / 1e4, one * world[:, [RETENTION]], people / 1e4, output / 1e3, s["savings"] * output / 1e3]
+    common += [s["consumption"] / 1e3, s["savings"], s["mitigation"], s["export_limit"], s["balance"] / 1e3]
+    common = np.concatenate([*common, s["tariffs"].reshape(n, -1) / 100], axis=1)[:, None, :]
+    own = [skill / 100, intensity * 10, cost, one * s["damage"][:, None], cost * s["mitigation"] ** p.theta_2]
+    own += [made / 1e3, utility, utility * world[:, [DISCOUNT]], utility * (stage == 0)[:, None]]
+    own += [s["least_mitigation"]] * p.negotiation
+    common = np.broadcast_to(common, (n, C, common.shape[2]))
+    parts = [np.broadcast_to(np.eye(C), (n, C, C)), common, np.stack(own, axis=-1)]
+    if not p.negotiation:
+        return Observed({"region": np.concatenate(parts, axis=-1)})
+    for name in ("promised", "requested", "accepted"):
+        parts += [s[name], np.swapaxes(s[name], 1, 2)]
+    mask, levels = np.ones((n, C, groups(p)[0].choices), bool), constants(p)["LEVELS"]
+    mask[..., levels : 2 * levels] = np.arange(levels) >= np.rint(p.num_levels * s["least_mitigation"])[..., None]
+    return Observed({"region": np.concatenate(parts, axis=-1)}, mask={"region": mask})
+
+
+def sample(p, rng, n, table):
+    """Draw states far apart: any warming and wealth, debts and surpluses, tariffs and agreements."""
+    states = np.zeros(n, SPEC.state_dtype(p))
+    states["temperature"] = rng.uniform(0.1, 9.0, (n, 2))
+    states["carbon"] = rng.uniform((500, 300, 1500), (6000, 3000, 2500), (n, 3))
+    states["damage"] = rng.uniform(0.5, 1.0, n)
+    states["capital"] = np.exp(rng.uniform(np.log(0.05), np.log(1000), (n, C)))
+    for name in ("production", "output", "consumption"):
+        states[name] = np.exp(rng.uniform(np.log(0.01), np.log(100), (n, C)))
+    states["utility"] = rng.uniform(0, 1.5, (n, C))
+    states["balance"] = table.capital * rng.normal(0, 0.1, (n, C)) * rng.choice([0.3, 1.0, 30.0], (n, C))
+    for f in state(p)[9:]:  # levels, many of them 0
+        levels, whole = (2, 1) if f.name == "accepted" else (p.num_levels, p.num_levels)
+        states[f.name] = rng.integers(0, levels, (n, *f.shape)) * (rng.random((n, *f.shape)) < 0.7) / whole
+    return states
+
+
+# ---- who plays without learning, and pictures ----
+
+
+def heuristic(p, obs, group, table):
+    """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade; or save 0.2, offer, accept and make all cuts."""
+    none = 0 * (obs[..., 0] > 0)
+    level = [none + round(rate * p.num_levels) for rate in (0.2, 0.3, 0.9)]
+    if not p.negotiation:
+        return level[1], level[1], *[none] * (PROPOSE - 2)
+    agreed = sum((obs[..., OWN + 9] * p.num_levels > k - 0.5) * 1 for k in range(1, constants(p)["LEVELS"]))
+    return level[0], none + agreed, *[none] * (PROPOSE - 2), *[level[2]] * (2 * C), *[none + 1] * C
+
+
+def draw(canvas, p, states, elapsed, table):
+    """Draw the century so far: climate, regions from poor to rich, and what they do, or propose to each other."""
+    stages, start, end = constants(p)["STAGES"], 2015, 2015 + p.years * p.num_periods
+    canvas.view(0, 166, -3, top=86)
+    steps = elapsed - np.arange(len(states))[::-1]
+    past, years = states[steps % stages == 0], start + p.years * (steps[steps % stages == 0] // stages)
+    made = past[years > start]
+    rank = np.argsort(np.argsort(table.capital / table.population[0])) / (C - 1)
+    colors = [canvas.mix(canvas.mix(POOR, MIDDLE, 2 * r), RICH, 2 * r - 1) for r in rank]
+    layers, wealth = {"air": POOR, "sea": RICH, "deep sea": MIDDLE}, {"rich at first": RICH, "poor": POOR}
+    charts = (
+        ("Warming, K", past["temperature"], (0, 8), {"air": POOR, "sea": RICH}),
+        ("Carbon, 1000 Gt", past["carbon"] / 1000, (0, 4), layers),
+        ("Output, trillion $", made["output"], (1e-3, 1e3), wealth),
+        ("Consumed, trillion $", made["consumption"], (1e-3, 1e3), wealth),
+        ("Savings", made["savings"], (0, 1), wealth),
+        ("Mitigation", made["mitigation"], (0, 1), wealth),
+    )
+    for place, (title, values, y, legend) in enumerate(charts[: 4 if p.negotiation else 6]):
+        left, bottom = 54.7 * (place // 2), 44 - 44 * (place % 2)
+        ticks = None if y[0] else [(v, f"{v:g}") for v in np.linspace(*y, 5)]
+        xs, of = years[len(years) - len(values) :], list(legend.values()) if len(legend) == values.shape[1] else colors
+        lines = [(xs, values[:, i], of[i]) for i in range(values.shape[1])]
+        box, looks = (left, bottom, left + 53, bottom + 41), {"legend": legend, "powers": y[0] > 0, "ends": True}
+        canvas.chart(box, lines, (start, end), y, title, ticks, **looks)
+    if p.negotiation:
+        now, accepted = states[-1], states[-1]["accepted"].T * (elapsed % stages != 1)  # or not answered yet
+        hue = np.where(accepted[..., None] == 1, (0, 158, 115), (138, 138, 138))
+        for bottom, rates, bars, *titles in (
+            (46, "promised", "least_mitigation", "Row offers column", "Row's duty"),
+            (2, "requested", "mitigation", "Row asks of column", "Row's cut"),
+        ):
+            canvas.image(245 + (hue - 245) * now[rates][..., None], 113, bottom, 146, bottom + 33)
+            canvas.bars((148, bottom, 164, bottom + 33), now[bars], colors)
+            canvas.text((113, bottom + 36), titles[0], 3.7, anchor="lm")
+            canvas.text((148, bottom + 36), titles[1], 3.7, anchor="lm")
+
+
+TRAINING = {
+    "num_envs": 256, "steps": 1_000_000,
+    "ppo": {
+        "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)), "num_steps": 20, "num_minibatches": 8, "gamma": 0.99,
+        "ent_coef": 0.001, "normalize_obs": True, "normalize_reward": True,
+    },
+}  # fmt: skip
+SPEC = EnvSpec(
+    name="rice_n",
+    params=Params,
+    state=state,
+    groups=groups,
+    horizon="task",
+    reset=reset,
+    step=step,
+    observe=observe,
+    sample=sample,
+    constants=constants,
+    table_fields=table_fields,
+    tables=tables,
+    metrics=dict.fromkeys(("temperature_rise", "output", "climate_index", "economic_index"), "float"),
+    heuristic=heuristic,
+    draw=draw,
+    trail=60,
+    render_size=(1280, 720),
+    render_fps=8,
+    training=TRAINING,
+    cases=({}, {"negotiation": True}, {"debt_formula": "product", "num_periods": 3, "full_rate": True}),
+    summary="27 regions save, cut emissions, trade and negotiate for a century (RICE-N).",
+)
