@@ -36,7 +36,7 @@ def bits(value):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tensors_are_the_kernels_memory(name):
-    env = made(name)
+    env = made(name, validate=False)
     obs, reward, terminated, truncated, _ = env.step(at(env.rollout(1).action, 0))
     buffers = env.batch.step_buffers[env.batch.now]
     for tensors, arrays in ((obs, buffers.obs), (reward, buffers.reward)):
@@ -49,7 +49,7 @@ def test_tensors_are_the_kernels_memory(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_observation_before_survives_one_step(name):
-    env = made(name)
+    env = made(name, validate=False)  # a mask may forbid to choose again
     action = at(env.rollout(1).action, 0)
     before = env.step(action)[0]
     kept = bits(before)
