@@ -292,12 +292,15 @@ def test_random_players_have_a_known_return():
     assert found.mean("planner")[0] == pytest.approx(412.8, abs=3 * 8.3 * (1 / 20 + 1 / 10) ** 0.5)
 
 
-def test_the_heuristic_is_level_5_without_a_subsidy():
-    found = cd.evaluate(SPEC, episodes=1, device="cpu")
-    assert (found.mean("governor")[0], found.mean("planner")[0]) == pytest.approx((432.0, 424.9), abs=0.05)
-    assert found.metrics["subsidies"] == 0 and found.metrics["deaths"].item() == pytest.approx(
-        1_811_709 - 3_410, rel=1e-4
-    )
+def test_the_heuristic_is_the_best_constant_level_without_a_subsidy():
+    found, constant = cd.evaluate(SPEC, episodes=1, device="cpu"), by_kernel([rules(540, level) for level in range(11)])
+    every = [constant[name].astype(float).sum(axis=1).reshape(11, -1).mean(axis=1) for name in ("governor", "planner")]
+    assert [returns.argmax() for returns in every] == [6, 6]
+    got = found.mean("governor")[0], found.mean("planner")[0]
+    assert got == pytest.approx([returns.max() for returns in every], abs=1e-3)
+    deaths = constant["log"]["deaths"][:, -1]
+    assert deaths[5] == pytest.approx(1_811_709 - 3_410, rel=1e-4) and found.metrics["deaths"].item() == deaths[6]
+    assert found.metrics["subsidies"].item() == 0
 
 
 # ---- bad input -------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ DEVICE void push(State& s, int i, int level) {
 
 DEVICE void reset(Env& env) {
   State& s = env.state;
-  for (int i : env.team.each(STATES)) {
+  NO_UNROLL for (int i : env.team.each(STATES)) {  // rare: code should be short
     s.susceptible[i] = env.table.start(0, i);
     s.infected[i] = env.table.start(1, i);
     s.recovered[i] = env.table.start(2, i);
@@ -53,7 +53,7 @@ DEVICE void reset(Env& env) {
     s.product[i] = 0.0f;
     for (int k = 0; k < DECAYS; ++k) s.response[k][i] = env.table.response(k, i);
     for (int k = 0; k < WORDS; ++k) s.levels[k][i] = 0;
-    for (int days = DELAY - 1; days >= 0; --days) push(s, i, env.table.past(days, i));
+    NO_UNROLL for (int days = DELAY - 1; days >= 0; --days) push(s, i, env.table.past(days, i));
     s.cooldown[i] = 0;
   }
   if (env.team.leader()) s.subsidy = 0;
@@ -172,7 +172,8 @@ DEVICE bool step(Env& env) {
   return false;
 }
 
-// Whether vaccinations are near: how much of an interval it takes until those after tomorrow's, as the source counts.
+// How much of an interval it takes from tomorrow to the next vaccinations: with one each day, 0 before the first, then 1, as in
+// the source.
 DEVICE float vaccines_in(int tomorrow) {
   constexpr float EACH = 1.0f / (float)VACCINE_INTERVAL;
   if (tomorrow <= FIRST_VACCINES) return math::min((float)(FIRST_VACCINES - tomorrow) * EACH, 1.0f);
@@ -203,7 +204,7 @@ DEVICE void observe(Env& env) {
     of_all[LEVEL * STATES + 2] = subsidy;
     of_all[LEVEL * STATES + 3] = vaccines;
   }
-  for (int n : env.team.each(STATES * CHOICES)) {
+  NO_UNROLL for (int n : env.team.each(STATES * CHOICES)) {
     const int i = n / CHOICES, choice = n % CHOICES;
     env.governor.mask(i, choice) = choice == 0 || MODE != MODE_TRAINING || s.cooldown[i] == 0;
   }
