@@ -48,7 +48,7 @@ def roll_out_each():
     works.append((envs.get("tag_continuous"), CELLS, max(TEAMS)))
     device = CudaExecutor()
     for spec, case, team in works:
-        params = spec.make_params(max_episode_steps=3, **case)
+        params = spec.make_params(**case | {"max_episode_steps": 3})
         layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
         batch = Batch(spec, ENVS, params, device, layout=layout)
         batch.reset(0)

@@ -70,7 +70,7 @@ def works():
 def digests(work, device, layout=None):
     """Return {name of an array: SHA-256, shortened} of a work's trajectory on an executor."""
     spec = envs.get(work.env).with_made_up_tables()
-    params = spec.make_params(max_episode_steps=LIMIT, **work.params)
+    params = spec.make_params(**work.params | {"max_episode_steps": LIMIT})
     batch = Batch(spec, work.num_envs, params, device, layout=layout, obs_dtype=work.obs_dtype)
     batch.reset(work.seed)
     found = {}
