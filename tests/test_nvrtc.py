@@ -27,7 +27,7 @@ ARCHITECTURES = [
     a if a in (75, 120) else pytest.param(a, marks=pytest.mark.slow) for a in (75, 80, 86, 89, 90, 100, 120)
 ]
 CASES = [(name, dict(case)) for name in envs.names() for case in envs.get(name).cases]
-MANY = 64  # agents: more in one thread nobody runs, and NVRTC takes 12 s for each such case of continuous Tag
+MANY = 50  # agents: more in one thread nobody runs, and NVRTC takes 12 s for each such case of continuous Tag
 
 
 def compiled(unit, architecture):
