@@ -29,6 +29,7 @@ LEVEL = "return low + (high - low) * math::Divisor((float)(levels > 1 ? levels -
 ONE_LEVEL = "with one level this action is 1, and 0 is what is divided"
 SPEED = "near.each(env, math::max(top_speed(p, true), top_speed(p, false)), [&](const auto& seen) {"
 HINT = "at any speed the neighbours are the same, found sooner or later"
+DAMAGE = "if (i == 0) s.damage = damage;"
 CARS = ("mountain_car", "mountain_car_continuous")
 EQUIVALENT = {
     **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
@@ -36,6 +37,7 @@ EQUIVALENT = {
     **{(car, WALL, WALL.replace("<", "<=")): AT_REST for car in CARS},
     **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
     ("acrobot", UP, UP.replace(">", ">=")): EXACT,
+    ("rice_n", DAMAGE, DAMAGE.replace("==", "!=")): "all regions work out the same number, and whoever writes it",
     ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
     ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
     ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",

@@ -59,7 +59,7 @@ class Params:
     depreciation: float = param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
     damage_1: float = param(0.0, "Damage by warming.", unit="1/K", low=0.0, high=1.0, vary=(0.0, 0.01))
     damage_2: float = param(0.00236, "Damage by a power of it.", low=0.0, high=1.0)
-    damage_3: float = param(2.0, "That power.", low=0.1, high=10.0)
+    damage_3: float = param(2.0, "That power of its magnitude.", low=0.1, high=10.0)
     theta_2: float = param(2.6, "Power of mitigation in its cost.", low=0.1, high=10.0)
     backstop_price: float = param(550.0, "Price of cutting the last ton.", unit="$/t", low=0.0, high=1e4)
     backstop_decline: float = param(0.001, "Its fall in a period.", low=0.0, high=1.0)
@@ -180,7 +180,7 @@ def act(p, s, rate, k, table):
     forcing, land, retention, _ = np.moveaxis(table.world.astype(float)[k], -1, 0)
     people, intensity = table.population[k - 1] / 1000.0, table.intensity[k - 1].astype(float)
     air = s["temperature"][:, 0]
-    damage = 1 / (1 + p.damage_1 * air + p.damage_2 * air**p.damage_3)
+    damage = 1 / (1 + p.damage_1 * air + p.damage_2 * abs(air) ** p.damage_3)
     abatement = table.mitigation_cost[k] * mitigate**p.theta_2
     production = table.productivity[k] * s["capital"] ** p.gamma
     output = damage[:, None] * (1 - abatement) * production

@@ -68,7 +68,7 @@ DEVICE void produce(Env& env, int i, int k) {
   const float air = s.temperature[0], capital = s.capital[i], start = env.table.capital[i];
   const int save = env.region.action(i, SAVE), sell = env.region.action(i, EXPORT);
   const float mitigation = rate(env.region.action(i, MITIGATE));
-  const float damage = 1.0f / (1.0f + p.damage_1 * air + p.damage_2 * math::pow(air, p.damage_3));
+  const float damage = 1.0f / (1.0f + p.damage_1 * air + p.damage_2 * math::pow(math::abs(air), p.damage_3));
   const float abatement = env.table.mitigation_cost(k, i) * math::pow(mitigation, p.theta_2);
   const float production = env.table.productivity(k, i) * math::pow(capital, p.gamma);
   const float output = damage * (1.0f - abatement) * production;
@@ -257,7 +257,7 @@ DEVICE void observe(Env& env) {
     put_row<OBS, FROM, UNTIL>(
         env.team, env.region.obs(i), [&](int n) INLINED { return env.shared.common[n - FROM]; },
         [&](int n) INLINED {
-          if (n < FROM) return n == i ? 1.0f : 0.0f;
+          if (n < FROM) return (float)(n == i);
           return n < TREATIES ? env.shared.own[i][n - UNTIL] : of_treaty(s, i, n - TREATIES);
         });
   }
