@@ -63,7 +63,16 @@ def rolled(batch, *lengths):
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-@pytest.mark.parametrize("name", envs.names())
+def entries(name):
+    """Return the numbers that all agents of an environment observe together."""
+    spec = envs.get(name)
+    return sum(g.count * g.obs_dim for g in spec.groups(spec.make_params()))
+
+
+# Rows of tens of thousands of numbers take gigabytes.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if entries(name) > 20_000 else name for name in envs.names()]
+)
 def test_long_rollouts_of_many_are_short_ones_of_few(name):
     spec, n = envs.get(name), 4_200
     small = {"num_taggers": 2, "num_runners": 6, "num_other_agents_observed": 3} if name == "tag_continuous" else {}
