@@ -124,6 +124,17 @@ def forget_registered_environments():
         module._registered.clear()
 
 
+@pytest.fixture(autouse=True)
+def give_back_memory(request):
+    """Tests of one GPU run beside each other: what the pools of one process keep, another cannot have."""
+    yield
+    if request.node.get_closest_marker("gpu") and not no_gpu_reason():
+        if "cupy" in sys.modules:
+            sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A headless browser of this machine; CI must have one."""

@@ -10,8 +10,8 @@ import pytest
 from conftest import optional
 
 import cupydrive as cd
-from cupydrive.errors import RenderError
-from cupydrive.gallery.build import gallery, read_entries
+from cupydrive.errors import MissingDataError, RenderError
+from cupydrive.gallery.build import all_alike, gallery, read_entries
 from cupydrive.gallery.page import page, readme
 from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
@@ -89,6 +89,11 @@ def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     assert before == {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
 
 
+@pytest.mark.parametrize(("env", "alike"), [("catalysis", True), ("acrobot", False)])
+def test_many_episodes_are_shown_unless_all_are_alike(env, alike):
+    assert all_alike(cd.evaluate(env, episodes=3, device="cpu")) == alike
+
+
 def test_wrong_input_is_named(tmp_path):
     with pytest.raises(cd.CupydriveError, match="Did you mean 'cartpole'"):
         gallery(["cartpol"], tmp_path)
@@ -109,12 +114,11 @@ def test_wrong_input_is_named(tmp_path):
 
 def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results():
     entries = read_entries(HERE)
-    assert sum(p.stat().st_size for p in HERE.rglob("*") if p.is_file()) < 15e6
+    assert sum(p.stat().st_size for p in HERE.rglob("*") if p.is_file()) < 2e6 * len(entries)
     assert (HERE / "index.html").read_text() == page(entries)
     assert (HERE / "README.md").read_text() == readme(entries)
     assert all((HERE / name).is_file() for name in links(page(entries)) | links(readme(entries)))
-    shown = (cd.envs.get(name) for name in cd.names())  # those that read data of others wait for a machine that has it
-    assert {spec.name for spec in shown if spec.draw is not None and spec.table_fields is None} <= set(entries)
+    assert {name for name in cd.names() if cd.envs.get(name).draw is not None} <= set(entries)
 
 
 FENCE = re.compile(r"^(`{3,})\n.*?\n\1$", re.M | re.S)
@@ -147,18 +151,22 @@ def test_summaries_and_names_are_text_in_page_and_readme():
         assert sum(line.startswith(("#", "-", "+")) for line in outside.splitlines()) == 2
 
 
-# Of each environment `make test` has one recording.
+# Of each environment without tables `make test` has one recording, and of one with them.
+BRIEFLY = {"catalysis-trained.npz", *(p.name for p in HERE.glob("*-mosaic.npz"))}
+
+
 @pytest.mark.optimised
 @pytest.mark.parametrize(
     "name",
-    [
-        p.name if p.name.endswith("-mosaic.npz") else pytest.param(p.name, marks=pytest.mark.slow)
-        for p in sorted(HERE.glob("*.npz"))
-    ],
+    [p.name if p.name in BRIEFLY else pytest.param(p.name, marks=pytest.mark.slow) for p in sorted(HERE.glob("*.npz"))],
 )
-def test_a_committed_recording_gives_the_same_bits_here(name):
+def test_a_committed_recording_gives_the_same_bits_here(name, monkeypatch):
     """They were made on a GPU; the last states are compared by their checksum."""
-    recording = Recording.load(HERE / name)
+    monkeypatch.setattr(cd.envs, "get", getattr(cd.envs.get, "of_package", cd.envs.get))  # with the data of others
+    try:
+        recording = Recording.load(HERE / name)
+    except MissingDataError as error:
+        pytest.skip(str(error))
     entry = read_entries(HERE)[recording.spec.name]
     clip = next(c for c in entry["clips"] if c["recording"] == name)
     *_, last = recording.moments()

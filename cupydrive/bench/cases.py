@@ -36,6 +36,9 @@ ROLLOUTS = {
         Work("pendulum", 10_000, 64),
         Work("tag_grid", 2000, 32, {"num_taggers": 4}),
         Work("tag_continuous", 100, 8, LARGE_TAG),
+        Work("catalysis", 10_000, 64),
+        Work("rice_n", 100, 10),
+        Work("covid_economy", 100, 32),
     ),
     "cuda": (
         Work("cartpole", 1_048_576, 32),
@@ -51,6 +54,13 @@ ROLLOUTS = {
         Work("tag_continuous", 200_000, 16, SMALL_TAG),
         Work("tag_continuous", 2000, 64, LARGE_TAG),
         Work("tag_continuous", 2000, 4, {**LARGE_TAG, "num_runners": 1000}),
+        Work("catalysis", 1_048_576, 32),
+        Work("catalysis", 1_048_576, 32, {"setting": "two_atom_diffusion"}),
+        Work("rice_n", 2000, 20),
+        Work("rice_n", 10_000, 20),
+        Work("rice_n", 2000, 20, {"negotiation": True}),
+        Work("covid_economy", 2000, 32),
+        Work("covid_economy", 20_000, 16),
     ),
 }
 STEPS = {
@@ -118,7 +128,12 @@ def measure_steps(work, where, runs=9):
 def row(case, work, batch, seconds, size):
     """Return the ``Row`` of rollouts or of single steps; ``size``: bytes that a step writes."""
     agents = sum(g.count for g in batch.groups)
-    note = "" if work.obs_dtype == "float32" else f"{work.obs_dtype} observations"
+    kinds = [
+        value if isinstance(value, str) else name
+        for name, value in work.params.items()
+        if isinstance(value, str | bool)
+    ]
+    note = ", ".join(kinds + [f"{work.obs_dtype} observations"] * (work.obs_dtype != "float32"))
     return make_row(
         case, work.env, work.num_envs, agents, work.steps, seconds, bytes_per_step=size, params=work.params, note=note,
         operations_per_step=count_operations(work.env, work.params),

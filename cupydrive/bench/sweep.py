@@ -3,7 +3,7 @@
 from itertools import product
 
 from cupydrive import envs
-from cupydrive.bench.cases import Work
+from cupydrive.bench.cases import ROLLOUTS, Work
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_int
 
@@ -33,6 +33,11 @@ def sweep(env, axes):
         spec.make_params(**made)  # raises what is wrong before anything is timed
         works.append(Work(env, num_envs, steps, made))
     return works
+
+
+def listed(env, device):
+    """Return the ``Work``s of an environment that a benchmark of this device has anyway; of others, those of no axes."""
+    return [work for work in ROLLOUTS[device] if work.env == env] or sweep(env, ())
 
 
 def read(text):

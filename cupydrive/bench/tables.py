@@ -14,7 +14,13 @@ from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import short
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = {"cuda": "speed.json", "training": "speed-training.json", "cpu": "speed-cpu.json"}  # in gallery/
+RESULTS = {  # in gallery/
+    "cuda": "speed.json",
+    "sciences": "speed-sciences.json",
+    "training": "speed-training.json",
+    "cpu": "speed-cpu.json",
+    "sciences on a CPU": "speed-sciences-cpu.json",
+}
 LESSONS = "learning.json"  # likewise; written by tests/learning.py
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
 # Environments and agents of the README's table: where another library has the same task.
@@ -144,18 +150,37 @@ def lessons(kept):
     for name, lesson in kept.items():
         about[made(", ".join(lesson["machine"]), lesson["versions"], lesson["date"], lesson["command"], "cuda")] = None
         seeds = lesson["seeds"]
-        key = next(key for key in lesson if key in seeds[0] and key != "passed" and key != "seconds")
-        heuristic = statistics.median(seed["heuristic"][0] for seed in seeds) if "heuristic" in seeds[0] else None
-        rows.append(
-            [f"`{name}`", short(statistics.median(seed["env_steps"] for seed in seeds)),
-             f"{lesson['seconds']['median']:.2f}", *until_mark(seeds), MEASURED.get(key, f"return of `{key}`"),
-             *(f"{lesson[key][each]:.1f}" for each in ("lowest", "median", "highest")),
-             "" if heuristic is None else f"{heuristic:.1f}",
-             f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}"]
-        )  # fmt: skip
+        cost = [short(statistics.median(seed["env_steps"] for seed in seeds)), f"{lesson['seconds']['median']:.2f}"]
+        first = [f"`{name}`", *cost, *until_mark(seeds)]
+        for key, wanted in goals(lesson).items():
+            values = [seed[key][0] if key in seed else seed["rival"][key][0] for seed in seeds]
+            spread = min(values), statistics.median_low(values), max(values)
+            untrained = lesson.get("untrained", {}).get(key)
+            rows.append(
+                [*first, MEASURED.get(key, key), *(f"{value:.4g}" for value in spread), wanted,
+                 "" if untrained is None else f"{untrained:.4g}",
+                 f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}" if first[0] else ""]
+            )  # fmt: skip
+            first = [""] * len(first)  # what else is asked of the same lesson
     sizes = ["env-steps", "seconds", "to the mark", "env-steps to it"]
-    titles = ["lesson", *sizes, "measured", "lowest", "median", "highest", "heuristic", "passed"]
+    titles = ["lesson", *sizes, "measured", "lowest", "median", "highest", "asked for", "untrained", "passed"]
     return f"{' '.join(about)}\n\n{markdown(titles, rows)}"
+
+
+def goals(lesson):
+    """Return what is asked for of each number of a lesson, in words, by name."""
+    seeds = lesson["seeds"]
+    if "rival" in seeds[0]:
+        least = {key: statistics.median(seed["rival"][key][1] for seed in seeds) for key in seeds[0]["rival"]}
+        return {key: f"> {value:.4g}, constant levels" for key, value in least.items()}
+    key = next(key for key in lesson if key in seeds[0] and key not in ("passed", "seconds"))
+    if "heuristic" in seeds[0]:
+        heuristic = statistics.median(seed["heuristic"][0] for seed in seeds)
+        return {key: f"{'<' if key == 'length' else '>'} {heuristic:.4g}, the heuristic"}
+    asked = {key: f"at least {lesson['mark']:.5g}"}
+    for name, (low, high) in lesson["bounds"].items():
+        asked[name] = f"{low:g}" if low == high else f"at least {low:g}" if high is None else f"at most {high:g}"
+    return asked
 
 
 def until_mark(seeds):
@@ -221,6 +246,7 @@ def tables():
         "README.md": {"speed, briefly": briefly(found)},
         "gallery/SPEED.md": {
             "speed": speed(found["cuda"]),
+            "speed of the sciences": "\n\n".join(speed(found[name]) for name in ("sciences", "sciences on a CPU")),
             "peers": compared(found["cuda"]),
             "sweeps": sweeps(),
             "startup": startup(found["training"]),

@@ -11,7 +11,10 @@ from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 
-FREE_STEPS = 1000  # of the comparison between CPU and GPU
+FREE_STEPS, STEP_ENTRIES = (
+    1000,
+    200_000,
+)  # of the comparison between CPU and GPU; entries of observations of one step, at most
 PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU chooses a layout by their number
 # Rows of these hold something where an episode ended.
 EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_log")
@@ -235,15 +238,16 @@ def team_layouts(spec, params):
     return [layout.fit(spec, params, 100_000) for layout in layouts]
 
 
-def device_envs(agents):
-    """Return how many environments the comparison between CPU and GPU has."""
-    return max(4, min(1000, 1000 // agents))
+def device_envs(groups):
+    """Return how many environments the comparison between CPU and GPU has: fewer where they have many agents, or see much."""
+    agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
+    return max(4, min(1000, 1000 // agents, STEP_ENTRIES // entries))
 
 
 def compare_devices(report, spec, params, executors):
     """Compare CPU and GPU over FREE_STEPS free-running steps, bit for bit, in launches of 50."""
     agents = sum(g.count for g in spec.groups(params))
-    n = device_envs(agents)
+    n = device_envs(spec.groups(params))
     batches = [Batch(spec, n, params, executors[d]) for d in ("cpu", "cuda")]
     for batch in batches:
         batch.reset(7)
@@ -255,9 +259,10 @@ def compare_devices(report, spec, params, executors):
 
 def programs(spec, params, executors, sizes):
     """Return what the comparisons of one case load, for ``load_ahead``; ``sizes``: further numbers of environments."""
-    agents, found = sum(g.count for g in spec.groups(params)), {}
+    groups, found = spec.groups(params), {}
+    agents = sum(g.count for g in groups)
     for device in executors.values():
-        for n in (PATH_ENVS, TEAM_ENVS, device_envs(agents), *sizes):
+        for n in (PATH_ENVS, TEAM_ENVS, device_envs(groups), *sizes):
             found[device, device.layout(spec, params, n)] = None
     if "cpu" in executors:
         for device in (team_of_threads(agents), HostExecutor(debug=True)):

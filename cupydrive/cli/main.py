@@ -229,7 +229,7 @@ def run_bench(
     cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = ("rollout", "stepping", "sampling", "startup"),
     device: Device = "auto",
     runs: int = 9,
-    env: str | None = None,
+    env: tuple[str, ...] = (),
     sweep: tuple[str, ...] = (),
     compare: bool = False,
     json_file: JsonFile = None,
@@ -241,7 +241,7 @@ def run_bench(
         cases: What to time.
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         runs: Timed runs of each; medians are reported.
-        env: Time rollouts and stepping of this environment alone, by the sizes of --sweep.
+        env: Time rollouts and stepping of these environments alone; of one, by the sizes of --sweep.
         sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
         compare: Also time the other libraries that are installed (from a checkout: tests/peers).
         json_file: Write the result to this file.
@@ -249,15 +249,20 @@ def run_bench(
     """
     from cupydrive.bench import bench
     from cupydrive.bench import chart as draw
+    from cupydrive.bench.sweep import listed
     from cupydrive.bench.sweep import sweep as combinations
+    from cupydrive.executors import choose
 
     check_writable(json_file)
     if chart is not None and chart.suffix not in CHARTS:
         raise CupydriveError(f"--chart {chart} ends in {chart.suffix!r}; it must end in {', '.join(CHARTS)}")
     check_writable(chart)
-    if sweep and env is None:
-        raise ParameterError("--sweep needs --env: which environment to vary")
-    work = None if env is None else combinations(env, sweep)
+    if sweep and len(env) != 1:
+        raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
+    if sweep:
+        work = combinations(*env, sweep)
+    else:
+        work = [one for name in env for one in listed(name, choose(device)[0])] or None
     command = shlex.join(["cupydrive", *sys.argv[1:]])
     say = partial(print, flush=True)
     result = bench(cases, device=device, runs=runs, work=work, compare=compare, command=command, progress=say)

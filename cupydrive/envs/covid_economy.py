@@ -392,5 +392,5 @@ SPEC = EnvSpec(
     showcase={"rivals": ("planner",)},
     table_fields=table_fields,
     tables=tables,
-    summary="51 states and a planner weigh deaths and income in a pandemic (for research on learning, not advice on policy).",
+    summary="For research on learning, not advice on policy: 51 states and a planner weigh deaths and income in a pandemic.",
 )

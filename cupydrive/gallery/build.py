@@ -110,8 +110,10 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     }
     *others, last = played
     start = median_start(played[others[-1]], next(iter(run.learners)).split("+")[0])
-    clips = []
-    for kind, part in (*dict.fromkeys(kinds, start).items(), ("mosaic", slice(0, MOSAIC))):
+    clips, shown = [], dict.fromkeys(kinds, start)
+    if not all_alike(played[last]):
+        shown["mosaic"] = slice(0, MOSAIC)
+    for kind, part in shown.items():
         found = played.get(kind, played[last])
         clips.append(draw_clip(found, found.recording[part], kind, out))
         progress(f"{spec.name}: {clips[-1]['video']}")
@@ -151,6 +153,11 @@ def median_start(found, group):
     """Return the start from which an ``Evaluation``'s group had its median return, of those that were recorded."""
     returns = found.returns[group][: found.recording.num_envs]
     return int(returns.argsort(stable=True)[len(returns) // 2])
+
+
+def all_alike(found):
+    """Return whether all episodes of an ``Evaluation`` are one: starts and steps are not random, and many show no more."""
+    return all(bool((values == values[0]).all()) for values in (*found.returns.values(), found.length))
 
 
 def curve_keys(run, groups):
