@@ -227,7 +227,7 @@ def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
 def test_bars_are_as_long_as_their_values():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 200, 0)
-    canvas.bars((20, 10, 120, 90), [1.0, 0.25], ["#FF0000", "#0000FF"])
+    canvas.panel((20, 10, 120, 90), (0, 1), (0, 1), 10).bars([1.0, 0.25], ["#FF0000", "#0000FF"])
     frame = canvas.frame()
     for color, width, rows in (((255, 0, 0), 100, slice(10, 50)), ((0, 0, 255), 25, slice(50, 90))):
         inside = (frame == color).all(-1)

@@ -14,7 +14,6 @@ SUPERSAMPLING = 2
 HEADER_SHARE = 14  # one part in this many of the height is for text
 TEXT_COLOR = "#333333"
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
-PANEL_COLOR, GRID_COLOR, TICK_COLOR = "#F5F5F5", "#DDDDDD", "#777777"  # of charts
 
 
 class Canvas:
@@ -174,37 +173,15 @@ class Canvas:
             y = low, high
         left, bottom, right, top = box
         letters = 0.11 * (top - bottom)
-        ceiling, floor, start = top - 1.6 * letters, bottom + 0.5 * letters, left + 3.2 * letters
-        self.text((start, top), title, letters, anchor="lt")
-        self.rectangle(start, floor, right, ceiling, PANEL_COLOR)
-
-        def place(a, b):
-            across, up = ((min(max(v, lo), hi) - lo) / (hi - lo) for v, (lo, hi) in ((a, x), (b, y)))
-            return start + across * (right - start), floor + up * (ceiling - floor)
-
-        for value, text in ((v, f"{v:g}") for v in y) if ticks is None else ticks:
-            height = place(x[0], value)[1]
-            self.line([(start, height), (right, height)], 0.02 * letters, GRID_COLOR)
-            self.text((start - 0.35 * letters, height), text, 0.85 * letters, TICK_COLOR, "rm")
+        inner = (left + 3.2 * letters, bottom + 0.5 * letters, right, top - 1.6 * letters)
+        self.text((inner[0], top), title, letters, anchor="lt")
+        panel = self.panel(inner, x, y, letters)
+        panel.rows(((v, f"{v:g}") for v in y) if ticks is None else ticks)
         for xs, ys, color in lines:
-            points = [place(a, b) for a, b in zip(xs, ys, strict=True)]
-            if len(points) > 1:
-                self.line(points, 0.16 * letters, color)
-            if points:
-                self.circle(points[-1], 0.22 * letters, color)
-        for k, name in enumerate(legend):
-            at = start + 0.25 * letters, ceiling - (0.5 + 0.8 * k) * letters
-            self.text(at, name, 0.7 * letters, legend[name], "lm")
-        for value, place_of, anchor in ((x[0], start, "lm"), (x[1], right, "rm")) if ends else ():
-            self.text((place_of, floor - 0.5 * letters), f"{value:g}", 0.7 * letters, TICK_COLOR, anchor)
-
-    def bars(self, box, values, colors):
-        """Draw a bar from left to right for each value, from 0 to 1, the first one on top of (left, bottom, right, top)."""
-        left, bottom, right, top = box
-        high = (top - bottom) / len(values)
-        for i, (value, color) in enumerate(zip(values, colors, strict=True)):
-            end = left + (right - left) * min(max(float(value), 0.0), 1.0)
-            self.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
+            panel.curve(xs, ys, color)
+        panel.legend(legend)
+        if ends:
+            panel.ends()
 
     def image(self, pixels, x0, y0, x1, y1):
         """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, the first row on top, each pixel a sharp box."""

@@ -7,6 +7,7 @@ import numpy as np
 from cupydrive.errors import ParameterError
 
 TEXT, FRAME, GRID = "#333333", "#8C8C8C", "#E4E4E4"
+GROUND, ROW, TICK = "#F5F5F5", "#DDDDDD", "#777777"  # of panels without a frame
 SHADES = ("#F7FBFF", "#9ECAE1", "#3182BD", "#08306B")  # low to high
 
 
@@ -86,6 +87,44 @@ class Panel:
         dash, height = (right - left) / count, self.at(self.x[0], y)[1]
         for k in range(count):
             self.canvas.line([(left + k * dash, height), (left + (k + 0.55) * dash, height)], width, color)
+
+    def rows(self, ticks):
+        """Fill the panel with light grey, and draw a line and a text at each (y, text)."""
+        left, bottom, right, top = self.box
+        self.canvas.rectangle(left, bottom, right, top, GROUND)
+        for y, text in ticks:
+            height = self.at(self.x[0], min(max(y, self.y[0]), self.y[1]))[1]
+            self.canvas.line([(left, height), (right, height)], 0.02 * self.letters, ROW)
+            self.canvas.text((left - 0.35 * self.letters, height), text, 0.85 * self.letters, TICK, "rm")
+
+    def curve(self, xs, ys, color):
+        """Draw a curve with a dot at its end; what lies outside of the panel is drawn at its edge."""
+        xs, ys = (np.clip(np.asarray(v, np.float64), *ends) for v, ends in ((xs, self.x), (ys, self.y)))
+        points = [self.at(a, b) for a, b in zip(xs, ys, strict=True)]
+        if len(points) > 1:
+            self.canvas.line(points, 0.16 * self.letters, color)
+        if points:
+            self.canvas.circle(points[-1], 0.22 * self.letters, color)
+
+    def bars(self, values, colors):
+        """Draw a bar from left to right for each value, the first one on top."""
+        left, bottom, _, top = self.box
+        high = (top - bottom) / len(values)
+        for i, (value, color) in enumerate(zip(values, colors, strict=True)):
+            end = self.at(min(max(float(value), self.x[0]), self.x[1]), self.y[0])[0]
+            self.canvas.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
+
+    def legend(self, colors):
+        """Write names in their colours, one below the other in the upper left corner."""
+        for k, name in enumerate(colors):
+            at = self.box[0] + 0.25 * self.letters, self.box[3] - (0.5 + 0.8 * k) * self.letters
+            self.canvas.text(at, name, 0.7 * self.letters, colors[name], "lm")
+
+    def ends(self):
+        """Write the ends of x below the panel."""
+        for value, left, anchor in ((self.x[0], self.box[0], "lm"), (self.x[1], self.box[2], "rm")):
+            height = self.box[1] - 0.5 * self.letters
+            self.canvas.text((left, height), f"{value:g}", 0.7 * self.letters, TICK, anchor)
 
     def field(self, values, low, high, colors=SHADES):
         """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the bottom, as y grows upwards."""

@@ -363,7 +363,7 @@ def draw(canvas, p, states, elapsed, table):
             (2, "requested", "mitigation", "Row asks of column", "Row's cut"),
         ):
             canvas.image(245 + (hue - 245) * now[rates][..., None], 113, bottom, 146, bottom + 33)
-            canvas.bars((148, bottom, 164, bottom + 33), now[bars], colors)
+            canvas.panel((148, bottom, 164, bottom + 33), (0, 1), (0, 1), 3.7).bars(now[bars], colors)
             canvas.text((113, bottom + 36), titles[0], 3.7, anchor="lm")
             canvas.text((148, bottom + 36), titles[1], 3.7, anchor="lm")
 
