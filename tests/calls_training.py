@@ -26,6 +26,10 @@ def ppo():
     return cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 
 
+def population():
+    return cd.train("cartpole", ppo(), seeds=2, steps=16, num_envs=4, device="cpu", progress=False)
+
+
 def trained(**options):
     """Return a run of CartPole after one iteration."""
     return cd.train("cartpole", ppo(), steps=16, num_envs=4, device="cpu", progress=False, **options)
@@ -114,6 +118,33 @@ ROWS |= {
     "train of a run": Row(
         lambda it, **given: cd.train(it, **given, progress=False), lambda it: {"steps": 16, "device": "cpu", "out": None},
         trained, going_on, right={"steps": LONG}, slow=True, words={"out": ("out", "cannot be locked")},
+    ),
+    "train of a population": Row(
+        lambda it, **given: cd.train(**given), lambda it: {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9, "seed": 3}]},
+        after=lambda it, population: now(population.runs[-1]), slow=True, words={"out": ("out", "cannot be locked")},
+        right={"steps": LONG, "callback": ("class",)}, takes={"seeds": ("None",), "members": ("None",)},
+    ),
+    "Population.scores": Row(
+        lambda it, **given: it.scores(**given), lambda it: {"key": "losses/entropy"}, population,
+    ),
+    "Population.best": Row(
+        lambda it, **given: now(it.best(**given)), lambda it: {"key": "losses/entropy"}, population,
+    ),
+    "Population.table": Row(
+        lambda it, **given: it.table(**given), lambda it: {"key": "losses/entropy"}, population,
+        lambda it, words: len(words),
+    ),
+    "Population.evaluate": Row(
+        lambda it, **given: it.evaluate(**given), lambda it: {"episodes": 4, "seed": 3, "greedy": True, "device": "cpu"},
+        population,
+    ),
+    "Population.plot": Row(
+        lambda it, keys, levels: it.plot(keys, levels=levels),
+        lambda it: {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}},
+        population, lambda it, figure: figure.png()[:8], words={"keys": ("keys", "metric")},
+    ),
+    "interquartile_mean": Row(
+        lambda it, **given: cd.interquartile_mean(**given), lambda it: {"values": [1.0, 2.0, 4.0], "seed": 1},
     ),
     "Run": Row(
         lambda it, **given: cd.Run(**given),

@@ -132,6 +132,7 @@ MADE_BY_US = {
     "VectorEnv",
     "Snapshot.of",
     "Snapshot.restore",
+    "Population",
     "Recording",
     "Snapshot",
     "Trajectory",

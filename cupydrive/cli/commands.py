@@ -26,6 +26,7 @@ def run_train(
     steps: float | None = None,
     num_envs: int | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
     device: Device = "auto",
     out: Folder = None,
     resume: bool = False,
@@ -46,6 +47,7 @@ def run_train(
         steps: Env-steps in all, such as 2e6; with --resume and no name: more of them, by default up to the run's total.
         num_envs: Environments at once.
         seed: Of everything random, by default 0.
+        seeds: Train so many runs, with the seeds from --seed on, and print what they say together.
         device: "auto": CUDA where a GPU is usable, else the CPU.
         out: Folder for configuration, metrics and checkpoints.
         resume: Go on with the run in --out; with a name, begin it where there is none, so that a script can run again.
@@ -69,10 +71,11 @@ def run_train(
     if (resume or overwrite) and out is None:
         raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
     if resume and name is None:
-        if algorithm or num_envs or seed is not None or heuristic or param or set or learner or overwrite:
+        others = (algorithm, num_envs, heuristic, param, set, learner, overwrite)
+        if any(others) or seed is not None or seeds is not None:
             raise CupydriveError(
-                "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, heuristic, param, "
-                "set, learner and overwrite"
+                "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, heuristic, "
+                "param, set, learner and overwrite"
             )
         run = train(Run.load(out, where, env=env), **common)
     else:
@@ -89,7 +92,7 @@ def run_train(
         if resume and not (algorithm or heuristic or set):
             policies = None  # those of the run
         options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
-        run = train(name, policies=policies, num_envs=num_envs, seed=seed, device=where, **options)
+        run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
     print(run)
     if out is not None:
         print(f"wrote {out}")

@@ -1,8 +1,9 @@
 """What the JSON of data files may hold: names, types and ranges, each described once, and read as if hostile.
 
 ``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``; ``RECORDING`` and ``SNAPSHOT`` are
-the part ``about`` of their archives, ``CHECKPOINT`` the numbers of a checkpoint; ``GALLERY`` is ``gallery.json``. What arrays
-may be is described in ``archive.py``, and by whoever knows the environment that they belong to.
+the part ``about`` of their archives, ``CHECKPOINT`` the numbers of a checkpoint; ``POPULATION`` is ``population.json`` of a
+folder of runs, ``GALLERY`` is ``gallery.json``. What arrays may be is described in ``archive.py``, and by whoever knows the
+environment that they belong to.
 """
 
 import json
@@ -206,6 +207,8 @@ CONFIG = Record(
 )
 METRICS = Table(Number(any_float=True), Text(), least=1)
 CHECKPOINT = Record({"format": Int(1), "env": NAME, "step": Int()}, {})
+MEMBER = Record({"setting": Text(), "seed": Int()}, {})
+POPULATION = Record({"format": Int(1), "members": Sequence(MEMBER, 1, 10_000)}, {})
 RECORDING = Record(
     {
         "format": Int(1),

@@ -1,7 +1,9 @@
 """Learning curves as Matplotlib figures, made without pyplot: no backend is chosen and no window opens."""
 
 import io
+from itertools import cycle
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
@@ -43,8 +45,9 @@ def curves(rows, keys=None, levels=None, title=None):
     """Return a figure with one panel per metric over env-steps.
 
     Args:
-        rows: Metrics, as ``Run.metrics`` holds them. Those of episodes are means over environments of each one's latest
-            episode, and begin when each has ended one.
+        rows: Metrics, as ``Run.metrics`` holds them; or, by label, a list of those of several runs, whose median is drawn, and
+            the quartiles as a band. Those of episodes are means over environments of each one's latest episode, and begin
+            when each has ended one.
         keys: Names of metrics; None: the episodic return of every group.
         levels: Horizontal lines to compare with, ``{label: {key: value}}``.
         title: Above all panels.
@@ -52,7 +55,8 @@ def curves(rows, keys=None, levels=None, title=None):
     Raises:
         ParameterError: If no row has a metric of that name; those of episodes may be waited for, in an empty panel.
     """
-    known = list(dict.fromkeys(key for row in rows for key in row))
+    by_label = rows if isinstance(rows, dict) else {"": [rows]}
+    known = list(dict.fromkeys(key for runs in by_label.values() for rows in runs for row in rows for key in row))
     if keys is None:
         keys = [key for key in known if key.startswith(RETURNS)] or [RETURNS]
     else:
@@ -69,10 +73,10 @@ def curves(rows, keys=None, levels=None, title=None):
     figure = Curves(figsize=(PANEL_SIZE[0] * len(keys), PANEL_SIZE[1]), dpi=110, layout="constrained")
     for number, key in enumerate(keys):
         axes = figure.add_subplot(1, len(keys), number + 1)
-        points = pooled([row for row in rows if key in row], key)
-        few = "." if len(points) < 3 else None
-        axes.plot(*zip(*points, strict=True) if points else ((), ()), color=COLORS[0], linewidth=1.6, marker=few)
-        for color, (label, values) in zip(COLORS[1:], levels.items(), strict=False):
+        colors = cycle(COLORS)
+        for color, (label, runs) in zip(colors, by_label.items(), strict=False):
+            draw_median(axes, [pooled([row for row in rows if key in row], key) for rows in runs], color, label)
+        for color, (label, values) in zip(colors, levels.items(), strict=False):
             if key in values:
                 axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
         if axes.get_legend_handles_labels()[0]:
@@ -85,6 +89,25 @@ def curves(rows, keys=None, levels=None, title=None):
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def draw_median(axes, runs, color, label):
+    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
+
+    It is drawn where at least half of the runs have a value, those between two points by interpolation.
+    """
+    runs = [points for points in runs if points]
+    steps = np.unique([step for points in runs for step, _ in points])
+    values = np.full((len(runs), len(steps)), np.nan)
+    for row, points in zip(values, runs, strict=True):
+        row[:] = np.interp(steps, *zip(*points, strict=True), left=np.nan, right=np.nan)
+    enough = 2 * np.isfinite(values).sum(axis=0) >= max(1, len(runs))
+    steps, values = steps[enough], values[:, enough]
+    low, middle, high = np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else ((), (), ())
+    few = "." if len(steps) < 3 else None
+    axes.plot(steps, middle, color=color, linewidth=1.6, marker=few, label=label or None)
+    if len(runs) > 1:
+        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
 
 
 def bars(values, xlabel, ylabel):

@@ -10,7 +10,7 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import checkpoints, read_config
+from cupydrive.training.runfolder import POPULATION, checkpoints, read_config
 
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
@@ -19,6 +19,14 @@ def check_folder(out):
     """Raise ``TrainingError`` if ``out`` can be no folder."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"out = {str(out)!r} is a file; pass a folder")
+
+
+def check_single(out):
+    """Raise ``TrainingError`` if ``out`` holds a population: a run of its own would hide in it."""
+    if (out / POPULATION).exists():
+        raise TrainingError(
+            f"out = {str(out)!r} holds a population; pass seeds= or members= with resume=True, or another folder"
+        )
 
 
 def check_free(run, out):

@@ -392,8 +392,3 @@ class Run:
 
         shown = f"<pre>{html.escape(repr(self))}</pre>"
         return shown + (image(self.plot()) if self.metrics else "")
-
-
-def load(folder, device="cpu", policies=None, env=None):
-    """Return the ``Run`` of a folder at its last checkpoint, to go on with; arguments and errors as of ``Run.load``."""
-    return Run.load(folder, device, policies, env)

@@ -20,11 +20,13 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
+from cupydrive.terminal.progress import follow
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.frozen import checked_policies
 from cupydrive.training.loop import Loop
-from cupydrive.training.outfolder import check_folder, check_free, clear, refuse_for_run, resumed
+from cupydrive.training.outfolder import check_folder, check_free, check_single, clear, refuse_for_run, resumed
+from cupydrive.training.population import Population, member_folder, plan_members, write_members
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors
@@ -52,6 +54,8 @@ def train(
     steps=None,
     num_envs=None,
     seed=None,
+    seeds=None,
+    members=None,
     device="auto",
     out=None,
     resume=False,
@@ -64,7 +68,7 @@ def train(
     learner=None,
     **params,
 ):
-    """Train policies and return the ``Run``; an interrupt (Ctrl-C) ends it early and keeps the result.
+    """Train policies and return the ``Run``, or a ``Population`` of runs; an interrupt (Ctrl-C) keeps the result so far.
 
     Args:
         env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``Run`` that is to go on, which brings all
@@ -76,8 +80,13 @@ def train(
         steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, default up to its total.
         num_envs: N.
         seed: Of everything random; None: 0.
+        seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list of seeds. The result is a
+            ``Population``, and ``num_envs`` and ``steps`` are of each run.
+        members: A list of runs that differ in settings or parameters, as dictionaries of what each changes, such as
+            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        out: Folder for configuration, metrics and checkpoints; None: nothing is written.
+        out: Folder for configuration, metrics and checkpoints; of a population, for a folder ``000``, ``001``, ... of each run.
+            None: nothing is written.
         resume: Go on with the run in ``out`` up to ``steps`` in all, or begin it where there is none: a script may run again
             and again. A run that is done is returned as it is. What is given here must be what that run was made of.
         overwrite: Replace a run in ``out``; other files there stay.
@@ -85,6 +94,7 @@ def train(
         capture: Replay iterations as a CUDA graph; None: on a GPU. False runs the same code with the same numbers.
         callback: ``callback(step, metrics)`` after each logged interval. If it raises, the exception goes on to the caller,
             and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``.
+            In a population ``metrics`` also has the number of the run, ``"member"``.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
         learner: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
@@ -120,6 +130,19 @@ def train(
         raise ParameterError(
             "train: resume=True goes on with the run in out, overwrite=True replaces it; pass one of them"
         )
+    if seeds is not None or members is not None:
+        given = {"seed": seed, "num_envs": num_envs, "learner": learner, **params}
+        loop = {
+            "resume": resume,
+            "overwrite": overwrite,
+            "capture": capture,
+            "checkpoint_minutes": minutes,
+            "keep": keep,
+        }
+        planned = planned_members(env, algorithm, policies, given, seeds, members)
+        return train_members(env, planned, steps, out, progress, callback, {**loop, "device": device})
+    if out is not None:
+        check_single(out)
     if isinstance(env, Run):
         run = env
         made_of = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "resume": resume}
@@ -159,6 +182,61 @@ def train(
     with replaced(run, out) if overwrite else nullcontext():
         loop.go()
     return run
+
+
+def planned_members(env, algorithm, policies, given, seeds, members):
+    """Return the ``Member``s of a population, each of which could be trained; the other arguments are those of ``train``."""
+    if isinstance(env, Run):
+        raise ParameterError(
+            "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
+        )
+    common = plan(env, algorithm, policies=policies, **given)
+    settings = policies or (
+        algorithm if isinstance(algorithm, LearnerSettings) else suggested_algorithm(env, algorithm)
+    )
+    planned = plan_members(common.spec, settings, given, seeds, members)
+    for member in planned:
+        plan(env, **member.arguments)  # raises what is wrong before anything is trained
+    return planned
+
+
+def train_members(env, planned, steps, out, progress, callback, loop):
+    """Train runs one after another and return their ``Population``: those that were begun, if an interrupt comes.
+
+    Args:
+        env: As of ``train``.
+        planned: ``Member``s.
+        steps: Of each.
+        out: Folder, or None.
+        progress: Show one progress line for all.
+        callback: As of ``train``, or None.
+        loop: Further arguments of ``train``.
+    """
+    goal = steps or suggestions(env)["steps"]
+    if out is not None:
+        write_members(out, planned, loop["resume"], loop["overwrite"])
+    line = follow(goal * len(planned), f"train {len(planned)} x {envs.get(env).name}", progress)
+    runs, words = [], None
+
+    def tell(step, metrics):
+        line.update(len(runs) * goal + min(step, goal), metrics)
+        if callback is not None:
+            callback(step, {**metrics, "member": len(runs)})
+
+    try:
+        for number, member in enumerate(planned):
+            folder = None if out is None else member_folder(out, number)
+            arguments = {**member.arguments, **loop, "steps": goal, "callback": tell, "out": folder, "progress": False}
+            runs.append(train(env, **arguments))
+            if runs[-1].step < goal:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:  # between two runs it has not been noted
+        if not runs:
+            raise
+        words = f"interrupted in run {len(runs)} of {len(planned)}; the result is kept"
+    finally:
+        line.close(words)
+    return Population(runs, [member.setting for member in planned[: len(runs)]])
 
 
 @contextmanager

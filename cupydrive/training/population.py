@@ -1,0 +1,322 @@
+"""Population: several runs of one environment that differ in seeds or settings, and what they say together.
+
+What one seed reaches says little; medians, quartiles, and the interquartile mean with its bootstrap interval (Agarwal et al.,
+"Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021) say what a claim may rest on.
+"""
+
+import html
+import json
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.inputs import formats
+from cupydrive.inputs.arguments import (
+    checked_float,
+    checked_int,
+    checked_list,
+    checked_mapping,
+    checked_path,
+    checked_sequence,
+    checked_str,
+    shown,
+)
+from cupydrive.inputs.files import file_errors, read_file, write_atomically
+from cupydrive.inputs.formats import MOST_JSON, FormatError, explained, read_json
+from cupydrive.protocols import LearnerSettings
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import POPULATION
+
+FORMAT = 1
+MOST_MEMBERS = 10_000
+RETURN = "charts/episodic_return"
+LARGEST = 1e300  # whose sums are still finite
+RESAMPLES, INTERVAL = 2000, (2.5, 97.5)  # of a bootstrap; percentiles
+WHOLE = ("algorithm", "policies", "seed", "num_envs")  # what a member may bring besides settings and parameters
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run that is to be trained: what it changes, in words, its seed, and the arguments of ``train`` that make it."""
+
+    setting: str
+    seed: int
+    arguments: dict
+
+    def about(self):
+        """Return what ``population.json`` says of it."""
+        return {"setting": self.setting, "seed": self.seed}
+
+
+def plan_members(spec, settings, given, seeds, members):
+    """Return the ``Member``s of a population.
+
+    Args:
+        spec: ``EnvSpec``.
+        settings: Settings by group names, or one algorithm's.
+        given: Arguments of ``train`` that all members have, ``seed`` and the environment's parameters among them.
+        seeds: How many seeds each has, from ``given["seed"]`` on; or these seeds; None: that one.
+        members: What each changes, by name; None: nothing.
+
+    Raises:
+        ParameterError: If a name is unknown or means two things, or there are no members.
+    """
+    first = checked_int("train", "seed", given.get("seed") or 0, 0, 2**63 - 1)
+    if seeds is None:
+        each_seed = [first]
+    elif isinstance(seeds, list | tuple):
+        each_seed = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
+    else:
+        count = checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)
+        each_seed = list(range(first, first + count))
+    changes = [{}] if members is None else list(checked_sequence("train", "members", members))
+    if not each_seed or not changes:
+        raise ParameterError("train: a population needs at least one member; seeds or members is empty")
+    planned = []
+    for k, change in enumerate(changes):
+        checked_mapping("train", f"members[{k}]", change)
+        own = changed(spec, settings, given, change, f"members[{k}]")
+        words = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
+        for seed in [change["seed"]] if "seed" in change else each_seed:
+            planned.append(Member(words, checked_int("train", "seed", seed, 0, 2**63 - 1), own | {"seed": seed}))
+    return planned
+
+
+def changed(spec, settings, given, change, where):
+    """Return the arguments of ``train`` of one member: those of all, with what it changes."""
+    own, parameters = dict(given), {field.name for field in fields(spec.params)}
+    policies = change.get("policies") or change.get("algorithm") or settings
+    learners = [each for each in by_group(policies).values() if isinstance(each, LearnerSettings)]
+    known = {field.name for each in learners if is_dataclass(each) for field in fields(each)}
+    new = {}
+    for name, value in change.items():
+        checked_str("train", f"a name in {where}", name)
+        if name in WHOLE:
+            own[name] = value
+        elif name in known and name in parameters:
+            raise ParameterError(
+                f"train: {where} has {name!r}, which is a setting of {learners[0].name} and a parameter of {spec.name}; for "
+                f"the setting pass algorithm=..., for the parameter train(..., {name}=...)"
+            )
+        elif name in known:
+            new[name] = value
+        elif name in parameters:
+            own[name] = value
+        else:
+            names = sorted({*known, *parameters, *WHOLE})
+            raise ParameterError(
+                f"train: {where} has {name!r}, which is no setting and no parameter.{did_you_mean(name, names)} "
+                f"There are: {', '.join(names)}"
+            )
+    own["algorithm"], own["policies"] = None, None
+    if isinstance(policies, dict):
+        own["policies"] = {name: with_settings(each, new) for name, each in policies.items()}
+    else:
+        own["algorithm"] = with_settings(policies, new)
+    return own
+
+
+def by_group(policies):
+    """Return settings by name; one algorithm's under no name."""
+    return policies if isinstance(policies, dict) else {"": policies}
+
+
+def with_settings(settings, new):
+    """Return settings of one policy with those of ``new`` that it has."""
+    own = {field.name for field in fields(settings)} if isinstance(settings, LearnerSettings) else ()
+    return replace(settings, **{name: value for name, value in new.items() if name in own})
+
+
+def interquartile_mean(values, *, seed=0):
+    """Return the mean of the middle half of some values, and its 95 % bootstrap interval: (mean, low, high).
+
+    Args:
+        values: (M,) numbers, one for each run. A quarter of them, rounded down, is left out at either end.
+        seed: Of the bootstrap's 2,000 resamples.
+    """
+    values = checked_list("interquartile_mean", "values", values, checked_float, -LARGEST, LARGEST)
+    if not values:
+        raise ParameterError("interquartile_mean: there are no values; pass one number for each run")
+    values, seed = np.array(values, np.float64), checked_int("interquartile_mean", "seed", seed, 0, 2**63 - 1)
+    drawn = np.random.default_rng(seed).choice(values, (RESAMPLES, len(values)))
+    cut = len(values) // 4
+    means = np.sort(drawn, axis=1)[:, cut : len(values) - cut].mean(axis=1)
+    return (float(np.sort(values)[cut : len(values) - cut].mean()), *map(float, np.percentile(means, INTERVAL)))
+
+
+class Population:
+    """Runs that were trained side by side; ``cupydrive.train(..., seeds=10)`` makes it.
+
+    Args:
+        runs: ``Run``s of one environment.
+        settings: What each changes, in words; those of the same words differ in their seeds.
+    """
+
+    def __init__(self, runs, settings):
+        self.runs, self.settings = list(runs), list(settings)
+
+    def __len__(self):
+        return len(self.runs)
+
+    def __iter__(self):
+        return iter(self.runs)
+
+    def by_setting(self):
+        """Return the numbers of runs by what they change, in the order of the runs."""
+        found = {}
+        for number, setting in enumerate(self.settings):
+            found.setdefault(setting, []).append(number)
+        return found
+
+    def scores(self, key=None):
+        """Return the last value of a metric in each run, (M,) float64, NaN where there is none yet.
+
+        Args:
+            key: Name of a metric; None: the episodic return of the only group that learns.
+
+        Raises:
+            ParameterError: If no run has such a metric, or several groups learn and ``key`` is None.
+        """
+        key = self._key(key)
+        return np.array(
+            [next((row[key] for row in reversed(run.metrics) if key in row), np.nan) for run in self.runs], np.float64
+        )
+
+    def best(self, key=None):
+        """Return the ``Run`` whose last value of a metric is the highest; ``key`` as of ``scores``."""
+        scores = self.scores(key)
+        if np.isnan(scores).all():
+            raise ParameterError(
+                f"key = {self._key(key)!r}: no run has a value of it yet; train longer, or name another metric"
+            )
+        return self.runs[int(np.nanargmax(scores))]
+
+    def evaluate(self, episodes=1000, **options):
+        """Return the ``Evaluation`` of each run; ``options`` as in ``cupydrive.evaluate``."""
+        return [run.evaluate(episodes, **options) for run in self.runs]
+
+    def plot(self, *keys, levels=None):
+        """Return learning curves as a Matplotlib figure: medians over runs, with quartiles where there are several.
+
+        Args:
+            *keys: Names of metrics; none: the episodic return of every group.
+            levels: Horizontal lines to compare with, ``{label: {key: value}}``.
+        """
+        from cupydrive.terminal.curves import curves
+
+        first = self.runs[0]
+        title = f"{first.spec.name}, {len(self)} runs of {first.num_envs:,} environments"
+        rows = {setting: [self.runs[k].metrics for k in numbers] for setting, numbers in self.by_setting().items()}
+        return curves(rows, keys or None, levels, title)
+
+    def table(self, key=None):
+        """Return a table in words: by setting, each run with its env-steps, seconds and last value, then these together.
+
+        Together: their median with the quartiles, and the ``interquartile_mean``.
+        """
+        key, scores = self._key(key), self.scores(key)
+        lines = [f"{'':<20}{'env-steps':>15}{'seconds':>10}  {key}"]
+        for setting, numbers in self.by_setting().items():
+            lines += [setting] * bool(setting)
+            for run, score in ((self.runs[k], scores[k]) for k in numbers):
+                lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{run.seconds:>10.2f}  {score:.5g}")
+            known = scores[numbers][np.isfinite(scores[numbers])]
+            if len(known) > 1:
+                low, middle, high = np.percentile(known, (25, 50, 75))
+                mean, least, most = interquartile_mean(known)
+                lines.append(f"{'  median':<45}  {middle:.5g} (quartiles {low:.5g} and {high:.5g})")
+                lines.append(f"{'  interquartile mean':<45}  {mean:.5g} (95 %: {least:.5g} to {most:.5g})")
+        return "\n".join(lines)
+
+    def _key(self, key):
+        known = list(dict.fromkeys(name for run in self.runs for row in run.metrics for name in row))
+        if key is None:
+            found = [name for name in known if name.startswith(RETURN)]
+            if len(found) > 1:
+                raise ParameterError(f"several groups have returns; name one: {', '.join(found)}")
+            return found[0] if found else RETURN
+        if checked_str("population", "key", key) not in known:
+            raise ParameterError(
+                f"key = {shown(key)} is no metric.{did_you_mean(key, known)} There are: {', '.join(known)}"
+            )
+        return key
+
+    def __repr__(self):
+        head = f"<Population {self.runs[0].spec.name}: {len(self)} runs of {self.runs[0].num_envs:,} environments"
+        returns = dict.fromkeys(
+            name for run in self.runs for row in run.metrics for name in row if name.startswith(RETURN)
+        )
+        return "\n".join([head, *map(self.table, returns)]) + ">"
+
+    def _repr_html_(self):
+        from cupydrive.terminal.progress import image
+
+        curves = image(self.plot()) if any(run.metrics for run in self.runs) else ""
+        return f"<pre>{html.escape(repr(self))}</pre>{curves}"
+
+
+# ---- folders -----------------------------------------------------------------------------------------------------------
+
+
+def member_folder(out, number):
+    """Return the run folder of a member."""
+    return Path(out) / f"{number:03d}"
+
+
+def write_members(out, planned, resume, overwrite):
+    """Write which members a population's folder has, before the first one is trained.
+
+    Raises:
+        TrainingError: If the folder holds a single run, or a population of other members and is not to be overwritten.
+    """
+    if (out / "config.json").exists():
+        raise TrainingError(f"out = {str(out)!r} holds a single run; pass another folder for a population")
+    members = [member.about() for member in planned]
+    if (out / POPULATION).exists() and not overwrite:
+        known = read_members(out)
+        if not resume:
+            raise TrainingError(
+                f"out = {str(out)!r} holds a population of {len(known)} runs already. Go on with it: resume=True; replace it: "
+                "overwrite=True"
+            )
+        for k, (theirs, mine) in enumerate(zip_longest(known, members, fillvalue="none")):
+            if theirs != mine:
+                raise TrainingError(
+                    f"out = {str(out)!r} holds a population of other members: number {k} is {theirs} there, and {mine} was "
+                    "asked for"
+                )
+    with file_errors(TrainingError, f"out = {str(out)!r}: the population cannot be written there"):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            out / POPULATION, json.dumps({"format": FORMAT, "members": members}, indent=1).encode() + b"\n"
+        )
+
+
+def read_members(folder):
+    """Return what a population's folder says of its members."""
+    path = folder / POPULATION
+    with file_errors(TrainingError, f"{path} cannot be read"):
+        content = read_file(path, MOST_JSON)
+    try:
+        return read_json(content, formats.POPULATION, FORMAT)["members"]
+    except FormatError as error:
+        raise TrainingError(explained(path, "population", error, "Train into another folder")) from None
+
+
+def load(folder, device="cpu", policies=None, env=None):
+    """Return the ``Run`` of a folder at its last checkpoint, to go on with; or the ``Population``, if it holds one.
+
+    Arguments and errors are those of ``Run.load``. Of a population the members that were begun are loaded.
+    """
+    path = checked_path("load", "folder", folder, TrainingError)
+    if not (path / POPULATION).exists():
+        return Run.load(folder, device, policies, env)
+    members = read_members(path)
+    begun = [k for k in range(len(members)) if (member_folder(path, k) / "config.json").exists()]
+    if not begun:
+        raise TrainingError(f"{path} holds a population of which no run was begun; train it again")
+    runs = [Run.load(member_folder(path, k), device, policies, env) for k in begun]
+    return Population(runs, [members[k]["setting"] for k in begun])
