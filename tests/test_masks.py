@@ -29,6 +29,27 @@ def test_the_checker_compares_masks_and_random_actions_obey_them(masked, walkers
     assert any(field == "mask.walker" for _, field in report.tallies)
 
 
+@pytest.mark.parametrize("walkers", [3, 4])  # rows of 15 bytes, and of 20, which are words
+def test_all_choices_may_be_allowed_at_once(walkers):
+    first = "DEVICE void observe(Env& env) {\n"
+    kernel = KERNEL.replace(first, first + "  env.walker.allow_all(env.team);\n  env.team.sync();\n")
+    kernel = kernel.replace("    env.walker.mask(i, 2) = true;\n", "")
+    spec = replace(cd.register(PYTHON, kernel), cases=({"walkers": walkers},))
+    report = check(spec, agent_steps=5000, device="cpu", progress=False)
+    assert report.passed, str(report)
+
+
+def test_a_head_that_allows_nothing_allows_all():
+    kernel = KERNEL.replace("mask(i, 0, 1) = place != 0", "mask(i, 0, 1) = false")
+    kernel = kernel.replace("mask(i, 1, 1) = place != 4", "mask(i, 1, 1) = false")
+    env = cd.make(cd.register(PYTHON, kernel), 1000, device="cpu")
+    env.reset(seed=0)
+    batch = env.rollout(20)
+    assert not batch.action_mask["walker"][..., 3:].any()
+    jumps = batch.action[..., 1].double()
+    assert abs(jumps.mean() - 0.5) < 4 * 0.5 / jumps.numel() ** 0.5
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

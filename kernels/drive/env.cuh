@@ -73,9 +73,12 @@ template <class Kind> struct Group {
   // Allows every choice of every agent, by the whole team in stores of a word if rows consist of words; any member may forbid
   // some after the next sync.
   DEVICE void allow_all(const Team team) const {
-    constexpr int BYTES = COUNT * Kind::CHOICES, WORDS = BYTES % 4 == 0 ? BYTES / 4 : 0;
-    for (int n : team.each(WORDS)) ((u32*)mask_row)[n] = 0x01010101u;
-    for (int n : team.each(BYTES - 4 * WORDS)) mask_row[n] = 1;
+    constexpr int BYTES = COUNT * Kind::CHOICES;
+    if constexpr (BYTES % 4 == 0) {
+      for (int n : team.each(BYTES / 4)) ((u32*)mask_row)[n] = 0x01010101u;
+    } else {
+      for (int n : team.each(BYTES)) mask_row[n] = 1;
+    }
   }
   DEVICE u8& active(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (active)"); return active_row[i]; }
   DEVICE u8& left(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (left)"); return left_row[i]; }
