@@ -23,6 +23,8 @@ _HOME = {
     "Population": "training.population",
     "interquartile_mean": "training.population",
     "load": "training.population",
+    "sweep": "training.sweep",
+    "Sweep": "training.sweep",
     "Frozen": "training.frozen",
     "evaluate": "playing.evaluation",
     "difference": "playing.evaluation",

@@ -99,6 +99,57 @@ def run_train(
     return 0
 
 
+def run_sweep(
+    name: Annotated[str, tyro.conf.Positional],
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")],
+    trials: int = 40,
+    algorithm: str | None = None,
+    steps: float | None = None,
+    num_envs: int | None = None,
+    mark: float | None = None,
+    key: str | None = None,
+    batch: int = 8,
+    seed: int = 0,
+    device: Device = "auto",
+    resume: bool = False,
+    param: Pairs = (),
+) -> int:
+    """Search settings of an algorithm with Optuna, and print the best as one line to paste; Ctrl-C keeps what is done.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+        out: Folder for the trials and a picture of them.
+        trials: How many in all, those of before a --resume included.
+        algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
+        steps: Env-steps of each trial, such as 2e5.
+        num_envs: Environments of each trial.
+        mark: Search for the fewest env-steps to this return; for the highest return if left out.
+        key: Metric that is the return, where there are several groups, such as charts/episodic_return/tagger.
+        batch: Trials that are drawn before any of them is done.
+        seed: Of what is drawn, and of each training.
+        device: "auto": CUDA where a GPU is usable, else the CPU.
+        resume: Go on with the sweep in --out.
+        param: Parameters of the environment, such as grid_length=20.
+    """
+    from cupydrive.training.sweep import sweep
+
+    options = {
+        "steps": steps,
+        "num_envs": num_envs,
+        "mark": mark,
+        "key": key,
+        "batch": batch,
+        "seed": seed,
+        "resume": resume,
+    }
+    found = sweep(name, algorithm, trials=trials, out=out, device=device, **options, **parsed(param))
+    print(found)
+    if found.trials:
+        write_file(out / "sweep.png", found.plot().png())
+        print(f"wrote {out}")
+    return 0 if len(found.trials) >= trials else 130
+
+
 def run_evaluate(
     run: Annotated[str, tyro.conf.Positional],
     episodes: int = 1000,

@@ -110,6 +110,20 @@ def draw_median(axes, runs, color, label):
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
 
 
+def best_so_far(values, xlabel, ylabel, lowest=False):
+    """Return a figure of values as dots, in their order, and of the highest, or lowest, until then as a line."""
+    figure = Curves(figsize=PANEL_SIZE, dpi=110, layout="constrained")
+    axes, numbers = figure.add_subplot(), np.arange(1, len(values) + 1)
+    best = (np.minimum if lowest else np.maximum).accumulate(np.asarray(values, np.float64))
+    axes.plot(numbers, values, ".", color=COLORS[5])
+    axes.step(numbers, best, where="post", color=COLORS[0], linewidth=1.6)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    return figure
+
+
 def bars(values, xlabel, ylabel):
     """Return a figure with one bar per item of ``values``, ``{label: value}``, each with its number above."""
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
