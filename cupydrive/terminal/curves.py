@@ -74,9 +74,9 @@ def curves(rows, keys=None, levels=None, title=None):
     for number, key in enumerate(keys):
         axes = figure.add_subplot(1, len(keys), number + 1)
         colors = cycle(COLORS)
-        for color, (label, runs) in zip(colors, by_label.items(), strict=False):
+        for (label, runs), color in zip(by_label.items(), colors, strict=False):
             draw_median(axes, [pooled([row for row in rows if key in row], key) for rows in runs], color, label)
-        for color, (label, values) in zip(colors, levels.items(), strict=False):
+        for (label, values), color in zip(levels.items(), colors, strict=False):
             if key in values:
                 axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
         if axes.get_legend_handles_labels()[0]:
