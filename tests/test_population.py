@@ -41,6 +41,13 @@ def test_a_member_is_the_run_that_it_would_be_alone():
     assert not same(*population.runs[:2])
 
 
+def test_members_may_name_an_algorithm_as_text():
+    first, second = cd.train("cartpole", members=[{"algorithm": "a2c", "num_steps": 8}, {"num_envs": 4}], **SMALL)
+    assert (first.settings["cart"].name, first.settings["cart"].num_steps, second.num_envs) == ("a2c", 8, 4)
+    with pytest.raises(ParameterError, match="Did you mean 'a2c'"):
+        cd.train("cartpole", members=[{"algorithm": "a2d"}], **SMALL)
+
+
 def test_members_change_policies_of_groups_and_seeds():
     policies = {"tagger": ppo(), "runner": cd.Random()}
     members = [{"gamma": 0.5, "seed": 9}, {"policies": {"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}}]

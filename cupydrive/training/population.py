@@ -51,7 +51,7 @@ class Member:
         return {"setting": self.setting, "seed": self.seed}
 
 
-def plan_members(spec, settings, given, seeds, members):
+def plan_members(spec, settings, given, seeds, members, suggested):
     """Return the ``Member``s of a population.
 
     Args:
@@ -60,6 +60,7 @@ def plan_members(spec, settings, given, seeds, members):
         given: Arguments of ``train`` that all members have, ``seed`` and the environment's parameters among them.
         seeds: How many seeds each has, from ``given["seed"]`` on; or these seeds; None: that one.
         members: What each changes, by name; None: nothing.
+        suggested: Called with an algorithm's name, returns the settings that the environment suggests for it.
 
     Raises:
         ParameterError: If a name is unknown or means two things, or there are no members.
@@ -78,17 +79,18 @@ def plan_members(spec, settings, given, seeds, members):
     planned = []
     for k, change in enumerate(changes):
         checked_mapping("train", f"members[{k}]", change)
-        own = changed(spec, settings, given, change, f"members[{k}]")
+        policies = change.get("policies") or change.get("algorithm") or settings
+        policies = suggested(policies) if isinstance(policies, str) else policies
+        own = changed(spec, policies, given, change, f"members[{k}]")
         words = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
         for seed in [change["seed"]] if "seed" in change else each_seed:
             planned.append(Member(words, checked_int("train", "seed", seed, 0, 2**63 - 1), own | {"seed": seed}))
     return planned
 
 
-def changed(spec, settings, given, change, where):
+def changed(spec, policies, given, change, where):
     """Return the arguments of ``train`` of one member: those of all, with what it changes."""
     own, parameters = dict(given), {field.name for field in fields(spec.params)}
-    policies = change.get("policies") or change.get("algorithm") or settings
     learners = [each for each in by_group(policies).values() if isinstance(each, LearnerSettings)]
     known = {field.name for each in learners if is_dataclass(each) for field in fields(each)}
     new = {}
@@ -126,7 +128,9 @@ def by_group(policies):
 
 def with_settings(settings, new):
     """Return settings of one policy with those of ``new`` that it has."""
-    own = {field.name for field in fields(settings)} if isinstance(settings, LearnerSettings) else ()
+    if not isinstance(settings, LearnerSettings):
+        return settings
+    own = {field.name for field in fields(settings)}
     return replace(settings, **{name: value for name, value in new.items() if name in own})
 
 

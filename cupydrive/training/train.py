@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -194,7 +195,7 @@ def planned_members(env, algorithm, policies, given, seeds, members):
     settings = policies or (
         algorithm if isinstance(algorithm, LearnerSettings) else suggested_algorithm(env, algorithm)
     )
-    planned = plan_members(common.spec, settings, given, seeds, members)
+    planned = plan_members(common.spec, settings, given, seeds, members, partial(suggested_algorithm, env))
     for member in planned:
         plan(env, **member.arguments)  # raises what is wrong before anything is trained
     return planned
