@@ -28,6 +28,8 @@ _HOME = {
     "Frozen": "training.frozen",
     "evaluate": "playing.evaluation",
     "difference": "playing.evaluation",
+    "tournament": "playing.tournament",
+    "Tournament": "playing.tournament",
     "Recording": "playing.recording",
     "Snapshot": "simulation.snapshots",
     "render": "rendering.video",

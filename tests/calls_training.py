@@ -143,6 +143,14 @@ ROWS |= {
         lambda it: {"keys": "losses/entropy", "levels": {"before": {"losses/entropy": 0.5}}},
         population, lambda it, figure: figure.png()[:8], words={"keys": ("keys", "metric")},
     ),
+    "tournament": Row(
+        lambda it, **given: cd.tournament(**given),
+        lambda it: {
+            "players": {"a": cd.Random()}, "env": "tag_grid", "key": "length", "episodes": 4, "seed": 3, "device": "cpu",
+            "progress": False, **PAIR,
+        },
+        after=lambda it, found: found.mean, slow=True,
+    ),
     "interquartile_mean": Row(
         lambda it, **given: cd.interquartile_mean(**given), lambda it: {"values": [1.0, 2.0, 4.0], "seed": 1},
     ),

@@ -136,6 +136,7 @@ MADE_BY_US = {
     "Recording",
     "Snapshot",
     "Sweep",
+    "Tournament",
     "Trajectory",
     "Outcome",
     "Observed",

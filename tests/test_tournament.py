@@ -1,0 +1,66 @@
+"""Tournaments: each cell is the evaluation of its pair, and whoever cannot play is named."""
+
+import numpy as np
+import pytest
+
+import cupydrive as cd
+from cupydrive.errors import ParameterError
+
+SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
+COMMON = {"episodes": 40, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run():
+    settings = cd.PPO(num_steps=8, hidden=(16,))
+    return cd.train("tag_grid", settings, num_envs=16, steps=2000, device="cpu", progress=False, **SMALL)
+
+
+def test_each_cell_is_the_evaluation_of_its_pair(run):
+    players = {"ppo": run, "rule": cd.Heuristic(), "chance": cd.Random()}
+    found = cd.tournament(players, key="length", **COMMON)
+    assert (found.groups, found.players, found.mean.shape) == (("tagger", "runner"), tuple(players), (3, 3))
+    for i, tagger in enumerate((run.frozen("tagger"), cd.Heuristic(), cd.Random())):
+        for j, runner in enumerate((run.frozen("runner"), cd.Heuristic(), cd.Random())):
+            pair = cd.evaluate("tag_grid", {"tagger": tagger, "runner": runner}, episodes=40, device="cpu", **SMALL)
+            assert (found.mean[i, j], found.half[i, j]) == pair.mean("length")
+    table = found.table().splitlines()
+    assert table[0].split() == ["tagger", "\\", "runner", "ppo", "rule", "chance", "mean"]
+    assert f"{found.mean[1].mean():.4g}" == table[2].split()[-1]
+    assert table[4].split()[-1] == f"{found.mean.mean():.4g}" and "40 episodes a pair" in repr(found)
+
+
+def test_players_without_a_run_need_an_environment():
+    found = cd.tournament({"rule": cd.Heuristic(), "chance": cd.Random()}, "tag_grid", device="cpu", **COMMON, **SMALL)
+    assert found.key == "tagger" and np.isfinite(found.mean).all()
+    assert found.mean[0, 1] > found.mean[1, 1]  # taggers by rule earn more of runners by chance than taggers by chance
+
+
+@pytest.mark.parametrize(
+    ("players", "given", "message"),
+    [
+        ({"a": cd.Heuristic()}, {}, "env is missing"),
+        ({"a": cd.Random()}, {"env": "cartpole"}, r"cartpole has 1 group \(cart\); it needs two"),
+        ({"a": cd.Heuristic}, {"env": "tag_grid"}, r"players\['a'\] = "),
+        ({"a": 3}, {"env": "tag_grid"}, r"players\['a'\] = 3"),
+        ({}, {"env": "tag_grid"}, "players has 0 entries"),
+        ({"a": cd.Random()}, {"env": "tag_grid", "grid_lengt": 5}, "Did you mean 'grid_length'"),
+        ({"a": cd.Random()}, {"env": "tag_grid", "key": "lenth", "device": "cpu"}, "Did you mean 'length'"),
+    ],
+)
+def test_wrong_input_is_named(players, given, message):
+    with pytest.raises(ParameterError, match=message):
+        cd.tournament(players, **COMMON | given)
+
+
+def test_runs_must_have_one_environment(run):
+    settings = cd.A2C(num_steps=4, hidden=(8,))
+    other = cd.train(
+        "tag_grid", settings, num_envs=4, steps=16, device="cpu", progress=False, **SMALL | {"grid_length": 7}
+    )
+    with pytest.raises(ParameterError, match="grid_length of run 'a' is 6, of 'b' 7"):
+        cd.tournament({"a": run, "b": other}, **COMMON)
+    with pytest.raises(ParameterError, match="env = 'cartpole', but run 'a' is of tag_grid"):
+        cd.tournament({"a": run}, "cartpole", **COMMON)
+    with pytest.raises(ParameterError, match="leave out grid_length"):
+        cd.tournament({"a": run}, **COMMON, grid_length=6)
