@@ -7,7 +7,7 @@ import numpy as np
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError
-from cupydrive.inputs.arguments import checked_int, checked_mapping, checked_str, shown
+from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, checked_str, shown
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.spec import kept_params
@@ -82,7 +82,10 @@ def tournament(players, env=None, *, key=None, episodes=1000, seed=10_000, devic
         ParameterError: If the environment has not two groups, runs differ in theirs, or a name or player is unknown.
     """
     checked_mapping("tournament", "players", players)
-    episodes = checked_int("tournament", "episodes", episodes)
+    episodes, progress = (
+        checked_int("tournament", "episodes", episodes),
+        checked_bool("tournament", "progress", progress),
+    )
     if not 1 <= len(players) <= MOST_PLAYERS:
         raise ParameterError(f"tournament: players has {len(players)} entries; it must have 1 to {MOST_PLAYERS}")
     for name, player in players.items():
@@ -98,7 +101,8 @@ def tournament(players, env=None, *, key=None, episodes=1000, seed=10_000, devic
             f"tournament: {spec.name} has {len(groups)} group{'s' * (len(groups) != 1)} ({', '.join(groups)}); it needs two, "
             "who play against each other"
         )
-    key = groups[0] if key is None else checked_str("tournament", "key", key)
+    known = (*groups, "length", *spec.metrics)
+    key = groups[0] if key is None else checked_choice("tournament", "key", key, known)
     own = {} if isinstance(base, Policies) else params
     mean, half = np.zeros((2, len(players), len(players)))
     pairs = [(i, j) for i in range(len(players)) for j in range(len(players))]
