@@ -20,6 +20,20 @@ RIGHT = {
     "new": ["moon"],
     "check": ["mountain_car", "--agent-steps", "1", "--device", "cpu"],
     "train": ["cartpole", "--steps", "1", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"],
+    "sweep": [
+        "cartpole",
+        "--out",
+        "o",
+        "--resume",
+        "--trials",
+        "1",
+        "--steps",
+        "1",
+        "--num-envs",
+        "8",
+        "--device",
+        "cpu",
+    ],
     "evaluate": ["tag_grid", "--episodes", "2", "--device", "cpu", "--param", "max_episode_steps=2"],
     "render": ["tag_grid", "--out", "a.gif", "--device", "cpu", "--size", "64", "48", "--param", "max_episode_steps=2"],
     "gallery": ["no_such_env", "--device", "cpu"],  # a known one would train for long
@@ -36,7 +50,8 @@ ODD = (
     "--", "-", "{}",
 )  # fmt: skip
 # Right, and too long for a test; or right, and it measures for minutes.
-LONG = {("train", "--steps"), ("check", "--agent-steps")}
+LONG = {("train", "--steps"), ("sweep", "--steps"), ("check", "--agent-steps")}
+MANY = (("--seeds", "1_000"), ("--trials", "1_000"))
 CASES = [
     (command, option, odd)
     for command, function in COMMANDS.items()
@@ -46,7 +61,7 @@ CASES = [
     )
     for odd in ODD
     if not ((command, option) in LONG and odd.strip("9") == "")
-    and (option, odd) not in (("--env", "None"), ("--steps", "None"), ("--training", "--"))
+    and (option, odd) not in (("--env", "None"), ("--steps", "None"), ("--training", "--"), *MANY)
 ]
 
 

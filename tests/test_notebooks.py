@@ -56,7 +56,7 @@ def test_the_lesson_on_the_sciences_ends_without_any_data(tmp_path, monkeypatch)
     monkeypatch.delenv("CUPYDRIVE_DATA", raising=False)
     monkeypatch.setenv("CUPYDRIVE_DATA_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
-    outputs = run(NOTEBOOKS[-1], tmp_path, monkeypatch)
+    outputs = run(ROOT / "notebooks" / "10_sciences.ipynb", tmp_path, monkeypatch)
     said = "".join(o.text for o in outputs if o.output_type == "stream").splitlines()
     for name in ("catalysis", "rice_n", "covid_economy"):
         assert sum(line.startswith(f"{name}: ") and "skipped" in line for line in said) == 1
@@ -120,5 +120,5 @@ def test_a_notebook_is_committed_without_outputs_and_reads_easily(path):
 
 def test_all_notebooks_are_there():
     names = ["quickstart", "kernels", "check", "train_cartpole", "tag", "your_own_environment", "zero_copy", "speed"]
-    names += ["other_libraries", "kernels_in_python", "sciences"]
+    names += ["other_libraries", "kernels_in_python", "sciences", "populations"]
     assert [p.stem for p in NOTEBOOKS] == [f"{k:02d}_{name}" for k, name in enumerate(names)]

@@ -133,16 +133,10 @@ def run_sweep(
     """
     from cupydrive.training.sweep import sweep
 
-    options = {
-        "steps": steps,
-        "num_envs": num_envs,
-        "mark": mark,
-        "key": key,
-        "batch": batch,
-        "seed": seed,
-        "resume": resume,
-    }
-    found = sweep(name, algorithm, trials=trials, out=out, device=device, **options, **parsed(param))
+    params = parsed(param)
+    envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
+    options = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "batch": batch}
+    found = sweep(name, algorithm, trials=trials, out=out, seed=seed, device=device, resume=resume, **options, **params)
     print(found)
     if found.trials:
         write_file(out / "sweep.png", found.plot().png())

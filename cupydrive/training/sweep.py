@@ -7,6 +7,7 @@ import json
 import math
 import warnings
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from importlib.util import find_spec
 
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
@@ -146,6 +147,9 @@ def sweep(
     """
     if find_spec("optuna") is None:
         raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in a notebook it asks for ipywidgets, which nothing here uses
+        import_module("optuna")
     trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
     batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
     seed = checked_int("sweep", "seed", seed, 0, 2**32 - 1)  # what NumPy's older generator takes, Optuna's
