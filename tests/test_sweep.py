@@ -2,6 +2,7 @@
 
 import math
 
+import masked
 import pytest
 from conftest import optional
 
@@ -37,6 +38,15 @@ def test_the_line_to_paste_trains_the_best_trial(tmp_path):
     call = found.line().removesuffix(")") + ', device="cpu", progress=False)'
     run = eval(call, {"cd": cd})  # as a person does who pastes it
     assert run.metrics[-1]["charts/episodic_return"] == found.best.value and found.line() in repr(found)
+
+
+def test_choices_may_be_texts_and_a_name_that_is_both_is_the_setting(tmp_path):
+    """An environment whose parameter has the name of a setting can be swept with nothing named, too: rice_n has gamma."""
+    python, kernel = (text.replace("unused", "gamma") for text in (masked.PYTHON, masked.KERNEL))
+    space = {"gamma": [0.5, 0.6], "activation": ["tanh", "relu"]}
+    found = cd.sweep(cd.register(python, kernel), SMALL, trials=2, space=space, out=tmp_path, **COMMON)
+    assert f"gamma={found.best.params['gamma']}" in found.line().split("num_envs")[0]
+    assert f"activation {found.best.params['activation']}" in repr(found)
 
 
 def test_a_sweep_goes_on_from_its_folder(tmp_path):

@@ -6,7 +6,7 @@ Everything is kept in one file of JSON lines in the folder, which another proces
 import json
 import math
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -25,6 +25,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
+from cupydrive.training.population import with_settings
 from cupydrive.training.train import plan, suggested_algorithm, suggestions, train
 
 FILE, STUDY, ABOUT = "sweep.jsonl", "sweep", "cupydrive"
@@ -71,17 +72,14 @@ class Sweep:
 
     def line(self):
         """Return the call that trains with the best settings, as one line to paste."""
-        chosen, common = self.best.params, dict(self.common)
-        names = {field.name for field in fields(self.settings)}
-        best = replace(self.settings, **{name: value for name, value in chosen.items() if name in names})
-        common |= {name: value for name, value in chosen.items() if name not in names}
+        best, params = arguments(self.settings, self.best.params)
         given = (
             (field.name, getattr(best, field.name))
             for field in fields(best)
             if field.default != getattr(best, field.name)
         )
         settings = ", ".join(f"{name}={value!r}" for name, value in given)
-        others = ", ".join(f"{name}={value!r}" for name, value in common.items())
+        others = ", ".join(f"{name}={value!r}" for name, value in (self.common | params).items())
         return f"cd.train({self.env!r}, cd.{type(best).__name__}({settings}), {others})"
 
     def plot(self):
@@ -96,7 +94,8 @@ class Sweep:
             return f"<Sweep {self.env}: no trial is done>"
         what = "return" if self.mark is None else f"env-steps to a return of {self.mark:g}"
         best = self.best
-        settings = ", ".join(f"{name} {value:.4g}" for name, value in best.params.items())
+        numbers = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in best.params.items()}
+        settings = ", ".join(f"{name} {value}" for name, value in numbers.items())
         return f"<Sweep {self.env}: {len(self.trials)} trials, best {what} {best.value:,.6g} with {settings}\n  {self.line()}>"
 
 
@@ -127,8 +126,9 @@ def sweep(
         algorithm: ``PPO(...)`` or another, its name, or None: what the environment suggests. Trials change it.
         trials: How many in all, those of before a resume included.
         out: Folder for the file of trials.
-        space: What is tried, by name of a setting or of a float parameter: ``(low, high)``, ``(low, high, "log")`` or a list
-            of choices; two ints give ints. None: ``cupydrive.training.sweep.SPACE``, as far as the algorithm has it.
+        space: What is tried, by name of a setting or of a float parameter, the setting if it is both: ``(low, high)``,
+            ``(low, high, "log")`` or a list of choices; two ints give ints. None: ``cupydrive.training.sweep.SPACE``, as far
+            as the algorithm has it.
         mark: Search for the fewest env-steps until the return that is logged in training reaches this number; None: for the
             highest return at the end. A trial that does not reach it counts as twice its env-steps.
         key: Name of the metric that is the return; None: the episodic return of the only group.
@@ -149,7 +149,7 @@ def sweep(
         raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # in a notebook it asks for ipywidgets, which nothing here uses
-        import_module("optuna")
+        optuna = import_module("optuna")
     trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
     batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
     seed = checked_int("sweep", "seed", seed, 0, 2**32 - 1)  # what NumPy's older generator takes, Optuna's
@@ -170,8 +170,6 @@ def sweep(
         "mark": mark, "key": key, "params": {name: str(value) for name, value in params.items()},
         "space": {name: str(each) for name, each in drawn.items()},
     }  # fmt: skip
-    from optuna.trial import TrialState
-
     study = opened(out, about, seed, resume)
     given = {"num_envs": common.num_envs, "seed": seed, "steps": steps, **params}
     device = choose(device)[0]
@@ -179,18 +177,26 @@ def sweep(
     sizes = [min(batch, left - first) for first in range(0, max(left, 0), batch)]
     for size in counted(sizes, f"sweep {common.spec.name}, batches of {batch}", len(sizes), progress):
         asked = [study.ask(drawn) for _ in range(size)]
-        population = train(
-            env, settings, members=[trial.params for trial in asked], device=device, progress=False, **given
-        )
+        members = []
+        for trial in asked:
+            changed, varied = arguments(settings, trial.params)
+            members.append({"algorithm": changed, **varied})
+        population = train(env, settings, members=members, device=device, progress=False, **given)
         whole = [run for run in population if run.step >= steps]
         for trial, run in zip(asked, whole, strict=False):
             study.tell(trial, objective(run.metrics, key or RETURN, mark, steps))
         if len(whole) < size:  # interrupted
             for trial in asked[len(whole) :]:
-                study.tell(trial, state=TrialState.FAIL)
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
             break
     shared = {"num_envs": common.num_envs, "steps": steps, **params}
     return Sweep(common.spec.name, settings, shared, tuple(done(study)), mark)
+
+
+def arguments(settings, drawn):
+    """Return the algorithm with the settings that were drawn; and by name what else was, parameters of the environment."""
+    names = {field.name for field in fields(settings)}
+    return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
 
 
 def objective(rows, key, mark, steps):
