@@ -169,8 +169,9 @@ def learn(name, seed, device):
     if this.until_mark:
         steps, mark = {"steps": this.steps, "num_envs": this.num_envs}, this.mark
         soonest = solve(this.env, mark, this.policies[this.key], seed=seed, device=device, **steps, **this.params)
-        until = {"seconds": round(soonest.training or 0.0, 4), "env_steps": soonest.env_steps}
-        row["until_mark"] = None if soonest.seconds is None else until
+        row["until_mark"] = None
+        if soonest.seconds is not None:
+            row["until_mark"] = {"seconds": round(soonest.training, 4), "env_steps": soonest.env_steps}
     if this.mark is not None:
         within = (low <= found.mean(key)[0] <= high for key, (low, high) in this.bounds.items())
         return row | {"passed": mean >= this.mark and all(within)}

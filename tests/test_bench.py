@@ -23,7 +23,7 @@ from cupydrive.bench.operations import count_operations, learning_operations
 from cupydrive.bench.peers import run_peers
 from cupydrive.bench.solving import solve
 from cupydrive.bench.startup import own_seconds, train_start_times
-from cupydrive.bench.sweep import sweep
+from cupydrive.bench.sweep import listed, sweep
 from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import Lesson, measure_lesson, registers, run_operations
 from cupydrive.checks.bits import fetch, trajectory
@@ -76,6 +76,22 @@ def test_a_float_that_counts_computes_the_same(name):
     got = trajectory(spec, params, HostExecutor(count=True), 1, 9, 12)
     for key, array in want.items():
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
+
+
+def test_an_environment_that_is_named_has_the_rows_that_it_has_anyway():
+    assert [work.params for work in listed("rice_n", "cuda")] == [{}, {}, {"negotiation": True}]
+    assert all(work in ROLLOUTS[device] for device in ROLLOUTS for work in listed("catalysis", device))
+    assert listed(envs.register(point.PYTHON, point.KERNEL).name, "cpu") == [Work("point", 10_000, 32)]
+
+
+def test_goals_of_lessons_are_told_in_words():
+    seeds = [{"r": [3.0, 0.1], "passed": True, "rival": {"r": [3.0, 1.0], "s": [2.0, 1.5]}}]
+    assert tables.goals({"r": {}, "seeds": seeds}) == {"r": "> 1, constant levels", "s": "> 1.5, constant levels"}
+    seeds = [{"length": [3.0, 0.1], "heuristic": [4.0, 0.1]}, {"length": [3.0, 0.1], "heuristic": [6.0, 0.1]}]
+    assert tables.goals({"length": {}, "seeds": seeds}) == {"length": "< 5, the heuristic"}
+    bounds = {"rise": [None, 2.0], "index": [0.4, None], "paid": [0.0, 0.0]}
+    words = tables.goals({"mark": 168 / 27, "bounds": bounds, "r": {}, "seeds": [{"r": [7.0, 0.0]}]})
+    assert words == {"r": "at least 6.2222", "rise": "at most 2", "index": "at least 0.4", "paid": "0"}
 
 
 @pytest.mark.build

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cupydrive import envs
-from cupydrive.checks.bits import compare_bits
+from cupydrive.checks.bits import compare_bits, device_envs
 from cupydrive.checks.causes import PATHS, REFERENCE, RESETS, STATISTICS, TEAMS
 from cupydrive.checks.checker import check
 from cupydrive.checks.report import Report, write_json
@@ -272,3 +272,15 @@ def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     report = check(spec, agent_steps=500, device="cpu", progress=False)
     assert str(report).startswith("FAIL  tag_grid: every member of a team"), str(report)
     assert "agent-steps without a reference" in str(report)
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_devices_are_compared_on_as_much_as_fits(name):
+    """On 1,000 agents and 200,000 entries of observations a step at most, but for four environments, the fewest there are."""
+    spec = envs.get(name)
+    for case in spec.cases:
+        groups = spec.groups(spec.make_params(**case))
+        agents, entries = sum(g.count for g in groups), sum(g.count * g.obs_dim for g in groups)
+        n = device_envs(groups)
+        assert 4 <= n <= 1000 and (n == 4 or (n * agents <= 1000 and n * entries <= 200_000))
+        assert n == 1000 or (n + 1) * agents > 1000 or (n + 1) * entries > 200_000

@@ -11,10 +11,8 @@ from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 
-FREE_STEPS, STEP_ENTRIES = (
-    1000,
-    200_000,
-)  # of the comparison between CPU and GPU; entries of observations of one step, at most
+FREE_STEPS = 1000  # of the comparison between CPU and GPU
+STEP_ENTRIES = 200_000  # of observations that it compares after one step, at most, unless four environments have more
 PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU chooses a layout by their number
 # Rows of these hold something where an episode ended.
 EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_log")

@@ -10,7 +10,7 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION, checkpoints, read_config
+from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_config
 
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
@@ -23,7 +23,7 @@ def check_folder(out):
 
 def check_single(out):
     """Raise ``TrainingError`` if ``out`` holds a population: a run of its own would hide in it."""
-    if (out / POPULATION).exists():
+    if (out / POPULATION_FILE).exists():
         raise TrainingError(
             f"out = {str(out)!r} holds a population; pass seeds= or members= with resume=True, or another folder"
         )

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
-from cupydrive.inputs import formats
 from cupydrive.inputs.arguments import (
     checked_float,
     checked_int,
@@ -25,10 +24,10 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import MOST_JSON, FormatError, explained, read_json
+from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION
+from cupydrive.training.runfolder import POPULATION_FILE
 
 FORMAT = 1
 MOST_MEMBERS = 10_000
@@ -279,7 +278,7 @@ def write_members(out, planned, resume, overwrite):
     if (out / "config.json").exists():
         raise TrainingError(f"out = {str(out)!r} holds a single run; pass another folder for a population")
     members = [member.about() for member in planned]
-    if (out / POPULATION).exists() and not overwrite:
+    if (out / POPULATION_FILE).exists() and not overwrite:
         known = read_members(out)
         if not resume:
             raise TrainingError(
@@ -295,17 +294,17 @@ def write_members(out, planned, resume, overwrite):
     with file_errors(TrainingError, f"out = {str(out)!r}: the population cannot be written there"):
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(
-            out / POPULATION, json.dumps({"format": FORMAT, "members": members}, indent=1).encode() + b"\n"
+            out / POPULATION_FILE, json.dumps({"format": FORMAT, "members": members}, indent=1).encode() + b"\n"
         )
 
 
 def read_members(folder):
     """Return what a population's folder says of its members."""
-    path = folder / POPULATION
+    path = folder / POPULATION_FILE
     with file_errors(TrainingError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, formats.POPULATION, FORMAT)["members"]
+        return read_json(content, POPULATION, FORMAT)["members"]
     except FormatError as error:
         raise TrainingError(explained(path, "population", error, "Train into another folder")) from None
 
@@ -316,7 +315,7 @@ def load(folder, device="cpu", policies=None, env=None):
     Arguments and errors are those of ``Run.load``. Of a population the members that were begun are loaded.
     """
     path = checked_path("load", "folder", folder, TrainingError)
-    if not (path / POPULATION).exists():
+    if not (path / POPULATION_FILE).exists():
         return Run.load(folder, device, policies, env)
     members = read_members(path)
     begun = [k for k in range(len(members)) if (member_folder(path, k) / "config.json").exists()]

@@ -31,7 +31,7 @@ from cupydrive.inputs.formats import (
 )
 
 FORMAT = 2
-POPULATION = "population.json"  # in a folder of several runs
+POPULATION_FILE = "population.json"  # in a folder of several runs
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
 COUNTERS = ("iteration", "written", "filled")  # tensors of a run that count, and that kernels compute places from
 # What torch.load has been seen to raise for files that are a sound zip archive but no checkpoint.
@@ -65,7 +65,7 @@ def read_config(folder):
     """
     with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         path = as_path(folder) / "config.json"
-        is_file, is_population = as_path(folder).is_file(), (as_path(folder) / POPULATION).is_file()
+        is_file, is_population = as_path(folder).is_file(), (as_path(folder) / POPULATION_FILE).is_file()
     if is_file:
         raise TrainingError(
             f"{folder} is a file, not a run folder; Recording.load reads a recording, Snapshot.load a snapshot"
