@@ -60,6 +60,10 @@ class TrainingError(CupydriveError):
     """Training cannot go on: a number that is not finite, or a run that cannot be read or written."""
 
 
+class NotFiniteError(TrainingError):
+    """An observation, a reward or a loss is infinite or not a number."""
+
+
 class RenderError(CupydriveError):
     """A picture or video cannot be drawn, encoded or written."""
 

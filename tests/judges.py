@@ -99,6 +99,7 @@ GROUPS = [
     ),
 ]
 PLAY = "tests/test_play.py::test_"
+TOGETHER = "tests/test_together.py::test_"
 CREW = PLAY + "a_crew_of_threads_has_the_bytes_of_one"
 FORWARD = "tests/test_forward_kernels.py::test_"
 # Of whole networks, by blocks and by warps, against torch's.
@@ -210,7 +211,13 @@ JUDGES = {
     "train/gaussian.cu": [TRAIN],
     "train/boxes.cuh": [TRAIN],
     "tools/draws.cu": [TRAIN],
-    "train/finite.cu": [TRAIN],
+    "train/finite.cu": [TRAIN, TOGETHER + "a_report_has_the_numbers_of_the_run"],
+    "train/carry.cu": [TOGETHER + "the_last_row_becomes_the_first"],
+    "train/report.cu": [
+        TOGETHER + "a_report_has_the_numbers_of_the_run",
+        TOGETHER + "a_teams_report_is_one_threads",
+    ],
+    "train/schedule.cu": [TOGETHER + "schedules_are_written_for_all_and_begin_anew_after_their_table_ends"],
     "train/shuffle.cu": [TRAIN],
     "train/cipher.cuh": [TRAIN],
     "train/gather.cu": ["tests/test_gather.py"],

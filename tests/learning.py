@@ -28,8 +28,8 @@ import cupydrive as cd
 from cupydrive.bench.solving import MARKS, solve
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
+from cupydrive.training.plan import make_run, suggested_algorithm, suggestions
 from cupydrive.training.run import Run
-from cupydrive.training.train import make_run, suggested_algorithm, suggestions
 
 
 @dataclass(frozen=True)

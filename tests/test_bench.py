@@ -33,7 +33,8 @@ from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.train import make_run, train
+from cupydrive.training.plan import make_run
+from cupydrive.training.train import train
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,8 +8,9 @@ import cupydrive as cd
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.rollout import LatestEpisodes
+from cupydrive.training.plan import make_run
+from cupydrive.training.report import Report
 from cupydrive.training.run import Run
-from cupydrive.training.train import make_run
 
 SMALL = {"num_steps": 8, "hidden": (8,)}
 
@@ -33,12 +34,14 @@ def expected(run, kept):
 ])  # fmt: skip
 def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, num_envs, params):
     run = make_run(env, cd.A2C(**SMALL), num_envs=num_envs, device="cpu", **params)
-    kept, waited, ended = {}, 0, 0
+    report, kept, waited, ended = Report(run), {}, 0, 0
+    numbers = torch.zeros(report.size, dtype=torch.float64)
     for _ in range(12):
         run.iterate()
         ended += int((run.rollout.terminated | run.rollout.truncated).sum())
         wanted = expected(run, kept)
-        episodes, shortest, *means = run.episodes.take().tolist()
+        report.make(numbers)
+        episodes, shortest, means, *_ = report.read(numbers)
         assert episodes == ended
         ended = 0
         assert (shortest == 0) == (wanted is None)

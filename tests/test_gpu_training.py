@@ -13,8 +13,8 @@ from point import KERNEL, PYTHON
 from test_runs import KINDS, same, without_time
 
 import cupydrive as cd
+from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
-from cupydrive.training.train import make_run
 
 pytestmark = pytest.mark.gpu
 QUIET = {"device": "cuda", "progress": False}

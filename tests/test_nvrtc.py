@@ -18,7 +18,7 @@ from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
-from cupydrive.training.train import make_run
+from cupydrive.training.plan import make_run
 
 pytestmark = pytest.mark.build
 # Of architectures `make test` has the oldest and the newest, which are on either side of what kernels/drive distinguishes
@@ -126,6 +126,9 @@ FILES = [
     ("train/shuffle", (), ""),
     ("tools/draws", (), ""),
     ("train/finite", (("ARRAYS", 2),), ""),
+    ("train/carry", (("ARRAYS", 2),), ""),
+    ("train/report", (("NAMES", 3), ("LEARNERS", 2), ("ARRAYS", 2)), ""),
+    ("train/schedule", (), ""),
     ("tools/ceilings", (), ""),
     ("tools/fused", (), ""),
     ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),
@@ -201,6 +204,19 @@ def each_kernel():
     yield pytest.param(PLAYED[0], id="env_play")
     for name, constants, generated in FILES:
         yield pytest.param(unit_of(name, constants, generated), id=name)
+
+
+def joined_kernels():
+    """Yield one unit of each kind that runs launch together; the first of each way to make a kernel in `make test`, too."""
+    few = {"env_play", "tag_grid", "learn/statistics", "learn/update"}
+    for case in each_kernel():
+        yield pytest.param(*case.values, id=case.id, marks=() if case.id in few else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("unit", list(joined_kernels()))
+def test_kernels_of_members_compile_without_a_warning(unit):
+    unit = (played(*unit) if isinstance(unit, tuple) else unit).of_members()
+    assert compiled(unit, "90a" if unit.architecture_specific else 90) == (0, "")
 
 
 @pytest.mark.parametrize("unit", list(each_kernel()))

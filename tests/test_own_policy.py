@@ -7,8 +7,8 @@ from torch import nn
 import cupydrive as cd
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors.host import HostExecutor
+from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
-from cupydrive.training.train import make_run
 
 QUIET = {"device": "cpu", "progress": False, "num_envs": 8}
 

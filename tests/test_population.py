@@ -1,8 +1,6 @@
 """Populations: members are the runs that they would be alone, and what is said of them together is what statistics says."""
 
 import json
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -111,16 +109,6 @@ def test_a_population_that_was_not_begun_says_so(tmp_path):
     (tmp_path / "population.json").write_text(json.dumps({"format": 1, "members": [{"setting": "", "seed": 0}]}))
     with pytest.raises(TrainingError, match="no run was begun"):
         cd.load(tmp_path)
-
-
-def test_an_interrupt_keeps_what_was_trained(tmp_path):
-    def callback(step, metrics):
-        if metrics["member"] == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    population = cd.train("cartpole", ppo(), seeds=3, out=tmp_path, callback=callback, **SMALL | {"steps": 20_000})
-    done = [run.step >= 20_000 for run in population]
-    assert done == [True, False] and [run.step for run in cd.load(tmp_path)] == [run.step for run in population]
 
 
 # ---- what they say together --------------------------------------------------------------------------------------------

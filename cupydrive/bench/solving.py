@@ -5,8 +5,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cupydrive.terminal.progress import Silent
 from cupydrive.training.loop import Loop
-from cupydrive.training.train import make_run, suggestions
+from cupydrive.training.plan import make_run, suggestions
+from cupydrive.training.together import Alone
 
 # Mean return of greedy episodes that counts as solved, of environments with one group.
 MARKS = {
@@ -76,7 +78,7 @@ def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
                 return False
         return True
 
-    def look(step, metrics):
+    def look(step, metrics, number):
         nonlocal evaluating, looks
         run.batch.executor.synchronise()
         now = time.perf_counter()
@@ -90,7 +92,7 @@ def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
             evaluating += time.perf_counter() - now
 
     run.total = steps or suggestions(env)["steps"]
-    loop = Loop(run, run.total, None, False, run.device == "cuda", look, math.inf, 1)
+    loop = Loop(Alone(run), run.total, [None], Silent(), run.device == "cuda", look, math.inf, 1)
     with suppress(_Reached):
         loop.go()
     return Solved(times["set_up"], times["first_iteration"], times.get("seconds"), run.step, mean)

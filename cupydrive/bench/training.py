@@ -15,9 +15,8 @@ from cupydrive.bench.timing import make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.loop import precision
-from cupydrive.training.torch_settings import memory_errors, threads
-from cupydrive.training.train import make_run
+from cupydrive.training.plan import make_run
+from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
 UNTIMED = 2  # runs before the timed ones

@@ -62,8 +62,9 @@ def run_train(
     """
     from cupydrive.executors import choose
     from cupydrive.playing.players import Heuristic
+    from cupydrive.training.plan import suggested_algorithm
     from cupydrive.training.run import Run
-    from cupydrive.training.train import suggested_algorithm, train
+    from cupydrive.training.train import train
 
     common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
     where, reason = choose(device)

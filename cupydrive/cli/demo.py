@@ -10,7 +10,8 @@ from cupydrive.checks.checker import check
 from cupydrive.executors import choose, executor
 from cupydrive.playing.players import Heuristic
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.train import make_run, train
+from cupydrive.training.plan import make_run
+from cupydrive.training.train import train
 
 AGENT_STEPS = 20_000  # of a check
 AGENTS = {"cpu": 10_000, "cuda": 2**18}  # of all environments of a rollout together: fits into a few GB

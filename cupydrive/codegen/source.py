@@ -5,7 +5,7 @@ needed, and a cache keyed by the text cannot serve a stale kernel after a header
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -49,6 +49,10 @@ class Unit:
     def architecture_specific(self):
         """Whether the kernel has instructions that one architecture of GPUs has alone."""
         return "#define ARCHITECTURE_SPECIFIC 1\n" in self.text
+
+    def of_members(self):
+        """Return the unit whose kernels take the arguments of several members: ``drive/backend/cuda_launch.cuh``."""
+        return replace(self, name=f"{self.name}_of_members", text=f"#define MEMBERS 1\n{self.text}")
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.constants import one_copy
+from cupydrive.executors.noted import note
 
 OPTIONS = (
     "-std=c++17",
@@ -31,20 +32,24 @@ SIDE_BYTES = 768  # of one environment's observations: more would leave a proces
 
 
 class CudaExecutor:
-    """The current CUDA device."""
+    """The current CUDA device.
+
+    Args:
+        share: How many programs will run at once: the sizes of launches are chosen for a part of the processors.
+    """
 
     name = "cuda"
     xp = cupy
     max_team = 1024
     tries = False
 
-    def __init__(self):
+    def __init__(self, share=1):
         self.device = cupy.cuda.Device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
         self.team_bytes = self.shared_bytes
         self.layout_bytes = min(self.shared_bytes, LAYOUT_BYTES)
-        self.processors = attributes["MultiProcessorCount"]
+        self.processors = max(1, attributes["MultiProcessorCount"] // share)
         self.processor_shared_bytes = attributes["MaxSharedMemoryPerMultiprocessor"]
         self.overlaps = overlap.available(self.device)
 
@@ -141,7 +146,7 @@ class CudaProgram:
     """One compiled unit."""
 
     def __init__(self, executor, unit):
-        self.layout, self.prints = unit.layout, unit.prints
+        self.executor, self.unit, self.layout, self.prints = executor, unit, unit.layout, unit.prints
         try:
             if unit.architecture_specific:
                 self.module = architecture.load(unit, OPTIONS, executor.device.compute_capability)
@@ -169,12 +174,29 @@ class CudaProgram:
 
     def launch(self, kernel, call, count, work=0):
         """Queue ``kernel`` for [0, ``count``) on ``call`` in CuPy's current stream."""
+        if not note(self, kernel, call, count, work):
+            self._queue(kernel, call, count, 1)
+
+    def joined_unit(self):
+        """Return the ``Unit`` of what ``join`` launches, whose kernels read their arguments from the device's memory."""
+        return self.unit.of_members()
+
+    def join(self, kernel, calls, count, work=0):
+        """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,), a row of blocks for each."""
+        program, kept = CudaProgram(self.executor, self.joined_unit()), cupy.asarray(calls.view(np.uint8))
+        address = np.array(kept.data.ptr, np.uint64)
+        return lambda kept=kept: program._queue(kernel, address, count, len(calls))
+
+    def _queue(self, kernel, argument, count, members):
         blocks = -(-count // self.layout.block_envs)
         if self.functions is not None:
-            overlap.launch(self.device, self.functions[kernel], blocks, self.threads, self.shared_bytes, call)
+            overlap.launch(
+                self.device, self.functions[kernel], (blocks, members), self.threads, self.shared_bytes, argument
+            )
             return
         # As bytes without fields: CuPy would describe the fields anew at each launch, which takes 20 of 26 microseconds.
-        self.kernels[kernel]((blocks,), (self.threads,), (call.view(np.void),), shared_mem=self.shared_bytes)
+        given = argument.view(np.void) if argument.dtype.names else argument[()]
+        self.kernels[kernel]((blocks, members), (self.threads,), (given,), shared_mem=self.shared_bytes)
 
 
 def default_layout(agents, obs_bytes, num_envs, processors):

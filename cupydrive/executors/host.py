@@ -21,6 +21,7 @@ from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
+from cupydrive.executors.noted import note
 from cupydrive.executors.trial_process import last_fault
 from cupydrive.inputs.arguments import shown
 
@@ -53,6 +54,7 @@ class HostExecutor:
         count: Build so that float operations are counted; ``HostProgram.operations`` says how many there were.
         team_threads: Run each team as this many real threads, one environment after the other; for tests of team code.
         flags: Further compiler flags, for sanitizers.
+        share: How many programs will run at once: the sizes of launches are chosen for a part of the threads.
 
     Raises:
         DeviceError: If ``debug`` is combined with ``count`` or ``team_threads``, which are builds of their own, or if
@@ -63,7 +65,7 @@ class HostExecutor:
     xp = np
     team_bytes = TEAM_BYTES
 
-    def __init__(self, threads=None, debug=False, count=False, team_threads=0, flags=()):
+    def __init__(self, threads=None, debug=False, count=False, team_threads=0, flags=(), share=1):
         if debug and (count or team_threads):
             other = f"team_threads={team_threads}" if team_threads else "count=True"
             raise DeviceError(f"a build has debug=True or {other}, not both; make one HostExecutor for each")
@@ -84,7 +86,7 @@ class HostExecutor:
         self.tries = not (debug or count or team_threads)
         if count or team_threads:
             self.threads = 1
-        self.processors = self.threads
+        self.processors = max(1, self.threads // share)
 
     def layout(self, spec, params, num_envs=1):
         """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
@@ -194,20 +196,43 @@ class HostProgram:
     """One compiled unit."""
 
     def __init__(self, executor, unit):
-        self.executor, self.library, self.prints = executor, build(unit, executor.flags), unit.prints
+        self.executor, self.unit, self.prints = executor, unit, unit.prints
+        self.library = build(unit, executor.flags)
         self.cache_bytes = self.library.cache_bytes()
         self.functions = {name: getattr(self.library, name) for name in unit.kernels}
 
     def launch(self, kernel, call, count, work=0):
         """Run ``kernel`` for [0, ``count``) on ``call``; ``work`` (elements) says whether threads pay. Returns when done."""
+        if note(self, kernel, call, count, work):
+            return
         function, address = self.functions[kernel], ctypes.c_void_p(call.ctypes.data)
+        self._share(lambda begin, end: function(address, begin, end), kernel, count, work)
+
+    def joined_unit(self):
+        """Return the ``Unit`` of what ``join`` launches: this one."""
+        return self.unit
+
+    def join(self, kernel, calls, count, work=0):
+        """Return a function that runs ``kernel`` for [0, ``count``) on each of ``calls`` (M,)."""
+        function, members = getattr(self.library, f"{kernel}_of_members"), len(calls)
+        size, expected = calls.dtype.itemsize, getattr(self.library, f"{kernel}_bytes")()
+        assert size == expected, f"{kernel}: an argument has {size} bytes in Python and {expected} in C"
+        address, each = ctypes.c_void_p(calls.ctypes.data), ctypes.c_int64(count)
+
+        def call(begin, end):
+            return function(address, each, ctypes.c_int64(begin), ctypes.c_int64(end))
+
+        return lambda kept=calls: self._share(call, kernel, count * members, work * members)
+
+    def _share(self, run, kernel, count, work):
+        """Call ``run`` for ranges that make up [0, ``count``), in as many threads as pay."""
         threads = 1 if work < SMALL_LAUNCH else min(self.executor.threads, count)
         if threads == 1:
-            codes = [function(address, 0, count)]
+            codes = [run(0, count)]
         else:
             edges = [count * i // threads for i in range(threads + 1)]
-            futures = [_pool(threads - 1).submit(function, address, a, b) for a, b in pairwise(edges[1:])]
-            codes = [function(address, 0, edges[1]), *(f.result() for f in futures)]
+            futures = [_pool(threads - 1).submit(run, a, b) for a, b in pairwise(edges[1:])]
+            codes = [run(0, edges[1]), *(f.result() for f in futures)]
         if self.executor.debug:
             self._raise_fault()
         if any(codes):

@@ -57,13 +57,13 @@ def launch(device, kernel, blocks, threads, shared_bytes, call):
     Args:
         device: ``cupy.cuda.Device`` of the kernel.
         kernel: Address of its ``CUfunction``.
-        blocks: Of the grid.
+        blocks: Of the grid, (in a row, rows).
         threads: Of a block.
         shared_bytes: Dynamic shared memory of a block.
         call: Its one argument, an array of no dimensions; copied before this returns.
     """
     stream = cupy.cuda.get_current_stream().ptr
-    config = Config(blocks, 1, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(ALLOWED), 1)
+    config = Config(*blocks, 1, threads, 1, 1, shared_bytes, stream, ctypes.addressof(ALLOWED), 1)
     arguments = (ctypes.c_void_p * 1)(call.ctypes.data)
     code = driver_launch()(config, kernel, arguments, None)
     if code == INVALID_CONTEXT:

@@ -23,9 +23,10 @@ from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.rendering.video import Video
 from cupydrive.spec import kept_params
+from cupydrive.training.plan import suggested_algorithm, suggestions
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
-from cupydrive.training.train import suggested_algorithm, suggestions, train
+from cupydrive.training.train import train
 
 EPISODES = 1000  # of which the means are told
 SEED = 10_000  # of the episodes; runs have a seed of their own

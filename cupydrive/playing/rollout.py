@@ -12,11 +12,13 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream
+from cupydrive.executors.noted import note_side_by_side, noting
 from cupydrive.simulation.buffers import Buffers, row_bytes
 
 NONE_FOUND = 2**63 - 1
 EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
 EPISODE_THREADS = 256  # of it on a GPU
+CARRIED = 16  # bytes of one element of kernels/train/carry.cu
 
 
 class Rollout:
@@ -54,6 +56,7 @@ class Rollout:
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
         self.play, self.side_by_side = None, False
         self._look = self._prepare_look()
+        self._carry = self._prepare_carry()
         for g in batch.groups:
             players[g.name].begin(self, g)
         self.carry_obs()
@@ -69,6 +72,17 @@ class Rollout:
         pointers |= {"iteration": self.iteration, "first": self.nonfinite}
         ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
         return make_call(ints, pointers, longs={f"size.{k}": size for k, size in enumerate(sizes)})
+
+    def _prepare_carry(self):
+        """Return ``struct Carry``, of what the next rollout begins with."""
+        rows = [*self.obs.values(), *self.action_mask.values()]
+        self._carrying = self.batch.executor.build(assemble_file("train/carry", (("ARRAYS", len(rows)),)))
+        sizes = [row[0].numel() * row.element_size() for row in rows]
+        begins = accumulate((-(-size // CARRIED) for size in sizes), initial=0)
+        pointers = {f"from.{k}": row[-1] for k, row in enumerate(rows)}
+        pointers |= {f"to.{k}": row[0] for k, row in enumerate(rows)}
+        ints = {f"begin.{k}": begin for k, begin in enumerate(begins)}
+        return make_call(ints, pointers, longs={f"bytes.{k}": size for k, size in enumerate(sizes)})
 
     def carry_obs(self):
         """Take over the batch's current observation, as after a reset."""
@@ -102,18 +116,20 @@ class Rollout:
                 self._take_steps()
             elements = int(self._look[f"begin.{len(self._watched)}"])
             self._finite.launch("look_for_nonfinite", self._look, elements, 4 * elements)
-            self.iteration += 1
+            self._finite.launch("count_iteration", self._look, 1)
 
     def _take_steps(self):
-        for carried in (*self.obs.values(), *self.action_mask.values()):
-            carried[0].copy_(carried[-1])
+        pieces = int(self._carry[f"begin.{len(self.obs) + len(self.action_mask)}"])
+        self._carrying.launch("carry", self._carry, pieces, 4 * pieces)
         for t, call in enumerate(self._calls):
             self.call_all([partial(player.act, self, t) for player in self.players])
             self.batch.step_row(call)
 
     def call_all(self, calls):
         """Call what different players have to do: one after the other, or side by side."""
-        if self.side_by_side:
+        if self.side_by_side and noting():
+            note_side_by_side(calls)
+        elif self.side_by_side:
             side_by_side(calls)
         else:
             for call in calls:
@@ -154,7 +170,7 @@ class LatestEpisodes:
     Attributes:
         names: Of the numbers kept, ``"length"`` first.
         values: (len(names), N) float32; a length of 0 where no episode has ended since the run began.
-        count: () float64, episodes that have ended since ``take``.
+        count: () float64, episodes that have ended since they were reported.
     """
 
     def __init__(self, rollout):
@@ -186,12 +202,6 @@ class LatestEpisodes:
         n = r.batch.num_envs
         with r.stream():
             self._program.launch("take_in_episodes", self._call, -(-n // EPISODE_ENVS), n * r.steps)
-
-    def take(self):
-        """Return (2 + len(names),) float64 and begin to count anew: episodes, the smallest length of all, the means."""
-        taken = torch.cat([torch.stack([self.count, self.values[0].amin()]), self.values.mean(1, dtype=torch.float64)])
-        self.count.zero_()
-        return taken
 
     def tensors(self):
         """Return what a checkpoint holds, by name."""

@@ -13,9 +13,8 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.interop import capture
 from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
 from cupydrive.inputs.arguments import checked_bool, checked_callable
-from cupydrive.training.loop import precision
-from cupydrive.training.torch_settings import memory_errors
-from cupydrive.training.train import make_run
+from cupydrive.training.plan import make_run
+from cupydrive.training.torch_settings import memory_errors, precision
 
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried
 ITERATIONS = 5  # of training that are timed

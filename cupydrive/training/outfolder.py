@@ -49,7 +49,7 @@ def clear(out):
             path.unlink(missing_ok=True)
 
 
-def resumed(out, env, plan, given, device):
+def resumed(out, env, plan, given, device, share=1):
     """Return the run of ``out``, to go on with.
 
     Args:
@@ -58,6 +58,7 @@ def resumed(out, env, plan, given, device):
         plan: ``Plan`` of the run that the same arguments would begin.
         given: Names of the arguments that were given; the others are the run's.
         device: Where to go on.
+        share: How many runs will share the device.
 
     Raises:
         TrainingError: If it cannot be loaded, or differs from what was asked for.
@@ -84,7 +85,7 @@ def resumed(out, env, plan, given, device):
                 "Leave it out to go on with the run's, or pass overwrite=True or another folder"
             )
     own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
-    return Run.load(out, device, policies=own or None, env=env)
+    return Run.load(out, device, policies=own or None, env=env, share=share)
 
 
 def refuse_for_run(run, refused, params, device):

@@ -156,10 +156,11 @@ class Population:
     Args:
         runs: ``Run``s of one environment.
         settings: What each changes, in words; those of the same words differ in their seeds.
+        failures: By number of a run, why its training ended early: a number was not finite.
     """
 
-    def __init__(self, runs, settings):
-        self.runs, self.settings = list(runs), list(settings)
+    def __init__(self, runs, settings, failures=None):
+        self.runs, self.settings, self.failures = list(runs), list(settings), dict(failures or {})
 
     def __len__(self):
         return len(self.runs)
@@ -175,7 +176,7 @@ class Population:
         return found
 
     def scores(self, key=None):
-        """Return the last value of a metric in each run, (M,) float64, NaN where there is none yet.
+        """Return the last value of a metric in each run, (M,) float64, NaN where there is none yet or the run has failed.
 
         Args:
             key: Name of a metric; None: the episodic return of the only group that learns.
@@ -184,9 +185,8 @@ class Population:
             ParameterError: If no run has such a metric, or several groups learn and ``key`` is None.
         """
         key = self._key(key)
-        return np.array(
-            [next((row[key] for row in reversed(run.metrics) if key in row), np.nan) for run in self.runs], np.float64
-        )
+        last = [next((row[key] for row in reversed(run.metrics) if key in row), np.nan) for run in self.runs]
+        return np.array([np.nan if k in self.failures else value for k, value in enumerate(last)], np.float64)
 
     def best(self, key=None):
         """Return the ``Run`` whose last value of a metric is the highest; ``key`` as of ``scores``."""
@@ -226,6 +226,7 @@ class Population:
             lines += [setting] * bool(setting)
             for run, score in ((self.runs[k], scores[k]) for k in numbers):
                 lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{run.seconds:>10.2f}  {score:.5g}")
+            lines += [f"  seed {self.runs[k].seed} failed: {self.failures[k]}" for k in numbers if k in self.failures]
             known = scores[numbers][np.isfinite(scores[numbers])]
             if len(known) > 1:
                 low, middle, high = np.percentile(known, (25, 50, 75))

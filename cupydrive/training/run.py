@@ -55,6 +55,7 @@ class Run:
         seed: Of environments, actions, shuffles and weights.
         device: ``"cuda"`` or ``"cpu"``.
         learner: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
+        share: How many runs will share the device at once: sizes of launches are chosen for a part of it.
 
     Attributes:
         step: Env-steps done.
@@ -65,7 +66,7 @@ class Run:
         policies: Torch module by policy name, of those that learn.
     """
 
-    def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto"):
+    def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto", share=1):
         self.spec = checked_instance("Run", "spec", spec, EnvSpec, "an EnvSpec")
         self.params = checked_instance("Run", "params", params, spec.params, "what spec.make_params(...) returns")
         self.num_envs = checked_int(spec.name, "num_envs", num_envs)
@@ -79,7 +80,7 @@ class Run:
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock = FolderLock()
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
-        self.batch = Batch(spec, self.num_envs, params, executor(device))
+        self.batch = Batch(spec, self.num_envs, params, executor(device, share=share))
         self.batch.reset(seed)
         self.learners, self.choices, players = {}, {}, {}
         with torch.random.fork_rng():
@@ -328,7 +329,7 @@ class Run:
             )
 
     @classmethod
-    def load(cls, folder, device="cpu", policies=None, env=None):
+    def load(cls, folder, device="cpu", policies=None, env=None, share=1):
         """Return the run of a folder at its last checkpoint that can be read; nothing in the folder can run.
 
         Args:
@@ -337,6 +338,7 @@ class Run:
             policies: Settings by policy name, needed where a policy is a module of one's own.
             env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
                 The folder says which file that was, but only you can have it loaded.
+            share: How many runs will share the device.
 
         Warns:
             CupydriveWarning: If the environment's files have changed since, a newer checkpoint is damaged, or the folder is
@@ -366,7 +368,7 @@ class Run:
             spec.require_tables("it", params, config.get("tables"))
             settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
             how = config.get("learner", "torch")  # what there was before runs said it
-            run = cls(spec, params, settings, config["num_envs"], config["seed"], device, how)
+            run = cls(spec, params, settings, config["num_envs"], config["seed"], device, how, share)
             run.restore(saved["tensors"])
         except ParameterError as error:
             raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None

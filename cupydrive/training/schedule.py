@@ -71,19 +71,22 @@ class Scheduled:
     Args:
         config: The algorithm's dataclass; fields of metadata ``schedule`` are taken.
         device: Where.
+
+    Attributes:
+        schedules: By name, as ``checked_schedule`` returns them.
     """
 
     def __init__(self, config, device):
-        self._schedules = {f.name: getattr(config, f.name) for f in fields(config) if f.metadata.get("schedule")}
-        self._tensors = torch.zeros(len(self._schedules), device=device)
+        self.schedules = {f.name: getattr(config, f.name) for f in fields(config) if f.metadata.get("schedule")}
+        self._tensors = torch.zeros(len(self.schedules), device=device)
         self._now = {}
-        for k, name in enumerate(self._schedules):
+        for k, name in enumerate(self.schedules):
             setattr(self, name, self._tensors[k])
         self.set(0)
 
     def set(self, step):
         """Write the values after ``step`` env-steps; queues a fill for each that changed."""
-        for name, schedule in self._schedules.items():
+        for name, schedule in self.schedules.items():
             value = value_at(schedule, step)
             if self._now.get(name) != value:
                 self._now[name] = value

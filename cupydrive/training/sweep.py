@@ -25,8 +25,9 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
+from cupydrive.training.plan import plan, suggested_algorithm, suggestions
 from cupydrive.training.population import with_settings
-from cupydrive.training.train import plan, suggested_algorithm, suggestions, train
+from cupydrive.training.train import train
 
 FILE, STUDY, ABOUT = "sweep.jsonl", "sweep", "cupydrive"
 RETURN = "charts/episodic_return"

@@ -1,50 +1,21 @@
 """train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph."""
 
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from contextlib import nullcontext
 
-import torch
-
-from cupydrive import envs
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
-from cupydrive.executors import choose
+from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_callable,
-    checked_choice,
     checked_count,
     checked_float,
     checked_int,
     checked_path,
-    shown,
 )
 from cupydrive.inputs.files import file_errors
-from cupydrive.protocols import LearnerSettings
-from cupydrive.terminal.progress import follow
-from cupydrive.training.algorithms import ALGORITHMS
-from cupydrive.training.algorithms.kernels.choice import LEARNERS
-from cupydrive.training.frozen import checked_policies
-from cupydrive.training.loop import Loop
-from cupydrive.training.outfolder import check_folder, check_free, check_single, clear, refuse_for_run, resumed
-from cupydrive.training.population import Population, member_folder, plan_members, write_members
+from cupydrive.training.members import plan_population, train_alone, train_members
+from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
+from cupydrive.training.plan import begin_run, replaced
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import checkpoints
-from cupydrive.training.torch_settings import memory_errors
-
-DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a new run is made of, checked, before memory is taken; the arguments of ``Run`` but the device."""
-
-    spec: object
-    params: object
-    policies: dict
-    num_envs: int
-    seed: int
-    learner: str
 
 
 def train(
@@ -82,7 +53,8 @@ def train(
         num_envs: N.
         seed: Of everything random; None: 0.
         seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list of seeds. The result is a
-            ``Population``, and ``num_envs`` and ``steps`` are of each run.
+            ``Population``, and ``num_envs`` and ``steps`` are of each run. Runs of equal shapes that learn by kernels share
+            their launches.
         members: A list of runs that differ in settings or parameters, as dictionaries of what each changes, such as
             ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
@@ -131,185 +103,37 @@ def train(
         raise ParameterError(
             "train: resume=True goes on with the run in out, overwrite=True replaces it; pass one of them"
         )
+    given = {
+        "algorithm": algorithm,
+        "policies": policies,
+        "num_envs": num_envs,
+        "seed": seed,
+        "learner": learner,
+        **params,
+    }
+    loop = {"capture": capture, "checkpoint_seconds": minutes * 60, "keep": keep}
     if seeds is not None or members is not None:
-        given = {"seed": seed, "num_envs": num_envs, "learner": learner, **params}
-        loop = {
-            "resume": resume,
-            "overwrite": overwrite,
-            "capture": capture,
-            "checkpoint_minutes": minutes,
-            "keep": keep,
-        }
-        planned = planned_members(env, algorithm, policies, given, seeds, members)
-        return train_members(env, planned, steps, out, progress, callback, {**loop, "device": device})
+        planned = plan_population(env, given, seeds, members)
+        where = {"out": out, "resume": resume, "overwrite": overwrite, "device": device}
+        return train_members(env, planned, steps, progress, callback, where, loop)
     if out is not None:
         check_single(out)
     if isinstance(env, Run):
         run = env
-        made_of = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "resume": resume}
-        made_of["learner"] = learner
-        refuse_for_run(run, made_of, params, device)
+        made_of = {name: given[name] for name in ("algorithm", "policies", "num_envs", "seed", "learner")}
+        refuse_for_run(run, made_of | {"resume": resume}, params, device)
         goal = run.total if steps is None else run.step + steps
         if goal is None or run.step >= goal:
             raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
     else:
-        new = plan(env, algorithm, policies=policies, num_envs=num_envs, seed=seed, learner=learner, **params)
-        where, _ = choose(device)
-        goal = steps or suggestions(env)["steps"]
-        if resume and checkpoints(out):
-            made_of = {
-                "policies": policies or algorithm,
-                "num_envs": num_envs,
-                "seed": seed,
-                "learner": learner,
-                **params,
-            }
-            with memory_errors():
-                run = resumed(out, env, new, [name for name, value in made_of.items() if value is not None], where)
-            goal = steps or run.total or goal
-        else:
-            with memory_errors():
-                run = Run(new.spec, new.params, new.policies, new.num_envs, new.seed, where, new.learner)
+        run, goal = begin_run(env, given, steps, out, resume, device)
     if capture and run.device != "cuda":
         raise ParameterError("capture=True needs device='cuda'; leave it out")
     if run.step >= goal:  # resume=True, of a run that is done
         return run
     if out is not None and not overwrite:
         check_free(run, out)
-    run.total = max(goal, run.total or 0)
-    loop = Loop(
-        run, goal, out, progress, run.device == "cuda" if capture is None else capture, callback, minutes * 60, keep
-    )
+    call = None if callback is None else lambda step, row, number: callback(step, row)
     with replaced(run, out) if overwrite else nullcontext():
-        loop.go()
+        train_alone(run, goal, out, progress, call, **loop)
     return run
-
-
-def planned_members(env, algorithm, policies, given, seeds, members):
-    """Return the ``Member``s of a population, each of which could be trained; the other arguments are those of ``train``."""
-    if isinstance(env, Run):
-        raise ParameterError(
-            "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
-        )
-    common = plan(env, algorithm, policies=policies, **given)
-    settings = policies or (
-        algorithm if isinstance(algorithm, LearnerSettings) else suggested_algorithm(env, algorithm)
-    )
-    planned = plan_members(common.spec, settings, given, seeds, members, partial(suggested_algorithm, env))
-    for member in planned:
-        plan(env, **member.arguments)  # raises what is wrong before anything is trained
-    return planned
-
-
-def train_members(env, planned, steps, out, progress, callback, loop):
-    """Train runs one after another and return their ``Population``: those that were begun, if an interrupt comes.
-
-    Args:
-        env: As of ``train``.
-        planned: ``Member``s.
-        steps: Of each.
-        out: Folder, or None.
-        progress: Show one progress line for all.
-        callback: As of ``train``, or None.
-        loop: Further arguments of ``train``.
-    """
-    goal = steps or suggestions(env)["steps"]
-    if out is not None:
-        write_members(out, planned, loop["resume"], loop["overwrite"])
-    line = follow(goal * len(planned), f"train {len(planned)} x {envs.get(env).name}", progress)
-    runs, words = [], None
-
-    def tell(step, metrics):
-        line.update(len(runs) * goal + min(step, goal), metrics)
-        if callback is not None:
-            callback(step, {**metrics, "member": len(runs)})
-
-    try:
-        for number, member in enumerate(planned):
-            folder = None if out is None else member_folder(out, number)
-            arguments = {**member.arguments, **loop, "steps": goal, "callback": tell, "out": folder, "progress": False}
-            runs.append(train(env, **arguments))
-            if runs[-1].step < goal:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:  # between two runs it has not been noted
-        if not runs:
-            raise
-        words = f"interrupted in run {len(runs)} of {len(planned)}; the result is kept"
-    finally:
-        line.close(words)
-    return Population(runs, [member.setting for member in planned[: len(runs)]])
-
-
-@contextmanager
-def replaced(run, out):
-    """Hold the lock of ``out``, once the run that it held has been removed."""
-    with file_errors(TrainingError, f"the run cannot be written to {out}"):
-        out.mkdir(parents=True, exist_ok=True)
-    with run.lock.hold(out):
-        clear(out)
-        yield
-
-
-def suggestions(env):
-    """Return how the environment suggests to train it, defaults where it says nothing."""
-    return {**DEFAULTS, **envs.get(env).training}
-
-
-def suggested_algorithm(env, name=None, /, **changed):
-    """Return the settings that the environment suggests for the algorithm called ``name``, by default the one it suggests.
-
-    Args:
-        env: Name, path of a Python file, or ``EnvSpec``.
-        name: ``"ppo"``, ``"a2c"``, ``"ddpg"`` or None.
-        **changed: Settings that differ.
-    """
-    suggested = suggestions(env)
-    name = (name or suggested["algorithm"]).lower()
-    if name not in ALGORITHMS:
-        raise ParameterError(
-            f"there is no algorithm {shown(name)}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
-        )
-    kind = ALGORITHMS[name]
-    return kind(**{**suggested.get(name, {}), **changed})
-
-
-def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, **params):
-    """Return the ``Plan`` of the run that ``train`` would begin; arguments as there."""
-    spec, suggested = envs.get(env), suggestions(env)
-    made = spec.make_params(**params)
-    seed = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
-    num_envs = checked_int("train", "num_envs", suggested["num_envs"] if num_envs is None else num_envs)
-    groups = [g.name for g in spec.groups(made)]
-    if policies is not None and algorithm is not None:
-        raise ParameterError("pass algorithm, or policies by group, not both")
-    if policies is None:
-        if algorithm is None or isinstance(algorithm, str):
-            algorithm = suggested_algorithm(env, algorithm)
-        if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
-            raise ParameterError(
-                f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names"
-            )
-        policies = dict.fromkeys(groups, algorithm)
-    checked_policies(policies, groups)
-    check_modules(policies)
-    learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
-    return Plan(spec, made, policies, num_envs, seed, learner)
-
-
-def make_run(env, algorithm=None, *, device="auto", **options):
-    """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
-    new = plan(env, algorithm, **options)
-    return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0], new.learner)
-
-
-def check_modules(policies):
-    """Raise ``ParameterError`` if one module is the network of several policies: each would train a copy of its own."""
-    owners = {}
-    for name, settings in policies.items():
-        module = getattr(settings, "policy", None)
-        if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:
-            both = f"{owners[id(module)]}+{name}"
-            raise ParameterError(
-                f"policies {owners[id(module)]!r} and {name!r} have one and the same module; if they are to share it pass "
-                f"policies={{{both!r}: ...}}, else give each its own, or pass its class or a function (obs_dim, size) -> module"
-            )

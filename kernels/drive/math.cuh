@@ -31,6 +31,7 @@ DEVICE u32 bits(float x) { return __float_as_uint(x); }
 DEVICE float from_bits(u32 x) { return __uint_as_float(x); }
 DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }  // a*b + c, rounded once
 DEVICE float sqrt(float x) { return __fsqrt_rn(x); }                        // NaN for x < 0
+DEVICE double sqrt_double(double x) { return __dsqrt_rn(x); }               // for sums of the learner; not for environments
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }           // a / b under any -prec-div
 DEVICE float floor(float x) { return floorf(x); }
 DEVICE float abs(float x) { return fabsf(x); }
@@ -44,6 +45,7 @@ DEVICE float inverse(float a) {
 #else
 DEVICE u32 bits(float x) { u32 y; __builtin_memcpy(&y, &x, 4); return y; }
 DEVICE float from_bits(u32 x) { float y; __builtin_memcpy(&y, &x, 4); return y; }
+DEVICE double sqrt_double(double x) { return __builtin_sqrt(x); }
 DEVICE float divide(float a, float b) { return a / b; }
 #ifdef COUNT_OPERATIONS
 using counted::fma;

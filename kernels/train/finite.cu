@@ -11,7 +11,7 @@ struct Finite {
   int begin[ARRAYS + 1];        // elements before those of each array: ceil(size / STRIDE); and of all of them
   i64 size[ARRAYS];
   const float* values[ARRAYS];  // (size), aligned to 16 bytes
-  const i64* iteration;         // (1)
+  i64* iteration;               // (1): rollouts so far
   u64* first;                   // (ARRAYS)
 };
 
@@ -35,3 +35,4 @@ DEVICE void look(const Finite& call, const int e) {
 
 #include "drive/launch.cuh"
 KERNEL(look_for_nonfinite, Finite, call.begin[ARRAYS], look(call, e))
+KERNEL(count_iteration, Finite, 1, *call.iteration += 1)

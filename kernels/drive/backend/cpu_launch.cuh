@@ -83,7 +83,26 @@ extern "C" const Fault* last_fault() { return &fault; }
 #endif
 #endif
 
+// A kernel for several members: of those of all, elements [begin, end), `count` of each member.
+template <class Call>
+int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i64 count, i64 begin, const i64 end) {
+  int code = 0;
+  while (begin < end) {
+    const i64 member = begin / count, first = begin - member * count, last = first + end - begin < count ? first + end - begin : count;
+    code |= kernel(calls + member, (int)first, (int)last);
+    begin += last - first;
+  }
+  return code;
+}
+#define KERNEL_OF_MEMBERS(name, Call)                                                                   \
+  extern "C" int name##_bytes() { return (int)sizeof(Call); }                                           \
+  extern "C" int name##_of_members(const Call* calls, const i64 count, const i64 begin, const i64 end) { \
+    return run_members(name, calls, count, begin, end);                                                 \
+  }
+
 #define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)             \
+  extern "C" int name(const Call* argument, int first, int last);                \
+  KERNEL_OF_MEMBERS(name, Call)                                                  \
   extern "C" int name(const Call* argument, int first, int last) {               \
     const Call& call = *argument;                                                \
     return run<(lanes)>(first, last, steps, piece, BODY(body));                  \
@@ -93,6 +112,8 @@ extern "C" const Fault* last_fault() { return &fault; }
 
 // A crew is a team, and its block's memory is its own.
 #define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                    \
+  extern "C" int name(const Call* argument, int begin, int end);                                                \
+  KERNEL_OF_MEMBERS(name, Call)                                                                                 \
   extern "C" int name(const Call* argument, int begin, int end) {                                               \
     const Call& call = *argument;                                                                               \
     return run<1, Block>(begin, end, 1, 1, [&](const Team team, Block* const work, const int first, int, int, int) INLINED { \

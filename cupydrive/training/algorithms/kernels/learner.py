@@ -174,8 +174,7 @@ class KernelLearner(OnPolicyLearner):
         """Prepare forward passes by the weights and statistics as they are."""
         self.steps.lay_out()
         if self.obs_rms is not None:
-            self.center.copy_(self.obs_rms.mean)
-            self.scale.copy_(1.0 / (self.obs_rms.variance + 1e-8).sqrt())  # a reciprocal root may differ by device
+            self.statistics.scale(self.obs_rms, self.center, self.scale)
 
     def act(self, rollout, t):
         """Collect: actions, their log-probabilities and the values of row t, by the policy as it is."""
@@ -188,7 +187,7 @@ class KernelLearner(OnPolicyLearner):
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""
         running = self.discounted[g.name]
         self.take_in(self.return_rms, self.statistics.returns(rollout, g.name, running, self.scheduled.gamma))
-        self.reward_scale.copy_(1.0 / (self.return_rms.variance + 1e-8).sqrt())
+        self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def take_in(self, rms, rows):
         """Let ``rms`` follow ``rows``."""

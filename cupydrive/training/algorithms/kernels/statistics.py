@@ -3,10 +3,10 @@
 Letters: R rows, D columns; T steps, N environments, C agents of a group.
 """
 
-import torch
+import numpy as np
 
 from cupydrive.codegen.source import assemble_file
-from cupydrive.executors.interop import make_call
+from cupydrive.executors.interop import as_torch, make_call
 
 CHUNKS = 1024  # of rows, at most: so many threads add the rows of a column at once
 
@@ -24,20 +24,34 @@ class Statistics:
     """
 
     def __init__(self, executor):
-        self.program, self.device = executor.build(statistics_unit()), executor.name
+        self.executor, self.program = executor, executor.build(statistics_unit())
+        self.memory = {}  # by name and shape: launches that are noted or captured write where later ones do
+
+    def zeros(self, name, *shape):
+        """Return memory for what has this name and shape, the same at each call."""
+        if (name, shape) not in self.memory:
+            self.memory[name, shape] = as_torch(self.executor.allocate(shape, np.float32))
+        return self.memory[name, shape]
 
     def update(self, rms, values):
         """Take (R, D) float32 rows into ``rms``, whose mean has shape (D,), or () for one column."""
         rows = len(values)
         columns, chunks = values.numel() // rows, min(rows, CHUNKS)
-        sums, squares = (torch.empty((chunks, columns), device=self.device) for _ in range(2))
-        mean, variance = (torch.empty(columns, device=self.device) for _ in range(2))
-        pointers = {"values": values, "sums": sums, "mean": mean, "squares": squares, "variance": variance}
+        pointers = {"values": values, "sums": self.zeros("sums", chunks, columns), "mean": self.zeros("mean", columns)}
+        pointers |= {"squares": self.zeros("squares", chunks, columns), "variance": self.zeros("variance", columns)}
+        pointers |= {"mean_so_far": rms.mean, "variance_so_far": rms.variance, "count": rms.count}
         call = make_call({"rows": rows, "columns": columns, "chunks": chunks}, pointers)
         for part, total in (("sum_columns", "find_means"), ("square_columns", "find_variances")):
             self.program.launch(part, call, chunks * columns, rows * columns)
             self.program.launch(total, call, columns, chunks * columns)
-        rms.merge(mean.view(rms.mean.shape).double(), variance.view(rms.mean.shape).double(), rows)
+        self.program.launch("merge", call, columns, columns)
+        self.program.launch("count_rows", call, 1)
+
+    def scale(self, rms, center, scale):
+        """Write the mean of ``rms`` and one over its deviation as float32; ``center`` may be None."""
+        columns = scale.numel()
+        pointers = {"mean": rms.mean, "variance": rms.variance, "center": center, "scale": scale}
+        self.program.launch("find_scales", make_call({"columns": columns}, pointers), columns, columns)
 
     def returns(self, rollout, name, running, gamma):
         """Follow the discounted return of each agent of a group; return (T * N * C, 1), those after each step.
@@ -49,8 +63,8 @@ class Statistics:
             gamma: () float32, the discount.
         """
         reward = rollout.reward[name]
-        returns = torch.empty_like(reward)
         steps, n, agents = reward.shape
+        returns = self.zeros("returns", steps, n, agents)
         pointers = {"gamma": gamma, "reward": reward, "terminated": rollout.terminated, "truncated": rollout.truncated}
         call = make_call(
             {"num_envs": n, "agents": agents, "steps": steps}, pointers | {"running": running, "returns": returns}

@@ -1,0 +1,108 @@
+"""Launches of several runs as one launch each.
+
+A run that iterates inside of ``recorded()`` runs nothing: its launches are noted with their arguments, addresses and sizes
+that all later iterations share. Where several runs have noted the same kernels in the same order, a ``Joined`` launches each
+of these once for all of them. A member computes what it would compute alone, and launches do not grow with members.
+"""
+
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+from torch.overrides import TorchFunctionMode
+
+from cupydrive.errors import CupydriveError
+from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.interop import side_by_side, torch_stream
+from cupydrive.executors.noted import Launch, begin_notes, end_notes
+
+# What of torch only looks at memory, an attribute (__get__) say, or decides whether gradients are followed.
+VIEWS = {
+    "__get__", "__getitem__", "__len__", "data_ptr", "detach", "element_size", "numel", "size", "stride", "view",
+    "_set_grad_enabled",
+}  # fmt: skip
+
+
+class NotJoinedError(CupydriveError):
+    """What runs do cannot become launches for all of them; the message says why."""
+
+
+class OnlyViews(TorchFunctionMode):
+    """Refuses whatever of torch does more than look at memory."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Look at memory, refuse anything else."""
+        if func.__name__ not in VIEWS:
+            raise NotJoinedError(f"torch computes {func.__name__} in each iteration")
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def recorded():
+    """Give a list that launches are written into, instead of being run, until this context ends.
+
+    Raises:
+        NotJoinedError: If torch computes anything meanwhile, which would happen at once and once only.
+    """
+    noted = []
+    begun = begin_notes(noted)
+    try:
+        with OnlyViews():
+            yield noted
+    finally:
+        end_notes(begun)
+
+
+def kind(noted):
+    """Return what the recordings of several runs must have in common to be joined; it can be a key of a dictionary."""
+    return tuple(
+        (each.program.unit.text, each.kernel, each.count) if isinstance(each, Launch) else tuple(map(kind, each.lists))
+        for each in noted
+    )
+
+
+def programs(noted):
+    """Return the programs of a recording, each once."""
+    found = {}
+    for each in noted:
+        inner = [each.program] if isinstance(each, Launch) else [p for own in each.lists for p in programs(own)]
+        found |= {program.unit.text: program for program in inner}
+    return list(found.values())
+
+
+def join(recordings):
+    """Return functions that launch, one after the other, what runs have noted whose ``kind``s are equal."""
+    steps = []
+    for first, *others in zip(*recordings, strict=True):
+        members = [first, *others]
+        if isinstance(first, Launch):
+            calls = np.stack([each.call for each in members])
+            steps.append(first.program.join(first.kernel, calls, first.count, first.work))
+        else:
+            sides = [join(own) for own in zip(*(each.lists for each in members), strict=True)]
+            steps.append(lambda sides=sides: side_by_side([lambda side=side: run_all(side) for side in sides]))
+    return steps
+
+
+def run_all(steps):
+    """Call each of ``steps``."""
+    for step in steps:
+        step()
+
+
+class Joined:
+    """The launches of several runs, each kernel once for all of them.
+
+    Args:
+        recordings: Lists of launches of one ``kind``, one for each run. What these point to must stay alive.
+        executor: Where.
+    """
+
+    def __init__(self, recordings, executor):
+        build_ahead([(executor, program.joined_unit()) for program in programs(recordings[0])])
+        self.steps, self.device = join(recordings), executor.name
+        executor.synchronise()  # arguments have arrived, whatever stream launches read them in
+
+    def launch(self):
+        """Queue all launches, on a GPU in torch's current stream."""
+        with torch_stream() if self.device == "cuda" else nullcontext():
+            run_all(self.steps)

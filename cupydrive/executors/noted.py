@@ -1,0 +1,65 @@
+"""Launches that are written down instead of run: what ``joined.py`` makes launches of several runs from.
+
+Programs ask ``note`` before they launch, as a CUDA stream asks whether it is captured.
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch; the arguments are those of ``Program.launch``, the call a copy."""
+
+    program: object
+    kernel: str
+    call: np.ndarray
+    count: int
+    work: int
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Several lists of launches that a GPU may run at the same time."""
+
+    lists: tuple
+
+
+_noting = ContextVar("noting", default=None)
+
+
+def begin_notes(noted):
+    """Write launches into the list ``noted`` from now on; return what ends that, for ``end_notes``."""
+    return _noting.set(noted)
+
+
+def end_notes(begun):
+    """Do with launches what was done before ``begin_notes`` returned ``begun``."""
+    _noting.reset(begun)
+
+
+def noting():
+    """Return whether launches are written down."""
+    return _noting.get() is not None
+
+
+def note(program, kernel, call, count, work):
+    """Write a launch down and return True; or return False where launches are run."""
+    if (noted := _noting.get()) is None:
+        return False
+    noted.append(Launch(program, kernel, call.copy(), count, work))
+    return True
+
+
+def note_side_by_side(calls):
+    """Write down what each of ``calls`` launches, as lists that may run at the same time."""
+    noted, lists = _noting.get(), tuple([] for _ in calls)
+    for own, call in zip(lists, calls, strict=True):
+        begun = begin_notes(own)
+        try:
+            call()
+        finally:
+            end_notes(begun)
+    noted.append(SideBySide(lists))

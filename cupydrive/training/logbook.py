@@ -1,0 +1,129 @@
+"""Logbook: what is kept of one run while it trains: rows of metrics, in memory and in its folder, and checkpoints."""
+
+import json
+from contextlib import ExitStack, contextmanager
+
+from cupydrive.errors import NotFiniteError, TrainingError
+from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.training.events import Appended, event_writer
+from cupydrive.training.report import Report
+from cupydrive.training.runfolder import checkpoints
+
+
+class Logbook:
+    """Rows and checkpoints of one run, from its present step on.
+
+    Args:
+        run: ``Run``.
+        out: Folder, or None.
+        keep: Checkpoints to keep.
+    """
+
+    def __init__(self, run, out, keep):
+        self.run, self.out, self.keep, self.file, self.events = run, out, keep, None, None
+        self.first_step, self.report = run.step, Report(run)
+
+    @contextmanager
+    def opened(self):
+        """Hold the folder's lock and open the run's metrics for appending; rows after the current step are dropped first.
+
+        Where not even a first checkpoint could be written, the files that were not there before are removed again.
+        """
+        if self.out is None:
+            yield
+            return
+        with self._writing():
+            self.out.mkdir(parents=True, exist_ok=True)
+        with self.run.lock.hold(self.out):
+            self.run.check_newest(self.out)
+            path = self.out / "metrics.jsonl"
+            new = [file for file in (path, self.out / "config.json") if not file.exists()]
+            try:
+                with ExitStack() as opened:
+                    with self._writing():
+                        write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
+                        self.file = Appended(path)
+                        opened.callback(self._close, self.file)
+                        self.events = event_writer(self.out, self.run.step)
+                        opened.callback(self._close, self.events)
+                    new += [self.events.path] if self.events.path else []
+                    yield
+            finally:
+                if not checkpoints(self.out):
+                    for file in new:
+                        file.unlink(missing_ok=True)
+
+    def _close(self, file):
+        with self._writing():
+            file.close()
+
+    def _writing(self):
+        """Return a context in which errors of the disk become ``TrainingError``."""
+        return file_errors(TrainingError, f"the run cannot be written to {self.out} (earlier checkpoints are kept)")
+
+    def save(self):
+        """Write a checkpoint of this moment, if there is a folder."""
+        if self.out is not None:
+            self.run.save(self.out, self.keep)
+
+    def save_first(self):
+        """Write a checkpoint where there is none: a kill in the first minutes leaves something to load."""
+        if self.out is not None and not checkpoints(self.out):
+            self.save()
+
+    def add(self, step, seconds, numbers, rates):
+        """Keep the row of an interval and return it.
+
+        Args:
+            step: Env-steps done at its end.
+            seconds: Of training until then.
+            numbers: (L,) float64 on the host, as ``Report.make`` fills them.
+            rates: Learning rate by policy.
+
+        Raises:
+            NotFiniteError: If a number was not finite.
+            TrainingError: If the folder cannot be written.
+        """
+        row, nonfinite = self._row(step, seconds, numbers, rates)
+        if nonfinite is not None:
+            raise NotFiniteError(
+                f"{self.run.spec.name}: {nonfinite} is not finite, by env-step {step:,}. Training has stopped; the weights are "
+                f"those before it{', the last checkpoint is kept' if self.out is not None else ''}"
+            )
+        self.run.metrics.append(row)
+        if self.file is not None:
+            with self._writing():
+                self.file.append(json.dumps(row).encode() + b"\n")
+                self.events.add(row, step)
+        return row
+
+    def _row(self, step, seconds, numbers, rates):
+        """Return the metrics of an interval, with CleanRL's names, and what was not finite or None.
+
+        ``charts/episodes`` counts the episodes that ended in the interval. What is said of episodes is the mean over
+        environments of each one's latest episode; it is left out until each has ended one, since the first are the short ones.
+        """
+        run = self.run
+        episodes, shortest, means, sums, bad, found = self.report.read(numbers)
+        row = {
+            "charts/global_step": step,
+            "charts/SPS": (step - self.first_step) / max(seconds, 1e-9),
+            "charts/episodes": episodes,
+        }
+        single = len(run.batch.groups) == 1
+        if shortest > 0:  # each environment has ended an episode
+            for name, mean in zip(run.episodes.names, means, strict=True):
+                if name == "length":
+                    row["charts/episodic_length"] = mean
+                elif name.startswith("return."):
+                    group = "" if single else "/" + name.removeprefix("return.")
+                    row[f"charts/episodic_return{group}"] = mean
+                else:
+                    row[f"env/{name}"] = mean
+        for (name, learner), own in zip(run.learners.items(), sums, strict=True):
+            under = "" if len(run.learners) == 1 else f"{name}/"
+            row |= {f"losses/{under}{key}": value for key, value in learner.losses(own).items()}
+            row[f"charts/{under}learning_rate"] = rates[name]
+        unsound = [name for name, is_bad in zip(run.learners, bad, strict=True) if is_bad]
+        where = run.rollout.describe_nonfinite(found)
+        return row, where or (f"the loss of policy {unsound[0]!r}" if unsound else None)

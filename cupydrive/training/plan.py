@@ -1,0 +1,133 @@
+"""What a run is made of: the arguments of ``train``, completed by what the environment suggests, and checked."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from cupydrive import envs
+from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.executors import choose
+from cupydrive.inputs.arguments import checked_choice, checked_int, shown
+from cupydrive.inputs.files import file_errors
+from cupydrive.protocols import LearnerSettings
+from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.training.algorithms.kernels.choice import LEARNERS
+from cupydrive.training.frozen import checked_policies
+from cupydrive.training.outfolder import clear, resumed
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.torch_settings import memory_errors
+
+DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a new run is made of, checked, before memory is taken; the arguments of ``Run`` but the device."""
+
+    spec: object
+    params: object
+    policies: dict
+    num_envs: int
+    seed: int
+    learner: str
+
+
+def suggestions(env):
+    """Return how the environment suggests to train it, defaults where it says nothing."""
+    return {**DEFAULTS, **envs.get(env).training}
+
+
+def suggested_algorithm(env, name=None, /, **changed):
+    """Return the settings that the environment suggests for the algorithm called ``name``, by default the one it suggests.
+
+    Args:
+        env: Name, path of a Python file, or ``EnvSpec``.
+        name: ``"ppo"``, ``"a2c"``, ``"ddpg"`` or None.
+        **changed: Settings that differ.
+    """
+    suggested = suggestions(env)
+    name = (name or suggested["algorithm"]).lower()
+    if name not in ALGORITHMS:
+        raise ParameterError(
+            f"there is no algorithm {shown(name)}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
+        )
+    kind = ALGORITHMS[name]
+    return kind(**{**suggested.get(name, {}), **changed})
+
+
+def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, **params):
+    """Return the ``Plan`` of the run that ``train`` would begin; arguments as there."""
+    spec, suggested = envs.get(env), suggestions(env)
+    made = spec.make_params(**params)
+    seed = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
+    num_envs = checked_int("train", "num_envs", suggested["num_envs"] if num_envs is None else num_envs)
+    groups = [g.name for g in spec.groups(made)]
+    if policies is not None and algorithm is not None:
+        raise ParameterError("pass algorithm, or policies by group, not both")
+    if policies is None:
+        if algorithm is None or isinstance(algorithm, str):
+            algorithm = suggested_algorithm(env, algorithm)
+        if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
+            raise ParameterError(
+                f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names"
+            )
+        policies = dict.fromkeys(groups, algorithm)
+    checked_policies(policies, groups)
+    check_modules(policies)
+    learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
+    return Plan(spec, made, policies, num_envs, seed, learner)
+
+
+def begin_run(env, given, steps=None, out=None, resume=False, device="auto", share=1):
+    """Return the ``Run`` that ``train`` goes on with or begins, and up to how many env-steps it is to be trained.
+
+    Args:
+        env: As of ``train``.
+        given: Arguments of ``plan`` by name, None where they were not given.
+        steps: Env-steps in all; None: what the run's folder or the environment says.
+        out: Folder, or None.
+        resume: Go on with the run in ``out``, if there is one.
+        device: As of ``train``.
+        share: How many runs will share the device.
+    """
+    new = plan(env, **given)
+    where, _ = choose(device)
+    goal = steps or suggestions(env)["steps"]
+    with memory_errors():
+        if not (resume and checkpoints(out)):
+            return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, where, new.learner, share), goal
+        made_of = {name: value for name, value in given.items() if value is not None}
+        made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
+        run = resumed(out, env, new, list(made_of), where, share)
+    return run, steps or run.total or goal
+
+
+@contextmanager
+def replaced(run, out):
+    """Hold the lock of ``out``, once the run that it held has been removed."""
+    with file_errors(TrainingError, f"the run cannot be written to {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+    with run.lock.hold(out):
+        clear(out)
+        yield
+
+
+def make_run(env, algorithm=None, *, device="auto", **options):
+    """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
+    new = plan(env, algorithm, **options)
+    return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0], new.learner)
+
+
+def check_modules(policies):
+    """Raise ``ParameterError`` if one module is the network of several policies: each would train a copy of its own."""
+    owners = {}
+    for name, settings in policies.items():
+        module = getattr(settings, "policy", None)
+        if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:
+            both = f"{owners[id(module)]}+{name}"
+            raise ParameterError(
+                f"policies {owners[id(module)]!r} and {name!r} have one and the same module; if they are to share it pass "
+                f"policies={{{both!r}: ...}}, else give each its own, or pass its class or a function (obs_dim, size) -> module"
+            )

@@ -1,0 +1,163 @@
+"""One run, or several side by side, as the loop trains them: schedules, iterations, and what they report.
+
+Runs side by side share their launches: ``cupydrive/executors/joined.py``. What each of them computes is what it would compute
+alone, and how many launches an iteration has does not depend on how many they are.
+"""
+
+import numpy as np
+import torch
+
+from cupydrive.codegen.source import assemble_file
+from cupydrive.executors.interop import capture, make_call
+from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
+from cupydrive.training.schedule import value_at
+
+AHEAD = 256  # iterations whose scheduled numbers travel to the device at once
+
+
+class Alone:
+    """One run.
+
+    Args:
+        run: ``Run``.
+    """
+
+    def __init__(self, run):
+        self.runs = [run]
+
+    def prepare(self, reports, captured):
+        """Return what runs one iteration: the run's own method, or the replay of its CUDA graph."""
+        (run,), (self.report,) = self.runs, reports
+        self.numbers = torch.zeros((1, self.report.size), dtype=torch.float64, device=run.device)
+        if not captured:
+            return run.iterate
+        kept = run.snapshot()
+        try:
+            self.graph = capture(run.iterate, lambda: run.restore(kept))
+        except KeyboardInterrupt:  # in the middle of the warm-up
+            run.restore(kept)
+            raise
+        return self.graph.replay
+
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps."""
+        for learner in self.runs[0].learners.values():
+            learner.schedule(step)
+
+    def rates(self, step):
+        """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
+        return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
+
+    def tell(self):
+        """Queue the report and return it, (1, L) float64 on the device."""
+        self.report.make(self.numbers[0])
+        return self.numbers
+
+
+class Together:
+    """Several runs whose iterations launch the same kernels.
+
+    Args:
+        runs: ``Run``s of equal shapes, on one device and at the same step.
+
+    Raises:
+        NotJoinedError: If their iterations are no launches of equal kernels.
+    """
+
+    def __init__(self, runs):
+        self.runs, self.device = list(runs), runs[0].device
+        self.recordings = [recording(run) for run in self.runs]
+        if len({kind(each) for each in self.recordings}) > 1:
+            raise NotJoinedError("their iterations differ in shapes")
+
+    def prepare(self, reports, captured):
+        """Return what runs one iteration of all runs: their joint launches, or the replay of these as a CUDA graph."""
+        members = len(self.runs)
+        self.numbers = torch.zeros((members, reports[0].size), dtype=torch.float64, device=self.device)
+        told = []
+        for report, numbers in zip(reports, self.numbers, strict=True):
+            with recorded() as noted:
+                report.make(numbers)
+            told.append(noted)
+        executor = self.runs[0].batch.executor
+        self.joined, self.told = Joined(self.recordings, executor), Joined(told, executor)
+        self.schedules = Schedules(self.runs)
+        if not captured:
+            return self.joined.launch
+        self.graph = capture(self.joined.launch, None, warm_up=0)
+        return self.graph.replay
+
+    def schedule(self, step):
+        """Write the settings of all runs as they are after ``step`` env-steps."""
+        self.schedules.write(step)
+
+    def rates(self, step):
+        """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
+        of = self.schedules.rate
+        return [{name: of(learner, step) for name, learner in run.learners.items()} for run in self.runs]
+
+    def tell(self):
+        """Queue the reports and return them, (M, L) float64 on the device."""
+        self.told.launch()
+        return self.numbers
+
+
+def recording(run):
+    """Return the launches of one iteration of a run, which does not run.
+
+    Raises:
+        NotJoinedError: If an iteration is more than launches of compiled kernels.
+    """
+    if run.batch.spec.own_program is not None:
+        raise NotJoinedError("the environment brings a program of its own")
+    if run.batch.program.prints:
+        raise NotJoinedError("the environment prints")
+    with recorded() as noted:
+        run.iterate()
+    return noted
+
+
+class Schedules:
+    """The scheduled numbers of all learners of several runs, written by one launch an iteration.
+
+    Args:
+        runs: ``Run``s at the same step, whose learners are ``ScheduledLearner``s.
+    """
+
+    def __init__(self, runs):
+        executor, self.step = runs[0].batch.executor, runs[0].steps_per_iteration
+        self.learners = [learner for run in runs for learner in run.learners.values()]
+        self.schedules, places = [], []
+        for scheduled in (learner.scheduled for learner in self.learners):
+            scheduled.set(runs[0].step)
+            changing = [name for name, schedule in scheduled.schedules.items() if not isinstance(schedule, float)]
+            self.schedules += [scheduled.schedules[name] for name in changing]
+            places += [getattr(scheduled, name).data_ptr() for name in changing]
+        self.device, self.first, self.table = executor.name, None, None
+        self.to = torch.tensor(places, dtype=torch.int64, device=self.device)
+        self.program = executor.build(assemble_file("train/schedule")) if places else None
+
+    def write(self, step):
+        """Queue what writes all numbers as they are after ``step`` env-steps."""
+        if self.program is None:
+            return
+        if self.first is None or not 0 <= (step - self.first) // self.step < AHEAD:
+            self.first, self.table = step, self._ahead(step)
+        row = self.table[(step - self.first) // self.step]
+        call = make_call({"numbers": len(self.to)}, {"now": row, "to": self.to})
+        stream = self.learners[0].stream
+        with stream():
+            self.program.launch("write_schedules", call, len(self.to), len(self.to))
+
+    def _ahead(self, step):
+        """Return (AHEAD, F) float32 on the device: the numbers of this iteration and of those after it."""
+        steps = step + self.step * np.arange(AHEAD)
+        known = {each: np.interp(steps, *zip(*each, strict=True)) for each in set(self.schedules)}
+        table = torch.from_numpy(np.stack([known[each] for each in self.schedules], 1).astype(np.float32))
+        if self.device == "cuda":
+            return table.pin_memory().to(self.device, non_blocking=True)
+        return table
+
+    def rate(self, learner, step):
+        """Return a learner's rate in the iteration that began after ``step`` env-steps."""
+        return value_at(learner.scheduled.schedules["learning_rate"], step)
