@@ -81,7 +81,7 @@ def learner_unit(given, n, file):
     if file == "gradient":
         return gradient_unit(layout, distribution, config, (n, config.num_steps, [1]), H200)
     if file == "minibatches":
-        return minibatch_unit(config, 1, H200)
+        return minibatch_unit(config, (65_536, 32, [1]), H200)
     if file == "forward":
         return forward_unit(layout, distribution, H200, n)[1]
     return layout.unit(file, H200)

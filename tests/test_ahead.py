@@ -93,7 +93,7 @@ def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(monkeypatch):
     make_run("pendulum", cd.A2C(normalize_obs=True, distribution="squashed"), num_envs=8, device="cpu")
     others = {unit.name for unit in built if unit.text not in begun}
     assert set(begun) <= {unit.text for unit in built}
-    assert others - {"fused"} == {"pendulum", "finite", "advantages", "episodes"}
+    assert others - {"fused"} == {"pendulum", "finite", "carry", "advantages", "episodes"}
 
 
 def test_what_cannot_be_built_ahead_is_an_error_where_it_is_needed():

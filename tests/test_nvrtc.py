@@ -208,7 +208,7 @@ def each_kernel():
 
 def joined_kernels():
     """Yield one unit of each kind that runs launch together; the first of each way to make a kernel in `make test`, too."""
-    few = {"env_play", "tag_grid", "learn/statistics", "learn/update"}
+    few = {"env_play", "tag_grid", "learn/statistics", "learn/update", "learn/gradient", "learn/tensor_gradient"}
     for case in each_kernel():
         yield pytest.param(*case.values, id=case.id, marks=() if case.id in few else pytest.mark.slow)
 

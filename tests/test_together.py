@@ -296,7 +296,7 @@ def test_launches_on_a_gpu_do_not_grow_with_members():
     few, many = ([make_run("cartpole", settings, seed=k, num_envs=64, device="cuda") for k in range(n)] for n in (1, 7))
     joined = [Joined([recording(run) for run in runs], runs[0].batch.executor) for runs in (few, many)]
     counts = [launched(each) for each in joined]
-    assert counts[0] == counts[1] == len(joined[0].steps) > 20
+    assert counts[0] == counts[1] > 50, counts
 
 
 def launched(joined):

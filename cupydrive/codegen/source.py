@@ -52,7 +52,7 @@ class Unit:
 
     def of_members(self):
         """Return the unit whose kernels take the arguments of several members: ``drive/backend/cuda_launch.cuh``."""
-        return replace(self, name=f"{self.name}_of_members", text=f"#define MEMBERS 1\n{self.text}")
+        return replace(self, name=f"{self.name}_of_members", text=f"#define MANY_CALLS 1\n{self.text}")
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
+_begun = (
+    set()
+)  # what this process has begun to build: later it is in the cache, or its error comes to whoever builds it
 
 
 @contextmanager
@@ -34,10 +37,14 @@ def build_ahead(work):
 
     Whoever builds one of them later waits for it and finds it in the cache. What cannot be built is an error only then.
     """
-    pool = ThreadPoolExecutor(cores(), thread_name_prefix="cupydrive-build")
-    for executor, unit in work:
-        pool.submit(executor.build, unit)
-    pool.shutdown(wait=False)
+    new = {(executor.name, unit.text): (executor, unit) for executor, unit in work}
+    new = [new[key] for key in new.keys() - _begun]
+    _begun.update((executor.name, unit.text) for executor, unit in new)
+    if new:
+        pool = ThreadPoolExecutor(cores(), thread_name_prefix="cupydrive-build")
+        for executor, unit in new:
+            pool.submit(executor.build, unit)
+        pool.shutdown(wait=False)
 
 
 def load_ahead(work):

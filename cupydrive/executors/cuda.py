@@ -13,7 +13,7 @@ from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.constants import one_copy
-from cupydrive.executors.noted import note
+from cupydrive.executors.noted import note, packed
 
 OPTIONS = (
     "-std=c++17",
@@ -142,35 +142,48 @@ class CudaExecutor:
         return cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
 
 
+_loaded = {}  # by device and text: thousands of runs have the same programs
+
+
+def loaded(unit, device):
+    """Return the compiled module of ``unit`` on ``device``: from this process, from the cache, or from NVRTC."""
+    key = device.id, unit.text
+    if key not in _loaded:
+        if unit.architecture_specific:
+            _loaded[key] = architecture.load(unit, OPTIONS, device.compute_capability)
+        else:
+            module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
+            with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # else each process would compile it
+                module.compile()
+            _loaded[key] = module
+    return _loaded[key]
+
+
 class CudaProgram:
     """One compiled unit."""
 
     def __init__(self, executor, unit):
         self.executor, self.unit, self.layout, self.prints = executor, unit, unit.layout, unit.prints
+        self.device = executor.device
         try:
-            if unit.architecture_specific:
-                self.module = architecture.load(unit, OPTIONS, executor.device.compute_capability)
-            else:
-                self.module = cupy.RawModule(code=unit.text, options=OPTIONS, backend="nvrtc")
-                with alone(cache_folder(), "\0".join((*OPTIONS, unit.text))):  # else each process would compile it
-                    self.module.compile()
+            self.module = loaded(unit, self.device)
             self.kernels = {name: self.module.get_function(name) for name in unit.kernels}
         except cupy.cuda.compiler.CompileException as error:
             raise (explain(unit, str(error)) or DeviceError(f"NVRTC failed on {unit.name}: {error}")) from None
-        self.shared_bytes, self.cache_bytes = (
-            int(cupy.ndarray((), np.int32, self.module.get_global(name)).get())
-            for name in ("block_bytes", "cache_bytes")
-        )
+        self.shared_bytes, self.cache_bytes = self._constant("block_bytes"), self._constant("cache_bytes")
         self.threads = self.layout.threads
         # What the kernels' own shared arrays take besides counts, too.
         self.block_bytes = self.shared_bytes + max(kernel.shared_size_bytes for kernel in self.kernels.values())
         if STATIC_BYTES < self.block_bytes <= executor.shared_bytes:
             for kernel in self.kernels.values():
                 kernel.max_dynamic_shared_size_bytes = self.shared_bytes
-        self.device = executor.device
         self.functions = (
             {name: kernel.kernel.ptr for name, kernel in self.kernels.items()} if executor.overlaps else None
         )
+
+    def _constant(self, name):
+        """Return an int that the unit defines."""
+        return int(cupy.ndarray((), np.int32, self.module.get_global(name)).get())
 
     def launch(self, kernel, call, count, work=0):
         """Queue ``kernel`` for [0, ``count``) on ``call`` in CuPy's current stream."""
@@ -183,7 +196,8 @@ class CudaProgram:
 
     def join(self, kernel, calls, count, work=0):
         """Return a function that queues ``kernel`` for [0, ``count``) on each of ``calls`` (M,), a row of blocks for each."""
-        program, kept = CudaProgram(self.executor, self.joined_unit()), cupy.asarray(calls.view(np.uint8))
+        program = CudaProgram(self.executor, self.joined_unit())
+        kept = cupy.asarray(packed(kernel, calls, program._constant(f"{kernel}_bytes")))
         address = np.array(kept.data.ptr, np.uint64)
         return lambda kept=kept: program._queue(kernel, address, count, len(calls))
 

@@ -21,7 +21,7 @@ from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
-from cupydrive.executors.noted import note
+from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import last_fault
 from cupydrive.inputs.arguments import shown
 
@@ -215,14 +215,13 @@ class HostProgram:
     def join(self, kernel, calls, count, work=0):
         """Return a function that runs ``kernel`` for [0, ``count``) on each of ``calls`` (M,)."""
         function, members = getattr(self.library, f"{kernel}_of_members"), len(calls)
-        size, expected = calls.dtype.itemsize, getattr(self.library, f"{kernel}_bytes")()
-        assert size == expected, f"{kernel}: an argument has {size} bytes in Python and {expected} in C"
-        address, each = ctypes.c_void_p(calls.ctypes.data), ctypes.c_int64(count)
+        kept = packed(kernel, calls, getattr(self.library, f"{kernel}_bytes")())
+        address, each = ctypes.c_void_p(kept.ctypes.data), ctypes.c_int64(count)
 
         def call(begin, end):
             return function(address, each, ctypes.c_int64(begin), ctypes.c_int64(end))
 
-        return lambda kept=calls: self._share(call, kernel, count * members, work * members)
+        return lambda kept=kept: self._share(call, kernel, count * members, work * members)
 
     def _share(self, run, kernel, count, work):
         """Call ``run`` for ranges that make up [0, ``count``), in as many threads as pay."""

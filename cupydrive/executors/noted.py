@@ -63,3 +63,15 @@ def note_side_by_side(calls):
         finally:
             end_notes(begun)
     noted.append(SideBySide(lists))
+
+
+def packed(kernel, calls, size):
+    """Return the arguments of several members as C reads them, (M, size) bytes: what Python has behind them is left out.
+
+    Args:
+        kernel: Name, for the message.
+        calls: (M,) arguments.
+        size: Bytes of the kernel's argument in C.
+    """
+    assert size <= calls.dtype.itemsize, f"{kernel}: Python gives {calls.dtype.itemsize} bytes and C reads {size}"
+    return np.ascontiguousarray(calls.view(np.uint8).reshape(len(calls), -1)[:, :size])

@@ -19,8 +19,9 @@ typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
 constexpr int SIDE = SIDE_FLOATS == 1 ? 4 : LANES, ACROSS = LANES / SIDE, AT_ONCE = SIDE_FLOATS == 1 ? 8 : 1;
 
 struct Workspace {
-  alignas(16) float part[MOST_PARTS][LANES];  // sums over the pieces of each part
-  alignas(16) float chain[CHAINS];
+  alignas(16) float part[MOST_PARTS][LANES];  // of each strip: sums over the pieces of each part
+  alignas(16) float sum[MOST_PARTS][LANES];   // of each strip
+  float chain[CHAINS];
 };
 
 enum Verdict { SKIPPED, SOUND, UNSOUND };
@@ -35,6 +36,7 @@ struct Corrections { float first, second, step; };
 
 struct Update {
   int pieces, parts;           // of `partials`; P, by which the blocks' sums are added: at most MOST_PARTS
+  int strips;                  // that one team adds up; strips * parts is at most MOST_PARTS
   int shares;                  // by how many teams the rows of weights are shared
   int epoch_ends;              // 1: this is an epoch's last minibatch
   int iteration_ends;          // 1: and the last one of all
@@ -102,18 +104,21 @@ struct Outlook {
   }
 };
 
-// Strip e of `total`: its sums, and their squares.
-DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, const int e) {
+// Some strips of `total`, from e * call.strips on: their sums, and the squares of these.
+DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, const int e) {
   release_next();
   await_previous();
   const float skip = *call.skip, bad = *call.bad;
-  const bool last = e == STRIPS - 1;
+  const int begin_strip = e * call.strips, strips = math::min(call.strips, STRIPS - begin_strip);
+  const bool last = begin_strip + strips == STRIPS;
   Outlook outlook{};
   if (last) outlook.load(call);
-  for (int k : team.each(call.parts * ACROSS)) {
-    const int part = k / ACROSS, lane = k % ACROSS * SIDE;
+  const int of_strip = call.parts * ACROSS;
+  for (int k : team.each(strips * of_strip)) {
+    const int strip = call.strips == 1 ? 0 : k / of_strip, within = k - strip * of_strip;
+    const int part = within / ACROSS, lane = within % ACROSS * SIDE;
     const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);
-    const float* const from = call.partials + e * LANES + lane;
+    const float* const from = call.partials + (begin_strip + strip) * LANES + lane;
     Side sum{};
     for (int first = begin; first < end; first += AT_ONCE) {
       Side more[AT_ONCE];
@@ -124,7 +129,7 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
         if (first + j < end) sum.add(more[j]);
       }
     }
-    sum.store(work.part[part] + lane);
+    sum.store(work.part[strip * call.parts + part] + lane);
   }
   if (skip > 0.0f) {
     if (last && team.leader()) call.prospect->verdict = SKIPPED;
@@ -132,24 +137,23 @@ DEVICE void reduce_strip(const Update& call, const Team team, Workspace& work, c
   }
   if (last) outlook.made = corrections_of(outlook.made, outlook.step);
   team.sync();
-  for (int k : team.each(ACROSS)) {
+  for (int k : team.each(strips * ACROSS)) {
+    const int strip = k / ACROSS, lane = k % ACROSS * SIDE;
     Side total{}, more;
     UNROLL_TIMES(8) for (int part = 0; part < call.parts; ++part) {
-      more.load(work.part[part] + k * SIDE);
+      more.load(work.part[strip * call.parts + part] + lane);
       total.add(more);
     }
-    total.store(call.total + e * LANES + k * SIDE);
-    total.store(work.chain + k * SIDE);
+    total.store(call.total + (begin_strip + strip) * LANES + lane);
+    total.store(work.sum[strip] + lane);
   }
   team.sync();
-  if (!team.leader()) return;
-  if (last) {
-    outlook.store(call, work.chain, bad);
-    return;
+  for (int strip : team.each(last ? strips - 1 : strips)) {
+    float square = 0.0f;
+    for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[strip][j], work.sum[strip][j], square);
+    call.squares[begin_strip + strip] = square;
   }
-  float square = 0.0f;
-  for (int j = 0; j < LANES; ++j) square = math::fma(work.chain[j], work.chain[j], square);
-  call.squares[e] = square;
+  if (last && team.leader()) outlook.store(call, work.sum[strips - 1], bad);
 }
 
 // ---- the step ----
@@ -277,6 +281,28 @@ struct Weight {
   }
 };
 
+// Lets each warp take rows of its own, if a team has more rows than warps; nobody reads copies then.
+DEVICE bool by_warps(const Update& call, const Team team, const int from, const int until, const Decision& decision) {
+#if defined(__CUDACC__) && TEAM >= 64
+  constexpr int WARPS = TEAM / WARP_SIZE;
+  if (call.copies != nullptr || until - from <= WARPS) return false;
+  for (int r = from + team.rank / WARP_SIZE; r < until; r += WARPS) {
+    const WeightRow row = weight_row(call, r);
+    for (int k = team.rank % WARP_SIZE; k < row.columns; k += WARP_SIZE) {
+      Weight own;
+      own.load(row, k);
+      own.load_gradient(row, k);
+      own.descend(decision);
+      own.store(row, k);
+    }
+  }
+  return true;
+#else
+  (void)call; (void)team; (void)from; (void)until; (void)decision;
+  return false;
+#endif
+}
+
 // Share e of the rows of the weights takes its step.
 DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
   // Who reads copies computes exactly, in blocks with so much memory that those that come early keep this launch waiting.
@@ -294,6 +320,7 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
   const Decision decision = decide_step(call, team, work);
   if (e == 0) report.store(call, team, decision);
   if (decision.verdict != SOUND) return;
+  if (by_warps(call, team, from, until, decision)) return;
   NO_UNROLL for (int r = from; r < until; ++r) {
     const WeightRow row = weight_row(call, r);
     NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU's members have one or two: short code is sooner there
@@ -315,5 +342,5 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
 
 #include "drive/launch.cuh"
 KERNEL(lay_out, Update, ROWS_OF_WEIGHTS, lay_out_row(call, team, e))
-KERNEL_AHEAD(reduce, Update, STRIPS, reduce_strip(call, team, *work, e))
+KERNEL_AHEAD(reduce, Update, (STRIPS + call.strips - 1) / call.strips, reduce_strips(call, team, *work, e))
 KERNEL_AHEAD(update, Update, call.shares, update_share(call, team, *work, e))

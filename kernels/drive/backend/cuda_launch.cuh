@@ -35,16 +35,19 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 #define LAUNCH_BOUNDS __launch_bounds__(TEAM * ENVS_PER_BLOCK)
 #endif
 
-// MEMBERS: a launch is for several members, a row of blocks for each, whose arguments lie in global memory.
-#ifdef MEMBERS
+// MANY_CALLS: a launch is for several members, a row of blocks for each, whose arguments lie in global memory.
+#ifdef MANY_CALLS
 #define ARGUMENT(Call) const Call* const __restrict__ calls
 #define TAKE_ARGUMENT(Call) const Call& call = calls[blockIdx.y];
+#define SAY_BYTES(name, Call) extern "C" __device__ const int name##_bytes = sizeof(Call);
 #else
 #define ARGUMENT(Call) const __grid_constant__ Call call
 #define TAKE_ARGUMENT(Call)
+#define SAY_BYTES(name, Call)
 #endif
 
 #define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                                            \
+  SAY_BYTES(name, Call)                                                                                         \
   extern "C" __global__ void LAUNCH_BOUNDS name(ARGUMENT(Call)) {                                               \
     TAKE_ARGUMENT(Call)                                                                                         \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                               \
@@ -53,6 +56,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 
 // One whose body calls await_previous() in every thread, before it reads what the launch before writes.
 #define KERNEL_AHEAD(name, Call, size, body)                                                                    \
+  SAY_BYTES(name, Call)                                                                                         \
   extern "C" __global__ void LAUNCH_BOUNDS name(ARGUMENT(Call)) {                                               \
     TAKE_ARGUMENT(Call)                                                                                         \
     static_assert(ENVS_PER_BLOCK == 1, "a thread that has no element would not wait");                          \
@@ -62,6 +66,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 // Blocks of CREWS crews of ENVS_PER_BLOCK elements each, of which `size` is a multiple. `load` is what all threads of a block do
 // first, in its memory, which is a Block; `body` is for elements [first, first + ENVS_PER_BLOCK), by crew `number` of the block.
 #define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                         \
+  SAY_BYTES(name, Call)                                                                                              \
   extern "C" __global__ void __launch_bounds__(Crew::SIZE * CREWS) name(ARGUMENT(Call)) {                            \
     TAKE_ARGUMENT(Call)                                                                                              \
     const int thread = threadIdx.x, number = thread / Crew::SIZE, first = (blockIdx.x * CREWS + number) * ENVS_PER_BLOCK; \

@@ -16,7 +16,12 @@ from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_
 
 BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
-DRAWERS = 128  # threads that draw the rows of one block: as many as there are chains in a sum of moments
+DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
+FEW_DRAWERS = 32  # and where more chunks than CHUNKS_AT_ONCE of a processor have few rows each
+CHUNKS_AT_ONCE = 16
+ADDERS_AT_ONCE = (
+    16  # teams of one processor that add gradients up: where more would wait, each has several strips of them
+)
 MOST_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
 # What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
@@ -32,10 +37,16 @@ def blocks_of(num_envs):
     return min(num_envs, BLOCKS)
 
 
-def minibatch_unit(config, agent_groups, executor):
-    """Return the ``Unit`` of ``kernels/learn/minibatches.cu``."""
-    constants = ("AGENT_GROUPS", agent_groups), ("SHUFFLED", math.prod(passes(config)) > 1)
-    return assemble_file("learn/minibatches", constants, team=min(executor.max_team, DRAWERS))
+def minibatch_unit(config, sizes, executor):
+    """Return the ``Unit`` of ``kernels/learn/minibatches.cu``; ``sizes``: as ``Gradients`` takes them."""
+    n, steps, agents = sizes
+    minibatches = math.prod(passes(config))
+    constants = ("AGENT_GROUPS", len(agents)), ("SHUFFLED", minibatches > 1)
+    chunks = minibatches * blocks_of(n)
+    rows = n * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
+    crowded = chunks > CHUNKS_AT_ONCE * executor.processors
+    team = min(DRAWERS, max(FEW_DRAWERS, 1 << (rows - 1).bit_length())) if crowded else DRAWERS
+    return assemble_file("learn/minibatches", constants, team=min(executor.max_team, team))
 
 
 def loss_parts(distribution, config, agent_groups):
@@ -91,7 +102,7 @@ class Minibatches:
         self.norm_adv = config.norm_adv
         self.epochs, self.minibatches = passes(config)
         self.rows, self.blocks, self.pieces = n * steps * sum(agents), blocks_of(n), pieces
-        self.drawing = executor.build(minibatch_unit(config, len(agents), executor))
+        self.drawing = executor.build(minibatch_unit(config, sizes, executor))
 
         def zeros(*shape, dtype=torch.float32):
             return torch.zeros(shape, dtype=dtype, device=executor.name)

@@ -51,7 +51,7 @@ class KernelLearner(OnPolicyLearner):
         )
         units = [
             *self.arithmetic.gradient_units(layout, distribution, config, sizes, executor),
-            minibatch_unit(config, len(agents), executor),
+            minibatch_unit(config, sizes, executor),
         ]
         units += [layout.unit("update", executor), self.forward_unit]
         units += [statistics_unit()] * (config.normalize_obs or config.normalize_reward)
@@ -125,6 +125,9 @@ class KernelLearner(OnPolicyLearner):
             executor, self.layout, self.distribution, config, sizes, columns, shared
         )
         self.steps.attach(self.gradients, getattr(config, "target_kl", None))
+        if self.statistics is not None:
+            for g in groups:
+                self.statistics.reserve((rollout.steps, n, g.count), g.obs_dim)
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
 
     def rows_at_once(self, rollout):

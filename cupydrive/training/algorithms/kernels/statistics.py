@@ -3,10 +3,12 @@
 Letters: R rows, D columns; T steps, N environments, C agents of a group.
 """
 
-import numpy as np
+import math
+
+import torch
 
 from cupydrive.codegen.source import assemble_file
-from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.interop import make_call
 
 CHUNKS = 1024  # of rows, at most: so many threads add the rows of a column at once
 
@@ -24,13 +26,21 @@ class Statistics:
     """
 
     def __init__(self, executor):
-        self.executor, self.program = executor, executor.build(statistics_unit())
-        self.memory = {}  # by name and shape: launches that are noted or captured write where later ones do
+        self.program, self.device = executor.build(statistics_unit()), executor.name
+        self.memory = {}  # by name and shape; an iteration takes none
+
+    def reserve(self, shape, columns):
+        """Take the memory for rows of ``columns`` numbers and for returns, of all agents of a group: (T, N, C)."""
+        rows = math.prod(shape)
+        for width in (columns, 1):
+            self.zeros("sums", min(rows, CHUNKS), width), self.zeros("squares", min(rows, CHUNKS), width)
+            self.zeros("mean", width), self.zeros("variance", width)
+        self.zeros("returns", *shape)
 
     def zeros(self, name, *shape):
         """Return memory for what has this name and shape, the same at each call."""
         if (name, shape) not in self.memory:
-            self.memory[name, shape] = as_torch(self.executor.allocate(shape, np.float32))
+            self.memory[name, shape] = torch.zeros(shape, device=self.device)
         return self.memory[name, shape]
 
     def update(self, rms, values):

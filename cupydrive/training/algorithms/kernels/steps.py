@@ -3,9 +3,13 @@
 import torch
 
 from cupydrive.executors.interop import make_call
+from cupydrive.training.algorithms.kernels.gradients import ADDERS_AT_ONCE, PARTS
 from cupydrive.training.algorithms.kernels.tiles import PAD
 
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
+ADDERS_AT_ONCE = (
+    16  # of one processor, that add gradients up: where more would wait for each other, each has several strips
+)
 
 
 class Steps:
@@ -41,14 +45,22 @@ class Steps:
         self.prospect, self.corrections = (torch.zeros(3, device=device) for _ in range(2))
         # Each team finds out by itself what happens: a CPU's thread for many rows at once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
-        self.shares = min(layout.rows, teams)
+        self.shares, self.processors = min(layout.rows, teams), executor.processors
         self.reported, self.shared = reported, shared
 
     def attach(self, gradients, target_kl=None):
         """Prepare to step along ``Gradients``; skip what follows an epoch that ends above ``target_kl``."""
         self.gradients = gradients
-        ints = {"pieces": gradients.pieces, "parts": gradients.parts, "shares": self.shares, "epoch_ends": 0}
-        ints |= {"iteration_ends": 0, "reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
+        strips = self.layout.gradient // PAD
+        crowded = strips > ADDERS_AT_ONCE * self.processors
+        self.strips = max(1, PARTS // gradients.parts) if crowded else 1
+        ints = {"pieces": gradients.pieces, "parts": gradients.parts, "strips": self.strips, "shares": self.shares}
+        ints |= {
+            "epoch_ends": 0,
+            "iteration_ends": 0,
+            "reported": len(self.reported),
+            "norm_at": self.reported.index("grad_norm"),
+        }
         pointers = {"inverse": None, "partials": gradients.partials, "total": self.total, "squares": self.squares}
         pointers |= {"prospect": self.prospect, "corrections": self.corrections}
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "iteration")
@@ -69,7 +81,7 @@ class Steps:
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
         epoch_ends = minibatch == self.gradients.minibatches - 1
         call["epoch_ends"], call["iteration_ends"] = epoch_ends, epoch_ends and epoch == self.gradients.epochs - 1
-        self.program.launch("reduce", call, size // PAD, self.gradients.pieces * size // PAD)
+        self.program.launch("reduce", call, -(-size // (PAD * self.strips)), self.gradients.pieces * size // PAD)
         self.program.launch("update", call, self.shares, size)
 
     def tensors(self, policy_order):

@@ -14,7 +14,14 @@ import numpy as np
 import torch
 
 from cupydrive.codegen.layout import WARP
-from cupydrive.training.algorithms.kernels.gradients import PARTS, Minibatches, blocks_of, loss_parts, passes
+from cupydrive.training.algorithms.kernels.gradients import (
+    ADDERS_AT_ONCE,
+    PARTS,
+    Minibatches,
+    blocks_of,
+    loss_parts,
+    passes,
+)
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
 from cupydrive.training.algorithms.kernels.tiles import PAD, padded
 
@@ -29,6 +36,7 @@ WARP_ROWS = 32  # of a forward pass that one warp has at once
 WARPS_AT_ONCE = 16  # of a processor: with more rows than these have, each has rows of its own
 MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
 MOST_GROUP_SUMS = 140  # of gradients, in the registers of one thread of theirs
+FEW_PIECES = 8  # that one thread adds up where many gradients are added at once: AT_ONCE of kernels/learn/update.cu
 OLDEST = 80  # architecture whose matrix units take bfloat16
 
 
@@ -166,7 +174,8 @@ class TensorGradients(Minibatches):
         teams = executor.resident_teams(self.program, self.way.file)
         shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
-        self.parts = min(PARTS, pieces)
+        crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
+        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces)
         self.table = minibatch_table(n, steps * sum(agents), passes(config)[1]).to(executor.name)
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
 
