@@ -7,9 +7,6 @@ from cupydrive.training.algorithms.kernels.gradients import ADDERS_AT_ONCE, PART
 from cupydrive.training.algorithms.kernels.tiles import PAD
 
 TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
-ADDERS_AT_ONCE = (
-    16  # of one processor, that add gradients up: where more would wait for each other, each has several strips
-)
 
 
 class Steps:
