@@ -49,7 +49,8 @@ CASES = {
     f"continuous-{ratio}": ("tag_continuous", CONTINUOUS | {"skill_level_runner": ratio}) for ratio in (1.0, 1.5, 2.0)
 }
 CASES |= {"grid": ("tag_grid", GRID)}
-NUM_ENVS = {"ppo": 1000, "a2c": 400}
+NUM_ENVS = {"ppo": 1000, "a2c": 400}  # of continuous Tag
+GRID_ENVS = 4000
 WARM_UP = 3e6  # env-steps in which the rate rises: with the full rate from the start some seeds of Tag learn nothing
 MARKS = (0.01, 0.1, 0.3, 1.0)  # of the env-steps, after which weights are kept
 EPISODES = 256
@@ -194,7 +195,8 @@ def train(
         if run.total != int(steps):
             raise SystemExit(f"{folder} was begun for {run.total:,} env-steps in all; pass --steps {run.total}")
     else:
-        run = begin(case, seed, steps, num_envs or NUM_ENVS[algorithm], algorithm, choose(device)[0], **smaller)
+        copies = num_envs or (GRID_ENVS if case == "grid" else NUM_ENVS[algorithm])
+        run = begin(case, seed, steps, copies, algorithm, choose(device)[0], **smaller)
     first = run.step
     if first < steps:
         cd.train(run, steps=int(steps) - first, out=folder, callback=watch(run, folder, deadline), keep=1)
