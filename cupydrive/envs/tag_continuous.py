@@ -171,10 +171,8 @@ def step(p, states, action, elapsed, random):
     moved, crossed, stopped, margin, to_edge = move(p, s, actions, before)
     t = p.num_taggers
     distance = np.hypot(*(moved[c][:, t:, None] - moved[c][:, None, :t] for c in "xy"))  # (N, runners, taggers)
-    nearest = np.argmin(distance, axis=2)  # the first of equals: the lower id
-    in_game = before[:, t:]
-    ordered = np.sort(distance, axis=2)
-    radius = p.tagging_distance * p.grid_length
+    nearest, in_game = np.argmin(distance, axis=2), before[:, t:]  # the first of equals: the lower id
+    ordered, radius = np.sort(distance, axis=2), p.tagging_distance * p.grid_length
     tagged = in_game & (ordered[..., 0] < radius)
     by = tagged[..., None] & (nearest[..., None] == np.arange(t))  # (N, runners, taggers)
     exits = tagged if p.runner_exits_game_after_tagged else np.zeros_like(tagged)
@@ -199,8 +197,7 @@ def step(p, states, action, elapsed, random):
         "left.runner": to_tag,
         "reward.tagger": nearest_decision(to_tagger, edge_matters[:, :t]),
         "reward.runner": nearest_decision(to_tag, edge_matters[:, t:]),
-        "terminated": nearest_decision(to_tag, axis=1),
-        "metric.tags": nearest_decision(to_tag, axis=1),
+        **dict.fromkeys(("terminated", "metric.tags"), nearest_decision(to_tag, axis=1)),
         "metric.edge_hits": nearest_decision(np.where(before, to_edge, np.inf), axis=1),
     }
     remaining = active[:, t:].sum(axis=1)
@@ -256,8 +253,8 @@ def observe(p, states, elapsed):
     x, y, speed, heading = (s[name] for name in ("x", "y", "speed", "direction"))
     own = [x / p.grid_length, y / p.grid_length, speed / p.max_speed, np.cos(heading), np.sin(heading)]
     time = np.broadcast_to((elapsed / p.max_episode_steps)[:, None], (n, agents))[..., None]
-    seen_of_all = (np.where(valid, f, 0.0) for f in features)
-    obs = np.concatenate([np.stack(own, axis=-1) * seeing, *seen_of_all, time * seeing], axis=-1)
+    of_all = (np.stack(own, axis=-1) * seeing, *(np.where(valid, f, 0.0) for f in features), time * seeing)
+    obs = np.concatenate(of_all, axis=-1)
     half_turn = np.where(valid & seeing, np.pi - np.abs(angle), np.inf) / TWO_PI  # there the sign flips
     doubt = nearest_decision(margin, nearest_decision(half_turn, axis=-1))
     by_group = [{"tagger": x[:, : p.num_taggers], "runner": x[:, p.num_taggers :]} for x in (obs, doubt)]
@@ -276,8 +273,7 @@ def nearest_agents(p, s, active, k):
     valid = np.isfinite(ordered) & active[..., None]
     with np.errstate(invalid="ignore"):
         gaps = np.diff(np.sqrt(ordered), axis=2, append=np.sqrt(beyond)[..., None]) / p.grid_length
-    gaps = nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
-    return order, valid, gaps
+    return order, valid, nearest_decision(np.where(np.isfinite(gaps), gaps, np.inf), axis=2)
 
 
 def sample(p, rng, n):
@@ -338,11 +334,12 @@ def heuristic(p, obs, group):
 
 
 def draw(canvas, p, states, elapsed):
-    """Draw agents as arrowheads with the way they came; runners that are out fade to a dot."""
+    """Draw agents as arrowheads with the way they came; runners that are out fade to a dot. A crowd is counted, too."""
     side, radius = p.grid_length, 0.42 * p.grid_length / (p.num_taggers + p.num_runners + 100) ** 0.5
-    canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=1.04 * side)
+    crowd = p.num_taggers + p.num_runners > 60  # trails of more than a few steps would hide it
+    canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=(1.08 if crowd else 1.04) * side)
     canvas.rectangle(0, 0, side, side, "#F2F2F2")
-    ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
+    ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)[-5 if crowd else 0 :]  # (K, A, 2)
     here, heading, active = ways[-1], states["direction"][-1].astype(float), states["active"] != 0
     for i in np.flatnonzero(~active[-1]):  # below the others
         out = len(active) - 1 - int(np.flatnonzero(active[:, i]).max(initial=0))
@@ -351,6 +348,9 @@ def draw(canvas, p, states, elapsed):
         tagger = i < p.num_taggers
         canvas.trail(ways[:, i].tolist(), 0.35 * radius, "#D55E00" if tagger else "#56B4E9")
         canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
+    if crowd:
+        free = active[-1, p.num_taggers :].sum()
+        canvas.text((0, 1.055 * side), f"{free} of {p.num_runners} runners free", 0.03 * side, "#0072B2", "lm")
 
 
 LEARN = {"gamma": 0.95, "num_steps": 16, "num_minibatches": 8, "hidden": (128, 128), "normalize_reward": True}

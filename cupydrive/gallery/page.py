@@ -10,7 +10,14 @@ from cupydrive.drawing.frames import players_in_words
 from cupydrive.inputs.files import write_atomically
 
 TEMPLATE = Path(__file__).resolve().parent / "page.html.txt"
-KINDS = {"random": "Random", "heuristic": "Heuristic", "trained": "Trained", "mosaic": "Trained, many starts"}
+KINDS = {
+    "random": "Random",
+    "heuristic": "Heuristic",
+    "trained": "Trained",
+    "mosaic": "Trained, many starts",
+    "general": "Against those it has not trained with",
+    "beside": "Side by side",
+}
 
 
 def write_pages(out, entries):
@@ -87,6 +94,9 @@ width="{width}" height="{height}" loop muted playsinline preload="metadata" aria
 def shown(clip):
     """Return what one sees in a clip, in words."""
     who = players_in_words(clip["players"])
+    if "beside" in clip:
+        count = 1 + len(clip["beside"])
+        return f"{who}; {count} runs from start {clip['first_env']} of seed {clip['seed']}"
     if clip["episodes"] > 1:
         return f"{who}; the first {clip['episodes']} starts of seed {clip['seed']}"
     return f"{who}; {clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"

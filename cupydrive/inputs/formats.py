@@ -229,7 +229,7 @@ SNAPSHOT = Record(
 WORDS = Text(10_000, lines=True)
 CLIP = Record(
     {
-        "kind": Exactly(("random", "heuristic", "trained", "mosaic")),
+        "kind": Exactly(("random", "heuristic", "trained", "mosaic", "general", "beside")),
         **dict.fromkeys(("video", "poster", "preview", "recording"), Text()),
         "size": Sequence(Int(1, 2**16), 2, 2),
         "players": Table(WORDS),
@@ -241,7 +241,7 @@ CLIP = Record(
         "episodes_of_means": ENVS,
         "command": WORDS,
     },
-    {},
+    {"beside": Sequence(Text(), 1)},  # the recordings at the right of the first one
 )
 TRAINING = Record({"command": WORDS, "policies": Table(WORDS), "env_steps": Int(), "num_envs": ENVS, "seed": SEED}, {})
 GALLERY = Table(
