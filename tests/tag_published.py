@@ -33,9 +33,9 @@ from cupydrive.executors import choose
 from cupydrive.executors.about import info
 from cupydrive.inputs.archive import seal
 from cupydrive.inputs.files import write_atomically
+from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import FORMAT, checkpoints
-from cupydrive.training.train import make_run
 
 # Tutorial 5 of WarpDrive, whose checkpoint has learnt for 10^9 env-steps: 5 taggers, 100 runners, 10 levels of each action, the
 # 10 nearest seen, 500 steps. Starts are random here. A runner is 1, 1.5 or 2 times as fast as a tagger.
