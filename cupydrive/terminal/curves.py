@@ -91,22 +91,36 @@ def curves(rows, keys=None, levels=None, title=None):
     return figure
 
 
-def draw_median(axes, runs, color, label):
-    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
+def quartiles(runs, share=0.5):
+    """Return where enough of some runs have a value, and the lower quartile, median and upper quartile there.
 
-    It is drawn where at least half of the runs have a value, those between two points by interpolation.
+    Args:
+        runs: Of each the points (env-steps, value), ascending; between two of them it is interpolated. One without points
+            does not count.
+        share: Of the runs that is enough.
+
+    Returns:
+        Four arrays (P,): env-steps, and the three.
     """
     runs = [points for points in runs if points]
     steps = np.unique([step for points in runs for step, _ in points])
     values = np.full((len(runs), len(steps)), np.nan)
     for row, points in zip(values, runs, strict=True):
         row[:] = np.interp(steps, *zip(*points, strict=True), left=np.nan, right=np.nan)
-    enough = 2 * np.isfinite(values).sum(axis=0) >= max(1, len(runs))
+    enough = np.isfinite(values).sum(axis=0) >= max(1, share * len(runs))
     steps, values = steps[enough], values[:, enough]
-    low, middle, high = np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else ((), (), ())
+    return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
+
+
+def draw_median(axes, runs, color, label, share=0.5):
+    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
+
+    It is drawn where that share of the runs has a value.
+    """
+    steps, low, middle, high = quartiles(runs, share)
     few = "." if len(steps) < 3 else None
     axes.plot(steps, middle, color=color, linewidth=1.6, marker=few, label=label or None)
-    if len(runs) > 1:
+    if sum(bool(points) for points in runs) > 1:
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
 
 
