@@ -103,10 +103,10 @@ RATES = {"learning_rate": (1e-5, 1e-1, "log")}
 RETURN = "charts/episodic_return"
 
 
-def whole(trial, mark=None):
+def whole(trial, mark=None, device="cpu"):
     """Return what a trial counts if its settings are trained from beginning to end at once, and its return at each rung."""
     settings = cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2, **trial.params)
-    rows = cd.train("cartpole", settings, num_envs=8, steps=4000, device="cpu", progress=False).metrics
+    rows = cd.train("cartpole", settings, num_envs=8, steps=4000, device=device, progress=False).metrics
     levels = {}
     for rung in (500, 1000, 2000):
         known = [
@@ -125,6 +125,15 @@ def test_what_is_not_pruned_is_trained_as_if_there_were_no_pruner(pruner, tmp_pa
         assert {rung: levels[rung] for rung in trial.intermediate_values} == trial.intermediate_values
         assert trial.state.name == "PRUNED" or (trial.value == value and trial.intermediate_values == levels)
     assert found.best.state.name == "COMPLETE" and found.best.value == max(trial.value for trial in found.done)
+
+
+@pytest.mark.gpu
+def test_a_gpu_prunes_and_times_the_winner(tmp_path):
+    options = LONGER | {"device": "cuda", "time_best": True, "pruner": "median"}
+    found = cd.sweep("cartpole", SMALL, trials=15, batch=5, space=RATES, out=tmp_path, **options)
+    assert len(found.done) < len(found.trials) == 15
+    assert [trial.value for trial in found.done] == [whole(trial, device="cuda")[0] for trial in found.done]
+    assert found.alone["trial"] == found.best.number and found.alone["seconds"] > 0
 
 
 def test_the_median_prunes_what_is_worse_than_half_of_those_that_were_done_before_its_batch(tmp_path):
