@@ -236,6 +236,8 @@ class EnvSpec(HasTables):
         render_fps: Frames per second of a video, one frame per step.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``, and settings by
             the algorithm's name.
+        mark: Mean return of greedy episodes that counts as solved, with the default parameters, of an environment with one
+            group. None: nobody has said.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
             others learn), and whatever it trains with other than ``training``.
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
@@ -269,6 +271,7 @@ class EnvSpec(HasTables):
     render_size: tuple[int, int] = (960, 640)
     render_fps: int = 30
     training: dict = field(default_factory=dict)
+    mark: float | None = None
     showcase: dict = field(default_factory=dict)
     kernel: object = None
     summary: str = ""

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 
 import cupydrive as cd
-from cupydrive.bench.solving import MARKS, solve
+from cupydrive import envs
+from cupydrive.bench.solving import marks, solve
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
 from cupydrive.training.plan import make_run, suggested_algorithm, suggestions
@@ -60,21 +61,19 @@ def falling(rate, steps):
     return ((0, rate), (steps, rate / 20))
 
 
-def suggested(name, group):
+def suggested(name, mark):
     """Return the lesson that an environment of one group suggests for itself."""
-    about = suggestions(name)
-    learner = {group: suggested_algorithm(name)}
-    return Lesson(name, {}, learner, about["steps"], about["num_envs"], group, MARKS[name], until_mark=True)
+    spec, about = envs.get(name), suggestions(name)
+    (group,) = spec.groups(spec.make_params())
+    learner = {group.name: suggested_algorithm(name)}
+    return Lesson(name, {}, learner, about["steps"], about["num_envs"], group.name, mark, until_mark=True)
 
 
-CLASSIC = (
-    ("cartpole", "cart"), ("acrobot", "arm"), ("mountain_car", "car"), ("mountain_car_continuous", "car"), ("pendulum", "pole"),
-)  # fmt: skip
 LESSONS = {
-    **{f"{name} ppo": suggested(name, group) for name, group in CLASSIC},
+    **{f"{name} ppo": suggested(name, mark) for name, mark in marks().items()},
     "cartpole a2c": Lesson(
-        "cartpole", {}, {"cart": cd.A2C(learning_rate=falling(3e-3, 4e6), num_steps=16)}, 4e6, 64, "cart", MARKS["cartpole"],
-        until_mark=True,
+        "cartpole", {}, {"cart": cd.A2C(learning_rate=falling(3e-3, 4e6), num_steps=16)}, 4e6, 64, "cart",
+        envs.get("cartpole").mark, until_mark=True,
     ),
     "tag_grid ppo": Lesson(
         "tag_grid", TAG_GRID,

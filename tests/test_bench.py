@@ -21,14 +21,14 @@ from cupydrive.bench import training as training_module
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
 from cupydrive.bench.operations import count_operations, learning_operations
 from cupydrive.bench.peers import run_peers
-from cupydrive.bench.solving import solve
+from cupydrive.bench.solving import marks, solve
 from cupydrive.bench.startup import own_seconds, train_start_times
 from cupydrive.bench.sweep import listed, sweep
 from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import Lesson, measure_lesson, registers, run_operations
 from cupydrive.checks.bits import fetch, trajectory
 from cupydrive.cli.main import main
-from cupydrive.errors import ParameterError
+from cupydrive.errors import ParameterError, SpecError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
@@ -266,6 +266,15 @@ def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
     assert 0 < found.first_iteration < found.training < found.seconds
     never = solve("cartpole", 501.0, settings, steps=1024, **options)
     assert never.seconds is never.training is None and never.env_steps == 1024
+
+
+def test_a_mark_is_said_by_the_environment_and_of_its_only_group():
+    assert marks()["cartpole"] == envs.get("cartpole").mark == 475.0
+    assert all(len(envs.get(name).groups(envs.get(name).make_params())) == 1 for name in marks())
+    with pytest.raises(ParameterError, match="tag_grid says no mark; pass mark="):
+        solve("tag_grid", device="cpu")
+    with pytest.raises(SpecError, match="mark = 'high'"):
+        replace(envs.get("cartpole"), mark="high")
 
 
 @pytest.mark.build

@@ -119,6 +119,7 @@ def test_envs_shows_every_parameter_with_unit_and_range(capsys):
         assert f"\n{name}" in out
     (gravity,) = (line for line in out.splitlines() if line.startswith("gravity"))
     assert gravity.split()[:6] == ["gravity", "9.8", "0", "to", "1000", "m/s^2"]
+    assert "\nSolved by a mean return of 475.\n" in out
 
 
 def test_unknown_environment_is_one_line_with_the_nearest_name(capsys):

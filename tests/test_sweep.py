@@ -3,15 +3,19 @@
 import math
 
 import masked
+import numpy as np
 import pytest
 from conftest import optional
 
 import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError, TrainingError
-from cupydrive.training.sweep import SPACE, objective
+from cupydrive.terminal.curves import best_so_far
+from cupydrive.training.study import PRUNERS, SPACE, rungs
+from cupydrive.training.sweep import Sweep
+from cupydrive.training.trials import objective
 
-COMMON = {"num_envs": 8, "steps": 1000, "device": "cpu", "progress": False}
+COMMON = {"num_envs": 8, "steps": 1000, "device": "cpu", "progress": False, "objective": "return", "time_best": False}
 SMALL = cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2)
 ROWS = [{"charts/global_step": 10 * k, "r": float(k)} for k in range(5)] + [{"charts/global_step": 50}]
 
@@ -58,8 +62,9 @@ def test_a_sweep_goes_on_from_its_folder(tmp_path):
     kept = (tmp_path / "sweep.jsonl").read_bytes()
     for given, message in (
         ({}, "holds a sweep already"),
-        ({"resume": True, "mark": 50.0}, "another sweep: mark is None there, and 50.0"),
+        ({"resume": True, "mark": 50.0, "objective": "mark"}, "another sweep: mark is None there, and 50.0"),
         ({"resume": True, "num_envs": 16}, "another sweep: num_envs is 8"),
+        ({"resume": True, "pruner": "median"}, "another sweep: pruner is None there, and 'median'"),
     ):
         with pytest.raises(TrainingError, match=message):
             cd.sweep("cartpole", SMALL, trials=5, out=tmp_path, **COMMON | given)
@@ -76,19 +81,177 @@ def test_a_file_of_no_sweep_is_named(content, tmp_path):
 
 
 def test_an_interrupt_keeps_the_trials_that_are_done(tmp_path, monkeypatch):
-    from cupydrive.training import sweep
+    from cupydrive.training import trials
 
-    trained = sweep.train
+    trained = trials.train
 
     def interrupted(*arguments, members, steps, **options):
         population = trained(*arguments, members=members, steps=steps, **options)
         population.runs[-1].step = steps - 1  # as a Ctrl-C in the last run leaves it
         return population
 
-    monkeypatch.setattr(sweep, "train", interrupted)
+    monkeypatch.setattr(trials, "train", interrupted)
     assert len(cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, **COMMON).trials) == 2
     monkeypatch.undo()
     assert len(cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, resume=True, **COMMON).trials) == 6
+
+
+# ---- pruners ---------------------------------------------------------------------------------------------------------
+
+LONGER = COMMON | {"steps": 4000}
+RATES = {"learning_rate": (1e-5, 1e-1, "log")}
+RETURN = "charts/episodic_return"
+
+
+def whole(trial, mark=None, device="cpu"):
+    """Return what a trial counts if its settings are trained from beginning to end at once, and its return at each rung."""
+    settings = cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2, **trial.params)
+    rows = cd.train("cartpole", settings, num_envs=8, steps=4000, device=device, progress=False).metrics
+    levels = {}
+    for rung in (500, 1000, 2000):
+        known = [
+            row[RETURN] for row in rows if row["charts/global_step"] <= math.ceil(rung / 64) * 64 and RETURN in row
+        ]
+        levels |= {rung: known[-1]} if known else {}
+    return objective(rows, RETURN, mark, 4000), levels
+
+
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_what_is_not_pruned_is_trained_as_if_there_were_no_pruner(pruner, tmp_path):
+    found = cd.sweep("cartpole", SMALL, trials=12, batch=6, space=RATES, pruner=pruner, out=tmp_path, **LONGER)
+    assert len(found.trials) == 12 and 0 < len(found.done) < 12 and "12 trials (" in repr(found)
+    for trial in found.trials:
+        value, levels = whole(trial)
+        assert {rung: levels[rung] for rung in trial.intermediate_values} == trial.intermediate_values
+        assert trial.state.name == "PRUNED" or (trial.value == value and trial.intermediate_values == levels)
+    assert found.best.state.name == "COMPLETE" and found.best.value == max(trial.value for trial in found.done)
+
+
+@pytest.mark.gpu
+def test_a_gpu_prunes_and_times_the_winner(tmp_path):
+    options = LONGER | {"device": "cuda", "time_best": True, "pruner": "median"}
+    found = cd.sweep("cartpole", SMALL, trials=15, batch=5, space=RATES, out=tmp_path, **options)
+    assert len(found.done) < len(found.trials) == 15
+    assert [trial.value for trial in found.done] == [whole(trial, device="cuda")[0] for trial in found.done]
+    assert found.alone["trial"] == found.best.number and found.alone["seconds"] > 0
+
+
+def test_the_median_prunes_what_is_worse_than_half_of_those_that_were_done_before_its_batch(tmp_path):
+    found = cd.sweep("cartpole", SMALL, trials=15, batch=5, space=RATES, pruner="median", out=tmp_path, **LONGER)
+    done = []
+    for first in (0, 5, 10):
+        known = [levels for _, levels in done]
+        for trial in (batch := found.trials[first : first + 5]):
+            levels, ended = whole(trial)[1], None
+            for rung in levels:
+                best = max(each for at, each in levels.items() if at <= rung)
+                others = [each[rung] for each in known if rung in each]
+                if others and best < np.median(others):
+                    ended = rung
+                    break
+            assert (trial.state.name == "PRUNED") == (ended is not None)
+            assert ended is None or max(trial.intermediate_values) == ended
+        done += [(trial, trial.intermediate_values) for trial in batch if trial.state.name == "COMPLETE"]
+    assert 5 <= len(done) < 15
+
+
+def test_a_trial_that_is_at_the_mark_at_a_rung_is_done_there(tmp_path, monkeypatch):
+    from cupydrive.training import trials
+
+    trained, longest = trials.train, {}
+
+    def noted(what, *arguments, **options):
+        runs = trained(what, *arguments, **options)
+        for run in [what] if "members" not in options else runs:
+            longest[id(run)] = run.step, run
+        return runs
+
+    monkeypatch.setattr(trials, "train", noted)
+    options = LONGER | {"objective": "mark", "mark": 40.0}
+    found = cd.sweep("cartpole", SMALL, trials=8, space=RATES, pruner="median", out=tmp_path, **options)
+    assert [trial.value for trial in found.done] == [whole(trial, 40.0)[0] for trial in found.done]
+    soon = [trial for trial in found.done if trial.value <= 2048]
+    assert soon and all(trial.intermediate_values[2000] <= -40.0 for trial in soon)
+    ends = sorted(step for step, _ in longest.values())
+    assert ends == sorted(next((r for r in (512, 1024, 2048) if t.value <= r), 4032) for t in found.trials)
+    assert found.best.value == min(trial.value for trial in found.done) and found.reached
+
+
+def test_an_interrupt_between_rungs_keeps_what_was_done_or_pruned_before(tmp_path, monkeypatch):
+    from cupydrive.training import trials
+
+    trained, calls = trials.train, []
+
+    def interrupted(what, *arguments, **options):
+        calls.append("members" in options)
+        if calls.count(True) == 2 and not calls[-1]:  # in the second batch, behind the first rung
+            raise KeyboardInterrupt
+        return trained(what, *arguments, **options)
+
+    monkeypatch.setattr(trials, "train", interrupted)
+    options = LONGER | {"space": RATES, "pruner": "median", "batch": 5}
+    found = cd.sweep("cartpole", SMALL, trials=10, out=tmp_path, **options | {"time_best": True})
+    assert 5 <= len(found.trials) < 10 and len(found.done) == 5 and found.alone is None
+    monkeypatch.undo()
+    more = cd.sweep("cartpole", SMALL, trials=10, out=tmp_path, resume=True, **options)
+    kept = [trial.number for trial in found.trials]
+    assert len(more.trials) == 10 and [trial.number for trial in more.trials][: len(kept)] == kept
+
+
+@pytest.mark.parametrize("steps", [1, 7, 8, 9, 1000])
+def test_rungs_ascend_and_end_with_the_whole(steps):
+    assert rungs(steps, None) == [steps]
+    found = rungs(steps, "median")
+    assert found[-1] == steps and found == sorted(set(found)) and found[0] == math.ceil(steps / 8)
+
+
+def test_pruned_trials_are_crosses_and_leave_the_best_alone():
+    axes = best_so_far([3.0, None, 2.0, 5.0, None], "trial", "return").axes[0]
+    dots, best, crosses = (line.get_xydata() for line in axes.lines)
+    assert best[:, 1].tolist() == [3.0, 3.0, 3.0, 5.0, 5.0] and crosses[:, 0].tolist() == [2.0, 5.0]
+    assert np.isnan(dots[[1, 4], 1]).all()
+
+
+# ---- the winner's time, the mark -------------------------------------------------------------------------------------
+
+
+def test_the_winner_is_timed_alone_once(tmp_path, monkeypatch):
+    options = COMMON | {"objective": "mark", "mark": 20.0, "time_best": True}
+    found = cd.sweep("cartpole", SMALL, trials=2, out=tmp_path, space=RATES, **options)
+    about = found.alone
+    assert about["trial"] == found.best.number and about["env_steps"] == 1024
+    assert 0 < about["seconds_to_mark"] <= about["seconds"] and "env-steps/s on" in repr(found)
+    with monkeypatch.context() as patch:
+        patch.setattr("cupydrive.training.trials.Trials.alone", None)  # what is kept is not measured again
+        assert cd.sweep("cartpole", SMALL, trials=2, out=tmp_path, space=RATES, resume=True, **options).alone == about
+    more = cd.sweep("cartpole", SMALL, trials=6, out=tmp_path, space=RATES, resume=True, **options)
+    assert more.alone["trial"] == more.best.number
+    again = cd.sweep(
+        "cartpole", SMALL, trials=6, out=tmp_path, space=RATES, resume=True, **options | {"time_best": False}
+    )
+    assert again.alone is None and again.best.number == more.best.number
+
+
+def test_the_mark_is_the_environments_own_with_its_default_parameters(tmp_path):
+    spaces = iter(range(9))
+
+    def mark(**given):
+        options = COMMON | {"steps": 64, "objective": "auto"} | given
+        return cd.sweep("cartpole", SMALL, trials=1, space=RATES, out=tmp_path / str(next(spaces)), **options).mark
+
+    assert mark() == mark(gravity=9.8) == mark(objective="mark") == 475.0 and mark(mark=30.0) == 30.0
+    assert mark(max_episode_steps=100) is mark(objective="return") is mark(key="charts/episodic_length") is None
+    with pytest.raises(ParameterError, match="tag_grid says no mark; pass mark="):
+        options = COMMON | {"objective": "mark", "key": f"{RETURN}/tagger"}
+        cd.sweep("tag_grid", SMALL, out=tmp_path / "tag", **options)
+    assert not (tmp_path / "tag").exists()
+
+
+def test_a_sweep_in_which_nothing_is_done_says_so():
+    found = Sweep("cartpole", SMALL, {}, (), None)
+    assert "no trial is done" in repr(found) and not found.reached
+    with pytest.raises(ParameterError, match="no trial of the sweep is done yet"):
+        found.line()
 
 
 def test_what_counts_is_the_return_at_the_end_or_the_way_to_the_mark():
@@ -107,6 +270,11 @@ def test_what_counts_is_the_return_at_the_end_or_the_way_to_the_mark():
         ({"trials": 0}, "trials = 0"),
         ({"seed": 2**32}, "seed = "),
         ({"gravity": -1.0}, "gravity = -1"),
+        ({"pruner": "meridian"}, "pruner = 'meridian'"),
+        ({"objective": "returns"}, "objective = 'returns'"),
+        ({"mark": 100.0}, "objective = 'return' does not know mark = 100.0"),
+        ({"objective": "mark", "gravity": 9.0}, "cartpole says a mark for its default parameters"),
+        ({"time_best": 1}, "time_best = 1"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(given, message, tmp_path):
@@ -142,6 +310,6 @@ def test_the_command_line(tmp_path, capsys):
     ]
     assert main(command) == 0
     words = capsys.readouterr().out
-    assert "2 trials, best return" in words and "cd.train('cartpole', cd.PPO(" in words
+    assert "2 trials, none reached a return of 475: pass more steps=, or objective='return'" in words
     assert (tmp_path / "sweep.png").stat().st_size > 1000
     assert main(command) == 2 and main([*command, "--resume"]) == 0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cupydrive.bench.solving import MARKS, solve
+from cupydrive.bench.solving import marks, solve
 from cupydrive.inputs.files import write_atomically
 
 LEARNERS = ("kernels", "torch")
@@ -31,7 +31,7 @@ def measure(env, seeds, device, end):
         if time.monotonic() > end:
             break
         for learner in LEARNERS:
-            found[learner].append(solve(env, MARKS[env], seed=seed, device=device, learner=learner))
+            found[learner].append(solve(env, seed=seed, device=device, learner=learner))
     return found
 
 
@@ -50,13 +50,13 @@ def main():
     """Measure, print the table and write what each seed took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--env", choices=MARKS, action="append")
+    parser.add_argument("--env", choices=marks(), action="append")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     end, results = time.monotonic() + 60 * args.minutes, {}
-    for env in args.env or MARKS:
+    for env in args.env or marks():
         found = measure(env, args.seeds, args.device, end)
         for learner, solved in found.items():
             print(line(env, learner, solved) if solved else f"{env:<24} {learner:<8} no time was left", flush=True)

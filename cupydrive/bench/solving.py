@@ -5,22 +5,22 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cupydrive import envs
+from cupydrive.errors import ParameterError
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.loop import Loop
 from cupydrive.training.plan import make_run, suggestions
 from cupydrive.training.together import Alone
 
-# Mean return of greedy episodes that counts as solved, of environments with one group.
-MARKS = {
-    "cartpole": 475.0,
-    "acrobot": -85.0,
-    "mountain_car": -115.0,
-    "mountain_car_continuous": 90.0,
-    "pendulum": -170.0,
-}
 EPISODES = 1000  # whose mean has to reach the mark
 FIRST_LOOK = 64  # episodes that are looked at first, so that most evaluations are short
 SLACK = 0.05  # share of the mark by which their mean may miss it
+
+
+def marks():
+    """Return the mean return that counts as solved, by name of each environment that says one."""
+    found = {name: envs.get(name).mark for name in envs.names()}
+    return {name: mark for name, mark in found.items() if mark is not None}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Reached(Exception):
     """Ends training at the mark."""
 
 
-def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
+def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
     """Train until greedy episodes of the policy reach a mark, and return how long that took as ``Solved``.
 
     Evaluations have environments of their own, and are not counted: what is trained is the run that ``train`` trains. A GPU
@@ -60,13 +60,16 @@ def solve(env, mark, algorithm=None, *, steps=None, every=2, **options):
 
     Args:
         env: Name of an environment with one group.
-        mark: Mean return to reach.
+        mark: Mean return to reach; None: the environment's own.
         algorithm: As of ``train``; None: what the environment suggests.
         steps: Env-steps at most; None: as many as the environment suggests.
         every: Logged intervals between evaluations.
         **options: Of ``train``: ``num_envs``, ``seed``, ``device``, ``learner``, parameters.
     """
     begun = time.perf_counter()
+    mark = envs.get(env).mark if mark is None else mark
+    if mark is None:
+        raise ParameterError(f"{envs.get(env).name} says no mark; pass mark=, the mean return that counts as solved")
     run = make_run(env, algorithm, **options)
     times, evaluating, mean, looks = {}, 0.0, math.nan, 0
 

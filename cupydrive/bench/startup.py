@@ -16,12 +16,11 @@ import torch
 
 from cupydrive import envs
 from cupydrive.bench.cases import LARGE_TAG
-from cupydrive.bench.solving import MARKS
 from cupydrive.errors import CupydriveError
 from cupydrive.simulation.batch import Batch
 
 STARTED = (("cartpole", {}), ("tag_grid", {}), ("tag_continuous", LARGE_TAG))
-TRAINED = tuple(("cartpole", learner, MARKS["cartpole"]) for learner in ("kernels", "torch"))
+TRAINED = tuple(("cartpole", learner, envs.get("cartpole").mark) for learner in ("kernels", "torch"))
 PROCESSES = 3  # of each start of training: with the seeds 0, 1, ...; the middle one counts
 NOT_OURS = ("import torch", "CUDA context")  # parts of a start
 CREATED = {"cpu": 2_000, "cuda": 100_000}  # environments of LARGE_TAG, 100 kB each

@@ -107,11 +107,14 @@ def run_sweep(
     algorithm: str | None = None,
     steps: float | None = None,
     num_envs: int | None = None,
+    objective: Literal["auto", "mark", "return"] = "auto",
     mark: float | None = None,
     key: str | None = None,
+    pruner: Literal["median", "halving", "hyperband"] | None = None,
     batch: int = 8,
     seed: int = 0,
     device: Device = "auto",
+    time_best: bool = True,
     resume: bool = False,
     param: Pairs = (),
 ) -> int:
@@ -120,15 +123,19 @@ def run_sweep(
     Args:
         name: An environment, or the path of a .py file that defines one.
         out: Folder for the trials and a picture of them.
-        trials: How many in all, those of before a --resume included.
+        trials: How many in all, those of before a --resume and those that are pruned included.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
         steps: Env-steps of each trial, such as 2e5.
         num_envs: Environments of each trial.
-        mark: Search for the fewest env-steps to this return; for the highest return if left out.
+        objective: "mark": the fewest env-steps to the mark; "return": the highest return; "auto": the mark where there is one.
+        mark: The return to reach; the environment's own if left out.
         key: Metric that is the return, where there are several groups, such as charts/episodic_return/tagger.
+        pruner: Who ends trials early that fall behind, after an eighth, a quarter or half of their env-steps; if left out,
+            nobody.
         batch: Trials that are drawn before any of them is done.
         seed: Of what is drawn, and of each training.
         device: "auto": CUDA where a GPU is usable, else the CPU.
+        time_best: Train the best settings once more alone at the end, and print how long that takes.
         resume: Go on with the sweep in --out.
         param: Parameters of the environment, such as grid_length=20.
     """
@@ -136,8 +143,9 @@ def run_sweep(
 
     params = parsed(param)
     envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
-    options = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "batch": batch}
-    found = sweep(name, algorithm, trials=trials, out=out, seed=seed, device=device, resume=resume, **options, **params)
+    options = {"steps": steps, "num_envs": num_envs, "objective": objective, "mark": mark, "key": key, "batch": batch}
+    options |= {"pruner": pruner, "seed": seed, "device": device, "time_best": time_best, "resume": resume}
+    found = sweep(name, algorithm, trials=trials, out=out, **options, **params)
     print(found)
     if found.trials:
         write_file(out / "sweep.png", found.plot().png())

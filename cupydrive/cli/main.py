@@ -84,6 +84,7 @@ def describe(spec):
     rows += [(g.name, str(g.count), str(g.obs_dim), _actions(g)) for g in spec.groups(params)]
     lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
+    lines += [f"Solved by a mean return of {spec.mark:g}."] if spec.mark is not None else []
     constants = {f.name for f in constant_params(spec.params)}
     rows = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):

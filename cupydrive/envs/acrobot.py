@@ -195,5 +195,6 @@ SPEC = EnvSpec(
         "steps": 1_000_000,
         "ppo": {"learning_rate": ((0, 2.5e-3), (1_000_000, 1.25e-4)), "gamma": 0.98, "gae_lambda": 0.9},
     },
+    mark=-85.0,
     summary="Swing two links up by the joint between them (Gymnasium's Acrobot-v1).",
 )

@@ -142,6 +142,7 @@ SPEC = EnvSpec(
         },
         "a2c": {"learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4))},
     },
+    mark=475.0,
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
     title="CartPole",
 )

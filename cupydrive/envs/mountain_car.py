@@ -164,5 +164,6 @@ SPEC = EnvSpec(
             "normalize_obs": True,
         },
     },
+    mark=-115.0,
     summary="Swing a car out of a valley (Gymnasium's MountainCar-v0).",
 )

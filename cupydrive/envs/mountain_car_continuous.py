@@ -90,5 +90,6 @@ SPEC = EnvSpec(
             "normalize_reward": True,
         },
     },
+    mark=90.0,
     summary="Swing a car out of a valley, and save fuel (Gymnasium's MountainCarContinuous-v0).",
 )

@@ -138,5 +138,6 @@ SPEC = EnvSpec(
             "normalize_reward": True,
         },
     },
+    mark=-170.0,
     summary="Swing a pendulum up and hold it (Gymnasium's Pendulum-v1).",
 )

@@ -175,6 +175,8 @@ def check_spec(spec):
     checked_size(where, "render_size", spec.render_size, SpecError)
     checked_int(where, "render_fps", spec.render_fps, 1, 240, SpecError)
     checked_mapping(where, "training", spec.training, SpecError)
+    if spec.mark is not None:
+        checked_float(where, "mark", spec.mark, error=SpecError)
     checked_mapping(where, "showcase", spec.showcase, SpecError)
     if isinstance(spec.kernel, str):
         checked_str(where, "kernel", spec.kernel, SpecError)

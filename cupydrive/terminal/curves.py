@@ -91,32 +91,57 @@ def curves(rows, keys=None, levels=None, title=None):
     return figure
 
 
-def draw_median(axes, runs, color, label):
-    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
+def quartiles(runs, share=0.5):
+    """Return where enough of some runs have a value, and the lower quartile, median and upper quartile there.
 
-    It is drawn where at least half of the runs have a value, those between two points by interpolation.
+    Args:
+        runs: Of each the points (env-steps, value), ascending; between two of them it is interpolated. One without points
+            does not count.
+        share: Of the runs that is enough.
+
+    Returns:
+        Four arrays (P,): env-steps, and the three.
     """
     runs = [points for points in runs if points]
     steps = np.unique([step for points in runs for step, _ in points])
     values = np.full((len(runs), len(steps)), np.nan)
     for row, points in zip(values, runs, strict=True):
         row[:] = np.interp(steps, *zip(*points, strict=True), left=np.nan, right=np.nan)
-    enough = 2 * np.isfinite(values).sum(axis=0) >= max(1, len(runs))
+    enough = np.isfinite(values).sum(axis=0) >= max(1, share * len(runs))
     steps, values = steps[enough], values[:, enough]
-    low, middle, high = np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else ((), (), ())
+    return steps, *(np.nanpercentile(values, (25, 50, 75), axis=0) if steps.size else np.empty((3, 0)))
+
+
+def draw_median(axes, runs, color, label, share=0.5):
+    """Draw the median of some runs' points (env-steps, value) over env-steps, and the quartiles as a band; one run is its own.
+
+    It is drawn where that share of the runs has a value.
+    """
+    steps, low, middle, high = quartiles(runs, share)
     few = "." if len(steps) < 3 else None
     axes.plot(steps, middle, color=color, linewidth=1.6, marker=few, label=label or None)
-    if len(runs) > 1:
+    if sum(bool(points) for points in runs) > 1:
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
 
 
 def best_so_far(values, xlabel, ylabel, lowest=False):
-    """Return a figure of values as dots, in their order, and of the highest, or lowest, until then as a line."""
+    """Return a figure of values as dots, in their order, and of the highest, or lowest, until then as a line.
+
+    Those that are None were pruned: crosses on the lower axis.
+    """
     figure = Curves(figsize=PANEL_SIZE, dpi=110, layout="constrained")
     axes, numbers = figure.add_subplot(), np.arange(1, len(values) + 1)
-    best = (np.minimum if lowest else np.maximum).accumulate(np.asarray(values, np.float64))
+    pruned = [number for number, value in enumerate(values, 1) if value is None]
+    values = np.array([np.nan if value is None else value for value in values], np.float64)
+    best = (np.fmin if lowest else np.fmax).accumulate(values)
     axes.plot(numbers, values, ".", color=COLORS[5])
     axes.step(numbers, best, where="post", color=COLORS[0], linewidth=1.6)
+    if pruned:
+        below = axes.get_xaxis_transform()  # whose heights are 0 to 1
+        axes.plot(pruned, [0.03] * len(pruned), "x", color="#999999", markersize=4, transform=below, label="pruned")
+        axes.legend(frameon=False, fontsize=8)
+    if np.any(np.abs(values) >= 1e4):  # env-steps
+        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)

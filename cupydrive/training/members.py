@@ -1,16 +1,16 @@
 """Trains one run, or the members of a population: those of equal shapes side by side, the others in turn."""
 
 import math
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
 
 from cupydrive import envs
 from cupydrive.errors import NotFiniteError, ParameterError
-from cupydrive.executors.joined import NotJoinedError
+from cupydrive.executors.joined import NotJoinedError, kind
 from cupydrive.protocols import LearnerSettings
 from cupydrive.spec import constant_params
-from cupydrive.terminal.progress import follow
+from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.loop import Loop
 from cupydrive.training.outfolder import check_free
 from cupydrive.training.plan import begin_run, plan, replaced, suggested_algorithm, suggestions
@@ -33,6 +33,31 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
             words = f"interrupted after {run.step:,} env-steps; the result is kept"
     finally:
         line.close(words)
+
+
+def go_on(runs, goal):
+    """Train runs up to ``goal`` env-steps, side by side where they are at the same step and have equal shapes.
+
+    Returns:
+        Whether no interrupt came, and a list of the runs whose numbers were not finite.
+    """
+    alike, failed = {}, []
+    for number, run in enumerate(runs):
+        try:
+            same = run.step, kind(recording(run))
+        except NotJoinedError:
+            same = number
+        alike.setdefault(same, []).append(run)
+    for some in alike.values():
+        trained = Together(some) if len(some) > 1 else Alone(some[0])
+        for run in some:
+            run.total = max(goal, run.total or 0)
+        loop = Loop(trained, goal, [None] * len(some), Silent(), some[0].device == "cuda", None, math.inf, 1)
+        with suppress(NotFiniteError):
+            if loop.go():
+                return False, failed
+        failed += [some[k] for k in loop.failures]
+    return True, failed
 
 
 def plan_population(env, given, seeds, members):

@@ -3,47 +3,31 @@
 Everything is kept in one file of JSON lines in the folder, which another process can go on with.
 """
 
-import json
-import math
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
 
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import (
     checked_bool,
+    checked_choice,
     checked_count,
     checked_float,
     checked_int,
-    checked_mapping,
     checked_path,
     checked_str,
     shown,
 )
-from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
 from cupydrive.training.plan import plan, suggested_algorithm, suggestions
-from cupydrive.training.population import with_settings
-from cupydrive.training.train import train
+from cupydrive.training.study import ALONE, PRUNERS, distributions, finished, opened, rungs
+from cupydrive.training.trials import MISSED, Trials, arguments
 
-FILE, STUDY, ABOUT = "sweep.jsonl", "sweep", "cupydrive"
 RETURN = "charts/episodic_return"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
-MISSED = 2.0  # times the env-steps of a trial: what counts where it has not reached the mark
-# What is tried by default, of the settings that an algorithm has: (low, high), (low, high, "log"), or a list of choices.
-SPACE = {
-    "learning_rate": (1e-4, 2e-2, "log"),
-    "ent_coef": (1e-4, 0.1, "log"),
-    "gamma": [0.9, 0.95, 0.98, 0.99, 0.995, 0.999],
-    "gae_lambda": [0.8, 0.9, 0.95, 0.98, 1.0],
-    "num_steps": [8, 16, 32, 64, 128],
-    "num_minibatches": [1, 2, 4, 8],
-    "update_epochs": (1, 10),
-    "batch_size": [128, 256, 512],
-}
 
 
 @dataclass(frozen=True)
@@ -54,8 +38,11 @@ class Sweep:
         env: Name.
         settings: The algorithm's, before trials change them.
         common: Further arguments of ``train`` that all trials have.
-        trials: Optuna's finished trials, in the order in which they were begun: ``params`` and ``value`` of each.
+        trials: Optuna's finished trials, in the order in which they were begun: ``params``, ``value`` and ``state`` of each,
+            those that were pruned among them.
         mark: The return whose env-steps count, or None: the return counts.
+        alone: What training the best settings alone took: ``trial`` (its number), ``machine``, ``env_steps``, ``seconds`` of
+            training, after set-up and capture, and ``seconds_to_mark``. None: it has not been done.
     """
 
     env: str
@@ -63,13 +50,24 @@ class Sweep:
     common: dict
     trials: tuple
     mark: float | None
+    alone: dict | None = None
+
+    @property
+    def done(self):
+        """The trials that were not pruned."""
+        return tuple(trial for trial in self.trials if trial.state.name != "PRUNED")
 
     @property
     def best(self):
-        """The best trial: its ``params`` by name and its ``value``, a return or env-steps to the mark."""
-        if not self.trials:
+        """The best trial that was not pruned: its ``params`` by name and its ``value``, a return or env-steps to the mark."""
+        if not self.done:
             raise ParameterError("no trial of the sweep is done yet; go on with resume=True")
-        return (min if self.mark is not None else max)(self.trials, key=lambda trial: trial.value)
+        return (min if self.mark is not None else max)(self.done, key=lambda trial: trial.value)
+
+    @property
+    def reached(self):
+        """Whether there is a best trial, one that has reached the mark if that counts."""
+        return bool(self.done) and (self.mark is None or self.best.value < MISSED * self.common["steps"])
 
     def line(self):
         """Return the call that trains with the best settings, as one line to paste."""
@@ -84,20 +82,35 @@ class Sweep:
         return f"cd.train({self.env!r}, cd.{type(best).__name__}({settings}), {others})"
 
     def plot(self):
-        """Return a Matplotlib figure: what each trial reached, and the best until then."""
+        """Return a Matplotlib figure: what each trial reached, the best until then, and which trials were pruned."""
         from cupydrive.terminal.curves import best_so_far
 
-        what = "return" if self.mark is None else f"env-steps to a return of {self.mark:g}"
-        return best_so_far([trial.value for trial in self.trials], "trial", what, lowest=self.mark is not None)
+        values = [None if trial.state.name == "PRUNED" else trial.value for trial in self.trials]
+        return best_so_far(values, "trial", self._counted(), lowest=self.mark is not None)
+
+    def _counted(self):
+        return "return" if self.mark is None else f"env-steps to a return of {self.mark:g}"
+
+    def _time(self):
+        """Return what the best settings took alone, in words."""
+        about = self.alone
+        rate = about["env_steps"] / about["seconds"]
+        words = f"alone: {about['seconds']:.3g} s of training, {rate:,.0f} env-steps/s on {about['machine']}"
+        reached = about["seconds_to_mark"]
+        return words + ("" if reached is None else f"; {reached:.3g} s to the mark")
 
     def __repr__(self):
-        if not self.trials:
+        pruned = len(self.trials) - len(self.done)
+        head = f"<Sweep {self.env}: {len(self.trials)} trials" + f" ({pruned} pruned)" * bool(pruned)
+        if not self.done:
             return f"<Sweep {self.env}: no trial is done>"
-        what = "return" if self.mark is None else f"env-steps to a return of {self.mark:g}"
+        if not self.reached:
+            return f"{head}, none reached a return of {self.mark:g}: pass more steps=, or objective='return'>"
         best = self.best
         numbers = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in best.params.items()}
         settings = ", ".join(f"{name} {value}" for name, value in numbers.items())
-        return f"<Sweep {self.env}: {len(self.trials)} trials, best {what} {best.value:,.6g} with {settings}\n  {self.line()}>"
+        lines = [f"{head}, best {self._counted()} {best.value:,.6g} with {settings}", f"  {self.line()}"]
+        return "\n".join(lines + ([f"  {self._time()}"] if self.alone else [])) + ">"
 
 
 def sweep(
@@ -107,13 +120,16 @@ def sweep(
     trials=40,
     out,
     space=None,
+    objective="auto",
     mark=None,
     key=None,
+    pruner=None,
     batch=8,
     steps=None,
     num_envs=None,
     seed=0,
     device="auto",
+    time_best=True,
     resume=False,
     progress=True,
     **params,
@@ -125,25 +141,33 @@ def sweep(
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
         algorithm: ``PPO(...)`` or another, its name, or None: what the environment suggests. Trials change it.
-        trials: How many in all, those of before a resume included.
+        trials: How many in all, those of before a resume and those that are pruned included.
         out: Folder for the file of trials.
         space: What is tried, by name of a setting or of a float parameter, the setting if it is both: ``(low, high)``,
-            ``(low, high, "log")`` or a list of choices; two ints give ints. None: ``cupydrive.training.sweep.SPACE``, as far
+            ``(low, high, "log")`` or a list of choices; two ints give ints. None: ``cupydrive.training.study.SPACE``, as far
             as the algorithm has it.
-        mark: Search for the fewest env-steps until the return that is logged in training reaches this number; None: for the
-            highest return at the end. A trial that does not reach it counts as twice its env-steps.
+        objective: ``"mark"``: the fewest env-steps until the return that is logged in training reaches the mark; a trial that
+            does not reach it counts as twice its env-steps. ``"return"``: the highest return at the end. ``"auto"``: the mark
+            where there is one, else the return.
+        mark: The return to reach; None: the environment's own, if it says one and its parameters are the default ones.
         key: Name of the metric that is the return; None: the episodic return of the only group.
+        pruner: Who ends trials early, after an eighth, a quarter or half of their env-steps, by their return there: Optuna's
+            ``"median"`` (worse than the median of the trials that are done), ``"halving"`` (not in the better half of those
+            that came so far) or ``"hyperband"`` (likewise, but some trials are judged later). Trials that have reached the
+            mark there end, too. None: nobody.
         batch: Trials that are drawn before any of them is done.
-        steps: Env-steps of each trial.
+        steps: Env-steps of each trial, rounded up to whole iterations, as are those at which pruners judge.
         num_envs: N of each.
         seed: Of what is drawn, and of each trial's training.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+        time_best: Train the best settings once more alone at the end, and tell the seconds: trials of a batch that share a
+            device have no time of their own. It is kept in the file, and not done again for the same trial and machine.
         resume: Go on with the sweep in ``out``, or begin it where there is none.
         progress: Show how many trials are done.
         **params: Parameters of the environment.
 
     Raises:
-        ParameterError: If a name, range or setting is wrong; nothing is trained then.
+        ParameterError: If a name, range or setting is wrong, or there is no mark; nothing is trained then.
         TrainingError: If Optuna is missing, or ``out`` holds another sweep, or none that can be read.
     """
     if find_spec("optuna") is None:
@@ -154,9 +178,12 @@ def sweep(
     trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
     batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
     seed = checked_int("sweep", "seed", seed, 0, 2**32 - 1)  # what NumPy's older generator takes, Optuna's
-    resume, progress = checked_bool("sweep", "resume", resume), checked_bool("sweep", "progress", progress)
-    mark = None if mark is None else checked_float("sweep", "mark", mark)
+    resume, progress, time_best = (
+        checked_bool("sweep", name, value)
+        for name, value in (("resume", resume), ("progress", progress), ("time_best", time_best))
+    )
     key = None if key is None else checked_str("sweep", "key", key)
+    pruner = None if pruner is None else checked_choice("sweep", "pruner", pruner, PRUNERS)
     out = checked_path("sweep", "out", out)
     steps = suggestions(env)["steps"] if steps is None else checked_count("sweep", "steps", steps)
     common = plan(env, algorithm, num_envs=num_envs, seed=seed, **params)
@@ -166,135 +193,70 @@ def sweep(
     if key is None and len(groups) > 1:
         names = ", ".join(f"{RETURN}/{name}" for name in groups)
         raise ParameterError(f"sweep: {common.spec.name} has several returns; pass key= as one of {names}")
+    mark = mark_of(common, objective, mark, key)
     about = {
         "env": common.spec.name, "algorithm": str(settings), "steps": steps, "num_envs": common.num_envs, "seed": seed,
-        "mark": mark, "key": key, "params": {name: str(value) for name, value in params.items()},
+        "mark": mark, "key": key, "pruner": pruner, "params": {name: str(value) for name, value in params.items()},
         "space": {name: str(each) for name, each in drawn.items()},
     }  # fmt: skip
-    study = opened(out, about, seed, resume)
-    given = {"num_envs": common.num_envs, "seed": seed, "steps": steps, **params}
     device = choose(device)[0]
-    left = trials - len(done(study))
+    study = opened(out, about, seed, resume)
+    given = {"num_envs": common.num_envs, "seed": seed, **params}
+    training = Trials(env, settings, given, rungs(steps, pruner), device, key or RETURN, mark)
+    left = trials - len(finished(study))
     sizes = [min(batch, left - first) for first in range(0, max(left, 0), batch)]
+    whole = True
     for size in counted(sizes, f"sweep {common.spec.name}, batches of {batch}", len(sizes), progress):
         asked = [study.ask(drawn) for _ in range(size)]
-        members = []
-        for trial in asked:
-            changed, varied = arguments(settings, trial.params)
-            members.append({"algorithm": changed, **varied})
-        population = train(env, settings, members=members, device=device, progress=False, **given)
-        whole = [run for run in population if run.step >= steps]
-        for trial, run in zip(asked, whole, strict=False):
-            study.tell(trial, objective(run.metrics, key or RETURN, mark, steps))
-        if len(whole) < size:  # interrupted
-            for trial in asked[len(whole) :]:
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        try:
+            whole = training.train(study, asked)
+        except KeyboardInterrupt:  # before the first iteration of a run
+            whole = False
+        finally:
+            for trial in asked:  # that neither ended nor was pruned
+                study.tell(trial, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
+        if not whole:
             break
-    shared = {"num_envs": common.num_envs, "steps": steps, **params}
-    return Sweep(common.spec.name, settings, shared, tuple(done(study)), mark)
+    shared = {"num_envs": common.num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
+    found = Sweep(common.spec.name, settings, shared, tuple(finished(study)), mark)
+    return timed(found, study, training) if time_best and whole and found.reached else found
 
 
-def arguments(settings, drawn):
-    """Return the algorithm with the settings that were drawn; and by name what else was, parameters of the environment."""
-    names = {field.name for field in fields(settings)}
-    return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
+def mark_of(common, objective, mark, key):
+    """Return the return whose env-steps count, or None: the return counts.
 
-
-def objective(rows, key, mark, steps):
-    """Return what a trial counts: its last value of a metric, or the env-steps until that reached the mark."""
-    rows = [row for row in rows if key in row]
-    if mark is None:
-        return rows[-1][key] if rows else -math.inf
-    return next((float(row["charts/global_step"]) for row in rows if row[key] >= mark), MISSED * steps)
-
-
-def distributions(spec, settings, space):
-    """Return Optuna's distributions by name.
-
-    Raises:
-        ParameterError: If a name is none of a setting or a float parameter, or a range is no range.
+    Args:
+        common: ``Plan`` of what trials have in common.
+        objective: As of ``sweep``, and so are the others.
+        mark: As given.
+        key: As given.
     """
-    known = {field.name for field in fields(settings)}
-    floats = {field.name for field in fields(spec.params) if isinstance(field.default, float)}
-    if space is None:
-        space = {name: each for name, each in SPACE.items() if name in known}
-    checked_mapping("sweep", "space", space)
-    if not space:
-        raise ParameterError("sweep: space is empty; name what is to be tried")
-    found = {}
-    for name, each in space.items():
-        checked_str("sweep", "a name in space", name)
-        if name not in known | floats:
-            names = sorted(known | floats)
-            raise ParameterError(f"sweep: space has {name!r}.{did_you_mean(name, names)} There are: {', '.join(names)}")
-        found[name] = distribution(name, each)
-    return found
-
-
-def distribution(name, each):
-    """Return Optuna's distribution of a range or of choices."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(each, list) and each and all(isinstance(x, bool | int | float | str) for x in each):
-        return CategoricalDistribution(each)
-    if isinstance(each, tuple) and len(each) in (2, 3) and each[2:] in ((), ("log",)):
-        low, high = (checked_float("sweep", f"space[{name!r}]", x) for x in each[:2])
-        whole = all(type(x) is int for x in each[:2])
-        if low < high and (low > 0 or len(each) == 2):
-            kind = IntDistribution if whole else FloatDistribution
-            return kind(*((int(low), int(high)) if whole else (low, high)), log=len(each) == 3)
-    raise ParameterError(
-        f"sweep: space[{name!r}] = {shown(each)}; it must be (low, high), (low, high, 'log') with 0 < low, or a list of "
-        "choices"
-    )
-
-
-def done(study):
-    """Return the finished trials of a study."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
-
-
-def opened(out, about, seed, resume):
-    """Return the study of a folder, new or to go on with.
-
-    Raises:
-        TrainingError: If there is one that is not to go on, is damaged, or is of another sweep; nothing is written then.
-    """
-    import optuna
-    from optuna.storages.journal import JournalFileBackend
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    path, about = out / FILE, json.loads(json.dumps(about))
-    exists = path.exists()
-    if exists and not resume:
-        raise TrainingError(
-            f"out = {str(out)!r} holds a sweep already; go on with it: resume=True; or pass another folder"
-        )
-    with file_errors(TrainingError, f"out = {str(out)!r}: the sweep cannot be kept there"):
-        out.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-            try:
-                storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-                if not exists:
-                    way = "maximize" if about["mark"] is None else "minimize"
-                    study = optuna.create_study(storage=storage, study_name=STUDY, sampler=sampler, direction=way)
-                    study.set_user_attr(ABOUT, about)
-                    return study
-                study = optuna.load_study(storage=storage, study_name=STUDY, sampler=sampler)
-                known = study.user_attrs[ABOUT]
-            except (KeyError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
-                raise TrainingError(
-                    f"{path} is damaged, or no file of a sweep ({error}); pass another folder"
-                ) from None
-    for name, mine in about.items():
-        if not isinstance(known, dict) or known.get(name) != mine:
-            theirs = known.get(name) if isinstance(known, dict) else known
-            raise TrainingError(
-                f"{path} is of another sweep: {name} is {shown(theirs)} there, and {shown(mine)} was asked for; pass another "
-                "folder"
+    checked_choice("sweep", "objective", objective, ("auto", "mark", "return"))
+    mark = None if mark is None else checked_float("sweep", "mark", mark)
+    if objective == "return":
+        if mark is not None:
+            raise ParameterError(
+                f"sweep: objective = 'return' does not know mark = {shown(mark)}; leave one of them out"
             )
-    # What is drawn next must not repeat what this seed drew first.
-    study.sampler.reseed_rng()
-    return study
+        return None
+    spec = common.spec
+    if mark is None and key in (None, RETURN) and common.params == spec.make_params():
+        mark = spec.mark
+    if mark is None and objective == "mark":
+        why = "says no mark" if spec.mark is None else "says a mark for its default parameters and its return alone"
+        raise ParameterError(f"sweep: objective = 'mark', but {spec.name} {why}; pass mark=, the return to reach")
+    return mark
+
+
+def timed(found, study, training):
+    """Return a ``Sweep`` with what its best settings took alone, which the study keeps; without it, if an interrupt came."""
+    best = found.best
+    alone, asked = study.user_attrs.get(ALONE), {"trial": best.number, "machine": training.machine()}
+    if not isinstance(alone, dict) or {name: alone.get(name) for name in asked} != asked:
+        try:
+            alone = training.alone(best)
+        except KeyboardInterrupt:  # before the first iteration
+            return found
+        if alone is not None:
+            study.set_user_attr(ALONE, alone)
+    return replace(found, alone=alone)

@@ -1,0 +1,164 @@
+"""Trials of a sweep: a batch of them is trained as a population from rung to rung, and the best one alone, for its time."""
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+
+from cupydrive.executors.host import processor_name
+from cupydrive.training.members import go_on
+from cupydrive.training.population import with_settings
+from cupydrive.training.train import train
+
+MISSED = 2.0  # times the env-steps of a trial: what counts where it has not reached the mark
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What all trials of a sweep have in common.
+
+    Args:
+        env: As of ``train``.
+        settings: The algorithm's, which trials change.
+        given: Further arguments of ``train``: ``num_envs``, ``seed``, parameters.
+        rungs: Env-steps at which trials are compared, and the last of them, at which they are done.
+        device: ``"cuda"`` or ``"cpu"``.
+        key: Name of the metric that is the return.
+        mark: The return whose env-steps count, or None: the return counts.
+    """
+
+    env: object
+    settings: object
+    given: dict
+    rungs: list
+    device: str
+    key: str
+    mark: float | None
+
+    @property
+    def steps(self):
+        """Env-steps of a whole trial."""
+        return self.rungs[-1]
+
+    def train(self, study, asked):
+        """Train a batch, and tell the study of each trial that is done or pruned; return whether no interrupt came.
+
+        All go to the first rung as one population, and those that are left go on side by side where their shapes are equal.
+        One whose numbers are not finite fails.
+
+        Args:
+            study: Optuna's.
+            asked: Trials that it has drawn.
+        """
+        members = []
+        for trial in asked:
+            changed, varied = arguments(self.settings, trial.params)
+            members.append({"algorithm": changed, **varied})
+        common = {"device": self.device, "progress": False, **self.given}
+        population = train(self.env, self.settings, members=members, steps=self.rungs[0], **common)
+        failed = [population.runs[k] for k in population.failures]
+        whole = len(population) == len(asked) and all(run.step >= self.rungs[0] for run in population)
+        left = self.sound(study, list(zip(asked, population, strict=False)), failed)
+        for rung in self.rungs:
+            if whole:
+                for _, run in left:
+                    run.total = self.steps  # logged intervals are those of a whole trial
+                whole, failed = go_on([run for _, run in left if run.step < rung], rung)
+                left = self.sound(study, left, failed)
+            left = self.compare(study, [(trial, run) for trial, run in left if run.step >= rung], rung)
+            if not whole:
+                return False
+        return True
+
+    def sound(self, study, left, failed):
+        """Tell the study of trials whose runs have failed, and return the others."""
+        from optuna.trial import TrialState
+
+        for trial, run in left:
+            if any(run is each for each in failed):
+                study.tell(trial, state=TrialState.FAIL)
+        return [(trial, run) for trial, run in left if not any(run is each for each in failed)]
+
+    def compare(self, study, left, rung):
+        """Report what trials have reached at a rung, tell the study of those that end there, and return the others.
+
+        A trial that has reached the mark is done. None is told before all are judged, so that their order does not count.
+
+        Args:
+            study: Optuna's.
+            left: Pairs of trial and run.
+            rung: Env-steps.
+        """
+        from optuna.trial import TrialState
+
+        done = [(trial, run) for trial, run in left if rung == self.steps or self.at_mark(run)]
+        others = [pair for pair in left if pair not in done]
+        compared = [] if rung == self.steps else [trial for trial, run in left if self.report(trial, run, rung)]
+        worse = [trial for trial in compared if trial.should_prune()]  # halving notes here who has come to the rung
+        pruned = [trial for trial, _ in others if trial in worse]
+        for trial, run in done:
+            study.tell(trial, objective(run.metrics, self.key, self.mark, self.steps))
+        for trial in pruned:
+            study.tell(trial, state=TrialState.PRUNED)
+        return [(trial, run) for trial, run in others if trial not in pruned]
+
+    def report(self, trial, run, rung):
+        """Report the return that a run has reached at a rung, if one is known yet; return whether it is.
+
+        Where the mark counts, less is better, and so the return is reported as a loss. A trial that has reached the mark is
+        not trained further, and stays where it is at later rungs.
+        """
+        rows = [row for row in run.metrics if self.key in row]
+        if rows:
+            value = rows[-1][self.key] if self.mark is None else -rows[-1][self.key]
+            last = self.rungs[-2] if self.at_mark(run) else rung
+            for each in (each for each in self.rungs if rung <= each <= last):
+                trial.report(value, each)
+        return bool(rows)
+
+    def at_mark(self, run):
+        """Return the row of metrics in which a run has reached the mark, or None."""
+        return None if self.mark is None else first_at(run.metrics, self.key, self.mark)
+
+    def alone(self, best):
+        """Train a trial's settings once more with nothing beside it, and return how long that took; None: an interrupt came.
+
+        Args:
+            best: Optuna's trial.
+
+        Returns:
+            ``trial`` (its number), ``machine``, ``env_steps``, ``seconds`` of training, after set-up and capture, and
+            ``seconds_to_mark``, None where it was not reached or the return counts.
+        """
+        changed, varied = arguments(self.settings, best.params)
+        given = {"steps": self.steps, "device": self.device, "progress": False, **self.given, **varied}
+        run = train(self.env, changed, **given)
+        if run.step < self.steps:
+            return None
+        row = self.at_mark(run)
+        reached = None if row is None else row["charts/global_step"] / row["charts/SPS"]
+        about = {"trial": best.number, "machine": self.machine(), "env_steps": run.step}
+        return {**about, "seconds": run.seconds, "seconds_to_mark": reached}
+
+    def machine(self):
+        """Return the name of what trains."""
+        return torch.cuda.get_device_name() if self.device == "cuda" else processor_name()
+
+
+def arguments(settings, drawn):
+    """Return the algorithm with the settings that were drawn; and by name what else was, parameters of the environment."""
+    names = {field.name for field in fields(settings)}
+    return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
+
+
+def first_at(rows, key, mark):
+    """Return the first row whose metric ``key`` is at least the mark, or None."""
+    return next((row for row in rows if row.get(key, -math.inf) >= mark), None)
+
+
+def objective(rows, key, mark, steps):
+    """Return what a trial counts: its last value of a metric, or the env-steps until that reached the mark."""
+    if mark is None:
+        return next((row[key] for row in reversed(rows) if key in row), -math.inf)
+    row = first_at(rows, key, mark)
+    return MISSED * steps if row is None else float(row["charts/global_step"])
