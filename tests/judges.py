@@ -47,6 +47,7 @@ ROWS = [
     "tests/test_neighbours.py::test_who_is_out_has_a_row_of_zeros",
 ]
 LEARN = "tests/test_learner_kernels.py::test_"
+NEAR = "tests/test_tensor_gradients.py::test_gradients_of_bfloat16_factors_are_near_torchs"
 ROWS_OF = "tests/test_minibatches.py::test_"
 BOUND = ROWS_OF + "a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch"
 MOMENTS = ROWS_OF + "moments_are_those_of_all_rows_in_the_game"
@@ -86,17 +87,14 @@ CHUNKS = "tests/test_tensor_teams.py::test_a_row_is_found_in_chunks_of_one_size_
 TENSOR = [
     f"{TEAMS_OF}gradients_{BY_TEAMS}[block]",
     *(
-        LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}]"
+        f"{NEAR}[{name}]"
         for name in ("shared", "separate, two heads' layers", "three layers, ReLU", "groups, leaving", "Gaussian")
     ),
 ]
 EPISODES = "tests/test_curves.py::test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode"
 GROUPS = [
     f"{TEAMS_OF}gradients_{BY_TEAMS}[warp groups]",
-    *(
-        LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by warp groups]"
-        for name in ("shared", "several heads, masks", "groups, leaving")
-    ),
+    *(f"{NEAR}[{name}, by warp groups]" for name in ("shared", "several heads, masks", "groups, leaving")),
 ]
 PLAY = "tests/test_play.py::test_"
 TOGETHER = "tests/test_together.py::test_"
@@ -116,7 +114,7 @@ WIDE_FORWARD = LEARN + f"{BOUNDARY}[False-way2]"
 WIDE = [
     f"{TEAMS_OF}gradients_{BY_TEAMS}[wide]",
     *(
-        LEARN + f"gradients_of_bfloat16_factors_are_near_torchs[{name}, by wide kernels]"
+        f"{NEAR}[{name}, by wide kernels]"
         for name in ("A2C", "groups, leaving", "Gaussian", "part by part", "256 and 256")
     ),
     WIDE_FORWARD,

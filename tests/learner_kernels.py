@@ -140,8 +140,11 @@ def chosen(case, epoch=0, minibatch=0):
     return taken
 
 
-def reference(case, epoch=0, minibatch=0):
-    """Return the losses of a minibatch by name and the gradients of its loss by tensor, in float64."""
+def reference(case, epoch=0, minibatch=0, network=lambda policy: policy):
+    """Return the losses of a minibatch by name and the gradients of its loss by tensor, in float64.
+
+    ``network(policy)`` is what gives ``(parameters, value)`` of observations.
+    """
     config, s, d = case.config, case.numbers, case.distribution
     index = torch.tensor(chosen(case, epoch, minibatch))
     columns = {}
@@ -155,7 +158,7 @@ def reference(case, epoch=0, minibatch=0):
     policy.load_state_dict(case.policy.state_dict())
     active = columns.get("active", torch.ones(len(index), dtype=torch.bool))
     columns = {name: (c.double() if c.is_floating_point() else c)[active] for name, c in columns.items()}
-    parameters, value = policy(seen(case.normal and [n.double() for n in case.normal], columns["obs"]))
+    parameters, value = network(policy)(seen(case.normal and [n.double() for n in case.normal], columns["obs"]))
     log_prob, entropy = d.log_prob_and_entropy(parameters, columns["action"], columns.get("mask"))
     advantage = columns["advantage"]
     if config.norm_adv:

@@ -11,7 +11,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learner_kernels import compute, problem
-from test_learner_kernels import BY_GROUPS, bits, outputs
+from test_learner_kernels import bits, outputs
+from test_tensor_gradients import BY_GROUPS
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms import PPO
