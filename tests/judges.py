@@ -212,6 +212,7 @@ JUDGES = {
     "tools/draws.cu": [TRAIN],
     "train/finite.cu": [TRAIN],
     "train/shuffle.cu": [TRAIN],
+    "train/opponents.cu": ["tests/test_pool.py"],
     "train/cipher.cuh": [TRAIN],
     "train/gather.cu": ["tests/test_gather.py"],
     "drive/random.cuh": [

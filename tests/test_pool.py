@@ -16,6 +16,7 @@ from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import make_distribution
 from cupydrive.random import RandomStream, below
+from cupydrive.training.sweep import spelled
 from cupydrive.training.train import make_run
 
 SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
@@ -240,6 +241,15 @@ def test_others_see_the_policy_as_it_is(tmp_path):
     assert "past snapshots play runner" in run.choices["all rollouts"]
 
 
+def test_members_change_a_pool_and_what_it_is_of():
+    members = [{"learning_rate": 0.02, "size": 3}, {"settings": A2C}]
+    small = {"num_envs": 4, "device": "cpu", "progress": False, **SMALL}
+    first, second = cd.train("tag_grid", cd.Pool(PPO, share=0.25), members=members, steps=32, **small)
+    assert first.settings["runner"] == cd.Pool(replace(PPO, learning_rate=0.02), size=3, share=0.25)
+    assert second.settings["tagger"] == cd.Pool(A2C, share=0.25)
+    assert eval(spelled(first.settings["runner"]), {"cd": cd}) == first.settings["runner"]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -265,7 +275,7 @@ def test_wrong_settings_are_named(settings, message):
     [
         ("cartpole", {"cart": cd.Pool(PPO)}, r"nobody else plays: the environment has 1 group \(cart\).* pass PPO\(...\)"),
         ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Random()}, "nobody learns against .* tagger is played by random"),
-        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of 'runner', are 1.1"),
+        ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* are 1.1"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),
         ("tag_grid", {"runner": cd.Pool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps"),
@@ -283,5 +293,5 @@ def test_a_damaged_pool_is_seen(name, tmp_path):
     about = config["policies"]["runner"]
     about[name] = {"settings": about | {"size": 3}, "size": "8", "share": 2.0}[name]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(TrainingError, match="config.json"):
+    with pytest.raises(TrainingError, match=r"config\.json"):
         cd.load(tmp_path)

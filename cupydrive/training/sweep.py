@@ -25,7 +25,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
-from cupydrive.training.population import with_settings
+from cupydrive.training.population import setting_names, with_settings
 from cupydrive.training.train import plan, suggested_algorithm, suggestions, train
 
 FILE, STUDY, ABOUT = "sweep.jsonl", "sweep", "cupydrive"
@@ -73,14 +73,8 @@ class Sweep:
     def line(self):
         """Return the call that trains with the best settings, as one line to paste."""
         best, params = arguments(self.settings, self.best.params)
-        given = (
-            (field.name, getattr(best, field.name))
-            for field in fields(best)
-            if field.default != getattr(best, field.name)
-        )
-        settings = ", ".join(f"{name}={value!r}" for name, value in given)
         others = ", ".join(f"{name}={value!r}" for name, value in (self.common | params).items())
-        return f"cd.train({self.env!r}, cd.{type(best).__name__}({settings}), {others})"
+        return f"cd.train({self.env!r}, {spelled(best)}, {others})"
 
     def plot(self):
         """Return a Matplotlib figure: what each trial reached, and the best until then."""
@@ -193,9 +187,19 @@ def sweep(
     return Sweep(common.spec.name, settings, shared, tuple(done(study)), mark)
 
 
+def spelled(value):
+    """Return a value as one writes it: of settings, those that differ from the algorithm's own."""
+    if not isinstance(value, LearnerSettings):
+        return repr(value)
+    own = {
+        field.name: getattr(value, field.name) for field in fields(value) if field.default != getattr(value, field.name)
+    }
+    return f"cd.{type(value).__name__}({', '.join(f'{name}={spelled(each)}' for name, each in own.items())})"
+
+
 def arguments(settings, drawn):
     """Return the algorithm with the settings that were drawn; and by name what else was, parameters of the environment."""
-    names = {field.name for field in fields(settings)}
+    names = setting_names(settings)
     return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
 
 
@@ -213,7 +217,7 @@ def distributions(spec, settings, space):
     Raises:
         ParameterError: If a name is none of a setting or a float parameter, or a range is no range.
     """
-    known = {field.name for field in fields(settings)}
+    known = setting_names(settings)
     floats = {field.name for field in fields(spec.params) if isinstance(field.default, float)}
     if space is None:
         space = {name: each for name, each in SPACE.items() if name in known}

@@ -34,8 +34,8 @@ class Pool:
     begins, uniformly from the snapshots that there are by then, and stays until that episode ends. Until the first snapshot the
     policy as it is plays everywhere.
 
-    Where several groups have pools, each has environments of its own: with two shares of 0.5 either a snapshot of the one
-    or a snapshot of the other plays, in every environment. Evaluation, videos and tournaments show the policy as it is; episodic
+    Where several groups have pools, each has environments of its own: with two shares of 0.5, snapshots of the one play in half
+    of them and snapshots of the other in the rest. Evaluation, videos and tournaments show the policy as it is; episodic
     returns are those of all environments, and so are the running means of ``normalize_obs`` and ``normalize_reward``.
 
     Args:
@@ -61,7 +61,9 @@ class Pool:
         object.__setattr__(self, "every", checked_int("Pool", "every", self.every))
         object.__setattr__(self, "share", checked_float("Pool", "share", self.share, 0.0, 1.0))
         if self.share == 1.0:
-            raise ParameterError("Pool.share = 1.0 leaves no environment from which the policy learns; it must be below 1")
+            raise ParameterError(
+                "Pool.share = 1.0 leaves no environment from which the policy learns; it must be below 1"
+            )
 
     name = property(lambda self: self.settings.name, doc="Of the algorithm.")
     num_steps = property(lambda self: self.settings.num_steps, doc="T.")
@@ -97,7 +99,9 @@ def check_pools(policies, groups, num_envs):
     for name in pools:
         others = [other for other in policies if other != name]
         if not others:
-            what = f"1 group ({groups[0]})" if len(groups) == 1 else f"the groups {', '.join(groups)}, all of them with it"
+            what = (
+                f"1 group ({groups[0]})" if len(groups) == 1 else f"the groups {', '.join(groups)}, all of them with it"
+            )
             raise ParameterError(
                 f"policies[{name!r}] is a Pool, but nobody else plays: the environment has {what}. Snapshots are opponents of "
                 f"another group's policy; pass {policies[name].name.upper()}(...) itself"
@@ -173,11 +177,11 @@ class PooledLearner:
         self.inner.prepare(self.rollout)
         device, executor = rollout.device, rollout.batch.executor
         self.acting_tensors = {
-            name: tensor.detach()
-            for name, tensor in self.inner.tensors().items()
-            if name.startswith((POLICY, MOMENTS))
+            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
         }
-        self.bank = {name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()}
+        self.bank = {
+            name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()
+        }
         self.plays = torch.full((rollout.steps + 1, len(self.envs)), -1, dtype=torch.int32, device=device)
         self.taken, self.waited = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self.program = executor.build(assemble_file("train/opponents"))
