@@ -96,8 +96,8 @@ def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, learner)
 
 
 def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
-    """From the newest two, by what ``random.cuh`` says, and nowhere else; runners' are environments 16 to 31 here."""
-    run, seen = pooled(num_envs=32, every=2, tagger=cd.Pool(PPO)), set()
+    """From the newest three, by what ``random.cuh`` says, and nowhere else; runners' are environments 16 to 31 here."""
+    run, seen = pooled(num_envs=32, size=3, tagger=cd.Pool(PPO)), set()
     pool, ids = run.learners["runner"], np.arange(16, 32)
     for _ in range(12):
         taken, clock, first = int(pool.taken), run.batch.get_state()["clock"][16:], pool.plays[0].numpy().copy()
@@ -110,10 +110,20 @@ def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
             known = taken if t < run.rollout.steps else int(pool.taken)
             episode = clock["episode"].astype(np.int64) + over[:t].sum(0) - 1
             words = RandomStream(run.seed, ids, episode, 0, OPPONENT).bits(1, 0, 2)[:, 0, 0]
-            drawn = (known - 1 - below(words, min(known, 2))) % 3 if known else np.full(16, -1)
+            drawn = (known - 1 - below(words, min(known, 3))) % 4 if known else np.full(16, -1)
             assert np.array_equal(rows[t][over[t - 1]], drawn[over[t - 1]])
         seen |= set(rows[1:][over])
-    assert seen == {-1, 0, 1, 2} and int(pool.taken) > 3
+    assert seen == {-1, 0, 1, 2, 3} and int(pool.taken) > 4
+
+
+def test_slots_that_there_are_not_play_nothing():
+    """As a damaged checkpoint may name them."""
+    run = pooled()
+    pool, wrong = run.learners["runner"], torch.tensor([3, 4, -2, 2**31 - 1, -(2**31), 3, 3, 3])
+    run.iterate()
+    pool.plays[0].copy_(wrong)
+    run.rollout.collect()
+    assert torch.equal(run.rollout.action["runner"][0], pool.rollout.action["runner"][0])
 
 
 def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():

@@ -23,10 +23,11 @@ struct Draw {
 DEVICE void draw_opponent(const Draw& call, const int e) {
   int plays = call.before[e];
   if (call.terminated[e] || call.truncated[e]) {
-    const i64 taken = *call.taken, kept = taken < call.slots - 1 ? taken : call.slots - 1;
+    const i64 taken = *call.taken;
+    const int kept = taken < call.slots ? (int)taken : call.slots - 1;
     const Random random{*call.seed, (u32)(call.first_env + e), call.clock[e].episode - 1, 0, OPPONENT};
     // Of none it is -1: a remainder has the sign of what is divided.
-    plays = (int)((taken - 1 - Random::below(random.bits(call.agent).x, (int)kept)) % call.slots);
+    plays = (int)((taken - 1 - Random::below(random.bits(call.agent).x, kept)) % call.slots);
   }
   call.plays[e] = plays;
 }
