@@ -39,6 +39,7 @@ _HOME = {
     "A2C": "training.algorithms",
     "DDPG": "training.algorithms",
     "OnPolicy": "training.algorithms",
+    "Pool": "training.algorithms.pool",
     "Heuristic": "playing.players",
     "Random": "playing.players",
     "info": "executors.about",

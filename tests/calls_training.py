@@ -103,6 +103,17 @@ ROWS |= {
         lambda it: {"policies": {"tagger": ppo(), "runner": cd.Random()}},
         after=lambda it, run: now(run), slow=True,
     ),
+    "Pool": Row(
+        lambda it, **given: cd.Pool(**given), lambda it: {"settings": ppo(), "size": 2, "every": 1, "share": 0.5},
+        after=lambda it, pool: repr(pool),
+    ),
+    "train of a pool": Row(
+        lambda it, runner: cd.train(
+            "tag_grid", policies={"tagger": ppo(), "runner": runner}, steps=16, num_envs=4, device="cpu", progress=False,
+            **PAIR
+        ),
+        lambda it: {"runner": cd.Pool(ppo(), size=2, every=1)}, after=lambda it, run: now(run),
+    ),
     "train of one policy": Row(
         lambda it, tagger: cd.train(
             "tag_grid", policies={"tagger": tagger, "runner": cd.Random()}, steps=16, num_envs=4, device="cpu",

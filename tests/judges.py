@@ -217,6 +217,7 @@ JUDGES = {
     ],
     "train/schedule.cu": [TOGETHER + "schedules_are_written_for_all_and_begin_anew_after_their_table_ends"],
     "train/shuffle.cu": [TRAIN],
+    "train/opponents.cu": ["tests/test_pool.py"],
     "train/cipher.cuh": [TRAIN],
     "train/gather.cu": ["tests/test_gather.py"],
     "drive/random.cuh": [

@@ -46,6 +46,17 @@ def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
     assert "tag_grid has no such group; it has: tagger, runner" in capsys.readouterr().err
 
 
+def test_past_snapshots_of_groups_can_play(tmp_path, capsys):
+    out = tmp_path / "run"
+    small = ["--num-envs", "8", "--steps", "64", "--device", "cpu", "--out", str(out), "--set", "num_steps=8"]
+    assert main(["train", "tag_grid", "--pool", "runner", *small]) == 0
+    policies = json.loads((out / "config.json").read_text())["policies"]
+    assert [policies["tagger"]["kind"], policies["runner"]["kind"]] == ["ppo", "pool"]
+    assert policies["runner"]["settings"]["num_steps"] == 8
+    assert main(["train", "tag_grid", "--pool", "runner", "--heuristic", "runner", "--device", "cpu"]) == 2
+    assert "--pool runner: --heuristic says" in capsys.readouterr().err
+
+
 # ---- render, gallery -------------------------------------------------------------------------------------------------
 
 

@@ -49,6 +49,27 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     assert same(whole, resumed)
 
 
+@pytest.mark.parametrize(
+    ("learner", "precision", "hidden"),
+    [
+        ("torch", "float32", (16,)),
+        ("kernels", "exact", (16,)),
+        ("kernels", "tensor", (16,)),
+        ("kernels", "tensor", (300, 300)),
+    ],
+)
+def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(learner, precision, hidden):
+    settings = cd.PPO(num_steps=8, hidden=hidden, precision=precision, normalize_obs=True, normalize_reward=True)
+    options = {"num_envs": 64, "steps": 12 * 64 * 8, "learner": learner, "progress": False}
+    options |= {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
+    pool = cd.Pool(settings, size=2, every=2, share=0.3)
+    captured, eager = (cd.train("tag_grid", pool, device="cuda", capture=how, **options) for how in (True, False))
+    assert same(captured, eager) and int(captured.learners["tagger"].taken) > 2
+    if precision == "exact":
+        own, host = captured.snapshot(), cd.train("tag_grid", pool, device="cpu", **options).snapshot()
+        assert all(torch.equal(own[name], host[name]) for name in own if "policy." in name or "plays" in name)
+
+
 @pytest.mark.parametrize("hidden", [(64, 64), (256, 256)])
 def test_policies_side_by_side_have_the_bits_of_one_after_the_other(hidden):
     found = []

@@ -124,6 +124,7 @@ FILES = [
     ("train/advantages", (), ""),
     ("train/episodes", (("AGENT_GROUPS", 2), ("COLUMNS", 2)), ""),
     ("train/shuffle", (), ""),
+    ("train/opponents", (), ""),
     ("tools/draws", (), ""),
     ("train/finite", (("ARRAYS", 2),), ""),
     ("train/carry", (("ARRAYS", 2),), ""),

@@ -158,15 +158,20 @@ def test_the_median_prunes_what_is_worse_than_half_of_those_that_were_done_befor
 def test_a_trial_that_is_at_the_mark_at_a_rung_is_done_there(tmp_path, monkeypatch):
     from cupydrive.training import trials
 
-    trained, longest = trials.train, {}
+    trained, gone_on, longest = trials.train, trials.go_on, {}
 
     def noted(what, *arguments, **options):
         runs = trained(what, *arguments, **options)
-        for run in [what] if "members" not in options else runs:
-            longest[id(run)] = run.step, run
+        longest.update({id(run): (run.step, run) for run in runs})
         return runs
 
+    def noted_on(runs, rung):
+        found = gone_on(runs, rung)
+        longest.update({id(run): (run.step, run) for run in runs})
+        return found
+
     monkeypatch.setattr(trials, "train", noted)
+    monkeypatch.setattr(trials, "go_on", noted_on)
     options = LONGER | {"objective": "mark", "mark": 40.0}
     found = cd.sweep("cartpole", SMALL, trials=8, space=RATES, pruner="median", out=tmp_path, **options)
     assert [trial.value for trial in found.done] == [whole(trial, 40.0)[0] for trial in found.done]
@@ -180,15 +185,19 @@ def test_a_trial_that_is_at_the_mark_at_a_rung_is_done_there(tmp_path, monkeypat
 def test_an_interrupt_between_rungs_keeps_what_was_done_or_pruned_before(tmp_path, monkeypatch):
     from cupydrive.training import trials
 
-    trained, calls = trials.train, []
+    trained, gone_on, batches = trials.train, trials.go_on, []
 
-    def interrupted(what, *arguments, **options):
-        calls.append("members" in options)
-        if calls.count(True) == 2 and not calls[-1]:  # in the second batch, behind the first rung
+    def noted(*arguments, **options):
+        batches.append(options)
+        return trained(*arguments, **options)
+
+    def interrupted(runs, rung):
+        if len(batches) == 2 and runs:  # in the second batch, behind the first rung
             raise KeyboardInterrupt
-        return trained(what, *arguments, **options)
+        return gone_on(runs, rung)
 
-    monkeypatch.setattr(trials, "train", interrupted)
+    monkeypatch.setattr(trials, "train", noted)
+    monkeypatch.setattr(trials, "go_on", interrupted)
     options = LONGER | {"space": RATES, "pruner": "median", "batch": 5}
     found = cd.sweep("cartpole", SMALL, trials=10, out=tmp_path, **options | {"time_best": True})
     assert 5 <= len(found.trials) < 10 and len(found.done) == 5 and found.alone is None

@@ -33,6 +33,7 @@ def run_train(
     overwrite: bool = False,
     env: EnvFile = None,
     heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
+    pool: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
     param: Pairs = (),
     set: Pairs = (),
     learner: Literal["auto", "torch", "kernels"] | None = None,
@@ -54,6 +55,7 @@ def run_train(
         overwrite: Replace the run in --out; other files there stay.
         env: With --resume: the file that defines the run's environment, if it is one of your own.
         heuristic: Groups that do not learn but play the environment's heuristic, such as runner.
+        pool: Groups that learn, and of which past snapshots play half of the environments, such as runner.
         param: Parameters of the environment, such as grid_length=20; those that list numbers as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
         learner: What PPO and A2C compute with, by default kernels on a CPU and torch on a GPU.
@@ -62,6 +64,7 @@ def run_train(
     """
     from cupydrive.executors import choose
     from cupydrive.playing.players import Heuristic
+    from cupydrive.training.algorithms.pool import Pool
     from cupydrive.training.plan import suggested_algorithm
     from cupydrive.training.run import Run
     from cupydrive.training.train import train
@@ -72,11 +75,11 @@ def run_train(
     if (resume or overwrite) and out is None:
         raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
     if resume and name is None:
-        others = (algorithm, num_envs, heuristic, param, set, learner, overwrite)
+        others = (algorithm, num_envs, heuristic, pool, param, set, learner, overwrite)
         if any(others) or seed is not None or seeds is not None:
             raise CupydriveError(
                 "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, heuristic, "
-                "param, set, learner and overwrite"
+                "pool, param, set, learner and overwrite"
             )
         run = train(Run.load(out, where, env=env), **common)
     else:
@@ -87,10 +90,14 @@ def run_train(
         settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
         spec = envs.get(name)
         groups = [g.name for g in spec.groups(spec.make_params(**params))]
-        if unknown := [group for group in heuristic if group not in groups]:
-            raise CupydriveError(f"--heuristic {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}")
-        policies = {group: Heuristic() if group in heuristic else settings for group in groups}
-        if resume and not (algorithm or heuristic or set):
+        for option, named in (("heuristic", heuristic), ("pool", pool)):
+            if unknown := [group for group in named if group not in groups]:
+                raise CupydriveError(f"--{option} {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}")
+        if both := [group for group in pool if group in heuristic]:
+            raise CupydriveError(f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them")
+        policies = {group: Pool(settings) if group in pool else settings for group in groups}
+        policies |= {group: Heuristic() for group in heuristic}
+        if resume and not (algorithm or heuristic or pool or set):
             policies = None  # those of the run
         options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
         run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)

@@ -177,6 +177,8 @@ NOTHING, YES_OR_NO = Exactly((None,)), Exactly((True, False))
 SCALAR = Either((YES_OR_NO, Number(), Text()), "a finite number, text, true or false")
 PAIRS = Sequence(Sequence(Number(), 2, 2), 1)
 SETTING = Either((NOTHING, SCALAR, Sequence(Int()), PAIRS), "a number, text, true, false, null, widths or a schedule")
+NESTED = Table(SETTING, NAME, least=1)
+POLICY = Table(Either((SETTING, NESTED), f"{SETTING.words}, or settings by name"), NAME, least=1)
 DIGEST = Either((NOTHING, Text(64)), "a SHA-256 or null")
 PATH = Either((NOTHING, Text(4096)), "a path or null")
 ORIGIN = {
@@ -201,7 +203,7 @@ CONFIG = Record(
         "num_envs": ENVS,
         "seed": Int(),
         "total": Either((NOTHING, Int(1)), "a number of env-steps or null"),
-        "policies": Table(Table(SETTING, NAME, least=1), Text(), least=1),
+        "policies": Table(POLICY, Text(), least=1),
     },
     {**ORIGIN, **TABLES, "learner": Exactly(("auto", "torch", "kernels"))},
 )

@@ -275,16 +275,19 @@ class Sampler:
         distribution: ``Categorical`` or ``Gaussian``.
         batch: ``Batch`` whose clocks and seed key the random numbers.
         group: The ``Group``.
+        envs: The range of environments for which it draws, which then are N; None: all.
     """
 
-    def __init__(self, distribution, batch, group):
+    def __init__(self, distribution, batch, group, envs=None):
         self.distribution, self.batch, self.group = distribution, batch, group
+        self.envs = range(batch.num_envs) if envs is None else envs
         self.call = distribution.call()
-        self.call["num_envs"], self.call["agents"] = batch.num_envs, group.count
-        self.call["first_env"] = batch.first_env
+        self.call["num_envs"], self.call["agents"] = len(self.envs), group.count
+        self.call["first_env"] = batch.first_env + self.envs.start
         before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
         self.call["first_agent"] = sum(before)
-        self.call["seed"], self.call["clock"] = batch.executor.pointer(batch.seed), batch.executor.pointer(batch.clock)
+        self.call["seed"] = batch.executor.pointer(batch.seed)
+        self.call["clock"] = batch.executor.pointer(batch.clock[self.envs.start :])
 
     def __call__(
         self,
@@ -320,7 +323,7 @@ class Sampler:
         call["parameters"], call["stride"] = parameters.data_ptr(), parameters.stride(0)
         call["value"], call["value_row"] = (0, 0) if value is None else (value.data_ptr(), value_row.data_ptr())
         call["value_stride"] = 0 if value is None else value.stride(0)
-        rows = self.batch.num_envs * self.group.count
+        rows = len(self.envs) * self.group.count
         self.program.launch("sample_actions", call, rows, rows * self.distribution.size)
 
     @cached_property

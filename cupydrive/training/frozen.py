@@ -11,6 +11,7 @@ from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, 
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.training.algorithms.pool import Pool, unpooled
 from cupydrive.training.runfolder import read_checkpoint, read_config
 
 
@@ -75,7 +76,7 @@ class Frozen:
             return settings.player(spec, group)
         saved, start = read_checkpoint(self.path, spec.name)["tensors"], f"{names[0]}/"
         tensors = {key.removeprefix(start): value for key, value in saved.items() if key.startswith(start)}
-        return FrozenPlayer(settings.learner(), tensors, self)
+        return FrozenPlayer(unpooled(settings).learner(), tensors, self)
 
 
 class FrozenPlayer:
@@ -126,18 +127,20 @@ def checked_policies(policies, groups):
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
-                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Heuristic(), Random() or "
-                "Frozen(path)"
+                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Pool(...), Heuristic(), "
+                "Random() or Frozen(path)"
             )
     return policies
 
 
-FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen}
+FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen, "pool": Pool}
 
 
 def describe(settings):
     """Return a policy's settings as JSON can hold them."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    if isinstance(settings, Pool):
+        return {"kind": "pool", **values, "settings": describe(settings.settings)}
     if isinstance(settings, Frozen):
         del values["env"]  # what a file says is never loaded
     if callable(values.get("policy")):
@@ -174,6 +177,11 @@ def rebuild(name, about, given):
         )
     if kind in ALGORITHMS and about.get("policy") is not None:
         raise TrainingError(f"policy {name!r}: policy is {about['policy']!r}; it must be null or 'custom'")
+    if kind == "pool":
+        inner = about.pop("settings", None)
+        if not isinstance(inner, dict):
+            raise TrainingError(f"policy {name!r} is a pool, but what it is of is {shown(inner)}")
+        return Pool(rebuild(name, inner, None), **about)
     tuples = {
         k: tuple(map(tuple, v)) if v and isinstance(v[0], list) else tuple(v)
         for k, v in about.items()

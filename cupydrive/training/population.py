@@ -26,6 +26,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
+from cupydrive.training.algorithms.pool import Pool, unpooled
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import POPULATION_FILE
 
@@ -91,7 +92,7 @@ def changed(spec, policies, given, change, where):
     """Return the arguments of ``train`` of one member: those of all, with what it changes."""
     own, parameters = dict(given), {field.name for field in fields(spec.params)}
     learners = [each for each in by_group(policies).values() if isinstance(each, LearnerSettings)]
-    known = {field.name for each in learners if is_dataclass(each) for field in fields(each)}
+    known = {name for each in learners if is_dataclass(each) for name in setting_names(each)}
     new = {}
     for name, value in change.items():
         checked_str("train", f"a name in {where}", name)
@@ -125,10 +126,17 @@ def by_group(policies):
     return policies if isinstance(policies, dict) else {"": policies}
 
 
+def setting_names(settings):
+    """Return the names of an algorithm's settings; of a ``Pool``, those of what it is of, too."""
+    return {field.name for each in (settings, unpooled(settings)) for field in fields(each)}
+
+
 def with_settings(settings, new):
     """Return settings of one policy with those of ``new`` that it has."""
     if not isinstance(settings, LearnerSettings):
         return settings
+    if isinstance(settings, Pool) and "settings" not in new:
+        new = new | {"settings": with_settings(settings.settings, new)}
     own = {field.name for field in fields(settings)}
     return replace(settings, **{name: value for name, value in new.items() if name in own})
 

@@ -29,6 +29,7 @@ from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
+from cupydrive.training.algorithms.pool import check_pools
 from cupydrive.training.frozen import checked_policies, describe, rebuild
 from cupydrive.training.runfolder import (
     FORMAT,
@@ -50,7 +51,7 @@ class Run:
         spec: ``EnvSpec``.
         params: Parameters made by ``spec.make_params``.
         policies: Settings by group names, ``"tagger"`` or ``"tagger+runner"`` for a shared policy: ``PPO(...)``,
-            ``A2C(...)``, ``Heuristic()``, ``Random()`` or ``Frozen(path)``.
+            ``A2C(...)``, ``Pool(...)``, ``Heuristic()``, ``Random()`` or ``Frozen(path)``.
         num_envs: N.
         seed: Of environments, actions, shuffles and weights.
         device: ``"cuda"`` or ``"cpu"``.
@@ -76,6 +77,7 @@ class Run:
         groups = {g.name: g for g in spec.groups(params)}
         self.settings = checked_policies(policies, groups)
         self._check_policies(groups)
+        check_pools(self.settings, list(groups), self.num_envs)
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock = FolderLock()

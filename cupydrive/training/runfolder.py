@@ -33,7 +33,8 @@ from cupydrive.inputs.formats import (
 FORMAT = 2
 POPULATION_FILE = "population.json"  # in a folder of several runs
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
-COUNTERS = ("iteration", "written", "filled")  # tensors of a run that count, and that kernels compute places from
+# Tensors of a run that count, and that kernels compute places from.
+COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
 # What torch.load has been seen to raise for files that are a sound zip archive but no checkpoint.
 TORCH_ERRORS = (
     *ZIP_ERRORS,

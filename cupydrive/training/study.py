@@ -7,6 +7,7 @@ from dataclasses import fields
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
 from cupydrive.inputs.files import file_errors
+from cupydrive.training.population import setting_names
 
 FILE, STUDY, ABOUT, ALONE = "sweep.jsonl", "sweep", "cupydrive", "alone"
 # What is tried by default, of the settings that an algorithm has: (low, high), (low, high, "log"), or a list of choices.
@@ -34,7 +35,7 @@ def distributions(spec, settings, space):
     Raises:
         ParameterError: If a name is none of a setting or a float parameter, or a range is no range.
     """
-    known = {field.name for field in fields(settings)}
+    known = setting_names(settings)
     floats = {field.name for field in fields(spec.params) if isinstance(field.default, float)}
     if space is None:
         space = {name: each for name, each in SPACE.items() if name in known}

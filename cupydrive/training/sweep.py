@@ -72,14 +72,8 @@ class Sweep:
     def line(self):
         """Return the call that trains with the best settings, as one line to paste."""
         best, params = arguments(self.settings, self.best.params)
-        given = (
-            (field.name, getattr(best, field.name))
-            for field in fields(best)
-            if field.default != getattr(best, field.name)
-        )
-        settings = ", ".join(f"{name}={value!r}" for name, value in given)
         others = ", ".join(f"{name}={value!r}" for name, value in (self.common | params).items())
-        return f"cd.train({self.env!r}, cd.{type(best).__name__}({settings}), {others})"
+        return f"cd.train({self.env!r}, {spelled(best)}, {others})"
 
     def plot(self):
         """Return a Matplotlib figure: what each trial reached, the best until then, and which trials were pruned."""
@@ -220,6 +214,16 @@ def sweep(
     shared = {"num_envs": common.num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
     found = Sweep(common.spec.name, settings, shared, tuple(finished(study)), mark)
     return timed(found, study, training) if time_best and whole and found.reached else found
+
+
+def spelled(value):
+    """Return a value as one writes it: of settings, those that differ from the algorithm's own."""
+    if not isinstance(value, LearnerSettings):
+        return repr(value)
+    own = {
+        field.name: getattr(value, field.name) for field in fields(value) if field.default != getattr(value, field.name)
+    }
+    return f"cd.{type(value).__name__}({', '.join(f'{name}={spelled(each)}' for name, each in own.items())})"
 
 
 def mark_of(common, objective, mark, key):

@@ -125,7 +125,7 @@ class Schedules:
     """
 
     def __init__(self, runs):
-        executor, self.step = runs[0].batch.executor, runs[0].steps_per_iteration
+        executor, self.step, self.stream = runs[0].batch.executor, runs[0].steps_per_iteration, runs[0].rollout.stream
         self.learners = [learner for run in runs for learner in run.learners.values()]
         self.schedules, places = [], []
         for scheduled in (learner.scheduled for learner in self.learners):
@@ -145,8 +145,7 @@ class Schedules:
             self.first, self.table = step, self._ahead(step)
         row = self.table[(step - self.first) // self.step]
         call = make_call({"numbers": len(self.to)}, {"now": row, "to": self.to})
-        stream = self.learners[0].stream
-        with stream():
+        with self.stream():
             self.program.launch("write_schedules", call, len(self.to), len(self.to))
 
     def _ahead(self, step):

@@ -1,13 +1,13 @@
 """Trials of a sweep: a batch of them is trained as a population from rung to rung, and the best one alone, for its time."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
 from cupydrive.executors.host import processor_name
 from cupydrive.training.members import go_on
-from cupydrive.training.population import with_settings
+from cupydrive.training.population import setting_names, with_settings
 from cupydrive.training.train import train
 
 MISSED = 2.0  # times the env-steps of a trial: what counts where it has not reached the mark
@@ -147,7 +147,7 @@ class Trials:
 
 def arguments(settings, drawn):
     """Return the algorithm with the settings that were drawn; and by name what else was, parameters of the environment."""
-    names = {field.name for field in fields(settings)}
+    names = setting_names(settings)
     return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
 
 

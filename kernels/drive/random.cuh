@@ -15,12 +15,13 @@
 //   POLICY     elapsed, from 0   the episode    (policy noise: the training kernels)
 //   SHUFFLE    permutation       iteration, high word (draws: element); its low word takes the place of the environment
 //   WEIGHTS    layer             0    (element / 4 takes the place of the environment; the agent is the policy's first)
+//   OPPONENT   0                 the episode that begins    (the agent is the policy's first)
 #pragma once
 
 // Where an environment is: the number of the episode that comes next, steps since this one began, steps since reset(seed).
 struct Clock { u32 episode; int elapsed; u32 time; };
 
-enum Purpose : u32 { RESET = 0, DYNAMICS = 1, ACTION = 2, POLICY = 3, SHUFFLE = 4, WEIGHTS = 5 };
+enum Purpose : u32 { RESET = 0, DYNAMICS = 1, ACTION = 2, POLICY = 3, SHUFFLE = 4, WEIGHTS = 5, OPPONENT = 6 };
 
 DEVICE u32 high_product(u32 a, u32 b) {
 #ifdef __CUDACC__

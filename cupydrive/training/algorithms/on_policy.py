@@ -272,7 +272,7 @@ class OnPolicyLearner(ScheduledLearner):
 
         The rows of a policy with memory are time first over all agents of all groups: row t * S + s is step t of agent s.
         """
-        parts, leaving = {}, any(g.leaves for g in self.groups)
+        parts, leaving = {}, any(g.name in rollout.active for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
             taken = rollout.action[name] if stored["raw"] is None else stored["raw"]

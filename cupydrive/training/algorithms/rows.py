@@ -12,7 +12,7 @@ from cupydrive.errors import ParameterError
 
 def in_game(rollout, g):
     """Return (T * N * C,): 1 where an agent was in the game before the step, 0 where it was not."""
-    if g.leaves:
+    if g.name in rollout.active:
         return rollout.active[g.name].view(-1).float()
     return torch.ones(rollout.reward[g.name].numel(), device=rollout.device)
 

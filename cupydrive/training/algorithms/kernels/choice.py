@@ -9,6 +9,7 @@ from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.tensor import fitting, why_no_tensor
 from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
 from cupydrive.training.algorithms.kernels.wide import ROWS, wide_bytes, wide_fitting
+from cupydrive.training.algorithms.pool import Pool, PooledLearner
 from cupydrive.training.algorithms.ppo import PPO, PPOLearner
 
 LEARNERS = ("auto", "torch", "kernels")
@@ -30,6 +31,10 @@ def make_learner(name, settings, group, executor, wanted="auto"):
     Raises:
         ParameterError: If kernels are wanted, by ``wanted`` or by ``precision``, and do not apply.
     """
+    if isinstance(settings, Pool):
+        learner, words = make_learner(name, settings.settings, group, executor, wanted)
+        played = f"up to {settings.size} past snapshots of it play {settings.share:g} of the environments"
+        return PooledLearner(settings, learner), f"{words}; {played}"
     precision = getattr(settings, "precision", None)
     named = precision in ARITHMETICS
     if wanted == "torch":

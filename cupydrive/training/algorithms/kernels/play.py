@@ -20,6 +20,7 @@ from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
 from cupydrive.training.algorithms.kernels.tiles import padded
+from cupydrive.training.algorithms.pool import PooledLearner
 
 ROLLOUTS = "all rollouts"  # of a run's choices, beside the names of policies, which have no spaces
 MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
@@ -139,6 +140,9 @@ def why_not_this(program, batch):
 
 def choose_layout(batch, player_of):
     """Return the ``PlayLayout`` with which these play; or None, and why."""
+    pooled = [name for name, player in player_of.items() if isinstance(player, PooledLearner)]
+    if pooled:
+        return None, f"past snapshots play {' and '.join(pooled)} in some environments"
     policies = policies_of(batch, player_of)
     if policies is None:
         others = [name for name, player in player_of.items() if not isinstance(player, KernelLearner)]

@@ -1,5 +1,7 @@
 """Launches that turn a gradient into new weights: ``kernels/learn/update.cu``."""
 
+import copy
+
 import torch
 
 from cupydrive.executors.interop import make_call
@@ -66,6 +68,20 @@ class Steps:
         for name, tensors in (("weights", self.weights), ("first", self.first), ("second", self.second)):
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(tensors)}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
+
+    def beside(self, weights):
+        """Return what copies other weights of an equal network for forward passes, by ``lay_out``; it takes no steps.
+
+        Args:
+            weights: As those of this network.
+        """
+        other = copy.copy(self)
+        other.weights, other.call = [p.detach() for p in weights], self.call.copy()
+        other.copies = None if self.copies is None else torch.zeros_like(self.copies)
+        pointers = {"copies": other.copies} | {f"weights.{k}": tensor for k, tensor in enumerate(other.weights)}
+        for name, tensor in pointers.items():
+            other.call[name] = 0 if tensor is None else tensor.data_ptr()
+        return other
 
     def lay_out(self):
         """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read copies."""

@@ -113,6 +113,13 @@ class WideSteps(UncopiedSteps):
         """Return what kernels read of the network besides ``copies``, by name."""
         return weight_pointers(self.weights) | {"fragments": self.fragments}
 
+    def beside(self, weights):
+        """Return what copies other weights of an equal network for forward passes; it takes no steps."""
+        other = super().beside(weights)
+        other.fragments = torch.zeros_like(self.fragments)
+        other.weights_call = make_call({}, other.pointers())
+        return other
+
     def lay_out(self):
         """Copy the weights to where kernels read them."""
         super().lay_out()

@@ -1,0 +1,293 @@
+"""Pool: past snapshots of a learning policy play a share of the environments, so that other policies learn against them, too.
+
+Who learns against one opponent alone may forget how to play others, and two that learn from each other may go round in
+circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent competition", section 3.2: opponents drawn at random
+from earlier versions.
+
+Letters: T steps, N environments, P of them those in which snapshots may play, C agents of a group; S slots for snapshots.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+
+from cupydrive.codegen.source import assemble_file
+from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.inputs.arguments import checked_float, checked_int, shown
+from cupydrive.protocols import LearnerSettings
+from cupydrive.training.algorithms.a2c import A2C
+from cupydrive.training.algorithms.past import MOMENTS, POLICY, make_past
+from cupydrive.training.algorithms.ppo import PPO
+
+POOLED = (PPO, A2C)  # whose learners give rows of other policies no weight
+MOST_SNAPSHOTS = 256  # each takes a forward pass a step
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Settings of a policy of which past snapshots play a share of the environments.
+
+    In the other environments the policy plays as it is, and it learns from these alone. The policies of other groups learn
+    everywhere: against the policy as it is, and against what it once was. An environment's opponent is drawn where an episode
+    begins, uniformly from the snapshots that there are by then, and stays until that episode ends. Until the first snapshot the
+    policy as it is plays everywhere.
+
+    Where several groups have pools, each has environments of its own: with two shares of 0.5, snapshots of the one play in half
+    of them and snapshots of the other in the rest. Evaluation, videos and tournaments show the policy as it is; episodic
+    returns are those of all environments, and so are the running means of ``normalize_obs`` and ``normalize_reward``.
+
+    Args:
+        settings: ``PPO(...)`` or ``A2C(...)``, of the policy itself.
+        size: The most snapshots to draw from; with one more, the oldest leaves. Each takes a forward pass of the share's
+            environments a step.
+        every: Iterations from one snapshot to the next; one iteration is ``num_steps`` steps of every environment. Where an
+            episode is still played by the snapshot before the oldest, the next one waits for its end.
+        share: Of the environments, in [0, 1): so many of them, rounded.
+    """
+
+    settings: object
+    size: int = 8
+    every: int = 10
+    share: float = 0.5
+
+    def __post_init__(self):
+        if type(self.settings) not in POOLED:
+            raise ParameterError(
+                f"Pool.settings = {shown(self.settings)}; it must be {' or '.join(f'{k.__name__}(...)' for k in POOLED)}"
+            )
+        object.__setattr__(self, "size", checked_int("Pool", "size", self.size, 1, MOST_SNAPSHOTS))
+        object.__setattr__(self, "every", checked_int("Pool", "every", self.every))
+        object.__setattr__(self, "share", checked_float("Pool", "share", self.share, 0.0, 1.0))
+        if self.share == 1.0:
+            raise ParameterError(
+                "Pool.share = 1.0 leaves no environment from which the policy learns; it must be below 1"
+            )
+
+    name = property(lambda self: self.settings.name, doc="Of the algorithm.")
+    num_steps = property(lambda self: self.settings.num_steps, doc="T.")
+    precision = property(lambda self: self.settings.precision, doc="Of the policy's matrix products.")
+    policy = property(lambda self: self.settings.policy, doc="A network of one's own, or None.")
+
+    def learner(self):
+        """Return the learner of the policy, by torch."""
+        return PooledLearner(self, self.settings.learner())
+
+
+def unpooled(settings):
+    """Return the settings of the policy itself: those in a ``Pool``, or ``settings``."""
+    return settings.settings if isinstance(settings, Pool) else settings
+
+
+def environments(shares, k, num_envs):
+    """Return the range of environments in which snapshots of the k-th pool may play."""
+    before = sum(shares[:k])
+    return range(round(before * num_envs), round((before + shares[k]) * num_envs))
+
+
+def check_pools(policies, groups, num_envs):
+    """Raise ``ParameterError`` if a pool has nobody who would learn against it, or shares do not fit.
+
+    Args:
+        policies: Settings by policy name.
+        groups: Names of the environment's groups, each of which has a policy.
+        num_envs: N.
+    """
+    order = {name: min(groups.index(group) for group in name.split("+")) for name in policies}
+    pools = [name for name in sorted(policies, key=order.get) if isinstance(policies[name], Pool)]
+    for name in pools:
+        others = [other for other in policies if other != name]
+        if not others:
+            what = (
+                f"1 group ({groups[0]})" if len(groups) == 1 else f"the groups {', '.join(groups)}, all of them with it"
+            )
+            raise ParameterError(
+                f"policies[{name!r}] is a Pool, but nobody else plays: the environment has {what}. Snapshots are opponents of "
+                f"another group's policy; pass {policies[name].name.upper()}(...) itself"
+            )
+        if not any(isinstance(policies[other], LearnerSettings) for other in others):
+            raise ParameterError(
+                f"policies[{name!r}] is a Pool, but nobody learns against its snapshots: "
+                f"{' and '.join(f'{other} is played by {policies[other]}' for other in others)}. Let another group learn, or "
+                f"pass {policies[name].name.upper()}(...) itself"
+            )
+    shares = [policies[name].share for name in pools]
+    if sum(shares) > 1.0 + 1e-9:
+        listed = " and ".join(f"{share:g} of {name!r}" for share, name in zip(shares, pools, strict=True))
+        raise ParameterError(
+            f"the shares of pools, {listed}, are {sum(shares):g} together; they can be 1 at most, since nobody learns where "
+            "snapshots play on both sides"
+        )
+    for k, name in enumerate(pools):
+        count = len(environments(shares, k, num_envs))
+        if shares[k] > 0 and not 0 < count < num_envs:
+            raise ParameterError(
+                f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is {count}; snapshots need one, and "
+                "the policy itself another. Take more environments, or another share"
+            )
+
+
+class PooledLearner:
+    """A learner of whose policy past snapshots play in some environments.
+
+    The learner inside sees a rollout of its own: there its own actions are taken everywhere, and its agents are out of the game
+    where a snapshot plays, so that those rows have no weight. What is taken in the environments is chosen afterwards.
+
+    Args:
+        pool: ``Pool``.
+        inner: ``OnPolicyLearner`` of ``pool.settings``.
+
+    Attributes:
+        envs: The range of the P environments.
+        plays: (T + 1, P) int32: the slot that plays each row, -1: the policy as it is. Row 0 is the last row of the rollout
+            before.
+        taken: (1,) int64, snapshots so far; number n is in slot n modulo S.
+        bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
+    """
+
+    def __init__(self, pool, inner):
+        self.pool, self.inner, self.slots = pool, inner, pool.size + 1
+        self.rollout = self.envs = None
+
+    policy = property(lambda self: self.inner.policy)
+    metric_sums = property(lambda self: self.inner.metric_sums)
+    bad = property(lambda self: self.inner.bad)
+    learning_rate = property(lambda self: self.inner.learning_rate)
+
+    def begin(self, rollout, group):
+        """Prepare to play ``group``: make the rollout that the learner inside sees."""
+        if self.rollout is None:
+            self.rollout = copy.copy(rollout)
+            players = rollout.player_of
+            self.rollout.player_of = {
+                name: player.inner if isinstance(player, PooledLearner) else player for name, player in players.items()
+            }
+            self.rollout.action, self.rollout.active = dict(rollout.action), dict(rollout.active)
+            pools = list(dict.fromkeys(player for player in players.values() if isinstance(player, PooledLearner)))
+            shares = [player.pool.share for player in pools]
+            self.envs = environments(shares, pools.index(self), rollout.batch.num_envs)
+        action, reward = rollout.action[group.name], rollout.reward[group.name]
+        self.rollout.action[group.name] = torch.zeros_like(action)
+        self.rollout.active[group.name] = torch.ones_like(reward, dtype=torch.bool)
+        self.inner.begin(self.rollout, group)
+
+    def prepare(self, rollout):
+        """Take the memory of snapshots, and describe what is launched."""
+        self.inner.prepare(self.rollout)
+        device, executor = rollout.device, rollout.batch.executor
+        self.acting_tensors = {
+            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
+        }
+        self.bank = {
+            name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()
+        }
+        self.plays = torch.full((rollout.steps + 1, len(self.envs)), -1, dtype=torch.int32, device=device)
+        self.taken, self.waited = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        self.program = executor.build(assemble_file("train/opponents"))
+        self.past = None
+        if self.envs:
+            self.past = make_past(self.inner, self.rollout, self.envs, self.bank, self.slots)
+            self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]
+        self.choices = [[self.choice_call(rollout, g, t) for g in self.inner.groups] for t in range(rollout.steps)]
+
+    def draw_call(self, rollout, t):
+        """Return ``struct Draw``, of who plays row t."""
+        batch, first = rollout.batch, self.envs.start
+        names = [g.name for g in batch.groups]
+        before = batch.groups[: names.index(self.inner.groups[0].name)]
+        ints = {"num_envs": len(self.envs), "slots": self.slots, "first_env": batch.first_env + first}
+        pointers = {"seed": as_torch(batch.seed), "clock": None}
+        pointers |= {name: getattr(rollout, name)[t - 1][first:] for name in ("terminated", "truncated")}
+        pointers |= {"taken": self.taken, "before": self.plays[t - 1], "plays": self.plays[t]}
+        call = make_call(ints | {"agent": sum(g.count for g in before)}, pointers)
+        call["clock"] = batch.executor.pointer(batch.clock[first:])
+        return call
+
+    def choice_call(self, rollout, g, t):
+        """Return ``struct Choice``, of the actions of one group in row t."""
+        ints = {"num_envs": len(self.envs), "first": self.envs.start, "slots": self.slots}
+        ints |= {"words": g.count * g.heads, "size": rollout.batch.num_envs * g.count * g.heads}
+        pointers = {"plays": self.plays[t], "own": self.rollout.action[g.name][t]}
+        pointers |= {"past": None if self.past is None else self.past.action[g.name]}
+        return make_call(ints, pointers | {"action": rollout.action[g.name][t]})
+
+    # ---- one iteration ----
+
+    def act(self, rollout, t):
+        """Collect: actions of the policy as it is, and those of snapshots where they play."""
+        self.inner.act(self.rollout, t)
+        if self.past is not None:
+            if t > 0:
+                self.draw(t)
+            self.past.act(t, self.plays[t])
+        for call in self.choices[t]:
+            self.program.launch("choose_actions", call, int(call["size"]), int(call["size"]))
+
+    def draw(self, t):
+        """Fill row t of ``plays``."""
+        self.program.launch("draw_opponents", self.draws[t - 1], len(self.envs), len(self.envs))
+
+    def update(self, rollout):
+        """Learn from the rows that the policy has played itself; then take a snapshot if it is time."""
+        within = slice(self.envs.start, self.envs.stop)
+        with torch.no_grad(), rollout.stream():
+            for g in self.inner.groups:
+                active = self.rollout.active[g.name]
+                if g.name in rollout.active:
+                    active.copy_(rollout.active[g.name])
+                else:
+                    active.fill_(True)
+                active[:, within] &= (self.plays[:-1] < 0)[..., None]
+        self.inner.update(self.rollout)
+        with torch.no_grad(), rollout.stream():
+            over = rollout.starts(rollout.steps)[within]
+            self.take(over)
+            if self.past is not None:  # now, since a checkpoint does not hold where episodes have just ended
+                self.draw(rollout.steps)
+                self.plays[0].copy_(self.plays[-1])
+                self.past.finish(over)
+
+    def take(self, over):
+        """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the device decides.
+
+        Args:
+            over: (P,) bool, where an episode has just ended.
+        """
+        slot = self.taken % self.slots
+        busy = ((self.plays[-2] == slot) & ~over).any()
+        self.waited += 1
+        takes = (self.waited >= self.pool.every) & ~busy
+        for name, kept in self.bank.items():
+            now = self.acting_tensors[name][None]
+            kept.index_copy_(0, slot, torch.where(takes, now, kept.index_select(0, slot)))
+        self.taken += takes
+        self.waited.masked_fill_(takes, 0)
+
+    # ---- what the learner inside does ----
+
+    def schedule(self, step):
+        """Write the settings as they are after ``step`` env-steps."""
+        self.inner.schedule(step)
+
+    def rows_at_once(self, rollout):
+        """Return the rows of its largest forward pass in training."""
+        return self.inner.rows_at_once(self.rollout)
+
+    def losses(self, sums):
+        """Return mean losses by name."""
+        return self.inner.losses(sums)
+
+    def acting(self, greedy):
+        """Return a player that acts as the policy does now, without learning."""
+        return self.inner.acting(greedy)
+
+    def module(self, rollout, group):
+        """Return what the policy does now in ``group`` as a module from raw observations to actions."""
+        return self.inner.module(rollout, group)
+
+    def tensors(self):
+        """Return all tensors that the future depends on, by name: what a checkpoint holds."""
+        own = {"taken": self.taken, "waited": self.waited, "plays": self.plays[0], **self.bank}
+        own |= {} if self.past is None else self.past.tensors()
+        return self.inner.tensors() | {f"pool.{name}": tensor for name, tensor in own.items()}
