@@ -17,7 +17,7 @@ from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_
 BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
 DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
-FEW_DRAWERS = 32  # and where more chunks than CHUNKS_AT_ONCE of a processor have few rows each
+FEW_DRAWERS = 32  # and where a chunk has no more rows, and there are more than CHUNKS_AT_ONCE of a processor
 CHUNKS_AT_ONCE = 16
 ADDERS_AT_ONCE = (
     16  # teams of one processor that add gradients up: where more would wait, each has several strips of them
@@ -45,7 +45,7 @@ def minibatch_unit(config, sizes, executor):
     chunks = minibatches * blocks_of(n)
     rows = n * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
     crowded = chunks > CHUNKS_AT_ONCE * executor.processors
-    team = min(DRAWERS, max(FEW_DRAWERS, 1 << (rows - 1).bit_length())) if crowded else DRAWERS
+    team = FEW_DRAWERS if crowded and rows <= FEW_DRAWERS else DRAWERS
     return assemble_file("learn/minibatches", constants, team=min(executor.max_team, team))
 
 
