@@ -255,9 +255,8 @@ def chart(found, axis):
         for copies, cells in by_copies(found, env).items():
             draw_median(axes, points(cells, AXES[axis]), colors[copies], f"{copies:,}", share=1.0)
         if about["mark"] is not None:
-            axes.axhline(about["mark"], color="#666666", linewidth=1.2, linestyle="--")
-            at = {"xycoords": axes.get_yaxis_transform(), "xytext": (2, -3), "textcoords": "offset points", "va": "top"}
-            axes.annotate(f"mark: {about['mark']:g}", (0, about["mark"]), fontsize=8, color="#666666", **at)
+            label = f"mark: {about['mark']:g}"
+            axes.axhline(about["mark"], color="#666666", linewidth=1.2, linestyle="--", label=label)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
         axes.xaxis.set_minor_formatter(NullFormatter())

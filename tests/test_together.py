@@ -1,9 +1,11 @@
 """Runs side by side: each has the bits that it has alone, and an iteration of many has the launches of one."""
 
 import dataclasses
+import gc
 import os
 import signal
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -108,7 +110,7 @@ def test_launches_do_not_grow_with_members(case):
         make_run(env, algorithm, policies=policies or None, seed=k, num_envs=8, device="cpu", **params)
         for k in range(5)
     ]
-    few, many = (Joined([recording(run) for run in some], runs[0].batch.executor) for some in (runs[:1], runs))
+    few, many = (Joined([recording(run) for run in some], runs[0].batch.executor, some) for some in (runs[:1], runs))
     assert len(few.steps) == len(many.steps) == len(recording(runs[0]))
 
 
@@ -140,6 +142,21 @@ def test_runs_of_other_shapes_are_not_joined():
     assert kind(recording(one)) != kind(recording(other))
     with pytest.raises(NotJoinedError, match="shapes"):
         Together([one, other])
+
+
+def test_what_launches_point_to_lives_as_long_as_they():
+    """Whoever holds what runs an iteration holds the runs: else it would write into memory that is somebody else's."""
+    runs = [make_run("cartpole", ppo(), seed=k, num_envs=8, device="cpu") for k in range(3)]
+    kept = [weakref.ref(run) for run in runs]
+    together = Together(runs)
+    iterate = together.prepare([Report(run) for run in runs], False)
+    del runs, together
+    gc.collect()
+    assert all(run() is not None for run in kept)
+    iterate()
+    del iterate
+    gc.collect()
+    assert all(run() is None for run in kept)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -294,7 +311,7 @@ def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
 def test_launches_on_a_gpu_do_not_grow_with_members():
     settings = cd.PPO(num_steps=8)
     few, many = ([make_run("cartpole", settings, seed=k, num_envs=64, device="cuda") for k in range(n)] for n in (1, 7))
-    joined = [Joined([recording(run) for run in runs], runs[0].batch.executor) for runs in (few, many)]
+    joined = [Joined([recording(run) for run in runs], runs[0].batch.executor, runs) for runs in (few, many)]
     counts = [launched(each) for each in joined]
     assert counts[0] == counts[1] > 50, counts
 

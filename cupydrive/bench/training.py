@@ -15,7 +15,9 @@ from cupydrive.bench.timing import make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.plan import make_run
+from cupydrive.training.plan import begin_run
+from cupydrive.training.report import Report
+from cupydrive.training.together import Together
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 REPLAYS = {"cuda": 10, "cpu": 2}  # iterations of one timed run
@@ -25,13 +27,17 @@ TORCH, KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 
 @dataclass(frozen=True)
 class Lesson:
-    """What to train: an environment, its number of copies, settings for every group, and by which learners in turn."""
+    """What to train: an environment, its number of copies, settings for every group, and by which learners in turn.
+
+    ``members``: how many runs side by side, each of so many copies.
+    """
 
     env: str
     num_envs: int
     settings: object
     learners: tuple[str, ...] = TORCH
     params: dict = field(default_factory=dict)
+    members: int = 1
 
 
 SHARED, SEPARATE = PPO(shared_layers=True), PPO()
@@ -44,6 +50,7 @@ LESSONS = {
         *(Lesson("cartpole", n, SHARED, BOTH) for n in (65_536, 16_384, 4_096, 1_024, 256)),
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
         *(Lesson("cartpole", n, PPO(shared_layers=True, precision="exact"), KERNELS) for n in (65_536, 256)),
+        *(Lesson("cartpole", n, SHARED, KERNELS, members=members) for members, n in ((10, 256), (2_048, 16))),
         Lesson("tag_grid", 2_000, A2C(**TAG), BOTH, {"num_taggers": 4}),
         Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
         Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, SMALL_TAG),
@@ -77,18 +84,23 @@ def measure_lesson(lesson, device, runs):
     for learner, (run, _), seconds in zip(lesson.learners, made, times, strict=True):
         agents = sum(g.count for g in run.batch.groups)
         rows.append(make_row(
-            "training", lesson.env, lesson.num_envs, agents, lesson.settings.num_steps, seconds[UNTIMED:],
+            "training", lesson.env, lesson.num_envs * lesson.members, agents, lesson.settings.num_steps, seconds[UNTIMED:],
             operations_per_step=run_operations(run), factors=factors(run, lesson.settings), params=lesson.params,
-            note=about(run, learner, lesson.settings), kernels=", ".join(registers(run)),
+            note=about(run, learner, lesson), kernels=", ".join(registers(run)),
         ))  # fmt: skip
     return rows
 
 
 def start(lesson, learner, device):
-    """Return the run of a lesson, and what runs one iteration of it: on a GPU the replay of its graph."""
-    run = make_run(
-        lesson.env, lesson.settings, num_envs=lesson.num_envs, device=device, learner=learner, **lesson.params
-    )
+    """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
+    given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, **lesson.params}
+    runs = [
+        begin_run(lesson.env, given | {"seed": seed}, device=device, share=lesson.members)[0]
+        for seed in range(lesson.members)
+    ]
+    if lesson.members > 1:
+        return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")
+    (run,) = runs
     if device != "cuda":
         return run, run.iterate
     kept = run.snapshot()
@@ -96,9 +108,11 @@ def start(lesson, learner, device):
         return run, capture(run.iterate, lambda: run.restore(kept)).replay
 
 
-def about(run, learner, settings):
-    """Return what a row's figures are of, in words: algorithm, learner, network, sizes of an update."""
-    words = [f"{settings.name} by {learner}", arithmetic(run, settings), networks(run)]
+def about(run, learner, lesson):
+    """Return what a row's figures are of, in words: runs side by side, algorithm, learner, network, sizes of an update."""
+    settings = lesson.settings
+    words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)
+    words += [f"{settings.name} by {learner}", arithmetic(run, settings), networks(run)]
     words += [f"compile={settings.compile}"] * bool(settings.compile)
     if settings.name == "ppo":
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")

@@ -93,11 +93,13 @@ class Joined:
     """The launches of several runs, each kernel once for all of them.
 
     Args:
-        recordings: Lists of launches of one ``kind``, one for each run. What these point to must stay alive.
+        recordings: Lists of launches of one ``kind``, one for each run.
         executor: Where.
+        owners: Of the memory that launches point to: it stays as long as they may be launched.
     """
 
-    def __init__(self, recordings, executor):
+    def __init__(self, recordings, executor, owners):
+        self.owners = owners
         build_ahead([(executor, program.joined_unit()) for program in programs(recordings[0])])
         self.steps, self.device = join(recordings), executor.name
         executor.synchronise()  # arguments have arrived, whatever stream launches read them in

@@ -80,12 +80,15 @@ class Together:
                 report.make(numbers)
             told.append(noted)
         executor = self.runs[0].batch.executor
-        self.joined, self.told = Joined(self.recordings, executor), Joined(told, executor)
+        self.joined, self.told = Joined(self.recordings, executor, self), Joined(told, executor, self)
         self.schedules = Schedules(self.runs)
         if not captured:
             return self.joined.launch
         self.graph = capture(self.joined.launch, lambda: None, warm_up=0)  # nothing of torch's to set up
-        return self.graph.replay
+        return self._replay
+
+    def _replay(self):
+        self.graph.replay()
 
     def schedule(self, step):
         """Write the settings of all runs as they are after ``step`` env-steps."""
