@@ -183,6 +183,7 @@ JUDGES = {
     "learn/forward.cu": [TEAM, "tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
     "learn/statistics.cu": [
         "tests/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",
+        "tests/test_statistics.py::test_scales_are_one_over_the_deviation",
         "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
     ],
     "learn/neuron.cuh": NETWORK,

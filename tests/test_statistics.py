@@ -24,6 +24,19 @@ def test_statistics_are_those_of_all_rows_so_far(rows, columns):
         assert torch.allclose(rms.tensors()[name], tensor, rtol=1e-6, atol=1e-7), name
 
 
+def test_scales_are_one_over_the_deviation():
+    rms, (center, scale) = RunningMeanStd((3,), "cpu"), torch.full((2, 3), 5.0)
+    rms.mean.copy_(torch.tensor([1.0, -2.0, 3.0]))
+    rms.variance.copy_(torch.tensor([4.0, 0.25, 0.0]))
+    statistics = Statistics(HostExecutor())
+    statistics.scale(rms, center, scale)
+    expected = torch.tensor([1 / (4 + 1e-8) ** 0.5, 1 / (0.25 + 1e-8) ** 0.5, 1e4], dtype=torch.float64).float()
+    assert torch.equal(scale, expected) and torch.equal(center, rms.mean.float())
+    alone = torch.zeros(3)
+    statistics.scale(rms, None, alone)  # of rewards, which have no center
+    assert torch.equal(alone, expected)
+
+
 def test_returns_are_discounted_until_their_episode_ends():
     over = torch.tensor([[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]], dtype=torch.bool)
     parts = dict(terminated=over.clone(), truncated=torch.zeros_like(over))

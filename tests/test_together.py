@@ -206,12 +206,13 @@ def test_members_at_different_steps_go_on_side_by_side_with_those_at_theirs(tmp_
     assert [run.step for run in resumed] == [STEPS] * 4
 
 
-@pytest.mark.parametrize(("num_envs", "alone"), [(1, 3), (2, 8), (8, 32)])
+@pytest.mark.parametrize(("num_envs", "alone"), [(1, 3), (2, 8), (8, 32), (3, 12)])
 def test_the_last_row_becomes_the_first(num_envs, alone):
     """Of masks, whose rows are no whole words, and of observations; nothing else changes."""
     run = make_run("tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=6)
     rollout, rng = run.rollout, np.random.default_rng(num_envs)
-    rollout.action_mask = {"runner": torch.zeros((9, num_envs, alone), dtype=torch.bool)}
+    whole = torch.zeros((10, num_envs, alone), dtype=torch.bool)
+    rollout.action_mask = {"runner": whole[1:] if alone % 8 else whole[:9]}  # also rows that begin at no whole word
     rows = [*rollout.obs.values(), *rollout.action_mask.values()]
     for row in rows:
         row.copy_(torch.from_numpy(rng.normal(size=row.shape) > 0))
@@ -237,9 +238,18 @@ def test_a_report_has_the_numbers_of_the_run():
     exact = run.episodes.values.double().mean(1)
     assert torch.allclose(torch.tensor(found[2], dtype=torch.float64), exact, rtol=1e-12, atol=0)
     assert found[4] == [False, False] and found[5] == run.rollout.nonfinite.tolist()
+    for learner in run.learners.values():  # one float behind the sums, which is not theirs
+        behind = torch.full((len(learner.metric_sums) + 1,), 7.0)
+        behind[:-1] = learner.metric_sums
+        learner.metric_sums, learner.bad = behind[:-1], torch.ones(())
     report.make(numbers)
     after = report.read(numbers)
-    assert after[0] == 0 and not any(map(any, after[3])) and after[2] == found[2]
+    assert after[0] == 0 and not any(map(any, after[3])) and after[2] == found[2] and after[4] == [True, True]
+    behinds = [
+        learner.metric_sums.as_strided((1,), (1,), len(own))
+        for learner, own in zip(run.learners.values(), sums, strict=True)
+    ]
+    assert all(behind == 7.0 for behind in behinds) and run.rollout.iteration == 6
 
 
 def test_a_teams_report_is_one_threads(monkeypatch):
