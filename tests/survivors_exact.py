@@ -8,9 +8,9 @@ ONE = "on a CPU one member adds up a whole strip, one number of the launch at on
 UNUSED = "the norm itself is reported there, not this number"
 NO_NUMBER = "one turn more, whose number is behind all that are reported and all tensors"
 LOSS = "const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);"
-PART = "const int part = k / ACROSS, lane = k % ACROSS * SIDE;"
+PART = "const int part = within / ACROSS, lane = within % ACROSS * SIDE;"
 ADD = "if (first + j < end) sum.add(more[j]);"
-CHAIN = "total.store(work.chain + k * SIDE);"
+CHAIN = "total.store(work.sum[strip] + lane);"
 CHANGE = (
     "if (k != call.norm_at) change[own] = k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
 )
@@ -92,7 +92,7 @@ EXACT = {
     (UPDATE, "}\nteam.sync();", ";"): LEADERS,
     (UPDATE, f"{COPIED}\nteam.sync();", ";"): OWN_WEIGHTS,
     (UPDATE, LOSS, LOSS.replace("ent_coef *", "ent_coef +")): FINITE,
-    (UPDATE, PART, PART.replace("k / ACROSS", "k * ACROSS")): ONE,
+    (UPDATE, PART, PART.replace("within / ACROSS", "within * ACROSS")): ONE,
     (UPDATE, ADD, ADD.replace("if (first + j < end) ", "")): ONE,
     (UPDATE, CHAIN, CHAIN.replace("+", "-")): ONE,
     (UPDATE, CHANGE, CHANGE.replace("if (k != call.norm_at) ", "")): UNUSED,

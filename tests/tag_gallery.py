@@ -32,9 +32,9 @@ from cupydrive.training.runfolder import read_config, read_metrics
 
 # Pixels of one arena, frames per second, and steps from one frame to the next: of a clip, of one of several side by side, and
 # of the small animations, which also have an end.
-LOOK = {"tag_continuous": dict(size=(512, 544), fps=12, every=2), "tag_grid": dict(size=(512, 544), fps=8)}
-BESIDE = dict(size=(304, 328), fps=12, every=2)
-PREVIEW = dict(fps=8, every=3, seconds=6)
+LOOK = {"tag_continuous": dict(size=(512, 544), fps=8, every=8), "tag_grid": dict(size=(512, 544), fps=8)}
+BESIDE = dict(size=(304, 328), fps=5, every=20)
+PREVIEW = dict(fps=6, every=8, seconds=2)
 PREVIEW_SIZES = {1: (300, 324), 3: (240, 258)}
 SUMMARIES = {
     "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn together.",
