@@ -17,13 +17,13 @@ LOSS = "const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + 
 FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
 WHOLE = "if (start + STRIDE <= size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
-CARRY, REPORT = "train/carry.cu", "train/report.cu"
-WORDS = "UNROLL for (int k = 0; k < PIECE / SIZE; ++k) {"
-TRIED = (
+CARRIED, REPORTED = "train/carry.cu", "train/report.cu"
+OF_PIECE = "UNROLL for (int k = 0; k < PIECE / SIZE; ++k) {"
+CARRIES = (
     "if (!carry_words<u64>(to, from, bytes) && !carry_words<u32>(to, from, bytes)) carry_words<u8>(to, from, bytes);"
 )
-PIECE = "const int bytes = left < PIECE ? (int)left : PIECE;"
-LEAST = "if (team.leader()) call.numbers[1] = (double)least;"
+REST = "const int bytes = left < PIECE ? (int)left : PIECE;"
+LEAST_LENGTH = "if (team.leader()) call.numbers[1] = (double)least;"
 HALF = "while (half < 15 && (1 << 2 * half) < n) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
 NORMALS = "if (head % 4 == 0) n = normals(random, agent, head / 4);"
@@ -243,11 +243,11 @@ EQUIVALENT = {
         "if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);\nteam.sync();",
         ";",
     ): "sum() of threads on a CPU has waited for all, which is not what it promises",
-    (CARRY, WORDS, WORDS.replace("k <", "k <=")): SPEED,
-    (CARRY, WORDS, WORDS.replace("/", "*")): SPEED,
-    (CARRY, TRIED, TRIED.replace("&&", "||")): SPEED,
-    (CARRY, PIECE, PIECE.replace("<", "<=")): "the same number either way",
-    (REPORT, LEAST, LEAST.replace("if (team.leader()) ", "")): "all members write the same",
+    (CARRIED, OF_PIECE, OF_PIECE.replace("k <", "k <=")): SPEED,
+    (CARRIED, OF_PIECE, OF_PIECE.replace("/", "*")): SPEED,
+    (CARRIED, CARRIES, CARRIES.replace("&&", "||")): SPEED,
+    (CARRIED, REST, REST.replace("<", "<=")): "the same number either way",
+    (REPORTED, LEAST_LENGTH, LEAST_LENGTH.replace("if (team.leader()) ", "")): "all members write the same",
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (
