@@ -10,7 +10,7 @@ import torch
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.envs import rice_n
-from cupydrive.envs.rice_n import SPEC, C
+from cupydrive.envs.rice_n import SPEC, C, whole_observations
 from cupydrive.errors import ActionError, DataError, ParameterError
 from cupydrive.inputs.coefficients import coefficients
 
@@ -258,3 +258,97 @@ def test_any_part_of_an_episode_is_drawn(negotiation):
             canvas.clear()
             made_up.draw(canvas, params, shown, elapsed)
             assert len(np.unique(canvas.frame().reshape(-1, 3), axis=0)) > 50
+
+
+def both(negotiation, num_envs=3, **given):
+    """Return two environments with made-up tables, by default and with ``world_once``."""
+    made_up = SPEC.with_made_up_tables()
+    given |= {"negotiation": negotiation, "device": "cpu"}
+    return [cd.make(made_up, num_envs, **given, world_once=once) for once in (False, True)]
+
+
+def in_numpy(obs):
+    return {name: part.numpy() for name, part in obs.items()}
+
+
+@pytest.mark.parametrize("negotiation", [False, True])
+def test_what_all_regions_share_is_observed_once_with_equal_numbers(negotiation):
+    """From the same seed and actions, to the end of an episode and past it, what is put together is what the default has."""
+    rng, length = np.random.default_rng(0), 6 if negotiation else 4
+    plain, once = both(negotiation, num_periods=length // (3 if negotiation else 1), validate=False)  # ignores masks
+    heads, ended = plain.groups[0].sizes, False
+    rows, (seen, info) = plain.reset(seed=3)[0], once.reset(seed=3)
+    assert set(info.get("action_mask", {})) == ({"region"} if negotiation else set())
+    for _ in range(length + 2):
+        assert torch.equal(whole_observations(seen), rows)
+        assert np.array_equal(whole_observations(in_numpy(seen)), rows.numpy())
+        action = torch.as_tensor(rng.integers(0, heads, (3, C, len(heads))), dtype=torch.int32)
+        rows, *want, about = plain.step(action)
+        seen, reward, *got, info = once.step({"region": action, "world": torch.zeros(3, 1, dtype=torch.int32)})
+        assert torch.equal(reward["region"], want[0]) and not reward["world"].any()
+        assert all(map(torch.equal, got, want[1:]))
+        assert all(torch.equal(once.state[f.name], plain.state[f.name]) for f in SPEC.state(once.params))
+        if negotiation:
+            assert torch.equal(info["action_mask"]["region"], about["action_mask"]["region"])
+        if want[1].any():
+            assert torch.equal(whole_observations(info["final_obs"]), about["final_obs"])
+            ended = True
+    assert ended
+
+
+@pytest.mark.parametrize("negotiation", [False, True])
+@pytest.mark.parametrize("obs_dtype", ["float32", "bfloat16"])
+def test_random_rollouts_take_the_same_actions_with_and_without_the_option(negotiation, obs_dtype):
+    for env in (found := both(negotiation, 2, num_periods=3, obs_dtype=obs_dtype)):
+        env.reset(seed=1)
+    plain, once = (env.rollout(12) for env in found)
+    assert torch.equal(once.action["region"], plain.action) and not once.action["world"].any()
+    assert torch.equal(once.reward["region"], plain.reward)
+    whole = whole_observations(once.obs)
+    assert torch.equal(whole, plain.obs) and whole.dtype == plain.obs.dtype
+
+
+def test_what_is_no_observation_of_world_once_is_refused():
+    env, once = both(False)
+    rows, seen = env.reset(seed=0)[0], once.reset(seed=0)[0]
+    for wrong, found in (
+        (rows, r"obs: Tensor torch.float32 \(3, 27, 1043\)"),
+        ({}, "obs = {}"),
+        ({"region": seen["region"]}, r"region: Tensor torch.float32 \(3, 27, 36\);"),
+        ({**seen, "world": seen["world"].numpy()}, r"world: ndarray float32 \(3, 1, 1007\)"),
+        ({**seen, "world": seen["world"].double()}, "torch.float64"),
+        ({**seen, "world": seen["world"][:2]}, r"\(2, 1, 1007\)"),
+        ({**seen, "world": seen["world"][..., :-1]}, r"\(3, 1, 1006\)"),
+        ({name: part.tolist() for name, part in seen.items()}, "region: list"),
+    ):
+        with pytest.raises(ParameterError, match=f"{found}.* pass what world_once=True observes, region"):
+            whole_observations(wrong)
+    with pytest.raises(ActionError, match="world"):
+        once.step({"region": torch.zeros(3, C, 57, dtype=torch.int32)})
+
+
+@pytest.mark.parametrize("negotiation", [False, True])
+def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation):
+    made_up, given = SPEC.with_made_up_tables(), {"negotiation": negotiation, "device": "cpu", "num_periods": 3}
+    plain = cd.evaluate(made_up, {"region": cd.Heuristic()}, episodes=2, **given)
+    for of_world in (cd.Heuristic(), cd.Random()):
+        players = {"region": cd.Heuristic(), "world": of_world}
+        once = cd.evaluate(made_up, players, episodes=2, world_once=True, **given)
+        assert torch.equal(once.returns["region"], plain.returns["region"]) and not once.returns["world"].any()
+        assert once.mean("temperature_rise") == plain.mean("temperature_rise")
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_an_only_choice_leaves_an_actor_as_it_was(learner):
+    """Its probability is 1 whatever the weights are: entropy, divergence and gradient are 0, and only the critic learns."""
+    settings = cd.PPO(num_steps=4, num_minibatches=2, update_epochs=1, hidden=(8,))
+    made_up, given = SPEC.with_made_up_tables(), {"device": "cpu", "progress": False, "num_envs": 2, "num_periods": 4}
+    once, twice = (
+        cd.train(made_up, settings, steps=steps, seed=0, learner=learner, world_once=True, **given) for steps in (8, 16)
+    )
+    for name in ("entropy", "old_approx_kl", "approx_kl", "clipfrac"):
+        assert [row[f"losses/world/{name}"] for row in twice.metrics] == [0, 0]
+    for group, learns in (("world", False), ("region", True)):
+        before, after = (run.policy(group).state_dict() for run in (once, twice))
+        for name, weights in before.items():
+            assert torch.equal(after[name], weights) != (learns or "critic" in name), name

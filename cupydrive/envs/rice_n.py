@@ -8,6 +8,10 @@ Source: the equations and coefficients of the AI for Global Climate Cooperation 
   once in float64, and not in the state; the revenue of tariffs, which nobody gets, is left out;
 * ``full_rate=True`` adds a level to each head, the rate 1, which the two policies that define the published indices take.
 
+``world_once=True``, for fast rollouts, writes what all regions see once: as the observation of a second group, ``world``, one
+agent without reward whose one choice is 0. Numbers are the same; ``whole_observations`` puts rows together. Policies see what
+their own group observes, so training takes the default: with ``world_once``, regions would learn without the world.
+
 Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does to region j, or imports from it.
 """
 
@@ -16,18 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.inputs.coefficients import coefficients
-from cupydrive.inputs.data import files
-from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, Table, nearest_decision, param
+from cupydrive.errors import ParameterError
+from cupydrive.inputs.rice_n import C, table_fields, tables
+from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, nearest_decision, param
 
-C = 27  # regions
 SAVE, MITIGATE, EXPORT, TARIFF, IMPORT = 0, 1, 2, 3, 3 + C  # the first head of each kind
 PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C  # promised to region 0, asked of region 0, promised to region 1, ...
-OWN = C + 9 + 10 * C + C * C  # with negotiation: the first entry of an observation that is of oneself alone
+# Entries of an observation that are a region's own, and those that all share: without and with negotiation.
+WIDTHS = (C + 9, 8 + 10 * C + C * C), (C + 10 + 6 * C, 9 + 10 * C + C * C)
+LEAST = -6 * C - 1  # with negotiation: the entry of the least mitigation, before those of treaties
 FORCING, LAND, RETENTION, DISCOUNT = range(4)  # columns of the table `world`
-# What air and sea have after a period, from what they had and, in the last column, forcing [K m^2/W] or emissions [Gt a/Gt].
-HEAT = (0.8718, 0.0088, 0.1005), (0.025, 0.975, 0.0)
-CARBON = (0.88, 0.196, 0.0, 1.36388), (0.12, 0.797, 0.001465, 0.0), (0.0, 0.007, 0.99853488, 0.0)
 POOR, MIDDLE, RICH = "#D55E00", "#B8B8B8", "#0072B2"
 # Warming and output of two extreme policies, the published ends 0 and 1 of both indices.
 MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 606.57275, 9673.5322
@@ -38,6 +40,7 @@ class Params:
     """The world of RICE-N: money in 10^12 dollars, carbon in 10^9 t, people in 10^6, a period of five years."""
 
     negotiation: bool = param(False, "Two steps before each period, of proposals and of answers, bind mitigation.")
+    world_once: bool = param(False, "What all regions see is observed once, by one agent of a group `world`.")
     debt_formula: str = param("ratio", "Debt over capital, or their product.", choices=("ratio", "product"))
     num_levels: int = param(10, "Levels of an action; a rate is its level over this.", low=2, high=1000)
     full_rate: bool = param(False, "One level more, the rate 1.")
@@ -107,52 +110,42 @@ def state(p):
 
 
 def groups(p):
-    """Return the one group, the regions."""
-    levels = constants(p)["LEVELS"]
+    """Return the regions, and with ``world_once`` the one agent that observes what they share."""
+    levels, (own, shared) = constants(p)["LEVELS"], WIDTHS[p.negotiation]
     heads = [levels] * PROPOSE + ([levels] * (2 * C) + [2] * C) * p.negotiation
-    entries, actions = 1207 if p.negotiation else 1043, spaces.MultiDiscrete(heads)
-    return (Group("region", C, entries, actions, mask=p.negotiation),)
+    regions = Group("region", C, own + shared * (not p.world_once), spaces.MultiDiscrete(heads), mask=p.negotiation)
+    return (regions, Group("world", 1, shared, spaces.Discrete(1))) if p.world_once else (regions,)
 
 
-# ---- what depends on nobody's actions ----
+def whole_observations(obs):
+    """Return observations of ``world_once=True`` put together: the rows of the default, equal to the bit.
 
+    Args:
+        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, with negotiation 199 and 1,008 entries, both NumPy
+            arrays or both torch tensors of one dtype; of ``step``, say, or of ``rollout``, (T + 1, N, ...).
 
-def table_fields(p):
-    """Return the tables: (C,) and, in rows from the start to the last period, (P + 1, C) and (P + 1, 4)."""
-    over_time = (p.num_periods + 1, C)
-    return (
-        Table("capital", (C,), low=0.05, high=20.0, unit="10^12 $, at first"),
-        Table("population", over_time, low=20.0, high=2000.0, unit="10^6"),
-        Table("technology", over_time, low=0.5, high=40.0),
-        Table("intensity", over_time, low=0.1, high=2.0, unit="Gt/(10^12 $)"),
-        Table("mitigation_cost", over_time, low=0.02, high=0.4, unit="share of output, of all mitigation"),
-        Table("productivity", over_time, low=0.2, high=15.0, unit="10^12 $, with a capital of 1"),
-        Table("world", (p.num_periods + 1, 4), low=0.05, high=1.0),
-        Table("heat", (2, 3), unit="K per K, K m^2/W"),
-        Table("carbon", (3, 4), unit="Gt per Gt, Gt/a"),
-    )
+    Returns:
+        (..., 27, 1043) or (..., 27, 1207), new, of the same kind, dtype and device.
 
-
-def tables(p):
-    """Return the tables by name, in float64: one line of each table after the other."""
-    regions = [path for name, path in sorted(files("rice_n").items()) if name != "default.yml"]
-    names = ("xK_0", "xL_0", "xL_a", "xl_g", "xA_0", "xg_A", "xdelta_A", "xsigma_0")
-    capital, people, limit, speed, technology, growth, slowing, intensity = coefficients(regions, names)
-    lines, world = [(people, technology, intensity, 0 * people, 0 * people)], [(0.0, 0.0, 0.0, 1.0)]
-    for k in range(p.num_periods):
-        passed = p.years * k
-        cost = p.backstop_price / 1000 * (1 - p.backstop_decline) ** k / p.theta_2 * intensity
-        productivity = technology * (people / 1000) ** (1 - p.gamma)
-        people = people * ((1 + limit) / (1 + people)) ** speed
-        technology = technology * (np.exp(p.technology_growth) + growth * np.exp(-slowing * passed))
-        intensity = intensity * np.exp(-p.intensity_decline * (1 - p.intensity_slowing) ** passed * p.years)
-        lines.append((people, technology, intensity, cost, productivity))
-        forcing = p.forcing_start + min(1.0, k / p.forcing_periods) * (p.forcing_end - p.forcing_start)
-        land, kept = p.land_emissions * (1 - p.land_decline) ** k / C, (1 - p.depreciation) ** p.years
-        world.append((forcing, land, kept, (1 + p.rho) ** -(passed + p.years)))
-    names = ("population", "technology", "intensity", "mitigation_cost", "productivity")
-    over_time = dict(zip(names, np.moveaxis(np.array(lines), 1, 0), strict=True))
-    return {"capital": capital, "world": np.array(world), "heat": HEAT, "carbon": CARBON, **over_time}
+    Raises:
+        ParameterError: If ``obs`` is something else.
+    """
+    given = obs if isinstance(obs, dict) else {"obs": obs}
+    own, world = given.get("region"), given.get("world")
+    shapes, is_array = [tuple(getattr(part, "shape", ())) for part in (own, world)], isinstance(own, np.ndarray)
+    known = [[(*shapes[0][:-2], C, entries), (*shapes[0][:-2], 1, shared)] for entries, shared in WIDTHS]
+    alike = type(own) is type(world) and (is_array or hasattr(own, "new_empty"))
+    if shapes not in known or not alike or own.dtype != world.dtype:
+        kinds = ((name, type(part).__name__, getattr(part, "dtype", "")) for name, part in given.items())
+        found = [f"{name}: {kind} {dtype} {tuple(getattr(given[name], 'shape', ()))}" for name, kind, dtype in kinds]
+        raise ParameterError(
+            f"whole_observations: {', '.join(found) or 'obs = {}'}; pass what world_once=True observes, region (..., 27, 36) "
+            "and world (..., 1, 1007), with negotiation 199 and 1008, NumPy or torch, of one dtype; the default's are whole"
+        )
+    shape, end = (*own.shape[:-1], own.shape[-1] + world.shape[-1]), C + world.shape[-1]
+    whole = np.empty(shape, own.dtype) if is_array else own.new_empty(shape)
+    whole[..., :C], whole[..., C:end], whole[..., end:] = own[..., :C], world, own[..., C:]
+    return whole
 
 
 # ---- the reference ----
@@ -257,10 +250,10 @@ def step(p, states, action, elapsed, random, table):
         after[name] = np.where(acting.reshape(-1, *[1] * (new.ndim - 1)), new, s[name])
     warming = after["temperature"][:, 0] - s["temperature"][:, 0]
     output = np.where(acting, acted["output"].sum(axis=1), 0.0)
-    first = acting & (k == 1)
+    first, of_world = acting & (k == 1), {"world": np.zeros((len(states), 1))} if p.world_once else {}
     return Outcome(
         state=after,
-        reward={"region": np.where(acting[:, None], acted["utility"], 0.0)},
+        reward={"region": np.where(acting[:, None], acted["utility"], 0.0), **of_world},
         terminated=acting & (k == p.num_periods),
         metrics={
             "temperature_rise": warming,
@@ -274,7 +267,7 @@ def step(p, states, action, elapsed, random, table):
 
 
 def observe(p, states, elapsed, table):
-    """Return observations (N, C, 1043) or, with negotiation, (N, C, 1207), and then masks (N, C, choices)."""
+    """Return observations by group, regions' (N, C, 1043), and with negotiation masks (N, C, choices)."""
     s = {name: states[name].astype(np.float64) for name in states.dtype.names}
     (k, stage), n, one = clock(p, elapsed), len(states), np.ones((len(states), C))
     people, skill, intensity, cost = (
@@ -289,15 +282,17 @@ def observe(p, states, elapsed, table):
     own = [skill / 100, intensity * 10, cost, one * s["damage"][:, None], cost * s["mitigation"] ** p.theta_2]
     own += [made / 1e3, utility, utility * world[:, [DISCOUNT]], utility * (stage == 0)[:, None]]
     own += [s["least_mitigation"]] * p.negotiation
-    common = np.broadcast_to(common, (n, C, common.shape[2]))
-    parts = [np.broadcast_to(np.eye(C), (n, C, C)), common, np.stack(own, axis=-1)]
-    if not p.negotiation:
-        return Observed({"region": np.concatenate(parts, axis=-1)})
-    for name in ("promised", "requested", "accepted"):
+    parts = [np.broadcast_to(np.eye(C), (n, C, C)), np.stack(own, axis=-1)]
+    for name in ("promised", "requested", "accepted") * p.negotiation:
         parts += [s[name], np.swapaxes(s[name], 1, 2)]
+    if not p.world_once:
+        parts.insert(1, np.broadcast_to(common, (n, C, common.shape[2])))
+    obs = {"region": np.concatenate(parts, axis=-1)} | ({"world": common} if p.world_once else {})
+    if not p.negotiation:
+        return Observed(obs)
     mask, levels = np.ones((n, C, groups(p)[0].choices), bool), constants(p)["LEVELS"]
     mask[..., levels : 2 * levels] = np.arange(levels) >= np.rint(p.num_levels * s["least_mitigation"])[..., None]
-    return Observed({"region": np.concatenate(parts, axis=-1)}, mask={"region": mask})
+    return Observed(obs, mask={"region": mask})
 
 
 def sample(p, rng, n, table):
@@ -323,10 +318,12 @@ def sample(p, rng, n, table):
 def heuristic(p, obs, group, table):
     """Return actions (N, C) of each head: save 0.3, cut 0.3, no trade; or save 0.2, offer, accept and make all cuts."""
     none = 0 * (obs[..., 0] > 0)
+    if group == "world":
+        return (none,)
     level = [none + round(rate * p.num_levels) for rate in (0.2, 0.3, 0.9)]
     if not p.negotiation:
         return level[1], level[1], *[none] * (PROPOSE - 2)
-    agreed = sum((obs[..., OWN + 9] * p.num_levels > k - 0.5) * 1 for k in range(1, constants(p)["LEVELS"]))
+    agreed = sum((obs[..., LEAST] * p.num_levels > k - 0.5) * 1 for k in range(1, constants(p)["LEVELS"]))
     return level[0], none + agreed, *[none] * (PROPOSE - 2), *[level[2]] * (2 * C), *[none + 1] * C
 
 
@@ -375,6 +372,7 @@ TRAINING = {
         "ent_coef": 0.001, "normalize_obs": True, "normalize_reward": True,
     },
 }  # fmt: skip
+OLDER = {"debt_formula": "product", "num_periods": 3, "full_rate": True}
 SPEC = EnvSpec(
     name="rice_n",
     params=Params,
@@ -395,6 +393,6 @@ SPEC = EnvSpec(
     render_size=(1280, 720),
     render_fps=8,
     training=TRAINING,
-    cases=({}, {"negotiation": True}, {"debt_formula": "product", "num_periods": 3, "full_rate": True}),
+    cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
     summary="27 regions save, cut emissions, trade and negotiate for a century (RICE-N).",
 )

@@ -245,13 +245,22 @@ DEVICE float of_treaty(const State& s, int i, int n) {
   return kind < 2 ? s.promised[from][to] : kind < 4 ? s.requested[from][to] : s.accepted[from][to];
 }
 
+// With WORLD_ONCE one agent of another group observes what all regions see. A template, as elsewhere there is no env.world.
+template <class AnyEnv> DEVICE void put_world(AnyEnv& env) {
+  if constexpr (WORLD_ONCE) {
+    const auto entry = [&](int n) INLINED { return env.shared.common[n]; };
+    put_row<PUBLIC, 0, PUBLIC>(env.team, env.world.obs(0), entry, entry);
+  }
+}
+
 DEVICE void observe(Env& env) {
   const State& s = env.state;
   const int k = period(env);
   see_world(env, k);
   for (int i : env.team.each(REGIONS)) see_oneself(env, i, k);
   env.team.sync();  // all of it is there
-  constexpr int FROM = REGIONS, UNTIL = FROM + PUBLIC, TREATIES = UNTIL + PRIVATE;
+  put_world(env);
+  constexpr int FROM = REGIONS, UNTIL = WORLD_ONCE ? FROM : FROM + PUBLIC, TREATIES = UNTIL + PRIVATE;
   constexpr int OBS = NEGOTIATION ? TREATIES + 6 * REGIONS : TREATIES;
   for (int i = 0; i < REGIONS; ++i) {
     put_row<OBS, FROM, UNTIL>(
