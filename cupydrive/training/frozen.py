@@ -9,7 +9,7 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
 from cupydrive.playing.players import Heuristic, Random
-from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.pool import Pool, unpooled
 from cupydrive.training.runfolder import read_checkpoint, read_config
@@ -110,27 +110,6 @@ class FrozenPlayer:
     def module(self, rollout, group):
         """Return the policy as a module from raw observations to actions."""
         return self.learner.module(rollout, group)
-
-
-def checked_policies(policies, groups):
-    """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
-
-    Args:
-        policies: What the caller gave.
-        groups: Names of the environment's groups, for the message.
-
-    Raises:
-        ParameterError: If it is none.
-    """
-    if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
-        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
-    for name, settings in policies.items():
-        if isinstance(settings, type) or not isinstance(settings, PolicySettings):
-            raise ParameterError(
-                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Pool(...), Heuristic(), "
-                "Random() or Frozen(path)"
-            )
-    return policies
 
 
 FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen, "pool": Pool}

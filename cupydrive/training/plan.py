@@ -3,8 +3,6 @@
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
 from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose
@@ -13,8 +11,8 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
-from cupydrive.training.frozen import checked_policies
 from cupydrive.training.outfolder import clear, resumed
+from cupydrive.training.policies import check_modules, checked_policies
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors
@@ -118,16 +116,3 @@ def make_run(env, algorithm=None, *, device="auto", **options):
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
     new = plan(env, algorithm, **options)
     return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0], new.learner)
-
-
-def check_modules(policies):
-    """Raise ``ParameterError`` if one module is the network of several policies: each would train a copy of its own."""
-    owners = {}
-    for name, settings in policies.items():
-        module = getattr(settings, "policy", None)
-        if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:
-            both = f"{owners[id(module)]}+{name}"
-            raise ParameterError(
-                f"policies {owners[id(module)]!r} and {name!r} have one and the same module; if they are to share it pass "
-                f"policies={{{both!r}: ...}}, else give each its own, or pass its class or a function (obs_dim, size) -> module"
-            )

@@ -30,7 +30,8 @@ from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.algorithms.pool import check_pools
-from cupydrive.training.frozen import checked_policies, describe, rebuild
+from cupydrive.training.frozen import describe, rebuild
+from cupydrive.training.policies import check_groups, checked_policies
 from cupydrive.training.runfolder import (
     FORMAT,
     FolderLock,
@@ -76,7 +77,7 @@ class Run:
         self.learner = checked_choice("Run", "learner", learner, LEARNERS)
         groups = {g.name: g for g in spec.groups(params)}
         self.settings = checked_policies(policies, groups)
-        self._check_policies(groups)
+        check_groups(spec.name, groups, self.settings)
         check_pools(self.settings, list(groups), self.num_envs)
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.origin = envs.origin(spec)  # of the files as they are compiled now
@@ -107,23 +108,6 @@ class Run:
         self.choices[ROLLOUTS] = decide_play(self.rollout)
         self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
-
-    def _check_policies(self, groups):
-        played = [name for key in self.settings for name in key.split("+")]
-        for name in played:
-            if name not in groups:
-                raise ParameterError(
-                    f"{self.spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
-                )
-        for name in groups:
-            if played.count(name) != 1:
-                raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one")
-        for key in self.settings:
-            spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
-            if len(spaces) > 1:
-                raise ParameterError(
-                    f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
-                )
 
     @property
     def policies(self):

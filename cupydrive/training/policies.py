@@ -1,0 +1,66 @@
+"""Whether policies fit an environment and each other."""
+
+import torch
+
+from cupydrive.errors import ParameterError, did_you_mean
+from cupydrive.inputs.arguments import shown
+from cupydrive.protocols import PolicySettings
+
+
+def checked_policies(policies, groups):
+    """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
+
+    Args:
+        policies: What the caller gave.
+        groups: Names of the environment's groups, for the message.
+
+    Raises:
+        ParameterError: If it is none.
+    """
+    if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
+        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
+    for name, settings in policies.items():
+        if isinstance(settings, type) or not isinstance(settings, PolicySettings):
+            raise ParameterError(
+                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Pool(...), Heuristic(), "
+                "Random() or Frozen(path)"
+            )
+    return policies
+
+
+def check_groups(env, groups, policies):
+    """Raise ``ParameterError`` unless each group has one policy, and groups of one policy have equal spaces.
+
+    Args:
+        env: Name of the environment, for the message.
+        groups: ``Group`` by name.
+        policies: Settings by policy name.
+    """
+    played = [name for key in policies for name in key.split("+")]
+    for name in played:
+        if name not in groups:
+            raise ParameterError(
+                f"{env} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
+            )
+    for name in groups:
+        if played.count(name) != 1:
+            raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one")
+    for key in policies:
+        spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
+        if len(spaces) > 1:
+            raise ParameterError(
+                f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
+            )
+
+
+def check_modules(policies):
+    """Raise ``ParameterError`` if one module is the network of several policies: each would train a copy of its own."""
+    owners = {}
+    for name, settings in policies.items():
+        module = getattr(settings, "policy", None)
+        if isinstance(module, torch.nn.Module) and owners.setdefault(id(module), name) != name:
+            both = f"{owners[id(module)]}+{name}"
+            raise ParameterError(
+                f"policies {owners[id(module)]!r} and {name!r} have one and the same module; if they are to share it pass "
+                f"policies={{{both!r}: ...}}, else give each its own, or pass its class or a function (obs_dim, size) -> module"
+            )
