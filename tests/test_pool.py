@@ -296,6 +296,38 @@ def test_pools_without_opponents_are_refused(env, policies, message):
         make_run(env, policies=policies, num_envs=16, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"share": 0.6}, "0.6 of 'tagger' and 0.6 of 'runner', are 1.2 together"),
+        ({"num_envs": 1}, "share of 0.25 of 1 environments is 0"),
+        ({"policies": {"runner": cd.Pool(PPO), "tagger": cd.Heuristic()}}, "nobody learns against its snapshots"),
+        ({"policies": {"runner": cd.Pool(PPO), "tagger": cd.PPO(num_steps=4)}}, "one num_steps"),
+        ({"policies": {"runner": cd.Pool(PPO)}}, "group 'tagger' has 0 policies"),
+    ],
+)
+def test_a_population_with_a_bad_pool_trains_nothing(change, message, tmp_path):
+    """The first member is sound, and has a shape of its own: it would be trained before the second one begins."""
+    told, out = [], tmp_path / "out"
+    given = {"members": [{"share": 0.5}, change], "steps": 32, "num_envs": 4, "out": out, "device": "cpu", **SMALL}
+    with pytest.raises(ParameterError, match=message):
+        cd.train("tag_grid", cd.Pool(PPO, share=0.25), callback=lambda *about: told.append(about), **given)
+    assert not told and not out.exists()
+
+
+@pytest.mark.parametrize("several", [{}, {"seeds": 1}])
+def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path):
+    """Of the 1,024 that are suggested a share of 0.0004 is none; of the folder's 4,096 it is two."""
+    given = {"steps": 4096 * 8, "out": tmp_path, "device": "cpu", "progress": False, **several, **SMALL}
+    pool = cd.Pool(PPO, share=0.0004)
+    with pytest.raises(ParameterError, match=r"share of 0\.0004 of 1024 environments is 0"):
+        cd.train("tag_grid", pool, **given)
+    cd.train("tag_grid", pool, num_envs=4096, **given)
+    done = cd.train("tag_grid", pool, resume=True, **given)
+    for run in done if several else [done]:
+        assert (run.num_envs, run.step) == (4096, 4096 * 8) and len(run.learners["tagger"].envs) == 2
+
+
 @pytest.mark.parametrize("name", ["settings", "size", "share"])
 def test_a_damaged_pool_is_seen(name, tmp_path):
     pooled().save(tmp_path)
@@ -304,4 +336,13 @@ def test_a_damaged_pool_is_seen(name, tmp_path):
     about[name] = {"settings": about | {"size": 3}, "size": "8", "share": 2.0}[name]
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(TrainingError, match=r"config\.json"):
+        cd.load(tmp_path)
+
+
+def test_pools_of_a_folder_are_compared_as_those_of_a_new_run(tmp_path):
+    both(PPO).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["policies"]["runner"]["share"] = 0.7
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(TrainingError, match=r"config\.json does not fit .* 0\.4 of 'tagger' and 0\.7 of 'runner'"):
         cd.load(tmp_path)

@@ -60,20 +60,20 @@ def go_on(runs, goal):
     return True, failed
 
 
-def plan_population(env, given, seeds, members):
+def plan_population(env, given, seeds, members, resume=False):
     """Return the ``Member``s of a population, each of which could be trained; the arguments are those of ``train``."""
     if isinstance(env, Run):
         raise ParameterError(
             "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
         )
-    common, algorithm = plan(env, **given), given["algorithm"]
+    common, algorithm = plan(env, **given, resume=resume), given["algorithm"]
     named = algorithm if isinstance(algorithm, LearnerSettings) else suggested_algorithm(env, algorithm)
     shared = {name: value for name, value in given.items() if name not in ("algorithm", "policies")}
     planned = plan_members(
         common.spec, given["policies"] or named, shared, seeds, members, partial(suggested_algorithm, env)
     )
     for member in planned:
-        plan(env, **member.arguments)  # raises what is wrong before anything is trained
+        plan(env, **member.arguments, resume=resume)  # raises what is wrong before anything is trained
     return planned
 
 
@@ -102,7 +102,7 @@ class Training:
     def train(self):
         """Train all members; return whether an interrupt ended it."""
         most = MOST_TOGETHER if self.where["out"] is None else MOST_FOLDERS
-        for alike in by_shape(self.env, self.planned):
+        for alike in by_shape(self.env, self.planned, self.where["resume"]):
             for first in range(0, len(alike), most):
                 if self._train_alike(alike[first : first + most]):
                     return True
@@ -213,11 +213,11 @@ def train_members(env, planned, steps, progress, callback, where, loop):
     return Population([training.runs[k] for k in numbers], [planned[k].setting for k in numbers], failures)
 
 
-def by_shape(env, planned):
+def by_shape(env, planned, resume=False):
     """Return lists of numbers of members whose runs have equal shapes, so that their launches may be joined."""
     found = {}
     for number, member in enumerate(planned):
-        new = plan(env, **member.arguments)
+        new = plan(env, **member.arguments, resume=resume)
         policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
         constants = [str(getattr(new.params, field.name)) for field in constant_params(new.spec.params)]
         found.setdefault(repr((constants, new.num_envs, new.learner, policies)), []).append(number)

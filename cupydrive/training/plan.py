@@ -12,7 +12,7 @@ from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.outfolder import clear, resumed
-from cupydrive.training.policies import check_modules, checked_policies
+from cupydrive.training.policies import check_policies
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors
@@ -55,13 +55,17 @@ def suggested_algorithm(env, name=None, /, **changed):
     return kind(**{**suggested.get(name, {}), **changed})
 
 
-def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, **params):
-    """Return the ``Plan`` of the run that ``train`` would begin; arguments as there."""
+def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, resume=False, **params):
+    """Return the ``Plan`` of the run that ``train`` would begin; arguments as there.
+
+    With ``resume`` a run's folder may say another ``num_envs`` than the suggested one, if none is given.
+    """
     spec, suggested = envs.get(env), suggestions(env)
     made = spec.make_params(**params)
     seed = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
+    certain = num_envs is not None or not resume
     num_envs = checked_int("train", "num_envs", suggested["num_envs"] if num_envs is None else num_envs)
-    groups = [g.name for g in spec.groups(made)]
+    groups = spec.groups(made)
     if policies is not None and algorithm is not None:
         raise ParameterError("pass algorithm, or policies by group, not both")
     if policies is None:
@@ -71,9 +75,8 @@ def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learne
             raise ParameterError(
                 f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names"
             )
-        policies = dict.fromkeys(groups, algorithm)
-    checked_policies(policies, groups)
-    check_modules(policies)
+        policies = dict.fromkeys((g.name for g in groups), algorithm)
+    check_policies(spec.name, groups, policies, num_envs if certain else None)
     learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
     return Plan(spec, made, policies, num_envs, seed, learner)
 
@@ -90,7 +93,7 @@ def begin_run(env, given, steps=None, out=None, resume=False, device="auto", sha
         device: As of ``train``.
         share: How many runs will share the device.
     """
-    new = plan(env, **given)
+    new = plan(env, **given, resume=resume)
     where, _ = choose(device)
     goal = steps or suggestions(env)["steps"]
     with memory_errors():

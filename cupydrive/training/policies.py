@@ -1,10 +1,33 @@
-"""Whether policies fit an environment and each other."""
+"""Whether policies fit an environment and each other.
+
+``plan`` asks before anything is trained; ``Run`` asks again, since a folder's may have been changed by hand.
+"""
 
 import torch
 
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
-from cupydrive.protocols import PolicySettings
+from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.training.algorithms.pool import check_pools
+
+
+def check_policies(env, groups, policies, num_envs):
+    """Raise ``ParameterError`` unless ``policies`` can play and learn together in an environment.
+
+    Args:
+        env: Name of the environment, for messages.
+        groups: Its ``Group``s.
+        policies: Settings by policy name, as the caller gave them.
+        num_envs: N; None: not known yet, and what depends on it is not looked at.
+    """
+    groups = {g.name: g for g in groups}
+    checked_policies(policies, groups)
+    check_groups(env, groups, policies)
+    check_modules(policies)
+    check_pools(policies, list(groups), num_envs)
+    lengths = {settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)}
+    if len(lengths) > 1:
+        raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
 
 
 def checked_policies(policies, groups):

@@ -29,9 +29,8 @@ from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
-from cupydrive.training.algorithms.pool import check_pools
 from cupydrive.training.frozen import describe, rebuild
-from cupydrive.training.policies import check_groups, checked_policies
+from cupydrive.training.policies import check_policies, checked_policies
 from cupydrive.training.runfolder import (
     FORMAT,
     FolderLock,
@@ -76,9 +75,8 @@ class Run:
         self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
         self.learner = checked_choice("Run", "learner", learner, LEARNERS)
         groups = {g.name: g for g in spec.groups(params)}
-        self.settings = checked_policies(policies, groups)
-        check_groups(spec.name, groups, self.settings)
-        check_pools(self.settings, list(groups), self.num_envs)
+        check_policies(spec.name, groups.values(), policies, self.num_envs)
+        self.settings = policies
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock = FolderLock()
@@ -97,12 +95,10 @@ class Run:
                 else:
                     player = settings.player(spec, groups[names[0]])
                 players |= dict.fromkeys(names, player)
-            lengths = {settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)}
-            if len(lengths) > 1:
-                raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+            lengths = [settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)]
             build_ahead([(self.batch.executor, episodes_unit(self.batch))])
             begin_play(self.batch, players)
-            self.rollout = Rollout(self.batch, players, lengths.pop() if lengths else WARM_STEPS)
+            self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS)
         for learner in self.learners.values():
             learner.prepare(self.rollout)
         self.choices[ROLLOUTS] = decide_play(self.rollout)

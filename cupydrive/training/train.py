@@ -113,7 +113,7 @@ def train(
     }
     loop = {"capture": capture, "checkpoint_seconds": minutes * 60, "keep": keep}
     if seeds is not None or members is not None:
-        planned = plan_population(env, given, seeds, members)
+        planned = plan_population(env, given, seeds, members, resume)
         where = {"out": out, "resume": resume, "overwrite": overwrite, "device": device}
         return train_members(env, planned, steps, progress, callback, where, loop)
     if out is not None:

@@ -92,7 +92,7 @@ def check_pools(policies, groups, num_envs):
     Args:
         policies: Settings by policy name.
         groups: Names of the environment's groups, each of which has a policy.
-        num_envs: N.
+        num_envs: N; None: not known yet, and whether snapshots have an environment at all is not looked at.
     """
     order = {name: min(groups.index(group) for group in name.split("+")) for name in policies}
     pools = [name for name in sorted(policies, key=order.get) if isinstance(policies[name], Pool)]
@@ -119,7 +119,7 @@ def check_pools(policies, groups, num_envs):
             f"the shares of pools, {listed}, are {sum(shares):g} together; they can be 1 at most, since nobody learns where "
             "snapshots play on both sides"
         )
-    for k, name in enumerate(pools):
+    for k, name in enumerate(pools if num_envs is not None else []):
         count = len(environments(shares, k, num_envs))
         if shares[k] > 0 and not 0 < count < num_envs:
             raise ParameterError(
