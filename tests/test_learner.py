@@ -14,6 +14,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+import everything
 from learner_weights import QUIET, ROOT, WEIGHTS, digest, recorded
 
 import cupydrive as cd
@@ -188,6 +189,41 @@ def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
             moved = (mine - was).abs().max()
             assert moved > 0
             assert (mine - theirs).abs().max() <= 1e-3 * moved
+
+
+# Three steps on all rows: a minibatch of some would be of other rows, and after the first step ratios and values are clipped.
+WHOLE = dict(num_steps=8, num_minibatches=1, update_epochs=3, learning_rate=0.02)
+SCALED = dict(normalize_obs=True, normalize_reward=True)
+TAG = dict(env="tag_grid", grid_length=6, num_taggers=2, max_episode_steps=20)
+COMPARED = {
+    "PPO": (cd.PPO(**WHOLE, norm_adv=False), TAG),
+    "values clipped": (cd.PPO(**WHOLE, clip_vloss=True), TAG),
+    "scaled, agents leave": (cd.PPO(**WHOLE, **SCALED, clip_vloss=True), dict(env="everything")),
+    "A2C": (cd.A2C(num_steps=8, learning_rate=0.02), dict(env="pendulum")),
+    "A2C, scaled, agents leave": (cd.A2C(num_steps=8, norm_adv=True, **SCALED), dict(env="everything")),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_both_learners_report_the_same_losses(name):
+    """Of the same minibatches from the same weights: of the first ones, and after two iterations of the kernels."""
+    settings, about = COMPARED[name]
+    env, params = about["env"], {key: value for key, value in about.items() if key != "env"}
+    if env == "everything":
+        env = envs.register(everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL)
+    runs = [make_run(env, settings, num_envs=32, device="cpu", learner=how, **params) for how in ("kernels", "torch")]
+    for iterations in (0, 2):
+        for _ in range(iterations):
+            runs[0].iterate()
+        kept = runs[0].snapshot()
+        kept |= {key: torch.zeros_like(sums) for key, sums in kept.items() if key.endswith("metric_sums")}
+        for run in runs:
+            run.restore(kept)
+            cd.train(run, steps=run.steps_per_iteration, progress=False)
+        mine, theirs = ({k: v for k, v in run.metrics[-1].items() if k.startswith("losses/")} for run in runs)
+        assert set(mine) == set(theirs) and len(mine) == sum(len(one.reported) for one in runs[0].learners.values())
+        for key, value in mine.items():
+            assert value == pytest.approx(theirs[key], rel=2e-5, abs=2e-6), key
 
 
 def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
