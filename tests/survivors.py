@@ -24,6 +24,7 @@ CARRIES = (
 )
 REST = "const int bytes = left < PIECE ? (int)left : PIECE;"
 LEAST_LENGTH = "if (team.leader()) call.numbers[1] = (double)least;"
+LEAST_SO_FAR = "least = length < least ? length : least;"
 HALF = "while (half < 15 && (1 << 2 * half) < n) half += 1;"
 ENTROPY = "if (call.entropy != nullptr) entropy += choices.entropy();"
 NORMALS = "if (head % 4 == 0) n = normals(random, agent, head / 4);"
@@ -248,6 +249,7 @@ EQUIVALENT = {
     (CARRIED, CARRIES, CARRIES.replace("&&", "||")): SPEED,
     (CARRIED, REST, REST.replace("<", "<=")): "the same number either way",
     (REPORTED, LEAST_LENGTH, LEAST_LENGTH.replace("if (team.leader()) ", "")): "all members write the same",
+    (REPORTED, LEAST_SO_FAR, LEAST_SO_FAR.replace("<", "<=")): SAME,
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,
     (FINITE, STRIDE, STRIDE.replace("= 4", "= (4 + 1)")): SPEED,
     (

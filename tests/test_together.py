@@ -224,8 +224,9 @@ def test_the_last_row_becomes_the_first(num_envs, alone):
         assert torch.equal(row[0], before[-1]) and torch.equal(row[1:], before[1:])
 
 
-def test_a_report_has_the_numbers_of_the_run():
-    run = make_run("tag_grid", ppo(), num_envs=40, device="cpu", grid_length=5, max_episode_steps=21)
+@pytest.mark.parametrize("num_envs", [40, 128])  # 128 are one for each chain of sums.cuh
+def test_a_report_has_the_numbers_of_the_run(num_envs):
+    run = make_run("tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=5, max_episode_steps=21)
     report, episodes = Report(run), 0
     for _ in range(6):
         run.iterate()
@@ -241,10 +242,13 @@ def test_a_report_has_the_numbers_of_the_run():
     for learner in run.learners.values():  # one float behind the sums, which is not theirs
         behind = torch.full((len(learner.metric_sums) + 1,), 7.0)
         behind[:-1] = learner.metric_sums
-        learner.metric_sums, learner.bad = behind[:-1], torch.ones(())
-    report.make(numbers)
-    after = report.read(numbers)
-    assert after[0] == 0 and not any(map(any, after[3])) and after[2] == found[2] and after[4] == [True, True]
+        learner.metric_sums = behind[:-1]
+    for bad in (False, True):
+        for learner in run.learners.values():
+            learner.bad = torch.tensor(float(bad))
+        report.make(numbers)
+        after = report.read(numbers)
+        assert after[0] == 0 and not any(map(any, after[3])) and after[2] == found[2] and after[4] == [bad, bad]
     behinds = [
         learner.metric_sums.as_strided((1,), (1,), len(own))
         for learner, own in zip(run.learners.values(), sums, strict=True)
@@ -252,13 +256,14 @@ def test_a_report_has_the_numbers_of_the_run():
     assert all(behind == 7.0 for behind in behinds) and run.rollout.iteration == 6
 
 
-def test_a_teams_report_is_one_threads(monkeypatch):
+@pytest.mark.parametrize("threads", [4, 8])  # the members take their turns in other orders
+def test_a_teams_report_is_one_threads(threads, monkeypatch):
     run = make_run("cartpole", ppo(), num_envs=300, device="cpu", max_episode_steps=9)
     run.iterate()
     run.iterate()
     one = Report(run)
     with monkeypatch.context() as patched:
-        patched.setattr(run.batch, "executor", HostExecutor(team_threads=8))
+        patched.setattr(run.batch, "executor", HostExecutor(team_threads=threads))
         team = Report(run)
     kept, found = run.snapshot(), []
     for report in (one, team):
