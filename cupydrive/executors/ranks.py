@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.errors import LostProcessError, ParameterError
 
 BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
 LOST = (
@@ -30,10 +30,12 @@ class Ranks:
     Attributes:
         rank: Number of this process, from 0 on.
         size: How many there are, W.
+        alone: Whether nothing is exchanged.
     """
 
     rank: int = 0
     size: int = 1
+    alone: bool = True
 
     def join(self, tensor, own, dim=0):
         """Fill a tensor of which each rank has written a range of its own along ``dim``; all have the same bits then.
@@ -62,7 +64,7 @@ class DistributedRanks(Ranks):
     def __init__(self):
         from torch import distributed
 
-        super().__init__(distributed.get_rank(), distributed.get_world_size())
+        super().__init__(distributed.get_rank(), distributed.get_world_size(), alone=False)
 
     def join(self, tensor, own, dim=0):
         """See ``Ranks``. Others' ranges are set to 0 and bits added as integers: no rounding, and no -0 that becomes 0."""
@@ -114,14 +116,14 @@ def exchange_device():
 
 @contextlib.contextmanager
 def lost_ranks():
-    """Turn what a library says when another process has ended into ``TrainingError``."""
+    """Turn what a library says when another process has ended into ``LostProcessError``."""
     try:
         yield
     except RuntimeError as error:  # gloo has no type of its own for it
         if not any(word in str(error).lower() for word in LOST):
             raise
         words = str(error).splitlines()[0][:200]
-        raise TrainingError(
+        raise LostProcessError(
             f"another process of this run has ended or does not answer, and the run ends with it: {words}. The last checkpoint "
             "is kept; go on with resume=True, on as many processes as you like"
         ) from None

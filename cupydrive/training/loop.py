@@ -63,8 +63,9 @@ class Loop:
         self.books = [Logbook(run, out, keep) for run, out in zip(trained.runs, outs, strict=True)]
         first = trained.runs[0]
         self.iteration_steps, self.first_step, self.step = first.steps_per_iteration, first.step, first.step
-        self.every = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)
-        self.waiting, self.failures, self.several = deque(), {}, trained.ranks.size > 1
+        self.most = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)  # iterations of an interval
+        self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
+        self.every = 1 if self.several else self.most
         self.agreed = Wishes()
 
     def go(self):
@@ -203,7 +204,7 @@ class Loop:
         before = self.agreed
         self.agreed = Wishes(before.stop or wishes.stop, before.save or wishes.save, before.compare or wishes.compare)
         if wishes.seconds > 0:
-            self.every = max(1, min(self.every, int(LONGEST / wishes.seconds)))
+            self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
 
     def _call_back(self, step, row, number):
         """Call the user's function; if it raises, first log what has been trained, and keep the run.

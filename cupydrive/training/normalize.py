@@ -26,7 +26,7 @@ class RunningMeanStd:
     def update(self, rows, ranks=NOBODY_ELSE):
         """Take in ``rows`` (..., *shape), and those of other ``Ranks``."""
         rows = rows.double().reshape(-1, *self.mean.shape)
-        if ranks.size == 1:
+        if ranks.alone:
             variance, mean = torch.var_mean(rows, dim=0, correction=0)
             self.merge(mean, variance, len(rows))
             return

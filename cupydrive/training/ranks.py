@@ -23,7 +23,7 @@ def whole(kept, along, summed, shard):
         summed: Names of those that are added instead.
         shard: ``Shard`` of this rank.
     """
-    if shard.ranks.size == 1:
+    if shard.ranks.alone:
         return kept
     rows = {name: kept[name].movedim(along.get(name, 0), 0) for name in kept if name in along}
     rows |= {name: kept[name][None] for name in summed}
@@ -50,7 +50,7 @@ def part(kept, along, summed, shard):
         summed: Names of those of which the first rank takes all, and the others 0.
         shard: ``Shard`` of the rank.
     """
-    if shard.ranks.size == 1 or not isinstance(kept, dict):
+    if shard.ranks.alone or not isinstance(kept, dict):
         return kept
     found = dict(kept)
     for name, dim in along.items():
@@ -78,7 +78,7 @@ def require_equal(ranks, about):
         ranks: ``Ranks``.
         about: What JSON can hold, by name.
     """
-    if ranks.size == 1:
+    if ranks.alone:
         return
     said = [json.loads(content) for content in ranks.gather_bytes(json.dumps(about, sort_keys=True).encode())]
     for rank, other in enumerate(said):

@@ -136,7 +136,7 @@ class Run:
 
     def _check_ranks(self):
         """Raise ``ParameterError`` if a policy's algorithm learns in one process alone."""
-        for name, settings in self.settings.items() if self.shard.ranks.size > 1 else ():
+        for name, settings in self.settings.items() if not self.shard.ranks.alone else ():
             if isinstance(settings, LearnerSettings) and not getattr(settings, "exchanges", False):
                 raise ParameterError(
                     f"policy {name!r} learns by {type(settings).__name__}, which exchanges nothing with other processes, and "

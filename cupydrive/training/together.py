@@ -52,7 +52,7 @@ class Alone:
     def tell(self, wishes):
         """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 4), with ``Wishes``."""
         self.report.make(self.numbers[0])
-        return self.numbers if self.ranks.size == 1 else wishes.tell(self.ranks, self.numbers[0])[None]
+        return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
 
 
 class Together:

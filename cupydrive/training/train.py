@@ -122,7 +122,7 @@ def train(
     }
     loop = {"capture": capture, "checkpoint_seconds": minutes * 60, "keep": keep}
     ranks = current_ranks()
-    if ranks.size > 1 and (seeds is not None or members is not None):
+    if not ranks.alone and (seeds is not None or members is not None):
         raise ParameterError(
             f"train: seeds= and members= train several runs in one process, and {ranks.size} processes train one run here; "
             "leave them out, or start one process"

@@ -342,7 +342,7 @@ class OnPolicyLearner(ScheduledLearner):
         weight, ranks, share = rows.get("weight"), None, None
         if self.config.norm_adv:
             rows = rows | {"advantage": normalized_advantage(rows["advantage"], weight, self.ranks)}
-        if self.ranks.size > 1:
+        if not self.ranks.alone:
             ranks, share = self.ranks, share_of_rows(rows["advantage"], weight, self.ranks)
         losses = self.loss(rows)
         reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm

@@ -26,7 +26,7 @@ def weighted_mean(values, weight):
 
 def mean_of_ranks(values, weight, ranks):
     """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or None: all, of all ``Ranks``."""
-    if ranks.size == 1:
+    if ranks.alone:
         return weighted_mean(values, weight)
     weight = torch.ones_like(values) if weight is None else weight
     sums = torch.stack([(values * weight).sum(), weight.sum()])

@@ -127,7 +127,7 @@ class Minibatches:
     def gradient_memory(self, zeros, gradient):
         """Return ``partials`` and ``sums``."""
         partials = zeros(self.pieces, gradient)
-        return partials, partials if self.shard.ranks.size == 1 else zeros(1, gradient)
+        return partials, partials if self.shard.ranks.alone else zeros(1, gradient)
 
     def exchange(self):
         """Fill ``sums``, once ``partials`` are."""
@@ -184,7 +184,7 @@ class Gradients(Minibatches):
         self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
         # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
         # all blocks of a part.
-        whole = shard.ranks.size == 1 or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
+        whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
         self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
         self.own = range(*(k * self.all_pieces // blocks for k in (shard.blocks.start, shard.blocks.stop)))
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, len(self.own))

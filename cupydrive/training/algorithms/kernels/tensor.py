@@ -174,7 +174,7 @@ class TensorGradients(Minibatches):
         shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
         crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
-        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if shard.ranks.size == 1 else 1
+        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if shard.ranks.alone else 1
         self.table = minibatch_table(shard, steps * sum(agents), passes(config)[1]).to(executor.name)
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
 

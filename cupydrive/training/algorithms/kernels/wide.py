@@ -155,7 +155,7 @@ class WideGradients(Minibatches):
         wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
         slabs = -(-self.capacity // SLAB)
         pieces = max(1, min(wanted, slabs // FEWEST_SLABS, MOST_BYTES // (4 * layout.gradient)))
-        self.parts = min(PARTS, pieces) if shard.ranks.size == 1 else 1
+        self.parts = min(PARTS, pieces) if shard.ranks.alone else 1
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
         device = executor.name
         left = {"rows": torch.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16, device=device)}
