@@ -60,6 +60,10 @@ class TrainingError(CupydriveError):
     """Training cannot go on: a number that is not finite, or a run that cannot be read or written."""
 
 
+class LostProcessError(TrainingError):
+    """Another process that trains the same run has ended, or does not answer."""
+
+
 class NotFiniteError(TrainingError):
     """An observation, a reward or a loss is infinite or not a number."""
 

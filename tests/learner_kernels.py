@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 
 from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import ActorCritic, make_distribution
 from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
@@ -95,7 +96,7 @@ def problem(
     shared["metric_sums"] = torch.zeros(len(reported) + 1)
     shared = {name: None if tensor is None else tensor.to(device) for name, tensor in shared.items()}
     steps = arithmetic.steps(executor, layout, tensors_of(policy), reported, shared)
-    sizes = envs, config.num_steps, agents
+    sizes = Shard(envs), config.num_steps, agents
     columns = {name: [None if part[name] is None else part[name].to(device) for part in parts] for name in parts[0]}
     arguments = executor, layout, distribution, config, sizes, columns
     gradients = arithmetic.gradients(
@@ -130,7 +131,8 @@ def unpadded(layout, total):
 
 def chosen(case, epoch=0, minibatch=0):
     """Return the numbers of the rows of a minibatch, block after block."""
-    n, steps, agents = case.sizes
+    shard, steps, agents = case.sizes
+    n = shard.all_envs
     blocks, minibatches = case.gradients.blocks, case.gradients.minibatches
     order = case.gradients.memory["order"][epoch].tolist()
     taken = []

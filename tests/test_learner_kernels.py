@@ -13,6 +13,7 @@ from walled import walled
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
+from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
@@ -123,7 +124,7 @@ def test_the_host_knows_where_each_row_of_a_minibatch_is(envs, minibatches):
     rows_of_env, blocks = 5, min(envs, 128)
     rows = [((b + 1) * envs // blocks - b * envs // blocks) * rows_of_env for b in range(blocks)]
     begins = np.cumsum([0, *rows])
-    for m, (count, even, *table) in enumerate(minibatch_table(envs, rows_of_env, minibatches).tolist()):
+    for m, (count, even, *table) in enumerate(minibatch_table(Shard(envs), rows_of_env, minibatches).tolist()):
         parts = [(m * n // minibatches, (m + 1) * n // minibatches) for n in rows]
         sizes = [end - begin for begin, end in parts]
         assert count == sum(sizes) and even == (sizes[0] if len(set(sizes)) == 1 else 0)

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from learner_kernels import chosen, compute, problem, reference
 
 from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms import PPO
 from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches
 
@@ -59,7 +60,9 @@ def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
     columns["active"] = [torch.from_numpy(rng.random((steps, n, 1)) < 0.7) for _ in agents]
     names = ("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
     shared = dict.fromkeys(names) | {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
-    made = Minibatches(HostExecutor(1, flags=("-O1",), **how), config, (n, steps, agents), columns, shared, 16, 1)
+    made = Minibatches(
+        HostExecutor(1, flags=("-O1",), **how), config, (Shard(n), steps, agents), columns, shared, 16, 1
+    )
     made.arrange()
     there = torch.cat([x[a] for x, a in zip(columns["advantage"], columns["active"], strict=True)]).double()
     expected = [1 / len(there), there.mean().item(), there.std(correction=0).item(), len(there)]

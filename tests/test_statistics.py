@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.normalize import RunningMeanStd
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (130, 1), (4000, 5)])
-def test_statistics_are_those_of_all_rows_so_far(rows, columns):
-    rng = np.random.default_rng(rows)
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 3), (3, 43, 2, 1), (20, 100, 2, 5), (9, 300, 1, 2)])  # T, N, C, D
+def test_statistics_are_those_of_all_rows_so_far(sizes):
+    rng, columns = np.random.default_rng(sizes), sizes[-1]
     rms, exact = (RunningMeanStd((columns,), "cpu") for _ in range(2))
-    statistics = Statistics(HostExecutor(threads=2))
+    statistics = Statistics(HostExecutor(threads=2), Shard(sizes[1]))
     for k in range(3):
-        values = torch.from_numpy(rng.normal(3 * k, 1 + k, (rows, columns)).astype(np.float32))
+        values = torch.from_numpy(rng.normal(3 * k, 1 + k, sizes).astype(np.float32))
         statistics.update(rms, values)
         exact.update(values)  # in float64
     for name, tensor in exact.tensors().items():
@@ -28,7 +29,7 @@ def test_scales_are_one_over_the_deviation():
     rms, (center, scale) = RunningMeanStd((3,), "cpu"), torch.full((2, 3), 5.0)
     rms.mean.copy_(torch.tensor([1.0, -2.0, 3.0]))
     rms.variance.copy_(torch.tensor([4.0, 0.25, 0.0]))
-    statistics = Statistics(HostExecutor())
+    statistics = Statistics(HostExecutor(), Shard(1))
     statistics.scale(rms, center, scale)
     expected = torch.tensor([1 / (4 + 1e-8) ** 0.5, 1 / (0.25 + 1e-8) ** 0.5, 1e4], dtype=torch.float64).float()
     assert torch.equal(scale, expected) and torch.equal(center, rms.mean.float())
@@ -49,5 +50,5 @@ def test_returns_are_discounted_until_their_episode_ends():
         expected.append(now.clone())
         now[over[t]] = 0.0
     rollout = SimpleNamespace(reward={"g": reward}, **parts)
-    found = Statistics(HostExecutor()).returns(rollout, "g", running, gamma)
+    found = Statistics(HostExecutor(), Shard(2)).returns(rollout, "g", running, gamma)
     assert torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)

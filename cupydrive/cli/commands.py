@@ -39,8 +39,11 @@ def run_train(
     learner: Literal["auto", "torch", "kernels"] | None = None,
     keep: int = 3,
     checkpoint_minutes: float = 5.0,
+    gpus: Annotated[str | None, tyro.conf.arg(metavar="N|all")] = None,
 ) -> int:
     """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result.
+
+    Started by torchrun, all processes train one run together.
 
     Args:
         name: An environment, or the path of a .py file that defines one; not needed with --resume.
@@ -58,52 +61,66 @@ def run_train(
         pool: Groups that learn, and of which past snapshots play half of the environments, such as runner.
         param: Parameters of the environment, such as grid_length=20; those that list numbers as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
-        learner: What PPO and A2C compute with, by default kernels on a CPU and torch on a GPU.
+        learner: What PPO and A2C compute with, by default kernels where they apply.
         keep: Checkpoints to keep.
         checkpoint_minutes: Time between checkpoints.
+        gpus: Train one run on so many GPUs of this machine, one process each.
     """
-    from cupydrive.executors import choose
-    from cupydrive.playing.players import Heuristic
-    from cupydrive.training.algorithms.pool import Pool
-    from cupydrive.training.plan import suggested_algorithm
-    from cupydrive.training.run import Run
-    from cupydrive.training.train import train
+    from cupydrive.cli.processes import joined, start_on_gpus
 
-    common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
-    where, reason = choose(device)
-    print(reason, file=sys.stderr)
-    if (resume or overwrite) and out is None:
-        raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
-    if resume and name is None:
-        others = (algorithm, num_envs, heuristic, pool, param, set, learner, overwrite)
-        if any(others) or seed is not None or seeds is not None:
-            raise CupydriveError(
-                "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, heuristic, "
-                "pool, param, set, learner and overwrite"
-            )
-        run = train(Run.load(out, where, env=env), **common)
-    else:
-        if env is not None:
-            raise CupydriveError(f"--env goes with --resume; a new run takes the file itself: cupydrive train {env}")
-        if name is None:
-            raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
-        settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
-        spec = envs.get(name)
-        groups = [g.name for g in spec.groups(spec.make_params(**params))]
-        for option, named in (("heuristic", heuristic), ("pool", pool)):
-            if unknown := [group for group in named if group not in groups]:
-                raise CupydriveError(f"--{option} {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}")
-        if both := [group for group in pool if group in heuristic]:
-            raise CupydriveError(f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them")
-        policies = {group: Pool(settings) if group in pool else settings for group in groups}
-        policies |= {group: Heuristic() for group in heuristic}
-        if resume and not (algorithm or heuristic or pool or set):
-            policies = None  # those of the run
-        options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
-        run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
-    print(run)
-    if out is not None:
-        print(f"wrote {out}")
+    if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
+        return code
+    with joined(device) as first:
+        from cupydrive.executors import choose
+        from cupydrive.playing.players import Heuristic
+        from cupydrive.training.algorithms.pool import Pool
+        from cupydrive.training.plan import suggested_algorithm
+        from cupydrive.training.run import Run
+        from cupydrive.training.train import train
+
+        common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
+        where, reason = choose(device)
+        if first:
+            print(reason, file=sys.stderr)
+        if (resume or overwrite) and out is None:
+            raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
+        if resume and name is None:
+            others = (algorithm, num_envs, heuristic, pool, param, set, learner, overwrite)
+            if any(others) or seed is not None or seeds is not None:
+                raise CupydriveError(
+                    "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, "
+                    "heuristic, pool, param, set, learner and overwrite"
+                )
+            run = train(Run.load(out, where, env=env), **common)
+        else:
+            if env is not None:
+                raise CupydriveError(
+                    f"--env goes with --resume; a new run takes the file itself: cupydrive train {env}"
+                )
+            if name is None:
+                raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
+            settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
+            spec = envs.get(name)
+            groups = [g.name for g in spec.groups(spec.make_params(**params))]
+            for option, named in (("heuristic", heuristic), ("pool", pool)):
+                if unknown := [group for group in named if group not in groups]:
+                    raise CupydriveError(
+                        f"--{option} {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}"
+                    )
+            if both := [group for group in pool if group in heuristic]:
+                raise CupydriveError(
+                    f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them"
+                )
+            policies = {group: Pool(settings) if group in pool else settings for group in groups}
+            policies |= {group: Heuristic() for group in heuristic}
+            if resume and not (algorithm or heuristic or pool or set):
+                policies = None  # those of the run
+            options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
+            run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
+        if first:
+            print(run)
+            if out is not None:
+                print(f"wrote {out}")
     return 0
 
 

@@ -29,9 +29,11 @@ from cupydrive.cli.commands import (
     write_json_file,
 )
 from cupydrive.cli.data import run_data
+from cupydrive.cli.processes import LOST, MEETING, arguments
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
+    LostProcessError,
     MissingDataError,
     ParameterError,
     UnregisteredEnvironmentError,
@@ -332,6 +334,8 @@ def _show_warning(otherwise, message, category, *where, **more):
 
 def main(args=None):
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
+    args = sys.argv[1:] if args is None else list(args)
+    arguments.set(args)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
     try:
@@ -340,8 +344,12 @@ def main(args=None):
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
     except UnregisteredEnvironmentError as error:
-        words = sys.argv[1:] if args is None else args
-        _say(f"{error.says} --env: {shlex.join(['cupydrive', *words, '--env', error.file])}")
+        _say(f"{error.says} --env: {shlex.join(['cupydrive', *args, '--env', error.file])}")
+        return 2
+    except LostProcessError as error:
+        if MEETING in os.environ:
+            return LOST  # the process that started this one says which has ended, and how
+        _say(error)
         return 2
     except CupydriveError as error:
         _say(error)

@@ -13,6 +13,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream
 from cupydrive.executors.noted import note_side_by_side, noting
+from cupydrive.executors.ranks import Shard
 from cupydrive.simulation.buffers import Buffers, row_bytes
 
 NONE_FOUND = 2**63 - 1
@@ -29,6 +30,7 @@ class Rollout:
         players: Player by group name; one player may play several groups.
         steps: T.
         final_obs: Keep the observations before an autoreset; by default where episodes are truncated.
+        shard: ``Shard`` that the environments of ``batch`` are; None: all there are.
 
     Attributes:
         play: What takes all steps in one launch instead of players step by step, or None; its ``collect()`` also carries row
@@ -36,8 +38,8 @@ class Rollout:
         side_by_side: Whether a GPU may run what players queue at the same time: they share nothing, and take no memory.
     """
 
-    def __init__(self, batch, players, steps, final_obs=None):
-        self.batch, self.steps = batch, steps
+    def __init__(self, batch, players, steps, final_obs=None, shard=None):
+        self.batch, self.steps, self.shard = batch, steps, shard or Shard(batch.num_envs)
         self.player_of = dict(players)
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
@@ -135,21 +137,23 @@ class Rollout:
             for call in calls:
                 call()
 
-    def describe_nonfinite(self, found):
+    def describe_nonfinite(self, found, envs=None):
         """Return what and where the first number was that is not finite, or None.
 
         Args:
             found: ``nonfinite`` as a list of ints on the host.
+            envs: The range of the environments of the rank that found it, as global ids; None: this one's.
         """
+        envs = self.shard.envs if envs is None else envs
         first = min(range(len(found)), key=lambda k: found[k] & NONE_FOUND)
         if found[first] == NONE_FOUND:
             return None
         kind, name, tensor = self._watched[first]
         iteration, index = found[first] >> 40, found[first] & (1 << 40) - 1
-        t, e, agent, *entry = (int(i) for i in np.unravel_index(index, tensor.shape))
+        t, e, agent, *entry = (int(i) for i in np.unravel_index(index, (len(tensor), len(envs), *tensor.shape[2:])))
         step = iteration * self.steps + t - (kind == "obs") + 1
         entry = f", entry {entry[0]}" if entry else ""
-        return f"the {kind} of {name!r} in environment {e}, agent {agent}{entry}, after step {step} of this environment"
+        return f"the {kind} of {name!r} in environment {envs[e]}, agent {agent}{entry}, after step {step} of this environment"
 
 
 def episodes_unit(batch):
@@ -171,7 +175,10 @@ class LatestEpisodes:
         names: Of the numbers kept, ``"length"`` first.
         values: (len(names), N) float32; a length of 0 where no episode has ended since the run began.
         count: () float64, episodes that have ended since they were reported.
+        summed: Names of tensors of which a run that several processes train has the sum.
     """
+
+    summed = ("episodes",)
 
     def __init__(self, rollout):
         self.rollout, batch = rollout, rollout.batch
@@ -206,3 +213,7 @@ class LatestEpisodes:
     def tensors(self):
         """Return what a checkpoint holds, by name."""
         return {"episodes": self.count, "latest_episodes": self.values}
+
+    def shared_out(self):
+        """Return by name the dimension of the environments, of tensors that have one."""
+        return {"latest_episodes": 1}

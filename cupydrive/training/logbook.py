@@ -11,7 +11,7 @@ from cupydrive.training.runfolder import checkpoints
 
 
 class Logbook:
-    """Rows and checkpoints of one run, from its present step on.
+    """Rows and checkpoints of one run, from its present step on; of several ranks the first writes them.
 
     Args:
         run: ``Run``.
@@ -20,7 +20,9 @@ class Logbook:
     """
 
     def __init__(self, run, out, keep):
-        self.run, self.out, self.keep, self.file, self.events = run, out, keep, None, None
+        self.run, self.keep, self.file, self.events = run, keep, None, None
+        self.folder = out
+        self.out = out if run.shard.ranks.rank == 0 else None
         self.first_step, self.report = run.step, Report(run)
 
     @contextmanager
@@ -62,13 +64,16 @@ class Logbook:
         return file_errors(TrainingError, f"the run cannot be written to {self.out} (earlier checkpoints are kept)")
 
     def save(self):
-        """Write a checkpoint of this moment, if there is a folder."""
-        if self.out is not None:
-            self.run.save(self.out, self.keep)
+        """Write a checkpoint of this moment, if there is a folder; all ranks take part."""
+        if self.folder is not None:
+            self.run.save(self.folder, self.keep)
 
     def save_first(self):
         """Write a checkpoint where there is none: a kill in the first minutes leaves something to load."""
-        if self.out is not None and not checkpoints(self.out):
+        if self.folder is None:
+            return
+        there = self.run.shard.ranks.gather_bytes(b"there" if checkpoints(self.folder) else b"")
+        if not there[0]:
             self.save()
 
     def add(self, step, seconds, numbers, rates):
@@ -77,7 +82,7 @@ class Logbook:
         Args:
             step: Env-steps done at its end.
             seconds: Of training until then.
-            numbers: (L,) float64 on the host, as ``Report.make`` fills them.
+            numbers: As of ``Report.read``.
             rates: Learning rate by policy.
 
         Raises:
@@ -88,7 +93,7 @@ class Logbook:
         if nonfinite is not None:
             raise NotFiniteError(
                 f"{self.run.spec.name}: {nonfinite} is not finite, by env-step {step:,}. Training has stopped; the weights are "
-                f"those before it{', the last checkpoint is kept' if self.out is not None else ''}"
+                f"those before it{', the last checkpoint is kept' if self.folder is not None else ''}"
             )
         self.run.metrics.append(row)
         if self.file is not None:
@@ -104,7 +109,7 @@ class Logbook:
         environments of each one's latest episode; it is left out until each has ended one, since the first are the short ones.
         """
         run = self.run
-        episodes, shortest, means, sums, bad, found = self.report.read(numbers)
+        episodes, shortest, means, sums, bad, *found = self.report.read(numbers)
         row = {
             "charts/global_step": step,
             "charts/SPS": (step - self.first_step) / max(seconds, 1e-9),
@@ -125,5 +130,5 @@ class Logbook:
             row |= {f"losses/{under}{key}": value for key, value in learner.losses(own).items()}
             row[f"charts/{under}learning_rate"] = rates[name]
         unsound = [name for name, is_bad in zip(run.learners, bad, strict=True) if is_bad]
-        where = run.rollout.describe_nonfinite(found)
+        where = run.rollout.describe_nonfinite(*found)
         return row, where or (f"the loss of policy {unsound[0]!r}" if unsound else None)

@@ -1,6 +1,7 @@
 """The host's side of training: it writes schedules, launches iterations, reads their numbers, and saves.
 
-It reads numbers that are one interval old, and never waits for the iteration that it has just launched.
+It reads numbers that are one interval old, and never waits for the iteration that it has just launched. Several processes that
+train one run tell each other with an interval's numbers what they wish, and do it when all of them have read it.
 """
 
 import math
@@ -15,10 +16,13 @@ import torch
 
 from cupydrive.errors import NotFiniteError
 from cupydrive.training.logbook import Logbook
+from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
+LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
+COMPARE = 60.0  # seconds after which they compare weights
 
 
 @dataclass
@@ -26,7 +30,7 @@ class Interval:
     """Numbers of some iterations, on their way from the device."""
 
     step: int
-    numbers: object  # (M, L) float64 on the host
+    numbers: object  # as `tell` returns them, on the host
     ready: object  # CUDA event, or None
     seconds: float
     rates: list  # by run: learning rate by policy
@@ -59,8 +63,10 @@ class Loop:
         self.books = [Logbook(run, out, keep) for run, out in zip(trained.runs, outs, strict=True)]
         first = trained.runs[0]
         self.iteration_steps, self.first_step, self.step = first.steps_per_iteration, first.step, first.step
-        self.every = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)
-        self.waiting, self.failures = deque(), {}
+        self.most = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)  # iterations of an interval
+        self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
+        self.every = 1 if self.several else self.most
+        self.agreed = Wishes()
 
     def go(self):
         """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether interrupted.
@@ -76,7 +82,7 @@ class Loop:
                 book.save_first()
             with memory_errors():
                 iterate = self.trained.prepare([book.report for book in self.books], self.capture)
-            self.started = self.saved = time.perf_counter()
+            self.started = self.saved = self.compared = time.perf_counter()
             with noted_interrupts() as pressed:
                 interrupted = self._iterate(iterate, pressed)
             self._receive(0)
@@ -87,26 +93,57 @@ class Loop:
 
     def _iterate(self, iterate, interrupted):
         """Iterate until the goal; return whether an interrupt came first."""
-        iterations = 0
+        self.iterations, since = 0, 0
         while self.step < self.goal:
             self.trained.schedule(self.step)
             with memory_errors():
                 iterate()
             self._count()
-            iterations += 1
-            if iterations % self.every == 0 or self.step >= self.goal:
-                self._send()
+            since += 1
+            if since >= self.every or self.step >= self.goal:
+                self._send(self._wishes(interrupted))
+                since = 0
             self._receive(QUEUED)
-            if time.perf_counter() - self.saved > self.checkpoint_seconds:
-                self._receive(0)
-                self._save()
-                self.saved = time.perf_counter()
-            if interrupted():
+            if self.several:
+                stop = self._do_agreed()
+            else:
+                stop = interrupted()
+                if time.perf_counter() - self.saved > self.checkpoint_seconds:
+                    self._save_now()
+            if stop:
                 return True
         return False
 
+    def _save_now(self):
+        """Log and save all that has been trained."""
+        self._receive(0)
+        self._save()
+        self.saved = time.perf_counter()
+
+    def _do_agreed(self):
+        """Do what all processes wish; return whether training ends."""
+        wishes = self.agreed
+        if wishes.save:
+            self._save_now()
+        if wishes.compare:
+            self._receive(0)
+            run = self.trained.runs[0]
+            require_equal_weights(run.shard.ranks, run.policies, self.step)
+            self.compared = time.perf_counter()
+        if wishes.save or wishes.compare:  # all have been heard that wished it before it was done
+            self.agreed = Wishes(stop=self.agreed.stop)
+        return self.agreed.stop
+
+    def _wishes(self, interrupted):
+        """Return what this process wants to be done."""
+        now = time.perf_counter()
+        overdue = self.several and now - self.compared > COMPARE
+        each = (now - self.started) / max(1, self.iterations)
+        return Wishes(interrupted(), now - self.saved > self.checkpoint_seconds, overdue, each)
+
     def _count(self):
         """Count the iteration."""
+        self.iterations += 1
         self.step += self.iteration_steps
         for run in self.trained.runs:
             run.step = self.step
@@ -117,10 +154,10 @@ class Loop:
             if number not in self.failures:
                 book.save()
 
-    def _send(self):
+    def _send(self, wishes):
         """Queue the copy of all sums to the host and set them to 0."""
         with torch.no_grad():
-            numbers, ready = self.trained.tell(), None
+            numbers, ready = self.trained.tell(wishes), None
             if numbers.is_cuda:
                 copy = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
                 copy.copy_(numbers, non_blocking=True)
@@ -132,8 +169,11 @@ class Loop:
         self.waiting.append(Interval(self.step, copy, ready, time.perf_counter(), rates))
 
     def _receive(self, allowed):
-        """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on their way."""
-        while self.waiting and (len(self.waiting) > allowed or self.waiting[0].arrived()):
+        """Log intervals that have arrived; wait for the oldest while more than ``allowed`` are on their way.
+
+        Several processes log when they must, so that all of them have read the same.
+        """
+        while self.waiting and (len(self.waiting) > allowed or (not self.several and self.waiting[0].arrived())):
             interval = self.waiting.popleft()
             if interval.ready is not None:
                 interval.ready.synchronize()
@@ -141,6 +181,9 @@ class Loop:
 
     def _log(self, interval):
         rows = {}
+        if self.several:
+            self._agree(Wishes.of_all(interval.numbers[0, :, -WISHES:]))
+            interval.numbers = interval.numbers[:, :, :-WISHES]
         for number, book in enumerate(self.books):
             if number in self.failures:
                 continue
@@ -155,6 +198,13 @@ class Loop:
         for number, row in rows.items():
             if self.callback is not None:
                 self._call_back(interval.step, row, number)
+
+    def _agree(self, wishes):
+        """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
+        before = self.agreed
+        self.agreed = Wishes(before.stop or wishes.stop, before.save or wishes.save, before.compare or wishes.compare)
+        if wishes.seconds > 0:
+            self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
 
     def _call_back(self, step, row, number):
         """Call the user's function; if it raises, first log what has been trained, and keep the run.

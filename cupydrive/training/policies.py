@@ -30,6 +30,16 @@ def check_policies(env, groups, policies, num_envs):
         raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
 
 
+def check_ranks(policies, ranks):
+    """Raise ``ParameterError`` if a policy's algorithm learns in one process alone, and ``ranks`` are several."""
+    for name, settings in {}.items() if ranks.alone else policies.items():
+        if isinstance(settings, LearnerSettings) and not getattr(settings, "exchanges", False):
+            raise ParameterError(
+                f"policy {name!r} learns by {type(settings).__name__}, which exchanges nothing with other processes, and there "
+                f"are {ranks.size}; train in one process, or by PPO or A2C"
+            )
+
+
 def checked_policies(policies, groups):
     """Return ``policies`` if it is a dict of settings by names; whether the groups are the right ones is not looked at.
 

@@ -34,7 +34,7 @@ class Report:
         run = self.run
         learners, first = list(run.learners.values()), HEAD + len(self.names)
         firsts = [first + sum(self.sizes[:k]) + k for k in range(len(learners))]
-        ints = {"num_envs": run.num_envs}
+        ints = {"num_envs": run.shard.num_envs}
         ints |= {f"size.{k}": size for k, size in enumerate(self.sizes or [-1])}
         ints |= {f"first.{k}": first for k, first in enumerate(firsts or [0])}
         pointers = {"latest": run.episodes.values, "count": run.episodes.count}
@@ -43,13 +43,29 @@ class Report:
         pointers |= {"nonfinite": run.rollout.nonfinite, "numbers": numbers, "found": numbers[self.size - self.found :]}
         rows = len(self.names) + 1
         with run.rollout.stream():
-            self.program.launch("report", make_call(ints, pointers), rows, len(self.names) * run.num_envs)
+            self.program.launch("report", make_call(ints, pointers), rows, len(self.names) * run.shard.num_envs)
 
     def read(self, numbers):
-        """Return ``(episodes, least length, means, sums, bad, found)`` of ``numbers`` (L,) float64 on the host.
+        """Return ``(episodes, least length, means, sums, bad, found, envs)`` of ``numbers`` on the host, float64.
 
-        ``sums`` and ``bad`` have an element for each learner: a list of floats, and whether a loss was not finite.
+        ``sums`` and ``bad`` have an element for each learner: a list of floats, and whether a loss was not finite; ``found``
+        and ``envs`` are for ``Rollout.describe_nonfinite``.
+
+        Args:
+            numbers: (L,), or (W, L) of all ranks.
         """
+        shard = self.run.shard
+        if numbers.dim() == 2:
+            rows = [self.read(row) for row in numbers]
+            shares = [len(shard.envs_of(rank)) / shard.all_envs for rank in range(len(rows))]
+            means = [
+                sum(share * mean for share, mean in zip(shares, each, strict=True))
+                for each in zip(*(row[2] for row in rows), strict=True)
+            ]
+            bad = [any(each) for each in zip(*(row[4] for row in rows), strict=True)]
+            first = min(range(len(rows)), key=lambda rank: min(rows[rank][5]))
+            found = rows[first][5], shard.envs_of(first)
+            return sum(row[0] for row in rows), min(row[1] for row in rows), means, rows[0][3], bad, *found
         found = numbers[self.size - self.found :].view(torch.int64).tolist()
         episodes, least, *numbers = numbers.tolist()
         means, numbers, sums, bad = numbers[: len(self.names)], numbers[len(self.names) :], [], []
@@ -57,7 +73,7 @@ class Report:
             sums.append(numbers[:size])
             bad.append(bool(numbers[size]))
             numbers = numbers[size + 1 :]
-        return int(episodes), least, means, sums, bad, found
+        return int(episodes), least, means, sums, bad, found, shard.envs
 
 
 class NoLearner:

@@ -16,6 +16,7 @@ from cupydrive import __version__, envs
 from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.inputs.archive import seal
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
@@ -30,7 +31,8 @@ from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.frozen import describe, rebuild
-from cupydrive.training.policies import check_policies, checked_policies
+from cupydrive.training.policies import check_policies, check_ranks, checked_policies
+from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
     FORMAT,
     FolderLock,
@@ -47,18 +49,22 @@ WARM_STEPS = 128  # of a rollout in which nobody learns
 class Run:
     """Policies learning in N environments; made by ``cupydrive.train``.
 
+    Where several processes train one run together (``torch.distributed``), each has a ``Run`` of its own, with equal weights
+    and a share of the environments.
+
     Args:
         spec: ``EnvSpec``.
         params: Parameters made by ``spec.make_params``.
         policies: Settings by group names, ``"tagger"`` or ``"tagger+runner"`` for a shared policy: ``PPO(...)``,
             ``A2C(...)``, ``Pool(...)``, ``Heuristic()``, ``Random()`` or ``Frozen(path)``.
-        num_envs: N.
+        num_envs: N, of all processes.
         seed: Of environments, actions, shuffles and weights.
         device: ``"cuda"`` or ``"cpu"``.
         learner: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
         share: How many runs will share the device at once: sizes of launches are chosen for a part of it.
 
     Attributes:
+        shard: ``Shard``: which of the environments this process has.
         step: Env-steps done.
         choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
             a rollout is one launch, and why.
@@ -81,7 +87,9 @@ class Run:
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock = FolderLock()
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
-        self.batch = Batch(spec, self.num_envs, params, executor(device, share=share))
+        self.shard = Shard(self.num_envs, current_ranks())
+        check_ranks(policies, self.shard.ranks)
+        self.batch = Batch(spec, self.shard.num_envs, params, executor(device, share=share), self.shard.envs.start)
         self.batch.reset(seed)
         self.learners, self.choices, players = {}, {}, {}
         with torch.random.fork_rng():
@@ -98,7 +106,7 @@ class Run:
             lengths = [settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)]
             build_ahead([(self.batch.executor, episodes_unit(self.batch))])
             begin_play(self.batch, players)
-            self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS)
+            self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
         for learner in self.learners.values():
             learner.prepare(self.rollout)
         self.choices[ROLLOUTS] = decide_play(self.rollout)
@@ -226,16 +234,20 @@ class Run:
         return kept
 
     def snapshot(self):
-        """Return copies on the CPU of everything that the future depends on."""
+        """Return copies on the CPU of everything that the future depends on, of all processes that train this run.
+
+        All of them must call it, and get equal copies.
+        """
         state = self.batch.get_state()
         returns = state.pop("returns")
         arrays = {**state, **{f"returns.{name}": array for name, array in returns.items()}}
         flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()}
         kept = {f"env/{name}": torch.from_numpy(array.copy()) for name, array in flat.items()}
-        return kept | {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+        kept |= {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+        return whole(kept, shared_out(self), self.episodes.summed, self.shard)
 
     def restore(self, kept):
-        """Write what ``snapshot`` returned back, in place.
+        """Write what ``snapshot`` returned back, in place: of environments, those of this process.
 
         Raises:
             TrainingError: If a name, shape, type or range does not fit this run; nothing has changed then.
@@ -244,7 +256,10 @@ class Run:
         arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
         if isinstance(kept, dict) and "episode_sums" in kept:  # from before each environment's latest episode was kept
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
-            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
+            names = self.episodes.tensors()
+            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in names}
+            kept["latest_episodes"] = torch.zeros((len(self.episodes.names), self.num_envs))
+        kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
             kept = kept | {"env/state": torch.from_numpy(without_cache(self.batch, kept["env/state"].numpy()))}
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
@@ -275,6 +290,8 @@ class Run:
     def save(self, folder, keep=3):
         """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
 
+        Of several processes that train this run all must call it, and the first writes.
+
         Raises:
             TrainingError: If another run writes into the folder, has written into it since this one was loaded, or it cannot
                 be written; files that were there stay.
@@ -282,14 +299,16 @@ class Run:
         """
         keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
         words = f"the run cannot be written to {folder} (earlier checkpoints are kept)"
+        tensors = self.snapshot()
+        if self.shard.ranks.rank > 0:
+            self.folder = folder
+            return
         with file_errors(TrainingError, words):
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with self.lock.hold(folder), file_errors(TrainingError, words):
             self.check_newest(folder)
             content = io.BytesIO()
-            torch.save(
-                {"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": self.snapshot()}, content
-            )
+            torch.save({"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": tensors}, content)
             seal(content)
             for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
                 if path.parent == (folder / "checkpoints").resolve() and path.exists():

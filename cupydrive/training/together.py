@@ -10,6 +10,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import capture, make_call
 from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
+from cupydrive.executors.ranks import Ranks
 from cupydrive.training.schedule import value_at
 
 AHEAD = 256  # iterations whose scheduled numbers travel to the device at once
@@ -23,7 +24,7 @@ class Alone:
     """
 
     def __init__(self, run):
-        self.runs = [run]
+        self.runs, self.ranks = [run], run.shard.ranks
 
     def prepare(self, reports, captured):
         """Return what runs one iteration: the run's own method, or the replay of its CUDA graph."""
@@ -48,10 +49,10 @@ class Alone:
         """Return the learning rates of each run by policy, those of the iteration that began after ``step`` env-steps."""
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
-    def tell(self):
-        """Queue the report and return it, (1, L) float64 on the device."""
+    def tell(self, wishes):
+        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 4), with ``Wishes``."""
         self.report.make(self.numbers[0])
-        return self.numbers
+        return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
 
 
 class Together:
@@ -65,7 +66,7 @@ class Together:
     """
 
     def __init__(self, runs):
-        self.runs, self.device = list(runs), runs[0].device
+        self.runs, self.device, self.ranks = list(runs), runs[0].device, Ranks()
         self.recordings = [recording(run) for run in self.runs]
         if len({kind(each) for each in self.recordings}) > 1:
             raise NotJoinedError("their iterations differ in shapes")
@@ -99,7 +100,7 @@ class Together:
         of = self.schedules.rate
         return [{name: of(learner, step) for name, learner in run.learners.items()} for run in self.runs]
 
-    def tell(self):
+    def tell(self, wishes):
         """Queue the reports and return them, (M, L) float64 on the device."""
         self.told.launch()
         return self.numbers

@@ -2,7 +2,10 @@
 
 from contextlib import nullcontext
 
+import torch
+
 from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_callable,
@@ -15,6 +18,7 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.training.members import plan_population, train_alone, train_members
 from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
 from cupydrive.training.plan import begin_run, replaced
+from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 
 
@@ -78,8 +82,13 @@ def train(
     On a CPU torch computes on as many of its threads as the networks are worth, small ones on one, while this runs. Threads
     change the order of sums in its large matrix products, and with it the last bits of a run; kernels' bits stay.
 
+    Inside a process group of ``torch.distributed`` all processes call this with the same arguments and train one run together:
+    each steps a share of the environments, and gradients are added. The first one writes, prints and calls back. Exact kernels
+    give the same weights with any number of processes.
+
     Raises:
-        ParameterError: If settings do not fit each other or the environment, or an argument would be ignored.
+        ParameterError: If settings do not fit each other or the environment, an argument would be ignored, or processes that
+            train together were given different ones.
         TrainingError: If a loss, reward or observation is not finite, or a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
@@ -112,6 +121,12 @@ def train(
         **params,
     }
     loop = {"capture": capture, "checkpoint_seconds": minutes * 60, "keep": keep}
+    ranks = current_ranks()
+    if not ranks.alone and (seeds is not None or members is not None):
+        raise ParameterError(
+            f"train: seeds= and members= train several runs in one process, and {ranks.size} processes train one run here; "
+            "leave them out, or start one process"
+        )
     if seeds is not None or members is not None:
         planned = plan_population(env, given, seeds, members, resume)
         where = {"out": out, "resume": resume, "overwrite": overwrite, "device": device}
@@ -129,11 +144,22 @@ def train(
         run, goal = begin_run(env, given, steps, out, resume, device)
     if capture and run.device != "cuda":
         raise ParameterError("capture=True needs device='cuda'; leave it out")
+    require_equal(ranks, about(run, goal, out, capture, keep))
     if run.step >= goal:  # resume=True, of a run that is done
         return run
     if out is not None and not overwrite:
         check_free(run, out)
-    call = None if callback is None else lambda step, row, number: callback(step, row)
-    with replaced(run, out) if overwrite else nullcontext():
-        train_alone(run, goal, out, progress, call, **loop)
+    first = ranks.rank == 0
+    call = None if callback is None or not first else lambda step, row, number: callback(step, row)
+    with replaced(run, out) if overwrite and first else nullcontext():
+        train_alone(run, goal, out, progress and first, call, **loop)
     return run
+
+
+def about(run, goal, out, capture, keep):
+    """Return by name, as JSON can hold it, what processes that train one run together must agree on."""
+    config = run.config()
+    config |= config.pop("params") | {f"policy {name}": kept for name, kept in config.pop("policies").items()}
+    versions = {"torch": torch.__version__, "device": run.device, "step": run.step, "steps": goal}
+    given = {"out": None if out is None else str(out), "capture": capture, "keep": keep}
+    return config | versions | given | {f"choice for {name}": words for name, words in run.choices.items()}

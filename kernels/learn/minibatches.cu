@@ -11,13 +11,14 @@ struct Workspace {
   int count[CHAINS];
 };
 
-// Chunk e: block b in minibatch m of an epoch. Its rows are those [from, until) of the block's, and of these begins at `begin` in
-// the `order` of the epoch.
+// Chunk e: block b of those here in minibatch m of an epoch. Its rows are those [from, until) of the block's, and of these begins
+// at `begin` in the `order` of the epoch. `place`: among the chunks of all blocks.
 struct Chunk {
-  int epoch, minibatch, block, begin, count, from, until;
+  int epoch, minibatch, block, place, begin, count, from, until;
   DEVICE Chunk(const Learn& call, const int e) {
     const int minibatch_of_all = e / call.blocks;
     block = e - minibatch_of_all * call.blocks;
+    place = minibatch_of_all * call.all_blocks + call.first_block + block;
     epoch = minibatch_of_all / call.minibatches;
     minibatch = minibatch_of_all - epoch * call.minibatches;
     begin = call.first_env(block) * call.rows_of_env();
@@ -48,7 +49,7 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
   const int used = chunk.chains();
   if (team.rank < used) {  // who has no row does not make the keys
     const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)chunk.epoch, SHUFFLE};
-    const Cipher cipher(chunk.count, random, (u32)chunk.block, 2);
+    const Cipher cipher(chunk.count, random, (u32)(call.first_block + chunk.block), 2);
     for (int c : team.each(used)) {
       int count = 0;
       float sum = 0.0f;
@@ -80,18 +81,18 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
   const int count = add_halves(team, work.count, used);
   const float sum = add_halves(team, work.sum, used);
   if (!team.leader()) return;
-  call.counts[e] = count;
-  call.sums[e] = sum;
+  call.counts[chunk.place] = count;
+  call.sums[chunk.place] = sum;
 }
 
 // Element e: minibatch e of all epochs. Fills what `counts` and `sums` say of it.
 DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const int e) {
-  const size_type first = (size_type)e * call.blocks;
-  const int used = chains_of(call.blocks);
+  const size_type first = (size_type)e * call.all_blocks;
+  const int used = chains_of(call.all_blocks);
   for (int c : team.each(used)) {
     int count = 0;
     float sum = 0.0f;
-    for (int b = c; b < call.blocks; b += CHAINS) {
+    for (int b = c; b < call.all_blocks; b += CHAINS) {
       count += call.counts[first + b];
       sum += call.sums[first + b];
     }
@@ -122,15 +123,15 @@ DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, co
     work.sum[c] = sum;
   }
   const float squares = add_halves(team, work.sum, used);
-  if (team.leader()) call.squares[e] = squares;
+  if (team.leader()) call.squares[chunk.place] = squares;
 }
 
 // Element e: minibatch e of all epochs.
 DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, const int e) {
-  const int used = chains_of(call.blocks);
+  const int used = chains_of(call.all_blocks);
   for (int c : team.each(used)) {
     float sum = 0.0f;
-    for (int b = c; b < call.blocks; b += CHAINS) sum += call.squares[(size_type)e * call.blocks + b];
+    for (int b = c; b < call.all_blocks; b += CHAINS) sum += call.squares[(size_type)e * call.all_blocks + b];
     work.sum[c] = sum;
   }
   const float squares = add_halves(team, work.sum, used);

@@ -1,10 +1,11 @@
 // minibatches.cuh -- which rows each minibatch has: what the kernels that draw them and those that learn from them share.
 //
-// B blocks share the N environments: block b has those of [b N / B, (b + 1) N / B), whatever runs them. Each permutes its own
-// rows, (T, its environments, agents) of all groups that share the policy, and gives the m-th part of them to minibatch m: a
+// All blocks share all environments: block b of B has those of [b N / B, (b + 1) N / B), whatever runs them. Each permutes its
+// own rows, (T, its environments, agents) of all groups that share the policy, and gives the m-th part of them to minibatch m: a
 // stratified shuffle. A chunk, the rows of one block in one minibatch, is summed over in the order of its rows; sums of chunks
-// are added within P parts of neighbouring blocks, then part after part (update.cu). So bits depend on N, T and the number of
-// minibatches alone. Letters: T steps, N environments, R rows of all groups; E epochs, M minibatches of each.
+// are added within P parts of neighbouring blocks, then part after part (update.cu). So bits depend on N of all, T and the number
+// of minibatches alone. Where several processes train, each has some neighbouring blocks, and their environments.
+// Letters: T steps, N environments here, R rows of all groups here; E epochs, M minibatches of each; B blocks of all processes.
 // Constants: AGENT_GROUPS.
 #pragma once
 #include "learn/sums.cuh"
@@ -18,7 +19,9 @@ struct Moments {
 };
 
 struct Learn {
-  int num_envs, steps, blocks, pieces;   // N, T, B; pieces: into how many parts of neighbouring blocks this launch divides them
+  int num_envs, steps, blocks, pieces;   // N, T; blocks: here; pieces: into how many parts of neighbouring ones they are divided
+  int all_envs, all_blocks;           // of all processes: N, B
+  int first_block, envs_before;       // among all blocks, the first one here; the environments of the blocks before it
   int epochs, minibatches, epoch, minibatch;  // E, M; which
   int agents[AGENT_GROUPS];           // of each group
   const u64* seed;                    // (1)
@@ -31,7 +34,7 @@ struct Learn {
   const float* scale;                 // (OBS)
   const float* copies;                // the network's weights, as layers.cuh has them
   int* order;                         // (E, R): rows of the blocks, one after the other, as they are to be learnt from
-  int* counts;                        // (E, M, B): rows in the game, of each chunk
+  int* counts;                        // (E, M, B): rows in the game, of each chunk; other processes fill in theirs
   float* sums;                        // (E, M, B): of their advantages
   float* squares;                     // (E, M, B): of what their advantages differ from the minibatch's mean
   Moments* moments;                   // (E, M)
@@ -46,7 +49,8 @@ struct Learn {
   const float* advantage[AGENT_GROUPS];
   const float* returns[AGENT_GROUPS];
 
-  DEVICE int first_env(int b) const { return share(b, num_envs, blocks); }
+  // Where block b of those here begins among the environments here.
+  DEVICE int first_env(int b) const { return share(first_block + b, all_envs, all_blocks) - envs_before; }
   DEVICE int rows_of_env() const {
     int sum = 0;
     for (int g = 0; g < AGENT_GROUPS; ++g) sum += agents[g];

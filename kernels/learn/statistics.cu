@@ -1,15 +1,20 @@
 // statistics.cu -- mean and variance of the columns of an array, and the discounted returns whose deviation scales rewards.
 //
-// Rows are shared out among chunks; a chunk's rows are added in order, then the chunks. So bits depend on the numbers of rows
-// and chunks alone. What all rows so far have is kept in double precision.
+// A chunk is the rows of one block of environments in some neighbouring steps; its rows are added in order, then the chunks. Blocks
+// are those of minibatches.cuh: bits depend on the numbers of all environments, steps and agents alone. What all rows so far
+// have is kept in double precision.
 // Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
-// Letters: R rows, D columns, K chunks; T steps, N environments, C agents.
+// Letters: T steps, N environments, C agents, D columns; B blocks of all processes, S slices of the steps, K = B S chunks.
 #include "drive/math.cuh"
+#include "learn/sums.cuh"
 
 struct Workspace {};
 struct Statistics {
-  int rows, columns, chunks;  // R, D, K
-  const float* values;        // (R, D)
+  int num_envs, agents, steps, columns;  // N, C, T, D
+  int all_envs, all_blocks;   // of all processes: their environments, B
+  int blocks, first_block;    // here: how many, and the first one among all
+  int envs_before, slices;    // the environments of the blocks before it; S
+  const float* values;        // (T, N, C, D)
   float* sums;                // (K, D)
   float* mean;                // (D)
   float* squares;             // (K, D): of what values differ from the mean
@@ -35,39 +40,66 @@ struct Follow {
   float* returns;          // (T, N, C): the same after each step
 };
 
-DEVICE int first_row(const Statistics& call, int chunk) { return (int)((i64)chunk * call.rows / call.chunks); }
+// The rows of all processes.
+DEVICE i64 all_rows(const Statistics& call) { return (i64)call.steps * call.all_envs * call.agents; }
 
-// Element e: chunk e / D, column e % D.
-DEVICE void sum_column(const Statistics& call, const int e) {
-  const int chunk = e / call.columns, column = e - chunk * call.columns;
-  float sum = 0.0f;
-  for (int row = first_row(call, chunk); row < first_row(call, chunk + 1); ++row) {
-    sum += call.values[(size_type)row * call.columns + column];
+// One column of chunk e / D of those here, column e % D.
+struct Column {
+  int column;
+  size_type place;         // in `sums` and `squares`
+  int first_env, end_env;  // here
+  int first_step, end_step;
+  DEVICE Column(const Statistics& call, const int e) {
+    const int chunk = e / call.columns, block = chunk / call.slices, slice = chunk - block * call.slices;
+    const int of_all = call.first_block + block;
+    column = e - chunk * call.columns;
+    place = ((size_type)of_all * call.slices + slice) * call.columns + column;
+    first_env = share(of_all, call.all_envs, call.all_blocks) - call.envs_before;
+    end_env = share(of_all + 1, call.all_envs, call.all_blocks) - call.envs_before;
+    first_step = share(slice, call.steps, call.slices);
+    end_step = share(slice + 1, call.steps, call.slices);
   }
-  call.sums[e] = sum;
+  // Calls visit(value) for each row.
+  template <class Visit> DEVICE void each(const Statistics& call, const Visit visit) const {
+    for (int t = first_step; t < end_step; ++t) {
+      const size_type step = (size_type)t * call.num_envs * call.agents;
+      for (int row = first_env * call.agents; row < end_env * call.agents; ++row) {
+        visit(call.values[(step + row) * call.columns + column]);
+      }
+    }
+  }
+};
+
+DEVICE void sum_column(const Statistics& call, const int e) {
+  const Column own(call, e);
+  float sum = 0.0f;
+  own.each(call, [&](const float value) INLINED { sum += value; });
+  call.sums[own.place] = sum;
 }
 
 DEVICE void square_column(const Statistics& call, const int e) {
-  const int chunk = e / call.columns, column = e - chunk * call.columns;
-  const float mean = call.mean[column];
+  const Column own(call, e);
+  const float mean = call.mean[own.column];
   float sum = 0.0f;
-  for (int row = first_row(call, chunk); row < first_row(call, chunk + 1); ++row) {
-    const float apart = call.values[(size_type)row * call.columns + column] - mean;
+  own.each(call, [&](const float value) INLINED {
+    const float apart = value - mean;
     sum = math::fma(apart, apart, sum);
-  }
-  call.squares[e] = sum;
+  });
+  call.squares[own.place] = sum;
 }
 
-// The mean over all rows of what chunks have added up in one column.
+// The mean over all rows of what chunks have added up in one column: in double precision, as chunks may be many.
 DEVICE float mean_of_chunks(const Statistics& call, const float* sums, const int column) {
-  float sum = 0.0f;
-  for (int chunk = 0; chunk < call.chunks; ++chunk) sum += sums[(size_type)chunk * call.columns + column];
-  return sum / (float)call.rows;
+  double sum = 0.0;
+  for (int chunk = 0; chunk < call.all_blocks * call.slices; ++chunk) {
+    sum += (double)sums[(size_type)chunk * call.columns + column];
+  }
+  return (float)(sum / (double)all_rows(call));
 }
 
 // Merges these rows into all so far.
 DEVICE void merge_column(const Statistics& call, const int column) {
-  const double rows = (double)call.rows, count = *call.count, total = count + rows, mean = call.mean_so_far[column];
+  const double rows = (double)all_rows(call), count = *call.count, total = count + rows, mean = call.mean_so_far[column];
   const double apart = (double)call.mean[column] - mean;
   const double spread =
       call.variance_so_far[column] * count + (double)call.variance[column] * rows + apart * apart * count * rows / total;
@@ -95,11 +127,11 @@ DEVICE void follow_row(const Follow& call, const int row) {
 }
 
 #include "drive/launch.cuh"
-KERNEL(sum_columns, Statistics, call.chunks * call.columns, sum_column(call, e))
+KERNEL(sum_columns, Statistics, call.blocks * call.slices * call.columns, sum_column(call, e))
 KERNEL(find_means, Statistics, call.columns, call.mean[e] = mean_of_chunks(call, call.sums, e))
-KERNEL(square_columns, Statistics, call.chunks * call.columns, square_column(call, e))
+KERNEL(square_columns, Statistics, call.blocks * call.slices * call.columns, square_column(call, e))
 KERNEL(find_variances, Statistics, call.columns, call.variance[e] = mean_of_chunks(call, call.squares, e))
 KERNEL(merge, Statistics, call.columns, merge_column(call, e))
-KERNEL(count_rows, Statistics, 1, *call.count += (double)call.rows)
+KERNEL(count_rows, Statistics, 1, *call.count += (double)all_rows(call))
 KERNEL(find_scales, Scaling, call.columns, scale_column(call, e))
 KERNEL(follow_returns, Follow, call.num_envs * call.agents, follow_row(call, e))

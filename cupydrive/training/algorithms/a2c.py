@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
-from cupydrive.training.algorithms.rows import normalized_advantage, weighted_mean
+from cupydrive.training.algorithms.rows import weighted_mean
 from cupydrive.training.algorithms.settings import integer, schedule
 from cupydrive.training.schedule import Schedule
 
@@ -47,7 +47,7 @@ class A2CLearner(OnPolicyLearner):
             for g in self.groups:
                 self.estimate(rollout, g)
         self.skip_update.zero_()
-        self.step(self.loss(self.flat(rollout)))
+        self.learn(self.flat(rollout))
         self.finish(rollout)
 
     def _loss(self, rows):
@@ -55,10 +55,7 @@ class A2CLearner(OnPolicyLearner):
         s, weight = self.scheduled, rows.get("weight")
         parameters, value, _ = self.again(rows)
         log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
-        advantage = rows["advantage"]
-        if self.config.norm_adv:
-            advantage = normalized_advantage(advantage, weight)
-        policy_loss = -weighted_mean(advantage * log_prob, weight)
+        policy_loss = -weighted_mean(rows["advantage"] * log_prob, weight)
         value_loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, weight)
         mean_entropy = weighted_mean(entropy, weight)
         loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss

@@ -165,7 +165,7 @@ class OffPolicyLearner(ScheduledLearner):
         self.started.copy_(1.0 - waiting)
         if self.obs_rms is not None:
             for g in self.groups:
-                self.obs_rms.update(rollout.obs[g.name][1:].view(-1, g.obs_dim))
+                self.obs_rms.update(rollout.obs[g.name][1:])
         self.iteration += 1
 
     @staticmethod

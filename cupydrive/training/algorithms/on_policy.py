@@ -17,7 +17,7 @@ from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_distribution, with_memory
 from cupydrive.training.algorithms.gather import RowGather
 from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
-from cupydrive.training.algorithms.rows import in_game
+from cupydrive.training.algorithms.rows import in_game, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
@@ -30,7 +30,8 @@ class OnPolicy(Settings):
     """Settings that PPO and A2C share, with CleanRL's names.
 
     It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a method ``learner()``, which
-    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example.
+    returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of its own; ``A2C`` is the shortest example. Advantages
+    come to ``_loss`` as ``norm_adv`` wants them.
 
     Args:
         learning_rate: Of Adam.
@@ -79,6 +80,7 @@ class OnPolicy(Settings):
     compile: bool | str = choice(False, False, True, "max-autotune")
 
     name = "on_policy"
+    exchanges = True  # its learners train together with those of other processes
 
     def __post_init__(self):
         super().__post_init__()
@@ -99,13 +101,13 @@ class OnPolicyLearner(ScheduledLearner):
 
     def __init__(self, config):
         self.config = config
-        self.groups, self.samplers, self.stored = [], {}, {}
+        self.groups, self.samplers, self.stored, self.ranks = [], {}, {}, None
 
     # ---- what it holds ----
 
     def make(self, group, rollout):
         """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
-        config, device = self.config, rollout.device
+        config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
         self.distribution = make_distribution(group, config.distribution)
         self.policy = self.network(group, rollout)
         self.ask = with_memory(self.policy)
@@ -172,6 +174,10 @@ class OnPolicyLearner(ScheduledLearner):
     def rows(self, rollout):
         """Return B."""
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
+
+    def all_rows(self, rollout):
+        """Return the rows of all processes that train this run together."""
+        return self.rows(rollout) // rollout.batch.num_envs * rollout.shard.all_envs
 
     def rows_at_once(self, rollout):
         """Return the rows of its largest forward pass in training."""
@@ -263,7 +269,7 @@ class OnPolicyLearner(ScheduledLearner):
         running, over = self.discounted[g.name], (rollout.terminated | rollout.truncated)[..., None]
         for t in range(rollout.steps):
             running.mul_(self.scheduled.gamma).add_(rollout.reward[g.name][t])
-            self.return_rms.update(running.view(-1))
+            self.return_rms.update(running, rollout.shard.ranks)
             running.masked_fill_(over[t], 0.0)
         self.reward_scale.copy_(1.0 / (self.return_rms.variance + 1e-8).sqrt())
 
@@ -327,18 +333,30 @@ class OnPolicyLearner(ScheduledLearner):
         agents = rows["start"].numel() // self.config.num_steps
         return self._forward(rows["obs"], rows["memory"][:agents], rows["start"])
 
-    def step(self, losses):
-        """Descend the gradient of ``losses["loss"]``, unless a number is not finite or ``skip_update`` is 1."""
+    def learn(self, rows):
+        """Take a step along the gradient of the loss of a minibatch; return by name what is reported of it.
+
+        Advantages are normalised first, if that is wanted. No step happens if a number is not finite or
+        ``skip_update`` is 1.
+        """
+        weight, ranks, share = rows.get("weight"), None, None
+        if self.config.norm_adv:
+            rows = rows | {"advantage": normalized_advantage(rows["advantage"], weight, self.ranks)}
+        if not self.ranks.alone:
+            ranks, share = self.ranks, share_of_rows(rows["advantage"], weight, self.ranks)
+        losses = self.loss(rows)
         reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm
-        max_norm = self.scheduled.max_grad_norm
-        take_step(self.optimizer, losses["loss"], reported, self.settle, max_norm, self.bad, self.metric_sums)
+        about = self.scheduled.max_grad_norm, self.bad, self.metric_sums, ranks, share
+        return dict(
+            zip(self.reported, take_step(self.optimizer, losses["loss"], reported, self.settle, *about), strict=True)
+        )
 
     def finish(self, rollout):
         """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
         with torch.no_grad():
             for g in self.groups:
                 if self.obs_rms is not None:
-                    self.take_in(self.obs_rms, rollout.obs[g.name][1:].view(-1, g.obs_dim))
+                    self.take_in(self.obs_rms, rollout.obs[g.name][1:])
                 memory = self.stored[g.name]["memory"]
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
                     last, start = self.remembered(rollout, g, rollout.steps)
@@ -350,8 +368,8 @@ class OnPolicyLearner(ScheduledLearner):
         self.iteration += 1
 
     def take_in(self, rms, rows):
-        """Let ``rms`` follow ``rows``."""
-        rms.update(rows)
+        """Let ``rms`` follow ``rows``, (T, N, C, D)."""
+        rms.update(rows, self.ranks)
 
     def losses(self, sums):
         """Return mean losses by name from ``metric_sums`` as a list."""

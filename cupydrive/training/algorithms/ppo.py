@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
-from cupydrive.training.algorithms.rows import minibatch_size, normalized_advantage, weighted_mean
+from cupydrive.training.algorithms.rows import minibatch_size, weighted_mean
 from cupydrive.training.algorithms.settings import integer, number, schedule
 from cupydrive.training.schedule import Schedule
 
@@ -49,7 +49,9 @@ class PPOLearner(OnPolicyLearner):
 
     def prepare(self, rollout):
         """Raise ``ParameterError`` if the rows do not divide into minibatches."""
-        self.part = minibatch_size(self.sequences(rollout), self.config.num_minibatches, "PPO")
+        minibatches = self.config.num_minibatches
+        minibatch_size(self.sequences(rollout) * rollout.shard.all_envs // rollout.batch.num_envs, minibatches, "PPO")
+        self.part = -(-self.sequences(rollout) // minibatches)
         super().prepare(rollout)
 
     def rows_at_once(self, rollout):
@@ -81,9 +83,8 @@ class PPOLearner(OnPolicyLearner):
         self.skip_update.zero_()
         for epoch in range(config.update_epochs):
             order = self.permutation(rollout, epoch)
-            for chosen in order.split(self.part):
-                losses = self.loss(self.minibatch(rollout, rows, chosen))
-                self.step(losses)
+            for chosen in order.tensor_split(config.num_minibatches):
+                losses = self.learn(self.minibatch(rollout, rows, chosen))
             if config.target_kl is not None:  # decided on the device: the steps that follow are skipped there
                 self.skip_update.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
         self.finish(rollout)
@@ -97,8 +98,6 @@ class PPOLearner(OnPolicyLearner):
         log_ratio = log_prob - rows["log_prob"]
         ratio = log_ratio.exp()
         advantage = rows["advantage"]
-        if config.norm_adv:
-            advantage = normalized_advantage(advantage, weight)
         clipped = torch.clamp(ratio, 1 - s.clip_coef, 1 + s.clip_coef)
         policy_loss = -weighted_mean(torch.minimum(advantage * ratio, advantage * clipped), weight)
         # The value: half the squared error, the larger one of two if its change is clipped.

@@ -24,10 +24,28 @@ def weighted_mean(values, weight):
     return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
 
-def normalized_advantage(advantage, weight):
-    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1."""
-    mean = weighted_mean(advantage, weight)
-    variance = weighted_mean((advantage - mean) ** 2, weight)
+def mean_of_ranks(values, weight, ranks):
+    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or None: all, of all ``Ranks``."""
+    if ranks.alone:
+        return weighted_mean(values, weight)
+    weight = torch.ones_like(values) if weight is None else weight
+    sums = torch.stack([(values * weight).sum(), weight.sum()])
+    ranks.add(sums)
+    return sums[0] / sums[1].clamp(min=1.0)
+
+
+def share_of_rows(values, weight, ranks):
+    """Return the share of this rank in the rows of ``weight`` 1 (None: in all), which its means count for in those of all."""
+    own = values.new_tensor(float(len(values))) if weight is None else weight.sum()
+    total = own.clone()
+    ranks.add(total)
+    return own / total.clamp(min=1.0)
+
+
+def normalized_advantage(advantage, weight, ranks):
+    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1 of all ``Ranks``."""
+    mean = mean_of_ranks(advantage, weight, ranks)
+    variance = mean_of_ranks((advantage - mean) ** 2, weight, ranks)
     return (advantage - mean) / (variance.sqrt() + 1e-8)
 
 

@@ -36,7 +36,21 @@ def adam_tensors(optimizer):
     return kept
 
 
-def take_step(optimizer, loss, reported, settle, max_norm, bad, sums):
+def means_of_ranks(tensors, share, ranks):
+    """Return means over the rows of all ``Ranks``, of tensors that are means over this rank's; they travel as one.
+
+    Args:
+        tensors: List of tensors.
+        share: () float32, of all rows those that this rank has.
+        ranks: ``Ranks``.
+    """
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) * share
+    ranks.add(flat)
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def take_step(optimizer, loss, reported, settle, max_norm, bad, sums, ranks=None, share=None):
     """Descend the gradient of ``loss``, unless a number is not finite or the step is to be skipped.
 
     Args:
@@ -47,18 +61,30 @@ def take_step(optimizer, loss, reported, settle, max_norm, bad, sums):
         max_norm: Gradients are scaled down to this norm, a tensor.
         bad: Becomes 1 with the first loss or gradient that is not finite, and stays 1: no step happens from then on.
         sums: Of what was reported; the last entry counts.
+        ranks: ``Ranks`` that take this step together, or None.
+        share: () float32, of all their rows those that this one's losses are means over.
+
+    Returns:
+        List of what was added to ``sums``: means over the rows of all ranks.
     """
     parameters = optimizer.param_groups[0]["params"]
-    gradients = torch.autograd.grad(loss, parameters)
+    gradients, loss = torch.autograd.grad(loss, parameters), loss.detach()
+    reported = [value if value is None else value.detach() for value in reported]
+    if ranks is not None:
+        means = iter(means_of_ranks([loss, *(v for v in reported if v is not None), *gradients], share, ranks))
+        loss = next(means)
+        reported = [value if value is None else next(means) for value in reported]
+        gradients = list(means)
     norm = nn.utils.get_total_norm(gradients, foreach=True)
-    reported = [norm if value is None else value.detach() for value in reported]
+    reported = [norm if value is None else value for value in reported]
     scale, bad[...], optimizer.found_inf[...], sums[...] = settle(
-        loss.detach(), norm, reported, max_norm, bad, optimizer.found_inf, sums
+        loss, norm, reported, max_norm, bad, optimizer.found_inf, sums
     )
     torch._foreach_mul_(gradients, scale)
     for p, gradient in zip(parameters, gradients, strict=True):
         p.grad = gradient
     optimizer.step()
+    return reported
 
 
 def settle(loss, norm, reported, max_norm, bad, skip_update, sums):

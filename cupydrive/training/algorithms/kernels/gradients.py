@@ -14,7 +14,6 @@ from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
 from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_tiles
 
-BLOCKS = 128  # that environments are shared among, and a minibatch's rows with them
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
 DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
 FEW_DRAWERS = 32  # and where a chunk has no more rows, and there are more than CHUNKS_AT_ONCE of a processor
@@ -32,18 +31,13 @@ def passes(config):
     return getattr(config, "update_epochs", 1), getattr(config, "num_minibatches", 1)
 
 
-def blocks_of(num_envs):
-    """Return by how many blocks ``num_envs`` environments are shared."""
-    return min(num_envs, BLOCKS)
-
-
 def minibatch_unit(config, sizes, executor):
     """Return the ``Unit`` of ``kernels/learn/minibatches.cu``; ``sizes``: as ``Gradients`` takes them."""
-    n, steps, agents = sizes
+    shard, steps, agents = sizes
     minibatches = math.prod(passes(config))
     constants = ("AGENT_GROUPS", len(agents)), ("SHUFFLED", minibatches > 1)
-    chunks = minibatches * blocks_of(n)
-    rows = n * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
+    chunks = minibatches * len(shard.blocks)
+    rows = shard.num_envs * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
     crowded = chunks > CHUNKS_AT_ONCE * executor.processors
     team = FEW_DRAWERS if crowded and rows <= FEW_DRAWERS else DRAWERS
     return assemble_file("learn/minibatches", constants, team=min(executor.max_team, team))
@@ -71,8 +65,8 @@ def forward_unit(layout, distribution, executor, rows):
 
 def gradient_unit(layout, distribution, config, sizes, executor):
     """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``."""
-    n, steps, agents = sizes
-    rows = -(-n // blocks_of(n)) * steps * sum(agents)  # of a block at most
+    shard, steps, agents = sizes
+    rows = -(-shard.all_envs // shard.all_blocks) * steps * sum(agents)  # of a block at most
     tiles = gradient_tiles(layout, executor, -(-rows // passes(config)[1]))
     constants, spaces = loss_parts(distribution, config, len(agents))
     return layout.unit("gradient", executor, (*tiles.constants, *constants), spaces)
@@ -84,7 +78,7 @@ class Minibatches:
     Args:
         executor: Where.
         config: ``PPO`` or ``A2C``.
-        sizes: (N, T, agents of each group).
+        sizes: (``Shard`` of the environments, T, agents of each group).
         columns: Tensors by group, for each name of ``COLUMNS``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled ``clip_coef``, ``ent_coef`` and
             ``vf_coef``, and ``center`` and ``scale`` of observations or None.
@@ -93,23 +87,25 @@ class Minibatches:
         pieces: How many sums are made at once.
 
     Attributes:
-        partials: (pieces, floats of a gradient): sums over pieces of the blocks.
+        partials: (pieces, floats of a gradient): sums over pieces of the blocks here.
+        sums: What ``Steps`` adds up, sums of all processes: ``partials``, or the sum of them and of theirs.
         moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of their advantages, their count.
     """
 
     def __init__(self, executor, config, sizes, columns, shared, gradient, pieces):
-        n, steps, agents = sizes
+        self.shard, steps, agents = sizes
+        shard, n = self.shard, self.shard.num_envs
         self.norm_adv = config.norm_adv
         self.epochs, self.minibatches = passes(config)
-        self.rows, self.blocks, self.pieces = n * steps * sum(agents), blocks_of(n), pieces
+        self.rows, self.blocks, self.pieces = n * steps * sum(agents), len(shard.blocks), pieces
         self.drawing = executor.build(minibatch_unit(config, sizes, executor))
 
         def zeros(*shape, dtype=torch.float32):
             return torch.zeros(shape, dtype=dtype, device=executor.name)
 
-        chunks = (self.epochs, self.minibatches, self.blocks)
+        chunks = (self.epochs, self.minibatches, shard.all_blocks)
         self.moments = zeros(self.epochs, self.minibatches, 4)
-        self.partials = zeros(pieces, gradient)
+        self.partials, self.sums = self.gradient_memory(zeros, gradient)
         self.memory = {
             "order": zeros(self.epochs, self.rows, dtype=torch.int32),
             "counts": zeros(*chunks, dtype=torch.int32),
@@ -119,13 +115,25 @@ class Minibatches:
             "chunks": self.chunk_memory(zeros, gradient),
             "partials": self.partials,
         }
-        ints = {"num_envs": n, "steps": steps, "blocks": self.blocks, "pieces": pieces, "epochs": self.epochs}
-        ints |= {"minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
+        ints = {"num_envs": n, "steps": steps, "blocks": self.blocks, "pieces": pieces, "all_envs": shard.all_envs}
+        ints |= {"all_blocks": shard.all_blocks, "first_block": shard.blocks.start, "envs_before": shard.envs.start}
+        ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
         ints |= {f"agents.{g}": count for g, count in enumerate(agents)}
         names = ("seed", "iteration", "clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
         pointers = {name: shared[name] for name in names} | self.memory
         pointers |= {f"{name}.{g}": tensor for name in COLUMNS for g, tensor in enumerate(columns[name])}
         self.call = make_call(ints, pointers | self.pointers_behind(shared))
+
+    def gradient_memory(self, zeros, gradient):
+        """Return ``partials`` and ``sums``."""
+        partials = zeros(self.pieces, gradient)
+        return partials, partials if self.shard.ranks.alone else zeros(1, gradient)
+
+    def exchange(self):
+        """Fill ``sums``, once ``partials`` are."""
+        if self.sums is not self.partials:
+            torch.sum(self.partials, 0, keepdim=True, out=self.sums)
+            self.shard.ranks.add(self.sums)
 
     def chunk_memory(self, zeros, gradient):
         """Return memory for the sums of one chunk of each piece, or None."""
@@ -140,10 +148,17 @@ class Minibatches:
         minibatches, rows = self.epochs * self.minibatches, self.epochs * self.rows
         chunks = minibatches * self.blocks
         self.drawing.launch("arrange", self.call, chunks, rows)
+        self.join_blocks("counts", "sums")
         self.drawing.launch("mean", self.call, minibatches, chunks)
         if self.norm_adv:
             self.drawing.launch("spread", self.call, chunks, rows)
+            self.join_blocks("squares")
             self.drawing.launch("deviation", self.call, minibatches, chunks)
+
+    def join_blocks(self, *names):
+        """Fill in what other processes have found of their blocks."""
+        for name in names:
+            self.shard.ranks.join(self.memory[name], self.shard.blocks, dim=2)
 
 
 class Gradients(Minibatches):
@@ -154,21 +169,35 @@ class Gradients(Minibatches):
         layout: ``NetworkLayout``.
         distribution: ``Categorical`` or ``Gaussian``.
         config: ``PPO`` or ``A2C``.
-        sizes: (N, T, agents of each group).
-        columns: As of ``Minibatches``.
+        sizes: As of ``Minibatches``.
+        columns: Likewise.
         shared: Likewise.
 
     Attributes:
-        parts: By how many sums the pieces are added: a number that depends on N and the network alone.
+        parts: By how many sums the pieces are added: a number that depends on N of all and the network alone.
+        own: The range of ``sums`` that is made here.
     """
 
     def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
-        blocks, self.layout = blocks_of(sizes[0]), layout
+        shard, self.layout = sizes[0], layout
+        blocks = shard.all_blocks
         self.parts = max(1, min(blocks, PARTS, MOST_BYTES // (4 * layout.gradient)))
-        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache.
-        pieces = self.parts if executor.name == "cpu" else blocks
-        super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
+        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in the cache, if a process has
+        # all blocks of a part.
+        whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
+        self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
+        self.own = range(*(k * self.all_pieces // blocks for k in (shard.blocks.start, shard.blocks.stop)))
+        super().__init__(executor, config, sizes, columns, shared, layout.gradient, len(self.own))
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
+
+    def gradient_memory(self, zeros, gradient):
+        """Return ``partials`` and ``sums``, of which they are a part."""
+        sums = zeros(self.all_pieces, gradient)
+        return sums[self.own.start : self.own.stop], sums
+
+    def exchange(self):
+        """Fill in the pieces of other processes: they are added in one order, whoever has made them."""
+        self.shard.ranks.join(self.sums, self.own)
 
     def chunk_memory(self, zeros, gradient):
         """Return memory for the sums of one chunk of each piece."""
@@ -179,3 +208,4 @@ class Gradients(Minibatches):
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         work = self.rows // self.minibatches * self.layout.copied
         self.program.launch("gradient", self.call, self.pieces, work)
+        self.exchange()

@@ -45,7 +45,7 @@ class KernelLearner(OnPolicyLearner):
         distribution = make_distribution(group, config.distribution)
         layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
-        sizes = rollout.batch.num_envs, rollout.steps, agents
+        sizes = rollout.shard, rollout.steps, agents
         self.tile, self.forward_unit = self.arithmetic.forward_unit(
             layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
@@ -71,7 +71,8 @@ class KernelLearner(OnPolicyLearner):
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
         self.program = executor.build(self.forward_unit)
         self.skip_update, self.stream = torch.zeros((), device=device), rollout.stream
-        self.statistics = Statistics(executor) if self.config.normalize_obs or self.config.normalize_reward else None
+        needs = self.config.normalize_obs or self.config.normalize_reward
+        self.statistics = Statistics(executor, rollout.shard) if needs else None
         self.center = self.scale = None
         if self.obs_rms is not None:
             self.center, self.scale = (torch.zeros(self.layout.towers[0][0], device=device) for _ in range(2))
@@ -98,9 +99,9 @@ class KernelLearner(OnPolicyLearner):
                 f"learn from; kernels learn from at most {MOST_ROWS:,}. Take fewer of either, or learner='torch'"
             )
         minibatches = getattr(self.config, "num_minibatches", 1)
-        minibatch_size(self.rows(rollout), minibatches, type(self.config).__name__)
+        minibatch_size(self.all_rows(rollout), minibatches, type(self.config).__name__)
         super().prepare(rollout)
-        groups, stored, n = self.groups, self.stored, rollout.batch.num_envs
+        groups, stored = self.groups, self.stored
         columns = {
             "obs": [rollout.obs[g.name] for g in groups],
             "action": [
@@ -119,7 +120,7 @@ class KernelLearner(OnPolicyLearner):
             "copies": self.steps.copies,
             "weights": self.arithmetic.pointers(self.steps),
         }
-        sizes = n, rollout.steps, [g.count for g in groups]
+        sizes = rollout.shard, rollout.steps, [g.count for g in groups]
         executor, config = rollout.batch.executor, self.config
         self.gradients = self.arithmetic.gradients(
             executor, self.layout, self.distribution, config, sizes, columns, shared
@@ -127,7 +128,7 @@ class KernelLearner(OnPolicyLearner):
         self.steps.attach(self.gradients, getattr(config, "target_kl", None))
         if self.statistics is not None:
             for g in groups:
-                self.statistics.reserve((rollout.steps, n, g.count), g.obs_dim)
+                self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
 
     def rows_at_once(self, rollout):
@@ -193,7 +194,7 @@ class KernelLearner(OnPolicyLearner):
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def take_in(self, rms, rows):
-        """Let ``rms`` follow ``rows``."""
+        """Let ``rms`` follow ``rows``, (T, N, C, D)."""
         with self.stream():
             self.statistics.update(rms, rows)
 

@@ -1,16 +1,14 @@
 """Running means and variances whose sums have a fixed order: ``kernels/learn/statistics.cu``.
 
-Letters: R rows, D columns; T steps, N environments, C agents of a group.
+Letters: T steps, N environments, C agents of a group, D columns.
 """
-
-import math
 
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 
-CHUNKS = 1024  # of rows, at most: so many threads add the rows of a column at once
+SLICES = 8  # of the steps of a rollout, at most: so many threads add the rows of a column and a block of environments at once
 
 
 def statistics_unit():
@@ -19,23 +17,22 @@ def statistics_unit():
 
 
 class Statistics:
-    """Lets ``RunningMeanStd`` take rows in, with the same bits on any number of threads.
+    """Lets ``RunningMeanStd`` take rows in, with the same bits on any number of threads and processes.
 
     Args:
         executor: Where.
+        shard: ``Shard`` of the environments.
     """
 
-    def __init__(self, executor):
-        self.program, self.device = executor.build(statistics_unit()), executor.name
+    def __init__(self, executor, shard):
+        self.program, self.device, self.shard = executor.build(statistics_unit()), executor.name, shard
         self.memory = {}  # by name and shape; an iteration takes none
 
-    def reserve(self, shape, columns):
-        """Take the memory for rows of ``columns`` numbers and for returns, of all agents of a group: (T, N, C)."""
-        rows = math.prod(shape)
+    def reserve(self, steps, agents, columns):
+        """Take the memory for ``columns`` numbers of each agent of a group in each step, and for its returns."""
         for width in (columns, 1):
-            self.zeros("sums", min(rows, CHUNKS), width), self.zeros("squares", min(rows, CHUNKS), width)
-            self.zeros("mean", width), self.zeros("variance", width)
-        self.zeros("returns", *shape)
+            self.sums_of(steps, width), self.zeros("mean", width), self.zeros("variance", width)
+        self.zeros("returns", steps, self.shard.num_envs, agents)
 
     def zeros(self, name, *shape):
         """Return memory for what has this name and shape, the same at each call."""
@@ -43,17 +40,27 @@ class Statistics:
             self.memory[name, shape] = torch.zeros(shape, device=self.device)
         return self.memory[name, shape]
 
+    def sums_of(self, steps, columns):
+        """Return memory for sums and squares of all chunks, (B, slices of the steps, D) each."""
+        shape = self.shard.all_blocks, min(steps, SLICES), columns
+        return self.zeros("sums", *shape), self.zeros("squares", *shape)
+
     def update(self, rms, values):
-        """Take (R, D) float32 rows into ``rms``, whose mean has shape (D,), or () for one column."""
-        rows = len(values)
-        columns, chunks = values.numel() // rows, min(rows, CHUNKS)
-        pointers = {"values": values, "sums": self.zeros("sums", chunks, columns), "mean": self.zeros("mean", columns)}
-        pointers |= {"squares": self.zeros("squares", chunks, columns), "variance": self.zeros("variance", columns)}
+        """Take (T, N, C, D) float32 into ``rms``, whose mean has shape (D,), or () for one column."""
+        shard, (steps, n, agents, columns) = self.shard, values.shape
+        sums, squares = self.sums_of(steps, columns)
+        slices = sums.shape[1]
+        ints = {"num_envs": n, "agents": agents, "steps": steps, "columns": columns, "all_envs": shard.all_envs}
+        ints |= {"all_blocks": shard.all_blocks, "blocks": len(shard.blocks), "first_block": shard.blocks.start}
+        ints |= {"envs_before": shard.envs.start, "slices": slices}
+        pointers = {"values": values, "sums": sums, "mean": self.zeros("mean", columns)}
+        pointers |= {"squares": squares, "variance": self.zeros("variance", columns)}
         pointers |= {"mean_so_far": rms.mean, "variance_so_far": rms.variance, "count": rms.count}
-        call = make_call({"rows": rows, "columns": columns, "chunks": chunks}, pointers)
-        for part, total in (("sum_columns", "find_means"), ("square_columns", "find_variances")):
-            self.program.launch(part, call, chunks * columns, rows * columns)
-            self.program.launch(total, call, columns, chunks * columns)
+        call, chunks = make_call(ints, pointers), len(shard.blocks) * slices
+        for part, made, total in (("sum_columns", sums, "find_means"), ("square_columns", squares, "find_variances")):
+            self.program.launch(part, call, chunks * columns, values.numel())
+            shard.ranks.join(made, shard.blocks)
+            self.program.launch(total, call, columns, made.numel())
         self.program.launch("merge", call, columns, columns)
         self.program.launch("count_rows", call, 1)
 
@@ -64,7 +71,7 @@ class Statistics:
         self.program.launch("find_scales", make_call({"columns": columns}, pointers), columns, columns)
 
     def returns(self, rollout, name, running, gamma):
-        """Follow the discounted return of each agent of a group; return (T * N * C, 1), those after each step.
+        """Follow the discounted return of each agent of a group; return (T, N, C, 1), those after each step.
 
         Args:
             rollout: ``Rollout``.
@@ -80,4 +87,4 @@ class Statistics:
             {"num_envs": n, "agents": agents, "steps": steps}, pointers | {"running": running, "returns": returns}
         )
         self.program.launch("follow_returns", call, n * agents, reward.numel())
-        return returns.view(-1, 1)
+        return returns[..., None]

@@ -53,14 +53,14 @@ class Steps:
         strips = self.layout.gradient // PAD
         crowded = strips > ADDERS_AT_ONCE * self.processors
         self.strips = max(1, PARTS // gradients.parts) if crowded else 1
-        ints = {"pieces": gradients.pieces, "parts": gradients.parts, "strips": self.strips, "shares": self.shares}
+        ints = {"pieces": len(gradients.sums), "parts": gradients.parts, "strips": self.strips, "shares": self.shares}
         ints |= {
             "epoch_ends": 0,
             "iteration_ends": 0,
             "reported": len(self.reported),
             "norm_at": self.reported.index("grad_norm"),
         }
-        pointers = {"inverse": None, "partials": gradients.partials, "total": self.total, "squares": self.squares}
+        pointers = {"inverse": None, "partials": gradients.sums, "total": self.total, "squares": self.squares}
         pointers |= {"prospect": self.prospect, "corrections": self.corrections}
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm", "skip", "bad", "iteration")
         pointers |= {name: self.shared[name] for name in names}
@@ -94,7 +94,7 @@ class Steps:
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
         epoch_ends = minibatch == self.gradients.minibatches - 1
         call["epoch_ends"], call["iteration_ends"] = epoch_ends, epoch_ends and epoch == self.gradients.epochs - 1
-        self.program.launch("reduce", call, -(-size // (PAD * self.strips)), self.gradients.pieces * size // PAD)
+        self.program.launch("reduce", call, -(-size // (PAD * self.strips)), len(self.gradients.sums) * size // PAD)
         self.program.launch("update", call, self.shares, size)
 
     def tensors(self, policy_order):

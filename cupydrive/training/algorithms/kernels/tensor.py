@@ -18,7 +18,6 @@ from cupydrive.training.algorithms.kernels.gradients import (
     ADDERS_AT_ONCE,
     PARTS,
     Minibatches,
-    blocks_of,
     loss_parts,
     passes,
 )
@@ -155,8 +154,8 @@ def gradient_unit(layout, distribution, config, sizes, executor, way=None):
 
 def minibatch_rows(config, sizes):
     """Return the rows of a minibatch; ``sizes``: as ``Gradients`` takes them."""
-    n, steps, agents = sizes
-    return n * steps * sum(agents) // passes(config)[1]
+    shard, steps, agents = sizes
+    return shard.num_envs * steps * sum(agents) // passes(config)[1]
 
 
 class TensorGradients(Minibatches):
@@ -166,7 +165,7 @@ class TensorGradients(Minibatches):
     """
 
     def __init__(self, executor, layout, distribution, config, sizes, columns, shared, way=None):
-        n, steps, agents = sizes
+        shard, steps, agents = sizes
         part = minibatch_rows(config, sizes)
         self.way = way or gradient_way(layout, executor, part)
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor, self.way))
@@ -175,8 +174,8 @@ class TensorGradients(Minibatches):
         shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
         crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
-        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces)
-        self.table = minibatch_table(n, steps * sum(agents), passes(config)[1]).to(executor.name)
+        self.parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces) if shard.ranks.alone else 1
+        self.table = minibatch_table(shard, steps * sum(agents), passes(config)[1]).to(executor.name)
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
 
     def pointers_behind(self, shared):
@@ -188,6 +187,7 @@ class TensorGradients(Minibatches):
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
         self.program.launch(self.way.file, self.call, self.pieces, self.rows // self.minibatches)
+        self.exchange()
 
 
 def weight_pointers(weights):
@@ -195,20 +195,21 @@ def weight_pointers(weights):
     return {f"tensors.{k}": tensor.detach() for k, tensor in enumerate(weights)}
 
 
-def minibatch_table(num_envs, rows_of_env, minibatches):
-    """Return (minibatches, 2 + 2 * B) int32, what ``struct Chunks`` reads of each minibatch.
+def minibatch_table(shard, rows_of_env, minibatches):
+    """Return (minibatches, 2 + 2 * blocks) int32, what ``struct Chunks`` reads of each minibatch of a ``Shard``.
 
     Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each block's; and where each chunk
     begins in the order of an epoch.
     """
-    blocks = blocks_of(num_envs)
-    first = np.arange(blocks + 1, dtype=np.int64) * num_envs // blocks * rows_of_env
+    blocks = shard.blocks
+    ends = np.array([shard.first_env(b) for b in range(blocks.start, blocks.stop + 1)], np.int64)
+    first = (ends - ends[0]) * rows_of_env
     rows = np.diff(first)
-    found = np.empty((minibatches, 2 + 2 * blocks), np.int32)
+    found = np.empty((minibatches, 2 + 2 * len(blocks)), np.int32)
     for m in range(minibatches):
         begin, end = m * rows // minibatches, (m + 1) * rows // minibatches
         sizes = end - begin
         found[m, 0], found[m, 1] = sizes.sum(), sizes[0] if (sizes == sizes[0]).all() else 0
-        found[m, 2 : 2 + blocks] = np.cumsum(sizes) - sizes
-        found[m, 2 + blocks :] = first[:-1] + begin
+        found[m, 2 : 2 + len(blocks)] = np.cumsum(sizes) - sizes
+        found[m, 2 + len(blocks) :] = first[:-1] + begin
     return torch.from_numpy(found)

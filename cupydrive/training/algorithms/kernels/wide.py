@@ -142,20 +142,20 @@ class WideGradients(Minibatches):
     """
 
     def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
-        n, steps, agents = sizes
+        shard, steps, agents = sizes
         part, towers = minibatch_rows(config, sizes), len(layout.towers)
         units = gradient_units(layout, distribution, config, sizes, executor)
-        self.program, self.sums = (executor.build(unit) for unit in units)
+        self.program, self.adding = (executor.build(unit) for unit in units)
         self.tile = wide_shape(layout, executor, part * towers)
         self.towers = towers
         self.tiles = sum(-(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers)
-        table = minibatch_table(n, steps * sum(agents), passes(config)[1])
+        table = minibatch_table(shard, steps * sum(agents), passes(config)[1])
         self.counts, self.table = table[:, 0].tolist(), table.to(executor.name)
         self.capacity = rows_at_once(layout, max(self.counts))
-        wanted = WAVES * executor.resident_teams(self.sums, "wide_sums") // self.tiles
+        wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
         slabs = -(-self.capacity // SLAB)
         pieces = max(1, min(wanted, slabs // FEWEST_SLABS, MOST_BYTES // (4 * layout.gradient)))
-        self.parts = min(PARTS, pieces)
+        self.parts = min(PARTS, pieces) if shard.ranks.alone else 1
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
         device = executor.name
         left = {"rows": torch.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16, device=device)}
@@ -178,4 +178,5 @@ class WideGradients(Minibatches):
             count = min(self.capacity, rows - first)
             call["from"], call["count"], call["adds"] = first, count, first > 0
             self.program.launch("wide_gradient", call, -(-count // self.tile) * self.towers, count)
-            self.sums.launch("wide_sums", call, self.tiles * self.pieces, count)
+            self.adding.launch("wide_sums", call, self.tiles * self.pieces, count)
+        self.exchange()

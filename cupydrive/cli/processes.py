@@ -1,0 +1,168 @@
+"""Several processes that train one run: ``train --gpus`` starts them, and each of them, or of torchrun's, joins the others.
+
+They meet in a file that is the user's own, or where torchrun says; on one machine they talk over the loopback interface alone.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextvars import ContextVar
+from pathlib import Path
+
+from cupydrive.errors import CupydriveError, DeviceError
+from cupydrive.executors import choose
+
+MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
+LOST = 3  # exit code of a process that ends because another one has
+GRACE = 10.0  # seconds that the others have to end by themselves once one has ended
+POLL = 0.05  # seconds between looks at them
+arguments = ContextVar("arguments")  # of the command line, which processes started here are given, too
+END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
+
+
+def start_on_gpus(asked, device):
+    """Run this process's own command in a process for each GPU; return the exit code, or None where this one is to do it.
+
+    Args:
+        asked: What ``--gpus`` was given: a number, or ``"all"``.
+        device: What ``--device`` was given.
+
+    Raises:
+        DeviceError: If there are not as many GPUs.
+        CupydriveError: If it is neither, or this process is one of several that something else has started.
+    """
+    if MEETING in os.environ:
+        return None
+    if asked != "all" and not (asked.isascii() and asked.isdecimal() and int(asked) > 0):
+        raise CupydriveError(f"--gpus {asked}: pass a number of GPUs from 1 on, or all")
+    if device == "cpu":
+        raise CupydriveError(f"--gpus {asked} trains on GPUs, and --device is cpu; leave one of them out")
+    if "RANK" in os.environ:
+        raise CupydriveError("--gpus starts processes, and this is one of several already (RANK is set): leave it out")
+    if choose("auto")[0] != "cuda":
+        raise DeviceError(f"--gpus {asked}: there is no GPU to use here ({choose('auto')[1]})")
+    import cupy
+
+    there = cupy.cuda.runtime.getDeviceCount()
+    if asked != "all" and int(asked) > there:
+        raise DeviceError(f"--gpus {asked}: this machine has {there}; pass at most so many, or all")
+    count = there if asked == "all" else int(asked)
+    return start(count, arguments.get()) if count > 1 else None
+
+
+# ---- one of several ----
+
+
+@contextlib.contextmanager
+def joined(device):
+    """Be one of the processes that train together, if this is one of several: give whether it is the one that prints.
+
+    Args:
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``: a GPU is the one of the process's number on its machine.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    if size < 2:
+        yield True
+        return
+    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    own_gpu(local)
+    from torch import distributed
+
+    meeting = os.environ.get(MEETING)
+    if meeting and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)
+    where = {"init_method": Path(meeting).as_uri()} if meeting else {}
+    backend = "nccl" if choose(device)[0] == "cuda" else "gloo"
+    distributed.init_process_group(backend, rank=rank, world_size=size, **where)
+    try:
+        yield rank == 0
+    finally:
+        distributed.destroy_process_group()
+
+
+def own_gpu(local):
+    """Make the ``local``-th GPU the only one that this process sees, before a library has looked."""
+    seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if seen:
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen[local % len(seen)]
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(local)
+
+
+# ---- all of them ----
+
+
+def start(count, arguments):
+    """Run ``cupydrive ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
+
+    The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a second one ends all. When one
+    has ended otherwise than well, the others do within seconds, and one line says which and how.
+    """
+    with tempfile.TemporaryDirectory(prefix="cupydrive-") as folder:
+        folder = Path(folder)
+        children = [start_one(rank, count, arguments, folder) for rank in range(count)]
+        pressed = []
+
+        def interrupt(number, frame):
+            pressed.append(number)
+            for child in children[:1] if len(pressed) == 1 else children:
+                child.send_signal(signal.SIGINT)
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            return wait(children, folder)
+        finally:
+            signal.signal(signal.SIGINT, before)
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+
+
+def start_one(rank, count, arguments, folder):
+    """Start the process of one rank; what others than the first write goes to files of ``folder``."""
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, MEETING: folder / "meeting"}
+    cores = max(1, len(os.sched_getaffinity(0)) // count) if hasattr(os, "sched_getaffinity") else 1
+    usual = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1, "CUPYDRIVE_THREADS": cores}
+    environment = {name: str(value) for name, value in usual.items()} | os.environ
+    environment |= {name: str(value) for name, value in own.items()}
+    with open(folder / f"{rank}.log", "wb") as log:
+        streams = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        command = [sys.executable, "-m", "cupydrive", *arguments]
+        return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
+
+
+def wait(children, folder):
+    """Wait for all processes and return 0, or the exit code of the one whose end was the first cause of another's."""
+    since, codes = None, {}
+    while len(codes) < len(children):
+        for rank, child in enumerate(children):
+            if rank not in codes and child.poll() is not None:
+                codes[rank] = child.returncode
+                since = time.monotonic() if since is None and child.returncode else since
+        if since is not None and time.monotonic() - since > GRACE:
+            break  # who has not ended by itself is ended by the caller
+        time.sleep(POLL)
+    failed = {rank: code for rank, code in sorted(codes.items()) if code}
+    if not failed:
+        return 0
+    rank, code = next(((rank, code) for rank, code in failed.items() if code != LOST), next(iter(failed.items())))
+    if rank > 0 or code < 0:
+        print(f"cupydrive: {how_it_ended(rank, code, folder)}", file=sys.stderr, flush=True)
+    return code if code > 0 else 128 - code
+
+
+def how_it_ended(rank, code, folder):
+    """Return one line about a process that has ended."""
+    if code < 0:
+        return (
+            f"process {rank} of this run was ended by signal {-code} ({signal.Signals(-code).name}), and the run with it; the "
+            "last checkpoint is kept: go on with --resume"
+        )
+    lines = (folder / f"{rank}.log").read_text(errors="replace").strip().splitlines() or [f"exit code {code}"]
+    return f"process {rank} of this run: {lines[-1].removeprefix('cupydrive: ')}"

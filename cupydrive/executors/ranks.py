@@ -1,0 +1,192 @@
+"""Processes that train one run together, called ranks as in ``torch.distributed``; and the environments of each.
+
+Without ``torch.distributed`` there is one rank, which has all environments and exchanges nothing.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from cupydrive.errors import LostProcessError, ParameterError
+
+BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
+LOST = (
+    "connection",
+    "peer",
+    "broken pipe",
+    "timed out",
+    "timeout",
+    "socket",
+)  # in what is said of a process that has ended
+BITS = {4: torch.int32, 8: torch.int64}  # types of as many bytes
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process that has everything: what it would exchange with others stays as it is.
+
+    Attributes:
+        rank: Number of this process, from 0 on.
+        size: How many there are, W.
+        alone: Whether nothing is exchanged.
+    """
+
+    rank: int = 0
+    size: int = 1
+    alone: bool = True
+
+    def join(self, tensor, own, dim=0):
+        """Fill a tensor of which each rank has written a range of its own along ``dim``; all have the same bits then.
+
+        Args:
+            tensor: Contiguous, of 4 or 8 bytes an entry; changed in place.
+            own: The range that this rank has written.
+            dim: Along which.
+        """
+
+    def add(self, tensor):
+        """Replace a tensor by the sum over all ranks, in an order that the library chooses; all have the same bits then."""
+
+    def gather(self, tensor):
+        """Return (W, ...): the tensors of all ranks, which have equal shapes."""
+        return tensor[None]
+
+    def gather_bytes(self, content):
+        """Return the bytes of each rank; it waits for all of them."""
+        return [content]
+
+
+class DistributedRanks(Ranks):
+    """One of the processes of the default group of ``torch.distributed``."""
+
+    def __init__(self):
+        from torch import distributed
+
+        super().__init__(distributed.get_rank(), distributed.get_world_size(), alone=False)
+
+    def join(self, tensor, own, dim=0):
+        """See ``Ranks``. Others' ranges are set to 0 and bits added as integers: no rounding, and no -0 that becomes 0."""
+        tensor.narrow(dim, 0, own.start).zero_()
+        tensor.narrow(dim, own.stop, tensor.shape[dim] - own.stop).zero_()
+        self.add(tensor.view(BITS[tensor.element_size()]))
+
+    def add(self, tensor):
+        """See ``Ranks``."""
+        from torch import distributed
+
+        with lost_ranks():
+            distributed.all_reduce(tensor)
+
+    def gather(self, tensor):
+        """See ``Ranks``."""
+        from torch import distributed
+
+        found = tensor.new_empty((self.size, *tensor.shape))
+        with lost_ranks():
+            distributed.all_gather(list(found.unbind()), tensor.contiguous())
+        return found
+
+    def gather_bytes(self, content):
+        """See ``Ranks``."""
+        device = exchange_device()
+        sizes = self.gather(torch.tensor([len(content)], device=device)).view(-1).tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8, device=device)
+        if content:
+            padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        found = self.gather(padded).cpu().numpy()
+        return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
+
+
+def current_ranks():
+    """Return the ``Ranks`` of this process: ``DistributedRanks`` inside a process group of ``torch.distributed``."""
+    from torch import distributed
+
+    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return DistributedRanks() if several else Ranks()
+
+
+def exchange_device():
+    """Return the device of tensors that the default group exchanges."""
+    from torch import distributed
+
+    return "cuda" if "nccl" in distributed.get_backend() else "cpu"
+
+
+@contextlib.contextmanager
+def lost_ranks():
+    """Turn what a library says when another process has ended into ``LostProcessError``."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo has no type of its own for it
+        if not any(word in str(error).lower() for word in LOST):
+            raise
+        words = str(error).splitlines()[0][:200]
+        raise LostProcessError(
+            f"another process of this run has ended or does not answer, and the run ends with it: {words}. The last checkpoint "
+            "is kept; go on with resume=True, on as many processes as you like"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The environments of one rank: neighbouring blocks of them, as even shares as whole blocks allow.
+
+    Args:
+        all_envs: N of all ranks.
+        ranks: ``Ranks``.
+
+    Attributes:
+        all_blocks: Of all ranks.
+        blocks: The range of this rank's.
+        envs: The range of this rank's environments, as their global ids.
+        num_envs: How many those are.
+
+    Raises:
+        ParameterError: If there are fewer blocks than ranks.
+    """
+
+    all_envs: int
+    ranks: Ranks = Ranks()
+
+    def __post_init__(self):
+        if self.all_blocks < self.ranks.size:
+            raise ParameterError(
+                f"num_envs = {self.all_envs} environments fall into {self.all_blocks} blocks, which cannot be shared out among "
+                f"{self.ranks.size} processes; take as many environments, or fewer processes, {BLOCKS} at most"
+            )
+
+    @property
+    def all_blocks(self):
+        """Return how many blocks there are."""
+        return min(self.all_envs, BLOCKS)
+
+    @cached_property
+    def blocks(self):
+        """Return the blocks of this rank."""
+        return self.blocks_of(self.ranks.rank)
+
+    @cached_property
+    def envs(self):
+        """Return the environments of this rank."""
+        return self.envs_of(self.ranks.rank)
+
+    @property
+    def num_envs(self):
+        """Return how many environments this rank has."""
+        return len(self.envs)
+
+    def blocks_of(self, rank):
+        """Return the range of another rank's blocks."""
+        begin, end = (k * self.all_blocks // self.ranks.size for k in (rank, rank + 1))
+        return range(begin, end)
+
+    def envs_of(self, rank):
+        """Return the range of another rank's environments."""
+        blocks = self.blocks_of(rank)
+        return range(self.first_env(blocks.start), self.first_env(blocks.stop))
+
+    def first_env(self, block):
+        """Return the first environment of a block of all."""
+        return block * self.all_envs // self.all_blocks

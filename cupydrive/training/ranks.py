@@ -1,0 +1,161 @@
+"""What several processes that train one run together agree on, and what each keeps of it: settings, snapshots, weights.
+
+They are called ranks, as in ``torch.distributed``; what carries tensors from one to another is ``executors/ranks.py``.
+"""
+
+import hashlib
+import json
+from dataclasses import astuple, dataclass, fields
+
+import torch
+
+from cupydrive.errors import ParameterError, TrainingError
+
+# ---- tensors of all environments, and of those of one rank ----
+
+
+LEARNERS_ROWS = ("discounted.", "memory.")  # tensors of a learner that have rows of environments
+
+
+def shared_out(run):
+    """Return by name, of what ``Run.snapshot`` returns, the dimension along which environments lie; others have none."""
+    along = {f"env/{name}": 0 for name in ("state", "clock", "log", *(f"returns.{g.name}" for g in run.batch.groups))}
+    along |= {f"{kind}.{name}": 0 for kind in ("obs", "action_mask") for name in getattr(run.rollout, kind)}
+    along |= run.episodes.shared_out()
+    for name, learner in run.learners.items():
+        along |= {f"{name}/{key}": 0 for key in learner.tensors() if key.startswith(LEARNERS_ROWS)}
+    return along
+
+
+def whole(kept, along, summed, shard):
+    """Return tensors of all environments, from those of each rank's own; all ranks must call it.
+
+    Args:
+        kept: Tensors on the CPU, by name.
+        along: By name the dimension along which environments lie, of those that have one; others are equal on all ranks.
+        summed: Names of those that are added instead.
+        shard: ``Shard`` of this rank.
+    """
+    if shard.ranks.alone:
+        return kept
+    rows = {name: kept[name].movedim(along.get(name, 0), 0) for name in kept if name in along}
+    rows |= {name: kept[name][None] for name in summed}
+    gathered = shard.ranks.gather_bytes(b"".join(bytes_of(tensor) for tensor in rows.values()))
+    parts = {name: [] for name in rows}
+    for rank, content in enumerate(gathered):
+        begin, envs = 0, len(shard.envs_of(rank))
+        for name, tensor in rows.items():
+            count = len(tensor) // shard.num_envs * envs if name in along else 1
+            size = count * tensor[0].numel() * tensor.element_size()
+            flat = torch.frombuffer(bytearray(content[begin : begin + size]), dtype=tensor.dtype)
+            parts[name].append(flat.view(count, *tensor.shape[1:]))
+            begin += size
+    joined = {name: torch.cat(found).movedim(0, along[name]) for name, found in parts.items() if name in along}
+    return kept | joined | {name: torch.cat(parts[name]).sum(0) for name in summed}
+
+
+def part(kept, along, summed, shard):
+    """Return of the tensors of all environments those of one rank: views; what does not fit stays as it is.
+
+    Args:
+        kept: What ``whole`` has returned, or a file's content.
+        along: As of ``whole``.
+        summed: Names of those of which the first rank takes all, and the others 0.
+        shard: ``Shard`` of the rank.
+    """
+    if shard.ranks.alone or not isinstance(kept, dict):
+        return kept
+    found = dict(kept)
+    for name, dim in along.items():
+        tensor = kept.get(name)
+        if isinstance(tensor, torch.Tensor) and tensor.dim() > dim and tensor.shape[dim] % shard.all_envs == 0:
+            each = tensor.shape[dim] // shard.all_envs
+            found[name] = tensor.narrow(dim, shard.envs.start * each, shard.num_envs * each)
+    if shard.ranks.rank > 0:
+        found |= {name: torch.zeros_like(kept[name]) for name in summed if isinstance(kept.get(name), torch.Tensor)}
+    return found
+
+
+def bytes_of(tensor):
+    """Return the bytes of a tensor on the CPU."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+# ---- agreement ----
+
+
+def require_equal(ranks, about):
+    """Raise ``ParameterError`` on all ranks if they do not say the same; all must call it.
+
+    Args:
+        ranks: ``Ranks``.
+        about: What JSON can hold, by name.
+    """
+    if ranks.alone:
+        return
+    said = [json.loads(content) for content in ranks.gather_bytes(json.dumps(about, sort_keys=True).encode())]
+    for rank, other in enumerate(said):
+        names = [name for name in {**said[0], **other} if said[0].get(name) != other.get(name)]
+        if names:
+            listed = "; ".join(
+                f"{name} is {other.get(name)!r}, and {said[0].get(name)!r} on rank 0" for name in names[:4]
+            )
+            raise ParameterError(
+                f"processes that train one run must be given the same; on rank {rank} {listed}. Start all with the same "
+                "arguments and versions"
+            )
+
+
+def require_equal_weights(ranks, policies, step):
+    """Raise ``TrainingError`` on all ranks if their weights differ; all must call it.
+
+    Args:
+        ranks: ``Ranks``.
+        policies: Modules by name.
+        step: Env-steps done.
+    """
+    digest = hashlib.sha256()
+    for policy in policies.values():
+        for tensor in policy.state_dict().values():
+            digest.update(bytes_of(tensor.cpu()))
+    said = ranks.gather_bytes(digest.digest())
+    others = [str(rank) for rank, other in enumerate(said) if other != said[0]]
+    if others:
+        raise TrainingError(
+            f"after {step:,} env-steps the weights on rank {', '.join(others)} are not those of rank 0, as they must be: a "
+            "device or its driver computes wrongly. Training has stopped; go on from the last checkpoint with resume=True"
+        )
+
+
+# ---- what is said in each interval ----
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a rank wants to happen at the end of an interval, which all do together.
+
+    Args:
+        stop: End the training: an interrupt.
+        save: Write a checkpoint.
+        compare: Compare the weights.
+        seconds: That an iteration takes here.
+    """
+
+    stop: bool = False
+    save: bool = False
+    compare: bool = False
+    seconds: float = 0.0
+
+    @classmethod
+    def of_all(cls, told):
+        """Return what all do together, of each rank's wishes, (W, 4) float64: any may stop, the first decides else."""
+        first = told[0].tolist()
+        return cls(bool(told[:, 0].any()), bool(first[1]), bool(first[2]), first[3])
+
+    def tell(self, ranks, numbers):
+        """Return (W, L + 4) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
+        wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64)
+        return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
+
+
+WISHES = len(fields(Wishes))

@@ -1,0 +1,234 @@
+"""Several processes train one run: with the bits of one process, on any number of them, and they end together."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import python_path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from learner_weights import digest, recorded
+from ranks import TOGETHER
+
+import cupydrive as cd
+from cupydrive.cli import processes
+from cupydrive.cli.main import main
+from cupydrive.errors import ParameterError
+from cupydrive.executors.ranks import Ranks, Shard
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What tests/ranks.py found: by the number of processes, a list of what each says."""
+    folder, all_said = tmp_path_factory.mktemp("ranks"), {}
+    for size in SIZES:
+        found = [folder / f"{rank} of {size}.json" for rank in range(size)]
+        command = [sys.executable, str(ROOT / "tests" / "ranks.py")]
+        meeting = str(folder / f"meeting of {size}")
+        how = {
+            "env": os.environ | {"PYTHONPATH": python_path(), "GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"},
+            "stderr": subprocess.PIPE,
+        }
+        children = [
+            subprocess.Popen([*command, str(rank), str(size), meeting, str(path)], **how)
+            for rank, path in enumerate(found)
+        ]
+        errors = [child.communicate()[1].decode() for child in children]
+        assert all(child.returncode == 0 for child in children), "\n".join(errors)
+        all_said[size] = [json.loads(path.read_text()) for path in found]
+    return all_said
+
+
+def test_any_number_of_processes_has_the_weights_that_are_committed(said):
+    """Two policies, agents that leave, running means and a limit on the divergence among them."""
+    assert {size: len(each) for size, each in said.items()} == {size: size for size in SIZES}
+    for each in said.values():
+        assert all(one["weights"] == recorded() for one in each)
+
+
+def test_sums_of_gradients_are_those_of_one_process(said):
+    for name in TOGETHER:
+        for size in SIZES[1:]:
+            compare_alike(said, name, size)
+
+
+def compare_alike(said, name, size):
+    (alone,) = (one["alike"][name] for one in said[1])
+    weights, metrics = np.array(alone["weights"]), alone["metrics"]
+    first = said[size][0]["alike"][name]
+    assert all(one["alike"][name]["weights"] == first["weights"] for one in said[size])
+    assert np.abs(np.array(first["weights"]) - weights).max() <= 1e-4 * np.abs(weights).max(), (name, size)
+    assert first["metrics"].keys() == metrics.keys()
+    for key, value in metrics.items():
+        assert first["metrics"][key] == pytest.approx(value, rel=1e-3, abs=1e-4), key
+    assert all(one["alike"][name]["metrics"] == first["metrics"] for one in said[size])
+
+
+def test_all_processes_end_with_one_error(said):
+    for size in SIZES[1:]:
+        compare_errors(said[size], size)
+
+
+def compare_errors(said, size):
+    words = {
+        "other settings": ("ParameterError", "on rank 1", "learning_rate"),
+        "other seeds": ("ParameterError", "on rank 1 seed is 1, and 0 on rank 0"),
+        "other weights": ("TrainingError", f"the weights on rank {size - 1} are not those of rank 0"),
+        "lost number": ("NotFiniteError", f"in environment {said[-1]['envs'][0] + 1}, agent 0"),
+        "population": ("ParameterError", "seeds= and members="),
+        "too few": ("ParameterError", f"num_envs = {size - 1} environments"),
+        "ddpg": ("ParameterError", "learns by DDPG"),
+    }
+    for what, expected in words.items():
+        for one in said:
+            assert one[what] is not None and all(word in one[what] for word in expected), (what, one[what])
+
+
+@pytest.mark.parametrize(("envs", "size"), [(64, 3), (1, 1), (5, 5), (129, 2), (1000, 7), (300, 128)])
+def test_shards_are_all_environments_in_whole_blocks(envs, size):
+    shards = [Shard(envs, Ranks(rank, size)) for rank in range(size)]
+    assert [e for shard in shards for e in shard.envs] == list(range(envs))
+    assert [b for shard in shards for b in shard.blocks] == list(range(shards[0].all_blocks))
+    blocks = [len(shard.blocks) for shard in shards]
+    assert max(blocks) - min(blocks) <= 1 <= min(blocks)
+    for shard in shards:
+        assert next(shard.first_env(b) for b in shard.blocks) == shard.envs.start
+        assert all(shard.envs_of(other.ranks.rank) == other.envs for other in shards)
+    with pytest.raises(ParameterError, match=f"shared out among {shards[0].all_blocks + 1} processes"):
+        Shard(envs, Ranks(0, shards[0].all_blocks + 1))
+
+
+# ---- runs of the command line ----------------------------------------------------------------------------------------
+
+SMALL = ["--device", "cpu", "--num-envs", "20", "--set", "num_steps=8", "hidden=16,16"]
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path, capfd):
+    """Two, one, three: as one process in one go."""
+    options = dict(num_envs=20, seed=5, device="cpu", progress=False)
+    settings = cd.PPO(num_steps=8, hidden=(16, 16), normalize_obs=True, normalize_reward=True)
+    whole = cd.train("cartpole", settings, steps=160 * 40, **options)
+    given = [
+        "train",
+        "cartpole",
+        *SMALL,
+        "normalize_obs=True",
+        "normalize_reward=True",
+        "update_epochs=4",
+        "gamma=0.99",
+    ]
+    given += ["gae_lambda=0.95", "learning_rate=2.5e-4", "--seed", "5", "--out", str(tmp_path / "run"), "--resume"]
+    assert processes.start(2, [*given, "--steps", "1600"]) == 0
+    assert main([*given, "--steps", "3200"]) == 0
+    assert processes.start(3, [*given, "--steps", "6400"]) == 0
+    run = Run.load(tmp_path / "run")
+    assert run.step == whole.step and digest(run) == digest(whole)
+    kept, expected = run.snapshot(), whole.snapshot()
+    assert kept.keys() == expected.keys()
+    different = [name for name, tensor in expected.items() if not np.array_equal(kept[name].numpy(), tensor.numpy())]
+    assert not different
+    steps = [row["charts/global_step"] for row in run.metrics]
+    assert steps == sorted(set(steps)) and steps[-1] == 6400
+    assert run.metrics[-1]["charts/episodic_return"] == pytest.approx(
+        whole.metrics[-1]["charts/episodic_return"], rel=1e-12
+    )
+    out, err = capfd.readouterr()
+    assert out.count("<Run cartpole") == 3 and "Traceback" not in err  # the first process alone prints
+
+
+@pytest.fixture
+def started():
+    """A list of processes, which do not outlive the test."""
+    children = []
+    yield children
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def endless(children, folder, count=2):
+    """Start processes of a run without end, and wait until it has saved something."""
+    given = [
+        "train",
+        "cartpole",
+        *SMALL,
+        "--steps",
+        "1e12",
+        "--checkpoint-minutes",
+        "0.002",
+        "--out",
+        str(folder / "run"),
+    ]
+    children += [processes.start_one(rank, count, given, folder) for rank in range(count)]
+    while len(checkpoints(folder / "run")) < 3:
+        try:
+            assert children[0].wait(0.05) is None, (folder / "1.log").read_text()
+        except subprocess.TimeoutExpired:
+            continue
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started, tmp_path, capfd, rank):
+    endless(started, tmp_path)
+    started[rank].kill()
+    assert processes.wait(started, tmp_path) == 128 + signal.SIGKILL
+    assert started[1 - rank].poll() == processes.LOST
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
+    assert len(said) == 1 and f"process {rank} of this run was ended by signal 9 (SIGKILL)" in said[0]
+    assert Run.load(tmp_path / "run").step > 0
+
+
+def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_path, capfd):
+    endless(started, tmp_path)
+    started[0].send_signal(signal.SIGINT)
+    assert processes.wait(started, tmp_path) == 0
+    out, err = capfd.readouterr()
+    run = Run.load(tmp_path / "run")
+    assert f"interrupted after {run.step:,} env-steps; the result is kept" in err
+    assert run.metrics[-1]["charts/global_step"] == run.step and f"{run.step:,} env-steps" in out
+
+
+def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capfd):
+    given = ["train", "cartpole", *SMALL, "--steps", "1e4"]
+    started += [processes.start_one(rank, 2, given + ["--seed", "-1"] * rank, tmp_path) for rank in range(2)]
+    assert processes.wait(started, tmp_path) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
+    assert len(said) == 1 and said[0].startswith("cupydrive: process 1 of this run: ") and "seed = -1" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--gpus", "0"], "pass a number of GPUs from 1 on, or all"),
+        (["--gpus", "two"], "pass a number of GPUs from 1 on, or all"),
+        (["--gpus", "2", "--device", "cpu"], "leave one of them out"),
+    ],
+)
+def test_gpus_that_cannot_be_are_refused(given, words, capsys):
+    assert main(["train", "cartpole", *given]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_torchrun_starts_processes_that_train_one_run(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    given = ["train", "cartpole", *SMALL, "--steps", "1600", "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*torchrun, "-m", "cupydrive", *given],
+        env=os.environ | {"PYTHONPATH": python_path()},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("<Run cartpole: 1,600 env-steps of 20 environments") == 1
+    assert Run.load(tmp_path / "run").step == 1600
