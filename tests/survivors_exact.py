@@ -26,7 +26,7 @@ FOUND = "every row is one of a group's, so that the last group ends the search"
 HALF = "if (half >= used) continue;"
 HALVES = "for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];"
 COPIED = "if (call.copies == nullptr) continue;"
-SQUARES = "if (team.leader()) call.squares[e] = squares;"
+SQUARES = "if (team.leader()) call.squares[chunk.place] = squares;"
 AT_ONCE = "constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;"
 GROUPS = "for (; group < AGENT_GROUPS - 1; ++group) {"
 LEAST = "constexpr int at_least_one(int n) { return n > 0 ? n : 1; }"
@@ -34,7 +34,7 @@ OBJECTIVE = "objective = plain > clipped ? clipped : plain;  // keeps NaN"
 USED = "const int used = chains_of(STRIPS - 1);"
 LOOKED = "for (int g = 0; g < AGENT_GROUPS - 1; ++g) {"
 PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
-FIRST_ENV = "DEVICE int first_env(int b) const { return share(b, num_envs, blocks); }"
+FIRST_ENV = "DEVICE int first_env(int b) const { return share(first_block + b, all_envs, all_blocks) - envs_before; }"
 INITIAL = "learn/initial.cu"
 LANE = "for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);"
 PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
@@ -74,7 +74,7 @@ EXACT = {
     (SUMS, CHAINS_OF, CHAINS_OF.replace("? 1", "? (1 + 1)")): NO_ROWS,
     (MINIBATCHES, LOOKED, LOOKED.replace("<", "<=")): FOUND,
     (MINIBATCHES, PART_OF, PART_OF.replace("(m, n, m", "(n, m, m")): PRODUCT,
-    (MINIBATCHES, FIRST_ENV, FIRST_ENV.replace("b, num_envs", "num_envs, b")): PRODUCT,
+    (MINIBATCHES, FIRST_ENV, FIRST_ENV.replace("first_block + b, all_envs", "all_envs, first_block + b")): PRODUCT,
     (
         UPDATE,
         USED,
@@ -84,7 +84,7 @@ EXACT = {
     (SUMS, HALVES, HALVES.replace("<", "<=")): SAME,
     (LOSS_OF_ROW, OBJECTIVE, OBJECTIVE.replace(">", ">=")): SAME,
     (MINIBATCHES, GROUPS, GROUPS.replace("- 1", "+ 1")): FOUND,
-    (DRAWN, SQUARES, "call.squares[e] = squares;"): ALIKE,
+    (DRAWN, SQUARES, "call.squares[chunk.place] = squares;"): ALIKE,
     (DRAWN, AT_ONCE, AT_ONCE.replace("||", "&&")): TURNS_OF_ROW,
     (DRAWN, AT_ONCE, AT_ONCE.replace("? 1", "? (1 + 1)")): TURNS_OF_ROW,
     (GRADIENT, "begun = true;\nteam.sync();", ";"): READ,

@@ -10,6 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learner_kernels import chosen, compute, problem, reference
+from told import Keeping, Told
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
@@ -69,6 +70,33 @@ def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
     for *of_none, of_all in made.moments.tolist():  # the one row of a block is the last minibatch's
         assert of_all == pytest.approx(expected, rel=1e-5)
         assert all(found == pytest.approx([1, 0, 1e-8, 0], rel=1e-5) for found in of_none)
+
+
+@pytest.mark.parametrize("envs", [7, 130, 300])
+def test_a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all(envs):
+    steps, size, config = 6, 3, PPO(num_steps=6, update_epochs=2, num_minibatches=3)
+    rng = np.random.default_rng(1)
+    advantage = torch.from_numpy(rng.normal(3, 2, (steps, envs, 2)).astype(np.float32))
+    active = torch.from_numpy(rng.random((steps, envs, 2)) < 0.7)
+    names = ("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
+    shared = dict.fromkeys(names) | {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
+
+    def drawn(shard):
+        columns = {name: [None] for name in COLUMNS}
+        columns["advantage"] = [advantage[:, shard.envs].contiguous()]
+        columns["active"] = [active[:, shard.envs].contiguous()]
+        made = Minibatches(HostExecutor(1, flags=("-O1",)), config, (shard, steps, (2,)), columns, shared, 16, 1)
+        made.arrange()
+        return made, columns["advantage"][0].view(-1)[made.memory["order"].long()]
+
+    everything = Keeping()
+    whole, rows = drawn(Shard(envs, everything))
+    for rank in range(size):
+        shard = Shard(envs, Told(rank, size, everything.kept))
+        made, own = drawn(shard)
+        assert not shard.ranks.left
+        assert torch.equal(made.moments, whole.moments)
+        assert torch.equal(own, rows[:, 2 * steps * shard.envs.start : 2 * steps * shard.envs.stop])
 
 
 def test_a_minibatch_of_no_rows_has_a_gradient_of_0():

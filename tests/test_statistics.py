@@ -1,10 +1,15 @@
 """Running means and discounted returns by kernels/learn/statistics.cu, against float64 and plain loops."""
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from told import Keeping, Told
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
@@ -23,6 +28,23 @@ def test_statistics_are_those_of_all_rows_so_far(sizes):
         exact.update(values)  # in float64
     for name, tensor in exact.tensors().items():
         assert torch.allclose(rms.tensors()[name], tensor, rtol=1e-6, atol=1e-7), name
+
+
+@pytest.mark.parametrize("sizes", [(9, 300, 2, 3), (3, 7, 1, 2)])
+def test_a_rank_sums_up_its_blocks_as_one_that_has_all(sizes):
+    values = torch.from_numpy(np.random.default_rng(2).normal(3, 2, sizes).astype(np.float32))
+
+    def taken_in(shard):
+        rms = RunningMeanStd((sizes[-1],), "cpu")
+        Statistics(HostExecutor(), shard).update(rms, values[:, shard.envs].contiguous())
+        return rms.tensors()
+
+    everything = Keeping()
+    whole = taken_in(Shard(sizes[1], everything))
+    for rank in range(3):
+        shard = Shard(sizes[1], Told(rank, 3, everything.kept))
+        assert all(torch.equal(tensor, whole[name]) for name, tensor in taken_in(shard).items())
+        assert not shard.ranks.left
 
 
 def test_scales_are_one_over_the_deviation():
