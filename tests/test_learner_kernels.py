@@ -162,6 +162,32 @@ def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
     assert found[0] == found[1]
 
 
+def test_gradients_below_the_limit_of_their_norm_are_not_scaled():
+    config, found, norm = PPO(num_steps=8, hidden=(16,), **PLAIN), [], None
+    for limit in (1e6, 1.3):
+        case = problem(config, envs=9, obs_dim=3)
+        case.shared["max_grad_norm"].fill_(limit if norm is None else limit * norm)
+        compute(case)
+        norm = case.shared["metric_sums"][case.steps.reported.index("grad_norm")].item()
+        found.append(bits(case.steps.weights))
+    assert found[0] == found[1]
+
+
+def test_epochs_after_too_large_a_divergence_are_skipped_until_the_iteration_ends():
+    config = PPO(num_steps=8, hidden=(16,), update_epochs=3, num_minibatches=1, target_kl=1e-9)
+    case = problem(config, envs=9, obs_dim=3)
+    compute(case, 0)
+    stopped, before = bits(case.steps.weights), int(case.shared["iteration"])
+    assert case.shared["skip"] == 1
+    for epoch in (1, 2):
+        case.gradients.compute(epoch, 0)
+        case.steps.descend(epoch, 0)
+        assert bits(case.steps.weights) == stopped
+        assert (case.shared["skip"] == 0) == (epoch == 2) and int(case.shared["iteration"]) == before + (epoch == 2)
+    compute(case, 0)
+    assert bits(case.steps.weights) != stopped
+
+
 def test_pieces_of_any_size_have_the_same_sum():
     config, found = PPO(num_steps=8, hidden=(16,), num_minibatches=2), []
     for per_block in (False, True):
@@ -169,7 +195,7 @@ def test_pieces_of_any_size_have_the_same_sum():
         if per_block:  # as on a GPU
             gradients = case.gradients
             gradients.pieces, gradients.call["pieces"] = gradients.blocks, gradients.blocks
-            gradients.partials = torch.zeros(gradients.blocks, case.layout.gradient)
+            gradients.sums = gradients.partials = torch.zeros(gradients.blocks, case.layout.gradient)
             chunks = torch.zeros_like(gradients.partials)
             gradients.call["chunks"], gradients.call["partials"] = chunks.data_ptr(), gradients.partials.data_ptr()
             case.steps.attach(gradients)
