@@ -192,8 +192,13 @@ SPEC = EnvSpec(
     render_fps=15,
     training={
         "num_envs": 256,
-        "steps": 1_000_000,
-        "ppo": {"learning_rate": ((0, 2.5e-3), (1_000_000, 1.25e-4)), "gamma": 0.98, "gae_lambda": 0.9},
+        "steps": 3_000_000,
+        "ppo": {
+            "learning_rate": ((0, 2.5e-3), (3_000_000, 1e-5)),
+            "gamma": 0.98,
+            "gae_lambda": 0.9,
+            "ent_coef": ((0, 0.01), (3_000_000, 0.0)),
+        },
     },
     mark=-85.0,
     summary="Swing two links up by the joint between them (Gymnasium's Acrobot-v1).",

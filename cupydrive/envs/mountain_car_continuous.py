@@ -83,7 +83,7 @@ SPEC = EnvSpec(
         "ppo": {
             "learning_rate": ((0, 1e-3), (1_000_000, 5e-5)),
             "num_steps": 64,
-            "gamma": 0.999,
+            "gamma": ((0, 0.999), (500_000, 0.9999)),  # first to arrive, then to save fuel: a later arrival costs less
             "gae_lambda": 0.98,
             "ent_coef": 0.0,
             "normalize_obs": True,
