@@ -105,23 +105,26 @@ def test_entropy_and_the_whole_loss():
 
 @pytest.mark.parametrize("settings", [cd.PPO, cd.A2C])
 def test_agents_that_are_out_give_no_loss(settings):
-    one, _ = learner(settings(policy=table([0.3, -0.2], 0.5), norm_adv=True))
+    one, other = (learner(settings(policy=table([0.3, -0.2], 0.5), norm_adv=True))[0] for _ in range(2))
     inside = rows([0, 1, 1], [1.0, -2.0, 0.5], [-0.6, -0.7, -0.8], returns=1.0)
-    losses = one._loss(inside)
+    losses = one.learn(inside)
     for name, column in inside.items():
         filler = torch.full_like(column[:1], 1 if name == "action" else 1e6)
         inside[name] = torch.cat([column, filler])
-    masked = one._loss(inside | {"weight": torch.tensor([1.0, 1, 1, 0])})
+    masked = other.learn(inside | {"weight": torch.tensor([1.0, 1, 1, 0])})
     for name, value in losses.items():
         assert masked[name].item() == pytest.approx(value.item(), rel=1e-5), name
 
 
 def test_advantages_are_normalised_per_minibatch():
-    one, _ = learner(cd.A2C(policy=table([0.0, 0.0]), norm_adv=True, ent_coef=0.0, vf_coef=0.0))
-    advantage = [3.0, 5.0, 10.0, -2.0]
-    shifted = [10 * a + 7 for a in advantage]
-    first, second = (one._loss(rows([0, 1, 0, 1], a, [0.0] * 4))["loss"].item() for a in (advantage, shifted))
-    assert first == pytest.approx(second, rel=1e-5)
+    advantage = torch.tensor([3.0, 5.0, 10.0, -2.0])
+    normal = ((advantage - 4.0) / advantage.std(correction=0)).tolist()
+    for settings in (cd.PPO, cd.A2C):
+        found = []
+        for given, norm_adv in ((advantage, True), (10 * advantage + 7, True), (normal, False)):
+            one, _ = learner(settings(policy=table([0.0, 0.3]), norm_adv=norm_adv))
+            found.append(one.learn(rows([0, 1, 0, 1], list(given), [-0.7] * 4))["policy_loss"].item())
+        assert found[0] != 0.0 and found == pytest.approx([found[0]] * 3, rel=1e-5)
 
 
 def test_ppos_first_step_is_a2cs_and_its_second_is_not():
