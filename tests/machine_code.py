@@ -23,6 +23,7 @@ from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble
+from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms import PPO
 from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit, minibatch_unit
@@ -79,9 +80,9 @@ def learner_unit(given, n, file):
     distribution = make_distribution(group, config.distribution)
     layout = NetworkLayout.of(config, group.obs_dim, distribution.size)
     if file == "gradient":
-        return gradient_unit(layout, distribution, config, (n, config.num_steps, [1]), H200)
+        return gradient_unit(layout, distribution, config, (Shard(n), config.num_steps, [1]), H200)
     if file == "minibatches":
-        return minibatch_unit(config, (65_536, 32, [1]), H200)
+        return minibatch_unit(config, (Shard(65_536), 32, [1]), H200)
     if file == "forward":
         return forward_unit(layout, distribution, H200, n)[1]
     return layout.unit(file, H200)

@@ -12,6 +12,7 @@ from cupydrive import envs
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
 from cupydrive.codegen.layout import Layout, Observations, PlayLayout
 from cupydrive.codegen.source import KERNELS, assemble, assemble_file, box_bounds, column_words, head_sizes
+from cupydrive.executors.ranks import Shard
 from cupydrive.playing.policy import make_distribution
 from cupydrive.spec import Group
 from cupydrive.training.algorithms import A2C, PPO
@@ -268,6 +269,6 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
     layout = NetworkLayout.of(config, entries, distribution.size)
     executor = SimpleNamespace(max_team=1024, team_bytes=limit, processors=132)
     rows, forward = forward_unit(layout, distribution, executor, 2**20)
-    gradient = gradient_unit(layout, distribution, config, (2**16, 32, [1]), executor)
+    gradient = gradient_unit(layout, distribution, config, (Shard(2**16), 32, [1]), executor)
     for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
         assert tile >= 1 and near_bytes(unit) <= limit
