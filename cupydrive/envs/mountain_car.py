@@ -160,6 +160,7 @@ SPEC = EnvSpec(
         "ppo": {
             "learning_rate": ((0, 1e-3), (30_000_000, 5e-5)),
             "num_steps": 16,
+            "num_minibatches": 8,
             "ent_coef": 0.02,
             "normalize_obs": True,
         },
