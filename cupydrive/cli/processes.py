@@ -16,8 +16,10 @@ from pathlib import Path
 
 from cupydrive.errors import CupydriveError, DeviceError
 from cupydrive.executors import choose
+from cupydrive.inputs.arguments import shown
 
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
+MOST_DIGITS = 6  # of a number of GPUs
 LOST = 3  # exit code of a process that ends because another one has
 GRACE = 10.0  # seconds that the others have to end by themselves once one has ended
 POLL = 0.05  # seconds between looks at them
@@ -38,8 +40,8 @@ def start_on_gpus(asked, device):
     """
     if MEETING in os.environ:
         return None
-    if asked != "all" and not (asked.isascii() and asked.isdecimal() and int(asked) > 0):
-        raise CupydriveError(f"--gpus {asked}: pass a number of GPUs from 1 on, or all")
+    if asked != "all" and (not asked.isascii() or not asked.isdecimal() or len(asked) > MOST_DIGITS or int(asked) < 1):
+        raise CupydriveError(f"--gpus {shown(asked)}: pass a number of GPUs from 1 on, or all")
     if device == "cpu":
         raise CupydriveError(f"--gpus {asked} trains on GPUs, and --device is cpu; leave one of them out")
     if "RANK" in os.environ:
