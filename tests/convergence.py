@@ -306,7 +306,11 @@ def main(arguments=None):
                 env: (s, {n: max(LEAST, ITERATIONS * n * s.num_steps) for n in args.copies}) for env, s in work.items()
             }
             device, about = choose(args.device)[0], info()
-            command = " ".join(["python tests/convergence.py", *(sys.argv[1:] if arguments is None else arguments)])
+            # Where the file lies is of this machine, and no figure depends on it.
+            given = [word for env in args.env or () for word in ("--env", env)]
+            given += ["--copies", ",".join(map(str, args.copies))] if args.copies != COPIES else []
+            given += ["--seeds", str(args.seeds)] if args.seeds != parser.get_default("seeds") else []
+            command = " ".join(["python tests/convergence.py --device", args.device, *given])
             name = about.gpus[0].name if device == "cuda" else about.processor
             machine = {"command": command, "machine": name, "versions": about.versions}
             found = measure({"envs": work, "seeds": args.seeds}, device, machine, args.json)

@@ -5,10 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import python_path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,6 +23,7 @@ from cupydrive.cli import processes
 from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError
 from cupydrive.executors.ranks import Ranks, Shard
+from cupydrive.training.ranks import part, whole
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 
@@ -106,6 +110,37 @@ def test_shards_are_all_environments_in_whole_blocks(envs, size):
         assert all(shard.envs_of(other.ranks.rank) == other.envs for other in shards)
     with pytest.raises(ParameterError, match=f"shared out among {shards[0].all_blocks + 1} processes"):
         Shard(envs, Ranks(0, shards[0].all_blocks + 1))
+
+
+@pytest.mark.parametrize("envs", [3, 7, 300])
+def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
+    """Environments along either dimension; what is summed is the first rank's at first, and equal tensors are anybody's."""
+    size, shared, barrier = 3, [None] * 3, threading.Barrier(3)
+
+    class Threads(Ranks):
+        def gather_bytes(self, content):
+            shared[self.rank] = content
+            barrier.wait()
+            return list(shared)
+
+    rng = np.random.default_rng(0)
+    kept = {
+        "rows": torch.from_numpy(rng.normal(size=(2 * envs, 3))),
+        "columns": torch.from_numpy(rng.normal(size=(2, envs))),
+    }
+    kept |= {"count": torch.tensor(5.0, dtype=torch.float64), "seed": torch.tensor([7])}
+    about = {"rows": 0, "columns": 1}, ("count",)
+
+    def exchange(rank):
+        shard = Shard(envs, Threads(rank, size, alone=False))
+        own = part(kept, *about, shard)
+        assert own["columns"].shape == (2, shard.num_envs) and own["rows"].shape == (2 * shard.num_envs, 3)
+        return whole(own, *about, shard)
+
+    with ThreadPoolExecutor(size) as pool:
+        for found in pool.map(exchange, range(size)):
+            assert found.keys() == kept.keys()
+            assert all(torch.equal(found[name], tensor) for name, tensor in kept.items())
 
 
 # ---- runs of the command line ----------------------------------------------------------------------------------------
@@ -217,6 +252,13 @@ def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capf
 def test_gpus_that_cannot_be_are_refused(given, words, capsys):
     assert main(["train", "cartpole", *given]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    assert main(["train", "cartpole", "--device", "cpu"]) == 2
+    assert "WORLD_SIZE = 'two' in the environment" in capsys.readouterr().err
 
 
 @pytest.mark.slow

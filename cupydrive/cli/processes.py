@@ -19,7 +19,7 @@ from cupydrive.executors import choose
 from cupydrive.inputs.arguments import shown
 
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
-MOST_DIGITS = 6  # of a number of GPUs
+MOST_DIGITS = 6  # of a number of GPUs or processes
 LOST = 3  # exit code of a process that ends because another one has
 GRACE = 10.0  # seconds that the others have to end by themselves once one has ended
 POLL = 0.05  # seconds between looks at them
@@ -67,11 +67,12 @@ def joined(device):
     Args:
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``: a GPU is the one of the process's number on its machine.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    size = said("WORLD_SIZE", 1) if "RANK" in os.environ else 1
     if size < 2:
         yield True
         return
-    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    rank = said("RANK", 0)
+    local = said("LOCAL_RANK", rank)
     own_gpu(local)
     from torch import distributed
 
@@ -85,6 +86,20 @@ def joined(device):
         yield rank == 0
     finally:
         distributed.destroy_process_group()
+
+
+def said(name, otherwise):
+    """Return the number that an environment variable holds, ``otherwise`` where there is none.
+
+    Raises:
+        CupydriveError: If it is no number.
+    """
+    text = os.environ.get(name, str(otherwise))
+    if not text.isascii() or not text.isdecimal() or len(text) > MOST_DIGITS:
+        raise CupydriveError(
+            f"{name} = {shown(text)} in the environment: it must be a number, as torchrun sets it; unset it"
+        )
+    return int(text)
 
 
 def own_gpu(local):

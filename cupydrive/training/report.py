@@ -4,6 +4,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
+from cupydrive.playing.rollout import NONE_FOUND
 
 HEAD = 2  # numbers before the means: episodes, and the least length
 TEAM = 128  # threads of one row of kernels/train/report.cu on a GPU
@@ -63,7 +64,7 @@ class Report:
                 for each in zip(*(row[2] for row in rows), strict=True)
             ]
             bad = [any(each) for each in zip(*(row[4] for row in rows), strict=True)]
-            first = min(range(len(rows)), key=lambda rank: min(rows[rank][5]))
+            first = min(range(len(rows)), key=lambda rank: earliest(rows[rank][5]))
             found = rows[first][5], shard.envs_of(first)
             return sum(row[0] for row in rows), min(row[1] for row in rows), means, rows[0][3], bad, *found
         found = numbers[self.size - self.found :].view(torch.int64).tolist()
@@ -74,6 +75,11 @@ class Report:
             bad.append(bool(numbers[size]))
             numbers = numbers[size + 1 :]
         return int(episodes), least, means, sums, bad, found, shard.envs
+
+
+def earliest(found):
+    """Return the first of what ``Rollout.describe_nonfinite`` is given, a number that grows with iteration and place."""
+    return min(number & NONE_FOUND for number in found)
 
 
 class NoLearner:
