@@ -217,10 +217,20 @@ def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started,
     endless(started, tmp_path)
     started[rank].kill()
     assert processes.wait(started, tmp_path) == 128 + signal.SIGKILL
-    assert started[1 - rank].poll() == processes.LOST
+    assert started[1 - rank].poll() in (processes.LOST, -signal.SIGKILL)  # it heard of it, or had to be ended
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("cupydrive:")]
     assert len(said) == 1 and f"process {rank} of this run was ended by signal 9 (SIGKILL)" in said[0]
     assert Run.load(tmp_path / "run").step > 0
+
+
+def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(processes, "GRACE", 0.1)
+    for code in ("import signal; signal.pause()", "print('cupydrive: no more'); raise SystemExit(5)"):
+        with open(tmp_path / f"{len(started)}.log", "wb") as log:
+            started.append(subprocess.Popen([sys.executable, "-c", code], stdout=log))
+    assert processes.wait(started, tmp_path) == 5
+    assert [child.poll() for child in started] == [-signal.SIGKILL, 5]
+    assert capfd.readouterr().err == "cupydrive: process 1 of this run: no more\n"
 
 
 def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_path, capfd):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from contextvars import ContextVar
+from datetime import timedelta
 from pathlib import Path
 
 from cupydrive.errors import CupydriveError, DeviceError
@@ -21,7 +22,8 @@ from cupydrive.inputs.arguments import shown
 MEETING = "CUPYDRIVE_MEETING"  # environment variable: the file in which processes that were started here meet
 MOST_DIGITS = 6  # of a number of GPUs or processes
 LOST = 3  # exit code of a process that ends because another one has
-GRACE = 10.0  # seconds that the others have to end by themselves once one has ended
+GRACE = 10.0  # seconds that the others have to end by themselves once one has failed
+LONGEST = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
 POLL = 0.05  # seconds between looks at them
 arguments = ContextVar("arguments")  # of the command line, which processes started here are given, too
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
@@ -81,7 +83,7 @@ def joined(device):
         ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGTERM)
     where = {"init_method": Path(meeting).as_uri()} if meeting else {}
     backend = "nccl" if choose(device)[0] == "cuda" else "gloo"
-    distributed.init_process_group(backend, rank=rank, world_size=size, **where)
+    distributed.init_process_group(backend, rank=rank, world_size=size, timeout=LONGEST, **where)
     try:
         yield rank == 0
     finally:
@@ -135,10 +137,7 @@ def start(count, arguments):
             return wait(children, folder)
         finally:
             signal.signal(signal.SIGINT, before)
-            for child in children:
-                if child.poll() is None:
-                    child.kill()
-                child.wait()
+            end(children)
 
 
 def start_one(rank, count, arguments, folder):
@@ -154,8 +153,20 @@ def start_one(rank, count, arguments, folder):
         return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
 
+def end(children):
+    """End the processes that have not ended."""
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
 def wait(children, folder):
-    """Wait for all processes and return 0, or the exit code of the one whose end was the first cause of another's."""
+    """Wait for all processes and return 0, or the exit code of the one whose end was the first cause of another's.
+
+    Once one has failed, the others hear of it when they next exchange something, and end. They have ``GRACE`` seconds for that:
+    now and then one does not hear of it, and would wait for the lost one for minutes (seen with gloo, once in 56 times).
+    """
     since, codes = None, {}
     while len(codes) < len(children):
         for rank, child in enumerate(children):
@@ -163,7 +174,8 @@ def wait(children, folder):
                 codes[rank] = child.returncode
                 since = time.monotonic() if since is None and child.returncode else since
         if since is not None and time.monotonic() - since > GRACE:
-            break  # who has not ended by itself is ended by the caller
+            end(children)
+            break
         time.sleep(POLL)
     failed = {rank: code for rank, code in sorted(codes.items()) if code}
     if not failed:
