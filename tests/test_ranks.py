@@ -19,9 +19,9 @@ from learner_weights import digest, recorded
 from ranks import TOGETHER
 
 import cupydrive as cd
-from cupydrive.cli import processes
 from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError
+from cupydrive.executors import processes
 from cupydrive.executors.ranks import Ranks, Shard
 from cupydrive.training.ranks import part, whole
 from cupydrive.training.run import Run

@@ -12,6 +12,7 @@ from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampli
 from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.peers import programs, run_peers
 from cupydrive.bench.report import Bench, chart
+from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.startup import (
     CREATED,
     STARTED,
@@ -26,7 +27,7 @@ from cupydrive.bench.training import LESSONS, measure_lesson
 from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
-from cupydrive.inputs.arguments import checked_int
+from cupydrive.inputs.arguments import checked_int, shown
 
 __all__ = [
     "CASES", "Bench", "Ceilings", "Row", "Work", "bench", "ceilings", "chart", "measure", "short", "written_bytes",
@@ -35,7 +36,9 @@ CASES = ("rollout", "stepping", "sampling", "training", "startup")
 DEFAULT = ("rollout", "stepping", "sampling", "startup")
 
 
-def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, command=None, progress=print):
+def bench(
+    cases=DEFAULT, *, device="auto", runs=9, work=None, processes=None, compare=False, command=None, progress=print
+):
     """Time cases on one device and return a ``Bench``.
 
     Args:
@@ -43,6 +46,8 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         runs: Timed runs of each, after a warm-up; medians are reported.
         work: ``Work``s for ``rollout`` and ``stepping``; None: those of this device.
+        processes: Of ``training`` time this instead: how it gets faster with these numbers of processes, on as many GPUs, or
+            on the CPU.
         compare: Also time the other libraries that are installed, each in a process of its own after the rest.
         command: What the report names as its command; None: this call as a command line.
         progress: Called with each line of the report as soon as it is known; None: nothing.
@@ -50,8 +55,9 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
     An interrupt (Ctrl-C) ends it early and keeps what was measured.
 
     Raises:
-        DeviceError: If the device cannot be used here.
-        ParameterError: If a case is unknown, or ``runs`` is not a positive int.
+        DeviceError: If the device cannot be used here, or there are fewer GPUs than ``processes``.
+        ParameterError: If a case is unknown, ``runs`` is not a positive int, or ``processes`` are not, or ``training`` is
+            not asked for with them.
         CupydriveError: If there is nothing to ``compare`` with, outside of a checkout, or data of a ``work`` is missing.
     """
     runs = checked_int("bench", "runs", runs)
@@ -61,19 +67,24 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
     for one in work or ():  # data that is missing is found out before minutes of work
         spec = envs.get(one.env)
         spec.table_arrays(spec.make_params(**one.params))
+    if processes is not None and "training" not in cases:
+        raise ParameterError(f"processes = {shown(processes)} are those of the case training, which is not among cases")
     if compare:
         programs()
     say = progress or (lambda line: None)
     name, _ = choose(device)
+    if processes is not None:
+        processes = check_counts(processes, name)
     where = executor(name)
-    command = command or shlex.join(["cupydrive", "bench", *cases, "--device", name, "--runs", str(runs)])
+    several = [] if processes is None else ["--gpus", ",".join(map(str, processes))]
+    command = command or shlex.join(["cupydrive", "bench", *cases, "--device", name, "--runs", str(runs), *several])
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     result = Bench(name, where.describe(), info().versions, date, command, ceilings(where, runs))
     for line in result.head():
         say(line)
 
     try:
-        _measure_all(result, where, cases, runs, work, compare, say)
+        _measure_all(result, where, cases, runs, work, processes, compare, say)
     except KeyboardInterrupt:  # what was measured is kept
         result.interrupted = True
         result.skipped.append("what would have come next: interrupted")
@@ -82,7 +93,7 @@ def bench(cases=DEFAULT, *, device="auto", runs=9, work=None, compare=False, com
     return result
 
 
-def _measure_all(result, where, cases, runs, work, compare, say):
+def _measure_all(result, where, cases, runs, work, processes, compare, say):
     """Add to ``result`` all that ``bench`` was asked for, as it is measured."""
 
     def add(rows):
@@ -104,7 +115,10 @@ def _measure_all(result, where, cases, runs, work, compare, say):
             free(where)
     if "sampling" in cases:
         add(measure_sampling(where, runs))
-    if "training" in cases:
+    if processes is not None:
+        free(where)
+        add(measure_scaling(processes, where.name, runs))
+    elif "training" in cases:
         for lesson in LESSONS[where.name]:
             try:
                 add(measure_lesson(lesson, where.name, runs))

@@ -66,7 +66,7 @@ def run_train(
         checkpoint_minutes: Time between checkpoints.
         gpus: Train one run on so many GPUs of this machine, one process each.
     """
-    from cupydrive.cli.processes import joined, start_on_gpus
+    from cupydrive.executors.processes import joined, start_on_gpus
 
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code

@@ -29,7 +29,6 @@ from cupydrive.cli.commands import (
     write_json_file,
 )
 from cupydrive.cli.data import run_data
-from cupydrive.cli.processes import LOST, MEETING, arguments
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -38,6 +37,7 @@ from cupydrive.errors import (
     ParameterError,
     UnregisteredEnvironmentError,
 )
+from cupydrive.executors.processes import LOST, MEETING, arguments
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.spec import constant_params
 
@@ -235,6 +235,7 @@ def run_bench(
     runs: int = 9,
     env: tuple[str, ...] = (),
     sweep: tuple[str, ...] = (),
+    gpus: str | None = None,
     compare: bool = False,
     json_file: JsonFile = None,
     chart: Path | None = None,
@@ -247,6 +248,7 @@ def run_bench(
         runs: Timed runs of each; medians are reported.
         env: Time rollouts and stepping of these environments alone; of one, by the sizes of --sweep.
         sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
+        gpus: Of training, time how it gets faster with the number of GPUs: several numbers, such as 1,2.
         compare: Also time the other libraries that are installed (from a checkout: tests/peers).
         json_file: Write the result to this file.
         chart: Draw it into this file (png, svg or pdf).
@@ -256,6 +258,7 @@ def run_bench(
     from cupydrive.bench.sweep import listed
     from cupydrive.bench.sweep import sweep as combinations
     from cupydrive.executors import choose
+    from cupydrive.executors.processes import numbers_of_gpus
 
     check_writable(json_file)
     if chart is not None and chart.suffix not in CHARTS:
@@ -269,7 +272,16 @@ def run_bench(
         work = [one for name in env for one in listed(name, choose(device)[0])] or None
     command = shlex.join(["cupydrive", *sys.argv[1:]])
     say = partial(print, flush=True)
-    result = bench(cases, device=device, runs=runs, work=work, compare=compare, command=command, progress=say)
+    result = bench(
+        cases,
+        device=device,
+        runs=runs,
+        work=work,
+        processes=None if gpus is None else numbers_of_gpus(gpus, device),
+        compare=compare,
+        command=command,
+        progress=say,
+    )
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
     if chart is not None:

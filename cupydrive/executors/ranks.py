@@ -4,6 +4,7 @@ Without ``torch.distributed`` there is one rank, which has all environments and 
 """
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,12 +60,17 @@ class Ranks:
 
 
 class DistributedRanks(Ranks):
-    """One of the processes of the default group of ``torch.distributed``."""
+    """One of the processes of the default group of ``torch.distributed``.
+
+    Attributes:
+        added: How many tensors of so many bytes have been added (or joined, which adds them).
+    """
 
     def __init__(self):
         from torch import distributed
 
         super().__init__(distributed.get_rank(), distributed.get_world_size(), alone=False)
+        object.__setattr__(self, "added", Counter())  # the class is frozen
 
     def join(self, tensor, own, dim=0):
         """See ``Ranks``. Others' ranges are set to 0 and bits added as integers: no rounding, and no -0 that becomes 0."""
@@ -76,6 +82,7 @@ class DistributedRanks(Ranks):
         """See ``Ranks``."""
         from torch import distributed
 
+        self.added[tensor.nbytes] += 1
         with lost_ranks():
             distributed.all_reduce(tensor)
 

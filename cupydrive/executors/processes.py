@@ -25,6 +25,7 @@ LOST = 3  # exit code of a process that ends because another one has
 GRACE = 10.0  # seconds that the others have to end by themselves once one has failed
 LONGEST = timedelta(minutes=5)  # that one waits for another, which may compile or save, before it is lost
 POLL = 0.05  # seconds between looks at them
+CUPYDRIVE = ("-m", "cupydrive")  # the program of a process
 arguments = ContextVar("arguments")  # of the command line, which processes started here are given, too
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
@@ -42,14 +43,9 @@ def start_on_gpus(asked, device):
     """
     if MEETING in os.environ:
         return None
-    if asked != "all" and (not asked.isascii() or not asked.isdecimal() or len(asked) > MOST_DIGITS or int(asked) < 1):
+    if asked != "all" and not is_number(asked):
         raise CupydriveError(f"--gpus {shown(asked)}: pass a number of GPUs from 1 on, or all")
-    if device == "cpu":
-        raise CupydriveError(f"--gpus {asked} trains on GPUs, and --device is cpu; leave one of them out")
-    if "RANK" in os.environ:
-        raise CupydriveError("--gpus starts processes, and this is one of several already (RANK is set): leave it out")
-    if choose("auto")[0] != "cuda":
-        raise DeviceError(f"--gpus {asked}: there is no GPU to use here ({choose('auto')[1]})")
+    require_gpus(asked, device)
     import cupy
 
     there = cupy.cuda.runtime.getDeviceCount()
@@ -57,6 +53,34 @@ def start_on_gpus(asked, device):
         raise DeviceError(f"--gpus {asked}: this machine has {there}; pass at most so many, or all")
     count = there if asked == "all" else int(asked)
     return start(count, arguments.get()) if count > 1 else None
+
+
+def numbers_of_gpus(asked, device):
+    """Return the numbers that ``bench --gpus`` was given, such as ``1,2``.
+
+    Raises:
+        CupydriveError: As of ``start_on_gpus``.
+    """
+    texts = asked.split(",")
+    if not all(is_number(text) for text in texts):
+        raise CupydriveError(f"--gpus {shown(asked)}: pass numbers of GPUs from 1 on with commas between, such as 1,2")
+    require_gpus(asked, device)
+    return tuple(map(int, texts))
+
+
+def is_number(text):
+    """Return whether a text is a number of GPUs."""
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) > 0
+
+
+def require_gpus(asked, device):
+    """Refuse ``--gpus`` where no processes with a GPU each can be started."""
+    if device == "cpu":
+        raise CupydriveError(f"--gpus {asked} is for GPUs, and --device is cpu; leave one of them out")
+    if "RANK" in os.environ:
+        raise CupydriveError("--gpus starts processes, and this is one of several already (RANK is set): leave it out")
+    if choose("auto")[0] != "cuda":
+        raise DeviceError(f"--gpus {asked}: there is no GPU to use here ({choose('auto')[1]})")
 
 
 # ---- one of several ----
@@ -116,15 +140,15 @@ def own_gpu(local):
 # ---- all of them ----
 
 
-def start(count, arguments):
-    """Run ``cupydrive ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
+def start(count, arguments, program=CUPYDRIVE):
+    """Run ``python PROGRAM ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
 
     The first has this process's terminal. Ctrl-C goes to it, and the others hear of it from it; a second one ends all. When one
     has ended otherwise than well, the others do within seconds, and one line says which and how.
     """
     with tempfile.TemporaryDirectory(prefix="cupydrive-") as folder:
         folder = Path(folder)
-        children = [start_one(rank, count, arguments, folder) for rank in range(count)]
+        children = [start_one(rank, count, arguments, folder, program) for rank in range(count)]
         pressed = []
 
         def interrupt(number, frame):
@@ -140,7 +164,7 @@ def start(count, arguments):
             end(children)
 
 
-def start_one(rank, count, arguments, folder):
+def start_one(rank, count, arguments, folder, program=CUPYDRIVE):
     """Start the process of one rank; what others than the first write goes to files of ``folder``."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, MEETING: folder / "meeting"}
     cores = max(1, len(os.sched_getaffinity(0)) // count) if hasattr(os, "sched_getaffinity") else 1
@@ -149,7 +173,7 @@ def start_one(rank, count, arguments, folder):
     environment |= {name: str(value) for name, value in own.items()}
     with open(folder / f"{rank}.log", "wb") as log:
         streams = {} if rank == 0 else {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        command = [sys.executable, "-m", "cupydrive", *arguments]
+        command = [sys.executable, *program, *arguments]
         return subprocess.Popen(command, env=environment, start_new_session=True, **streams)
 
 
