@@ -31,8 +31,20 @@ REGISTER_BYTES = 256  # of one environment's observations: more would not stay i
 SIDE_BYTES = 768  # of one environment's observations: more would leave a processor too few warps
 
 
+def torch_device():
+    """Return torch's current device as CuPy's, and make it CuPy's current one.
+
+    Processes of one machine choose their GPU by ``torch.cuda.set_device``, and the two libraries must work on the same one.
+    """
+    if cupy.cuda.runtime.getDeviceCount() > 1:
+        import torch
+
+        cupy.cuda.Device(torch.cuda.current_device()).use()
+    return cupy.cuda.Device()
+
+
 class CudaExecutor:
-    """The current CUDA device.
+    """The current CUDA device of torch.
 
     Args:
         share: How many programs will run at once: the sizes of launches are chosen for a part of the processors.
@@ -44,7 +56,7 @@ class CudaExecutor:
     tries = False
 
     def __init__(self, share=1):
-        self.device = cupy.cuda.Device()
+        self.device = torch_device()
         attributes = self.device.attributes
         self.shared_bytes = attributes["MaxSharedMemoryPerBlockOptin"]
         self.team_bytes = self.shared_bytes
