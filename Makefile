@@ -34,7 +34,7 @@ PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --d
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
 
-.PHONY: demo test test-all lint bench gallery notebook clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
+.PHONY: demo test test-all lint bench gallery notebook release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
@@ -97,6 +97,10 @@ test-slow-gpu: setup
 # as torch==2.13.0+cpu; the lowest is a CUDA build of gigabytes, unless TORCH_INDEX names an index of CPU builds.
 test-lowest:
 	$(PYTHON) tests/lowest.py $(if $(LOWEST_TORCH),--torch $(LOWEST_TORCH))
+
+# Wheel and sdist in dist/, each tried in an empty environment; nothing is uploaded.
+release: setup
+	$(RUN) tests/release.py
 
 bench: setup
 	$(RUN) -m cupydrive bench
