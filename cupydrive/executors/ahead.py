@@ -1,10 +1,11 @@
 """Compiles programs side by side, and each only once however many threads and processes ask for it at the same time."""
 
-import fcntl
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+
+from cupydrive.inputs.locks import lock
 
 WORKERS = 16  # at most: a compiler takes up to 300 MB
 _begun = (
@@ -22,7 +23,7 @@ def alone(folder, key):
     locks = folder / "locks"
     locks.mkdir(exist_ok=True)
     with open(locks / hashlib.sha256(key.encode()).hexdigest()[:2], "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file.fileno(), wait=True)
         yield
 
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import shlex
+import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -82,8 +83,8 @@ class HostExecutor:
             *threading_flags,
             *flags,
         )
-        # Whether a user's new kernel is tried in another process first.
-        self.tries = not (debug or count or team_threads)
+        # Whether a user's new kernel is tried in another process first: one whose loops an alarm ends, which Windows has not.
+        self.tries = not (debug or count or team_threads) and hasattr(signal, "setitimer")
         if count or team_threads:
             self.threads = 1
         self.processors = max(1, self.threads // share)

@@ -7,7 +7,6 @@ it reads; the library is one that the caller has just compiled.
 
 import ctypes
 import json
-import resource
 import signal
 import sys
 
@@ -43,6 +42,8 @@ def last_fault(library):
 
 def main():
     """Run the plan; exit code 0 if all launches came back and no fault was caught."""
+    import resource
+
     plan = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here and leaves no file behind
     library = ctypes.CDLL(plan["library"])

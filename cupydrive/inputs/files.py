@@ -60,6 +60,8 @@ def write_atomically(path, content):
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+    if os.name == "nt":  # whose folders cannot be opened, and whose renames are written by themselves
+        return
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the rename itself
@@ -73,8 +75,9 @@ def open_file(path):
     Raises:
         OSError: If it cannot be opened, or is a folder, a pipe or a device, whose reading might never end.
     """
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-    file = open(as_path(path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever; Windows has no such files.
+    at_once = getattr(os, "O_NONBLOCK", 0)
+    file = open(as_path(path), "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")

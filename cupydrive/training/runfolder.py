@@ -5,7 +5,6 @@ Checkpoints hold tensors, numbers and strings only, carry a SHA-256, and are rea
 code. Whoever writes holds the folder's lock, so that there is one writer at a time.
 """
 
-import fcntl
 import os
 import pickle
 import warnings
@@ -29,6 +28,7 @@ from cupydrive.inputs.formats import (
     newer,
     read_json,
 )
+from cupydrive.inputs.locks import lock
 
 FORMAT = 2
 POPULATION_FILE = "population.json"  # in a folder of several runs
@@ -248,21 +248,23 @@ class FolderLock:
             yield
             return
         with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
-            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         before = self._held
         try:
             with file_errors(TrainingError, f"{folder} cannot be locked for writing; pass a folder of a local disk"):
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock(descriptor, wait=False)
                 except BlockingIOError:
-                    writer = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+                    os.lseek(descriptor, 0, os.SEEK_SET)
+                    writer = os.read(descriptor, 100).decode(errors="replace").strip()
                     writer = writer if writer.isprintable() and writer else "unknown"
                     raise TrainingError(
                         f"{folder} is being written by another run (process {writer}); wait for it, stop it, or pass another "
                         "folder"
                     ) from None
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)  # for the message above
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                os.write(descriptor, f"{os.getpid()}\n".encode())  # for the message above
             self._held = folder
             yield
         finally:

@@ -1,0 +1,41 @@
+"""Locks on open files, on Windows too; the system frees those of a process that dies, however it does."""
+
+import os
+import time
+
+FIRST = (
+    2**40
+)  # byte that is locked on Windows, where nobody else may read what is locked: far behind the file's content
+POLL = 0.05  # seconds between tries on Windows, which does not wait as long as it takes
+
+
+def lock(descriptor, wait):
+    """Lock an open file until it is closed.
+
+    Args:
+        descriptor: Of a file that is open for writing.
+        wait: Until another process has freed it.
+
+    Raises:
+        BlockingIOError: If another process has locked it, and ``wait`` is false.
+    """
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        _lock_on_windows(descriptor, wait)
+    else:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+def _lock_on_windows(descriptor, wait):
+    import msvcrt
+
+    while True:
+        os.lseek(descriptor, FIRST, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            return
+        except PermissionError:
+            if not wait:
+                raise BlockingIOError(f"file {descriptor} is locked by another process") from None
+            time.sleep(POLL)
