@@ -68,6 +68,8 @@ STEPS = [
     LEARN + "a_number_that_is_not_finite_stops_all_steps",
     LEARN + "an_epoch_above_the_target_is_the_last",
     LEARN + "pieces_of_any_size_have_the_same_sum",
+    LEARN + "gradients_below_the_limit_of_their_norm_are_not_scaled",
+    LEARN + "epochs_after_too_large_a_divergence_are_skipped_until_the_iteration_ends",
     LEARN + "gradients_are_torchs_in_float64[shared]",
     LEARN + "gradients_are_torchs_in_float64[A2C]",
 ]

@@ -16,7 +16,7 @@ from walled import walled
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
-from cupydrive.training.algorithms.kernels.tiles import PAD
+from cupydrive.training.algorithms.kernels.tiles import PAD, TEAMS
 
 LAYOUT = NetworkLayout(((3, 18, 2), (3, 18, 1)), 2)  # rows of fewer numbers than a team has members, and of more
 REPORTED = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl")
@@ -30,7 +30,7 @@ def made(how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inv
     usual = {"learning_rate": 1e-2, "ent_coef": 0.0, "vf_coef": 0.0, "max_grad_norm": 0.5, "skip": 0.0, "bad": 0.0}
     shared = {name: walled(torch.tensor(value)) for name, value in (usual | numbers).items()}
     shared |= {"iteration": torch.tensor([3]), "metric_sums": walled(torch.zeros(len(REPORTED) + 1))}
-    steps = (Steps if copied else UncopiedSteps)(HostExecutor(**OTHER_TEAMS[how]), LAYOUT, weights, REPORTED, shared)
+    steps = (Steps if copied else UncopiedSteps)(HostExecutor(**how), LAYOUT, weights, REPORTED, shared)
     for name in ("steps", "total", "squares", "copies", "prospect", "corrections"):
         setattr(steps, name, walled(getattr(steps, name)))
     steps.first, steps.second = ([walled(p) for p in of] for of in (steps.first, steps.second))
@@ -58,7 +58,7 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
             part += piece
         expected += part
     squares = (expected[:-PAD].astype(np.float64) ** 2).reshape(-1, PAD).sum(1)
-    for how in OTHER_TEAMS:
+    for how in OTHER_TEAMS.values():
         for order in (lambda program: program, Backwards):
             steps = made(how, torch.from_numpy(pieces), *sizes[1:])
             steps.program = order(steps.program)
@@ -72,11 +72,21 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
     assert found[1:] == found[:1] * 5
 
 
+def test_a_team_larger_than_any_row_reads_nothing_behind_the_last():
+    """As large as a GPU's, whose members load what they need first before they know what becomes of the step."""
+    pieces, found = torch.full((1, LAYOUT.gradient), 0.125), []
+    for how in (OTHER_TEAMS["one thread"], dict(team_threads=TEAMS["update"])):
+        steps = made(how, pieces, shares=LAYOUT.rows)
+        steps.descend(0, 0)
+        found.append(bits((*steps.weights, *steps.first, *steps.second)))
+    assert found[0] == found[1]
+
+
 def after(numbers, **settings):
     """Return what is shared after the first epoch's last step, along 0, where ``numbers`` are the sums of what is reported."""
     piece = torch.zeros(1, LAYOUT.gradient)
     piece[0, LAYOUT.gradient - PAD : LAYOUT.gradient - PAD + len(numbers)] = torch.tensor(numbers)
-    steps = made("one thread", piece, **settings)
+    steps = made(OTHER_TEAMS["one thread"], piece, **settings)
     steps.descend(0, 1)
     return steps.shared
 
