@@ -50,7 +50,11 @@ LEARN = "tests/test_learner_kernels.py::test_"
 NEAR = "tests/test_tensor_gradients.py::test_gradients_of_bfloat16_factors_are_near_torchs"
 ROWS_OF = "tests/test_minibatches.py::test_"
 BOUND = ROWS_OF + "a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch"
-MOMENTS = ROWS_OF + "moments_are_those_of_all_rows_in_the_game"
+MINIBATCHES = [
+    ROWS_OF + "minibatches_are_the_same_by_any_team_in_any_order",
+    ROWS_OF + "moments_are_those_of_all_rows_in_the_game",
+    ROWS_OF + "a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all",
+]
 TEAM = LEARN + "bits_depend_on_neither_tiles_nor_threads_nor_teams[team of 4]"
 RECORDED = "tests/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights[cartpole]"
 STEPS = [
@@ -64,6 +68,8 @@ STEPS = [
     LEARN + "a_number_that_is_not_finite_stops_all_steps",
     LEARN + "an_epoch_above_the_target_is_the_last",
     LEARN + "pieces_of_any_size_have_the_same_sum",
+    LEARN + "gradients_below_the_limit_of_their_norm_are_not_scaled",
+    LEARN + "epochs_after_too_large_a_divergence_are_skipped_until_the_iteration_ends",
     LEARN + "gradients_are_torchs_in_float64[shared]",
     LEARN + "gradients_are_torchs_in_float64[A2C]",
 ]
@@ -160,8 +166,8 @@ JUDGES = {
     "learn/observations.cuh": PASSES_AND_DRAWS,
     "learn/slabs.cuh": [*PASSES[:2], *WIDE],
     "learn/functions.cuh": LOSSES,
-    **{f"learn/{name}": [MOMENTS, *LOSSES] for name in ("minibatches.cuh", "sums.cuh")},
-    "learn/minibatches.cu": [MOMENTS, *LOSSES, RECORDED],
+    **{f"learn/{name}": [*MINIBATCHES, *LOSSES] for name in ("minibatches.cuh", "sums.cuh")},
+    "learn/minibatches.cu": [*MINIBATCHES, ROWS_OF + "all_bits_of_an_iterations_number_draw_others", *LOSSES, RECORDED],
     "learn/loss.cuh": [BOUND, *LOSSES],
     "learn/categorical.cuh": [
         *(
@@ -172,7 +178,7 @@ JUDGES = {
         LEARN + "a_number_that_is_not_finite_stops_all_steps",
     ],
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
-    "learn/update.cu": [*STEPS, RECORDED],
+    "learn/update.cu": ["tests/test_update_kernels.py", *STEPS, RECORDED],
     "learn/initial.cu": [
         "tests/test_learner.py::test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part",
         "tests/test_learner.py::test_initial_weights_are_orthogonal_with_the_gains_of_torchs",
@@ -183,6 +189,7 @@ JUDGES = {
     "learn/forward.cu": [TEAM, "tests/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
     "learn/statistics.cu": [
         "tests/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",
+        "tests/test_statistics.py::test_a_rank_sums_up_its_blocks_as_one_that_has_all",
         "tests/test_statistics.py::test_scales_are_one_over_the_deviation",
         "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
     ],

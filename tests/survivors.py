@@ -12,9 +12,6 @@ SPEED = "does more work than is needed, with the same result"
 FINITE, SAMPLED = "train/finite.cu", "train/sample_choices.cuh"
 CHOICES_OF, BOXES = (f"train/{name}.cuh" for name in ("choices", "boxes"))
 CIPHER = "train/cipher.cuh"
-UPDATE = "learn/update.cu"
-LOSS = "const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);"
-FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
 WHOLE = "if (start + STRIDE <= size) {"
 STRIDE = "constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read"
 CARRIED, REPORTED = "train/carry.cu", "train/report.cu"
@@ -236,9 +233,6 @@ EQUIVALENT = {
     (LAUNCH, UNEVEN, UNEVEN.replace("? 1", "? (1 + 1)")): ERROR,
     (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
-    (UPDATE, FOLLOWED, FOLLOWED.replace("+ 1.0f", "- 1.0f")): SPEED,
-    (UPDATE, LOSS, LOSS.replace(" + ", " - ")): "the loss is finite, or not, with either sign",
-    (UPDATE, LOSS, LOSS.replace(" - ", " + ")): "the loss is finite, or not, with either sign",
     (
         "train/episodes.cu",
         "if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);\nteam.sync();",

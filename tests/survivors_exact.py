@@ -3,21 +3,14 @@
 UPDATE, SUMS, GRADIENT, LOSS_OF_ROW = (f"learn/{name}" for name in ("update.cu", "sums.cuh", "gradient.cu", "loss.cuh"))
 MINIBATCHES, DRAWN = "learn/minibatches.cuh", "learn/minibatches.cu"
 SPEED = "does more work than is needed, with the same result"
-FINITE = "of the loss it is only asked whether it is finite; what is reported is made elsewhere"
-ONE = "on a CPU one member adds up a whole strip, one number of the launch at once: ACROSS and AT_ONCE are 1"
 UNUSED = "the norm itself is reported there, not this number"
 NO_NUMBER = "one turn more, whose number is behind all that are reported and all tensors"
-LOSS = "const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);"
-PART = "const int part = within / ACROSS, lane = within % ACROSS * SIDE;"
-ADD = "if (first + j < end) sum.add(more[j]);"
-CHAIN = "total.store(work.sum[strip] + lane);"
 CHANGE = (
     "if (k != call.norm_at) change[own] = k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
 )
 TURNS = "UNROLL for (int own = 0; own < OWN; ++own) {"
 SAME = "the two are the same number where they are equal"
 NONE_LEFT = "where as many chains are used as half of them, none is added to another"
-LEADERS = "on a CPU one member adds up a whole strip: the leader, who alone reads on"
 OWN_WEIGHTS = "each member copies those weights of the row that it has written itself"
 READ = "who goes on writes the chunk's sums after the syncs of its own forward pass, which all have to reach"
 ALIKE = "all members have the same sum, and write it"
@@ -25,6 +18,32 @@ TURNS_OF_ROW = "adds up the numbers of a chain in the same order, however many o
 FOUND = "every row is one of a group's, so that the last group ends the search"
 HALF = "if (half >= used) continue;"
 HALVES = "for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];"
+AT_A_TIME = (
+    "constexpr int SIDE = SIDE_FLOATS == 1 ? 4 : LANES, ACROSS = LANES / SIDE, AT_ONCE = SIDE_FLOATS == 1 ? 8 : 1;"
+)
+PIECES_AT_ONCE = "adds up the same pieces in the same order, however many of them are on their way at once"
+MOST_PARTS = "constexpr int MOST_PARTS = 32;"
+FOLLOWED = "if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};"
+AGAIN = "corrections are followed again from the beginning, which gives the same bits"
+SETTLED = "if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more"
+ALL_EQUAL = "steps so far are equal for all tensors, of which there are two at least"
+FLAG = "it is 0 or 1"
+LAST_LOADS = "if (last) outlook.load(call);"
+LAST_FOLLOWS = "if (last) outlook.made = corrections_of(outlook.made, outlook.step);"
+BEGIN = "const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);"
+FROM = "const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);"
+OF_PART = "for (int first = begin; first < end; first += AT_ONCE) {"
+VERDICT = "if (last && team.leader()) call.prospect->verdict = SKIPPED;"
+NEXT = (
+    "says when the next launch may begin, which awaits this one's end before it reads anything: a matter of speed on a GPU, "
+    "and nothing on a CPU"
+)
+AWAITED = "a CPU's launch has ended when the next one begins, so that only a GPU can tell"
+UNCOPIED = "if (call.copies == nullptr) release_next();"
+SCALED = "return {verdict, norm, scale < 1.0f ? scale : 1.0f, prospect.rate, prospect.root};"
+LOADS = "const bool loads = TEAM > 1 && team.rank < first.columns;"
+AHEAD = "if (TEAM > 1 && r == from && k == team.rank) {"
+FIRST_REPORTS = "if (e == 0) report.load(call, team);"
 COPIED = "if (call.copies == nullptr) continue;"
 SQUARES = "if (team.leader()) call.squares[chunk.place] = squares;"
 AT_ONCE = "constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;"
@@ -34,7 +53,6 @@ OBJECTIVE = "objective = plain > clipped ? clipped : plain;  // keeps NaN"
 USED = "const int used = chains_of(STRIPS - 1);"
 LOOKED = "for (int g = 0; g < AGENT_GROUPS - 1; ++g) {"
 PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
-FIRST_ENV = "DEVICE int first_env(int b) const { return share(first_block + b, all_envs, all_blocks) - envs_before; }"
 INITIAL = "learn/initial.cu"
 LANE = "for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);"
 PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
@@ -74,7 +92,6 @@ EXACT = {
     (SUMS, CHAINS_OF, CHAINS_OF.replace("? 1", "? (1 + 1)")): NO_ROWS,
     (MINIBATCHES, LOOKED, LOOKED.replace("<", "<=")): FOUND,
     (MINIBATCHES, PART_OF, PART_OF.replace("(m, n, m", "(n, m, m")): PRODUCT,
-    (MINIBATCHES, FIRST_ENV, FIRST_ENV.replace("first_block + b, all_envs", "all_envs, first_block + b")): PRODUCT,
     (
         UPDATE,
         USED,
@@ -89,12 +106,39 @@ EXACT = {
     (DRAWN, AT_ONCE, AT_ONCE.replace("? 1", "? (1 + 1)")): TURNS_OF_ROW,
     (GRADIENT, "begun = true;\nteam.sync();", ";"): READ,
     (GRADIENT, LEAST, LEAST.replace(": 1", ": (1 + 1)")): "takes more room than is needed, and nothing reads it",
-    (UPDATE, "}\nteam.sync();", ";"): LEADERS,
-    (UPDATE, f"{COPIED}\nteam.sync();", ";"): OWN_WEIGHTS,
-    (UPDATE, LOSS, LOSS.replace("ent_coef *", "ent_coef +")): FINITE,
-    (UPDATE, PART, PART.replace("within / ACROSS", "within * ACROSS")): ONE,
-    (UPDATE, ADD, ADD.replace("if (first + j < end) ", "")): ONE,
-    (UPDATE, CHAIN, CHAIN.replace("+", "-")): ONE,
+    **{(UPDATE, f"{COPIED}\nteam.sync();", left): OWN_WEIGHTS for left in (";", "")},
+    (UPDATE, MOST_PARTS, MOST_PARTS.replace("32", "(32 + 1)")): "takes more room than is needed, and nothing reads it",
+    (UPDATE, AT_A_TIME, AT_A_TIME.replace("== 1 ? 8", "!= 1 ? 8")): PIECES_AT_ONCE,
+    (UPDATE, AT_A_TIME, AT_A_TIME.replace("== 1 ? 8", "== (1 + 1) ? 8")): PIECES_AT_ONCE,
+    (UPDATE, AT_A_TIME, AT_A_TIME.replace("8", "(8 + 1)")): PIECES_AT_ONCE,
+    (UPDATE, AT_A_TIME, AT_A_TIME.replace(": 1;", ": (1 + 1);")): PIECES_AT_ONCE,
+    (UPDATE, FOLLOWED, FOLLOWED.replace("+ 1.0f", "- 1.0f")): AGAIN,
+    (UPDATE, FOLLOWED, FOLLOWED.replace("1.0f", "(1.0f * 1.5f + 0.25f)")): AGAIN,
+    (UPDATE, FOLLOWED, "made = {0.0f, 0.0f, 0.0f};"): AGAIN,
+    (UPDATE, "made = *call.corrections;", ""): AGAIN,
+    (UPDATE, SETTLED, SETTLED.replace("first == before", "first != before")): SPEED,
+    (UPDATE, "step = call.step[0] + 1.0f;", "step = call.step[(0 + 1)] + 1.0f;"): ALL_EQUAL,
+    (UPDATE, "steps = call.step[0];", "steps = call.step[(0 + 1)];"): ALL_EQUAL,
+    (
+        UPDATE,
+        "const bool sound = is_finite(loss) && !(bad > 0.0f);",
+        "const bool sound = is_finite(loss) && !(bad > (0.0f * 1.5f + 0.25f));",
+    ): FLAG,
+    (UPDATE, "if (skip > 0.0f) {", "if (skip > (0.0f * 1.5f + 0.25f)) {"): FLAG,
+    (UPDATE, "release_next();", ""): NEXT,
+    (UPDATE, UNCOPIED, "release_next();"): NEXT,
+    (UPDATE, UNCOPIED, UNCOPIED.replace("==", "!=")): NEXT,
+    (UPDATE, "await_previous();", ""): AWAITED,
+    (UPDATE, LAST_LOADS, "outlook.load(call);"): SPEED,
+    (UPDATE, LAST_FOLLOWS, LAST_FOLLOWS.replace("if (last) ", "")): SPEED,
+    (UPDATE, BEGIN, BEGIN.replace("(part, call.pieces", "(call.pieces, part")): PRODUCT,
+    (UPDATE, FROM, FROM.replace("(e, ROWS_OF_WEIGHTS", "(ROWS_OF_WEIGHTS, e")): PRODUCT,
+    (UPDATE, OF_PART, OF_PART.replace("<", "<=")): "one turn more, of no pieces",
+    (UPDATE, VERDICT, VERDICT.replace("&&", "||")): "whoever writes it writes the same",
+    (UPDATE, SCALED, SCALED.replace("<", "<=")): SAME,
+    (UPDATE, LOADS, LOADS.replace(">", ">=")): "a team of one loads ahead what it loads again",
+    (UPDATE, AHEAD, AHEAD.replace("> 1", "> (1 + 1)")): "a team of two loads again what it has loaded ahead",
+    (UPDATE, FIRST_REPORTS, "report.load(call, team);"): SPEED,
     (UPDATE, CHANGE, CHANGE.replace("if (k != call.norm_at) ", "")): UNUSED,
     (UPDATE, CHANGE, CHANGE.replace("k < call", "k <= call")): UNUSED,
     (UPDATE, TURNS, TURNS.replace("<", "<=")): NO_NUMBER,

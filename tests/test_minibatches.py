@@ -10,7 +10,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learner_kernels import chosen, compute, problem, reference
+from other_teams import OTHER_TEAMS, Backwards
 from told import Keeping, Told
+from walled import walled
 
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
@@ -43,6 +45,23 @@ def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
     assert first != [chosen(case, 0, m) for m in range(minibatches)]
 
 
+SHARED = dict.fromkeys(("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies"))
+SHARED |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
+
+
+def minibatches_of(executor, config, sizes, columns, shared=SHARED):
+    """Return ``Minibatches`` of rows of which only some columns are known; the caller keeps what ``columns`` has."""
+    columns = {name: columns.get(name, [None] * len(sizes[2])) for name in COLUMNS}
+    return Minibatches(executor, config, sizes, columns, shared, 16, 1)
+
+
+def advantages(rng, steps, envs, agents):
+    """Return random advantages by group, and who is in the game."""
+    shapes = [(steps, envs, count) for count in agents]
+    advantage = [torch.from_numpy(rng.normal(3, 2, shape).astype(np.float32)) for shape in shapes]
+    return {"advantage": advantage, "active": [torch.from_numpy(rng.random(shape) < 0.7) for shape in shapes]}
+
+
 # Environments, steps, agents, epochs, minibatches; and of what executor.
 MANY = (200, 35, (1, 1), 2, 1)  # of 70 or 140 rows a block, fewer than a sum has chains, or more
 
@@ -55,15 +74,8 @@ MANY = (200, 35, (1, 1), 2, 1)  # of 70 or 140 rows a block, fewer than a sum ha
 def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
     n, steps, agents, epochs, minibatches = sizes
     config = PPO(num_steps=steps, update_epochs=epochs, num_minibatches=minibatches)
-    rng = np.random.default_rng(0)
-    columns = {name: [None] * len(agents) for name in COLUMNS}
-    columns["advantage"] = [torch.from_numpy(rng.normal(3, 2, (steps, n, 1)).astype(np.float32)) for _ in agents]
-    columns["active"] = [torch.from_numpy(rng.random((steps, n, 1)) < 0.7) for _ in agents]
-    names = ("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
-    shared = dict.fromkeys(names) | {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
-    made = Minibatches(
-        HostExecutor(1, flags=("-O1",), **how), config, (Shard(n), steps, agents), columns, shared, 16, 1
-    )
+    columns = advantages(np.random.default_rng(0), steps, n, agents)
+    made = minibatches_of(HostExecutor(1, flags=("-O1",), **how), config, (Shard(n), steps, agents), columns)
     made.arrange()
     there = torch.cat([x[a] for x, a in zip(columns["advantage"], columns["active"], strict=True)]).double()
     expected = [1 / len(there), there.mean().item(), there.std(correction=0).item(), len(there)]
@@ -75,17 +87,11 @@ def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
 @pytest.mark.parametrize("envs", [7, 130, 300])
 def test_a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all(envs):
     steps, size, config = 6, 3, PPO(num_steps=6, update_epochs=2, num_minibatches=3)
-    rng = np.random.default_rng(1)
-    advantage = torch.from_numpy(rng.normal(3, 2, (steps, envs, 2)).astype(np.float32))
-    active = torch.from_numpy(rng.random((steps, envs, 2)) < 0.7)
-    names = ("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies")
-    shared = dict.fromkeys(names) | {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
+    known = advantages(np.random.default_rng(1), steps, envs, (2,))
 
     def drawn(shard):
-        columns = {name: [None] for name in COLUMNS}
-        columns["advantage"] = [advantage[:, shard.envs].contiguous()]
-        columns["active"] = [active[:, shard.envs].contiguous()]
-        made = Minibatches(HostExecutor(1, flags=("-O1",)), config, (shard, steps, (2,)), columns, shared, 16, 1)
+        columns = {name: [column[:, shard.envs].contiguous() for column in of] for name, of in known.items()}
+        made = minibatches_of(HostExecutor(1, flags=("-O1",)), config, (shard, steps, (2,)), columns)
         made.arrange()
         return made, columns["advantage"][0].view(-1)[made.memory["order"].long()]
 
@@ -97,6 +103,44 @@ def test_a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all(envs
         assert not shard.ranks.left
         assert torch.equal(made.moments, whole.moments)
         assert torch.equal(own, rows[:, 2 * steps * shard.envs.start : 2 * steps * shard.envs.stop])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 2100, (1, 1), 1, 1), (130, 5, (2, 1), 1, 1), (130, 5, (2, 1), 1, 2)],
+    ids=["long", "in order", "shuffled"],
+)
+def test_minibatches_are_the_same_by_any_team_in_any_order(sizes):
+    n, steps, agents, epochs, minibatches = sizes
+    config, found = PPO(num_steps=steps, update_epochs=epochs, num_minibatches=minibatches), []
+    columns = advantages(np.random.default_rng(2), steps, n, agents)
+    columns = {name: [walled(column) for column in of] for name, of in columns.items()}
+    for how in OTHER_TEAMS.values():
+        for order in (lambda program: program, Backwards):
+            made = minibatches_of(HostExecutor(**how), config, (Shard(n), steps, agents), columns)
+            memory = {name: walled(tensor) for name, tensor in made.memory.items()}
+            for name in ("order", "counts", "sums", "squares", "moments"):
+                made.call[name] = memory[name].data_ptr()
+            made.drawing = order(made.drawing)
+            made.arrange()
+            found.append(b"".join(tensor.numpy().tobytes() for tensor in memory.values() if tensor is not None))
+    assert found[1:] == found[:1] * 5
+    if epochs * minibatches == 1:  # nothing to draw: each block has its rows as they come
+        bounds = pairwise(b * n // made.blocks for b in range(made.blocks + 1))
+        block_of_env = torch.tensor([b for b, (first, last) in enumerate(bounds) for _ in range(first, last)])
+        env = torch.cat([torch.arange(steps * n * count) // count % n for count in agents])  # of each row
+        assert torch.equal(memory["order"][0].long(), torch.argsort(block_of_env[env], stable=True))
+
+
+def test_all_bits_of_an_iterations_number_draw_others():
+    columns, config = advantages(np.random.default_rng(0), 4, 3, (1,)), PPO(num_steps=4, num_minibatches=2)
+    orders = []
+    for iteration in (3, 2**31 + 3, 2**32 + 3, 2**62 + 3):
+        shared = SHARED | {"iteration": torch.tensor([iteration])}
+        made = minibatches_of(HostExecutor(1, flags=("-O1",)), config, (Shard(3), 4, (1,)), columns, shared)
+        made.arrange()
+        orders.append(tuple(made.memory["order"].view(-1).tolist()))
+    assert len(set(orders)) == 4
 
 
 def test_a_minibatch_of_no_rows_has_a_gradient_of_0():
