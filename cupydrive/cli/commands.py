@@ -74,8 +74,8 @@ def run_train(
         from cupydrive.executors import choose
         from cupydrive.playing.players import Heuristic
         from cupydrive.training.algorithms.pool import Pool
-        from cupydrive.training.plan import suggested_algorithm
         from cupydrive.training.run import Run
+        from cupydrive.training.suggestions import suggested_algorithm
         from cupydrive.training.train import train
 
         common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
