@@ -6,7 +6,6 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
 from cupydrive.protocols import LearnerSettings
-from cupydrive.training.algorithms import ALGORITHMS
 
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
@@ -31,13 +30,21 @@ class Suggestion:
 def suggestion(env, name=None):
     """Return the ``Suggestion`` of an environment for the algorithm called ``name``, by default the one that it suggests.
 
-    One that does not ship with the package gets the environment's own numbers, and no settings.
+    One of which it says nothing gets the numbers that it says of all, and no settings.
     """
     said = {**DEFAULTS, **envs.get(env).training}
     name = said["algorithm"] if name is None else name
-    own = dict(said.get(name, {})) if name in ALGORITHMS else {}
+    own = dict(said[name]) if isinstance(said.get(name), dict) else {}
     sizes = {size: own.pop(size, said[size]) for size in ("num_envs", "steps")}
     return Suggestion(name, settings=own, **sizes)
+
+
+def all_suggestions(env):
+    """Return the ``Suggestion`` for each algorithm of which the environment says something, that of its own choice first."""
+    said = envs.get(env).training
+    first = suggestion(env)
+    others = [name for name, own in said.items() if isinstance(own, dict) and name != first.algorithm]
+    return [first, *(suggestion(env, name) for name in others)]
 
 
 def suggested_algorithm(env, name=None, /, **changed):
@@ -48,6 +55,8 @@ def suggested_algorithm(env, name=None, /, **changed):
         name: ``"ppo"``, ``"a2c"``, ``"ddpg"`` or None.
         **changed: Settings that differ.
     """
+    from cupydrive.training.algorithms import ALGORITHMS  # torch: who only asks for numbers does without
+
     name = None if name is None else name.lower()
     about = suggestion(env, name)
     if about.algorithm not in ALGORITHMS:
