@@ -63,6 +63,17 @@ class Learner(Player, Protocol):
     bad: object
     learning_rate: float
 
+    def check(self, groups, num_envs):
+        """Raise ``ParameterError`` if it could not learn; called before ``begin``, and of learners that are then thrown away.
+
+        Nothing that fails here has begun, be it the last of many runs: what only ``begin`` and ``prepare`` find out comes
+        later. It takes no memory.
+
+        Args:
+            groups: Those that it would play.
+            num_envs: N, of all processes; None: not known yet.
+        """
+
     def prepare(self, rollout):
         """Take the memory that depends on all groups; called once, after ``begin`` of each. Refuses sizes that do not fit."""
 

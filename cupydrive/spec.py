@@ -234,8 +234,8 @@ class EnvSpec(HasTables):
             a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics. None: nothing.
         render_size: (width, height) of a video in pixels, even; a page shows half of it, sharp on fine screens.
         render_fps: Frames per second of a video, one frame per step.
-        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``, and settings by
-            the algorithm's name.
+        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
+            algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
         mark: Mean return of greedy episodes that counts as solved, with the default parameters, of an environment with one
             group. None: nobody has said.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the

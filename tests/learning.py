@@ -29,8 +29,9 @@ from cupydrive import envs
 from cupydrive.bench.solving import marks, solve
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
-from cupydrive.training.plan import make_run, suggested_algorithm, suggestions
+from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
+from cupydrive.training.suggestions import suggested_algorithm, suggestion
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,17 @@ def falling(rate, steps):
     return ((0, rate), (steps, rate / 20))
 
 
-def suggested(name, mark):
-    """Return the lesson that an environment of one group suggests for itself."""
-    spec, about = envs.get(name), suggestions(name)
+def suggested(name, mark, algorithm=None):
+    """Return the lesson that an environment of one group suggests for an algorithm, or for itself."""
+    spec, about = envs.get(name), suggestion(name, algorithm)
     (group,) = spec.groups(spec.make_params())
-    learner = {group.name: suggested_algorithm(name)}
-    return Lesson(name, {}, learner, about["steps"], about["num_envs"], group.name, mark, until_mark=True)
+    learner = {group.name: suggested_algorithm(name, algorithm)}
+    return Lesson(name, {}, learner, about.steps, about.num_envs, group.name, mark, until_mark=True)
 
 
 LESSONS = {
     **{f"{name} ppo": suggested(name, MARKS[name]) for name in marks()},
-    "cartpole a2c": Lesson(
-        "cartpole", {}, {"cart": suggested_algorithm("cartpole", "a2c")}, 4e6, 64, "cart", MARKS["cartpole"], until_mark=True,
-    ),
+    "cartpole a2c": suggested("cartpole", MARKS["cartpole"], "a2c"),
     "tag_grid ppo": Lesson(
         "tag_grid", TAG_GRID,
         {"tagger": cd.PPO(learning_rate=falling(2.5e-3, 2e7), ent_coef=((0, 0.01), (2e7, 0.0))), **RUNNERS},
@@ -117,8 +116,8 @@ REGIONS = 27
 
 def science(env, group, mark, params=None, policies=None, **further):
     """Return the lesson of one group with the settings that its environment suggests; its greedy episodes are all alike."""
-    about, policies = suggestions(env), policies or {group: suggested_algorithm(env)}
-    settings = {"steps": about["steps"], "num_envs": about["num_envs"], "episodes": 2} | further
+    about, policies = suggestion(env), policies or {group: suggested_algorithm(env)}
+    settings = {"steps": about.steps, "num_envs": about.num_envs, "episodes": 2} | further
     return Lesson(env, params or {}, policies, key=group, mark=mark, **settings)
 
 

@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 import cupydrive as cd
 from cupydrive.errors import CupydriveError
-from cupydrive.training.plan import suggested_algorithm
+from cupydrive.training.suggestions import suggested_algorithm
 
 SMALL = cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2)
 WORK = {"envs": {"cartpole": (SMALL, {4: 1024, 8: 1024})}, "seeds": 2}

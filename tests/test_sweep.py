@@ -11,7 +11,8 @@ import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.terminal.curves import best_so_far
-from cupydrive.training.study import PRUNERS, SPACE, rungs
+from cupydrive.training.space import SPACE
+from cupydrive.training.study import PRUNERS, rungs
 from cupydrive.training.sweep import Sweep
 from cupydrive.training.trials import objective
 

@@ -84,7 +84,7 @@ def test_settings_and_physics_may_differ_and_schedules_follow_their_own_steps():
         {"clip_coef": 0.05, "max_grad_norm": 0.1, "half_length": 1.0},
     ]
     planned = plan_population("cartpole", {"algorithm": ppo(), "policies": None, "num_envs": 8}, None, members)
-    assert by_shape("cartpole", planned) == [[0, 1, 2]]
+    assert by_shape(planned) == [[0, 1, 2]]
     population = cd.train("cartpole", ppo(), members=members, steps=STEPS, **SMALL)
     for run, change in zip(population, members, strict=True):
         own = {name: value for name, value in change.items() if hasattr(ppo(), name)}
@@ -96,7 +96,7 @@ def test_settings_and_physics_may_differ_and_schedules_follow_their_own_steps():
 def test_other_shapes_run_in_turn_and_keep_their_places():
     members = [{}, {"num_steps": 4}, {"gamma": 0.5}, {"num_envs": 4}, {"hidden": (8,)}]
     planned = plan_population("cartpole", {"algorithm": ppo(), "policies": None, "num_envs": 8}, None, members)
-    assert by_shape("cartpole", planned) == [[0, 2], [1], [3], [4]]
+    assert by_shape(planned) == [[0, 2], [1], [3], [4]]
     population = cd.train("cartpole", ppo(), members=members, steps=STEPS, **SMALL)
     assert [run.num_envs for run in population] == [8, 8, 8, 4, 8]
     assert [run.settings["cart"].num_steps for run in population] == [8, 4, 8, 8, 8]

@@ -9,7 +9,8 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.loop import Loop
-from cupydrive.training.plan import make_run, suggestions
+from cupydrive.training.plan import make_run
+from cupydrive.training.suggestions import suggested_sizes
 from cupydrive.training.together import Alone
 
 EPISODES = 1000  # whose mean has to reach the mark
@@ -62,7 +63,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
         env: Name of an environment with one group.
         mark: Mean return to reach; None: the environment's own.
         algorithm: As of ``train``; None: what the environment suggests.
-        steps: Env-steps at most; None: as many as the environment suggests.
+        steps: Env-steps at most; None: as many as the environment suggests for the algorithm.
         every: Logged intervals between evaluations.
         **options: Of ``train``: ``num_envs``, ``seed``, ``device``, ``learner``, parameters.
     """
@@ -94,7 +95,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
                 raise _Reached
             evaluating += time.perf_counter() - now
 
-    run.total = steps or suggestions(env)["steps"]
+    run.total = steps or suggested_sizes(env, run.settings).steps
     loop = Loop(Alone(run), run.total, [None], Silent(), run.device == "cuda", look, math.inf, 1)
     with suppress(_Reached):
         loop.go()

@@ -15,7 +15,7 @@ from cupydrive.bench.timing import make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.plan import begin_run
+from cupydrive.training.plan import plan
 from cupydrive.training.report import Report
 from cupydrive.training.together import Together
 from cupydrive.training.torch_settings import memory_errors, precision, threads
@@ -94,10 +94,7 @@ def measure_lesson(lesson, device, runs):
 def start(lesson, learner, device):
     """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
     given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, **lesson.params}
-    runs = [
-        begin_run(lesson.env, given | {"seed": seed}, device=device, share=lesson.members)[0]
-        for seed in range(lesson.members)
-    ]
+    runs = [plan(lesson.env, **given, seed=k, device=device).run(lesson.members) for k in range(lesson.members)]
     if lesson.members > 1:
         return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")
     (run,) = runs

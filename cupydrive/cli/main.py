@@ -40,6 +40,7 @@ from cupydrive.errors import (
 from cupydrive.executors.processes import LOST, MEETING, arguments
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.spec import constant_params
+from cupydrive.training.suggestions import all_suggestions
 
 # ---- envs ------------------------------------------------------------------------------------------------------------
 
@@ -87,6 +88,8 @@ def describe(spec):
     lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
     lines += [f"Solved by a mean return of {spec.mark:g}."] if spec.mark is not None else []
+    suggested = [f"{s.algorithm} {s.num_envs:,} copies, {s.steps:,} env-steps" for s in all_suggestions(spec)]
+    lines += [f"train takes, where nothing is named: {'; '.join(suggested)}"]
     constants = {f.name for f in constant_params(spec.params)}
     rows = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):

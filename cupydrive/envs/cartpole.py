@@ -140,9 +140,14 @@ SPEC = EnvSpec(
             "gae_lambda": 0.9,
             "update_epochs": 8,
         },
-        # One gradient step an iteration: A2C needs these 4 M env-steps. Returns of 100 would saturate the critic, whose values
+        # One gradient step an iteration: A2C needs many short ones. Returns of 100 would saturate the critic, whose values
         # are then the same everywhere, and nothing tells the policy that the cart drifts to the edge.
-        "a2c": {"learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4)), "normalize_reward": True},
+        "a2c": {
+            "num_envs": 64,
+            "steps": 4_000_000,
+            "learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4)),
+            "normalize_reward": True,
+        },
     },
     mark=475.0,
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",

@@ -23,9 +23,9 @@ from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.rendering.video import Video
 from cupydrive.spec import kept_params
-from cupydrive.training.plan import suggested_algorithm, suggestions
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.suggestions import suggested_algorithm, suggestion
 from cupydrive.training.train import train
 
 EPISODES = 1000  # of which the means are told
@@ -91,14 +91,14 @@ def read_entries(out):
 
 def make_entry(spec, out, folder, device, seed, steps, progress):
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
-    wanted = {**suggestions(spec), **spec.showcase}
-    params = wanted.get("params", {})
+    wanted = spec.showcase
+    about, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
     made = spec.make_params(**params)
     groups = [g.name for g in spec.groups(made)]
-    learner = suggested_algorithm(spec, **wanted.get(wanted["algorithm"], {}))
+    learner = suggested_algorithm(spec, about.algorithm, **wanted.get(about.algorithm, {}))
     policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
-    goal = wanted["steps"] if steps is None else steps
-    run = trained(spec, policies, params, goal, wanted["num_envs"], seed, device, folder)
+    goal = wanted.get("steps", about.steps) if steps is None else steps
+    run = trained(spec, policies, params, goal, wanted.get("num_envs", about.num_envs), seed, device, folder)
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
     kinds = {"random": (spec, dict.fromkeys(groups, Random()))}

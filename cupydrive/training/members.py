@@ -2,20 +2,28 @@
 
 import math
 from contextlib import ExitStack, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from itertools import groupby
 
 from cupydrive import envs
 from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.joined import NotJoinedError, kind
-from cupydrive.protocols import LearnerSettings
 from cupydrive.spec import constant_params
 from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.loop import Loop
 from cupydrive.training.outfolder import check_free
-from cupydrive.training.plan import begin_run, plan, replaced, suggested_algorithm, suggestions
-from cupydrive.training.population import Population, member_folder, plan_members, write_members
+from cupydrive.training.plan import begin_run, plan, replaced
+from cupydrive.training.population import (
+    Population,
+    check_members,
+    member_folder,
+    named,
+    plan_members,
+    write_members,
+)
 from cupydrive.training.run import Run
+from cupydrive.training.suggestions import suggested_algorithm
 from cupydrive.training.together import Alone, Together, recording
 
 MOST_TOGETHER = 4096  # members whose launches are one
@@ -60,112 +68,133 @@ def go_on(runs, goal):
     return True, failed
 
 
-def plan_population(env, given, seeds, members, resume=False):
-    """Return the ``Member``s of a population, each of which could be trained; the arguments are those of ``train``."""
+def check_capture(capture, device):
+    """Raise ``ParameterError`` if iterations are to be captured on a device (``"cuda"`` or ``"cpu"``) that has no graphs."""
+    if capture and device != "cuda":
+        raise ParameterError("capture=True needs device='cuda'; leave it out")
+
+
+def plan_population(env, given, seeds, members, device="auto", resume=False):
+    """Return the ``Member``s of a population, each with its ``Plan``; the arguments are those of ``train``.
+
+    Raises:
+        CupydriveError: What is wrong with one of them, and which one it is. What members change is judged as they have it.
+    """
     if isinstance(env, Run):
         raise ParameterError(
             "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
         )
-    common, algorithm = plan(env, **given, resume=resume), given["algorithm"]
-    named = algorithm if isinstance(algorithm, LearnerSettings) else suggested_algorithm(env, algorithm)
-    shared = {name: value for name, value in given.items() if name not in ("algorithm", "policies")}
-    planned = plan_members(
-        common.spec, given["policies"] or named, shared, seeds, members, partial(suggested_algorithm, env)
-    )
-    for member in planned:
-        plan(env, **member.arguments, resume=resume)  # raises what is wrong before anything is trained
-    return planned
+    found = []
+    planned = plan_members(envs.get(env), given, seeds, members, partial(suggested_algorithm, env))
+    for where, alike in groupby(planned, lambda member: member.where):  # they differ in seeds
+        first, *others = alike
+        with named(where):
+            new = plan(env, **first.arguments, device=device, resume=resume)
+        found += [replace(member, plan=replace(new, seed=member.seed)) for member in (first, *others)]
+    return found
 
 
 class Training:
     """Trains the members of a population and keeps what has been trained.
 
+    ``begin`` makes the runs of all of them: what only a ``Run`` finds out, of a network of one's own or of memory, is said
+    while nothing has been trained or written.
+
     Args:
-        env: As of ``train``.
-        planned: ``Member``s.
-        goal: Env-steps of each.
-        line: Progress line of all.
+        planned: ``Member``s with their plans.
+        steps: Env-steps of each; None: as many as the environment suggests for its algorithm.
         callback: As of ``train``, or None.
-        where: Arguments of ``train`` by name: ``out``, ``resume``, ``overwrite``, ``device``.
+        where: Arguments of ``train`` by name: ``out``, ``resume``, ``overwrite``.
         loop: Further arguments of ``Loop``, by name.
 
     Attributes:
-        runs: ``Run`` by number, of members that were begun.
+        runs: ``Run`` of each member, by number.
+        goals: Env-steps of each, by number.
+        begun: Numbers of those whose training has begun.
         failures: By number, the error that ended a member's training.
     """
 
-    def __init__(self, env, planned, goal, line, callback, where, loop):
-        self.env, self.planned, self.goal, self.line, self.callback = env, planned, goal, line, callback
-        self.where, self.loop = where, loop
-        self.runs, self.failures, self.done = {}, {}, 0
+    def __init__(self, planned, steps, callback, where, loop):
+        self.planned, self.callback, self.where, self.loop = planned, callback, where, loop
+        self.goals = [steps or member.plan.steps for member in planned]
+        self.runs, self.failures, self.begun, self.done, self.parts = {}, {}, set(), 0, []
 
-    def train(self):
-        """Train all members; return whether an interrupt ended it."""
+    # ---- beginning ----
+
+    def begin(self):
+        """Make the runs of all members; raise what is wrong with one of them."""
         most = MOST_TOGETHER if self.where["out"] is None else MOST_FOLDERS
-        for alike in by_shape(self.env, self.planned, self.where["resume"]):
+        for alike in by_shape(self.planned):
             for first in range(0, len(alike), most):
-                if self._train_alike(alike[first : first + most]):
-                    return True
-        return False
+                self.parts += self._begin_alike(alike[first : first + most])
 
-    def _train_alike(self, numbers):
-        """Train members of equal shapes; return whether an interrupt came."""
+    def _begin_alike(self, numbers):
+        """Make the runs of members of equal shapes; return lists of numbers of those that train side by side."""
         if len(numbers) > 1:
             try:
                 recording(self._begin(numbers[0], len(numbers)))
                 for number in numbers[1:]:
                     self._begin(number, len(numbers))
-                return self._train_joined(numbers)
+                return [numbers]
             except NotJoinedError:
-                self.runs = {number: run for number, run in self.runs.items() if number not in numbers}
-        return any(self._go([number], Alone(self._begin(number))) for number in numbers)
-
-    def _train_joined(self, numbers):
-        """Train runs that have begun, those at the same step side by side; return whether an interrupt came."""
-        by_step = {}
+                pass
         for number in numbers:
-            by_step.setdefault(self.runs[number].step, []).append(number)
-        together = {step: Together([self.runs[k] for k in each]) for step, each in by_step.items() if step < self.goal}
-        self.done += len(by_step.get(self.goal, []))
-        return any(self._go(by_step[step], trained) for step, trained in together.items())
+            self._begin(number)
+        return [[number] for number in numbers]
 
     def _begin(self, number, share=1):
         """Return the run of a member, begun or read."""
-        out = self._folder(number)
-        given = self.planned[number].arguments
-        run, _ = begin_run(self.env, given, self.goal, out, self.where["resume"], self.where["device"], share)
-        if out is not None and not self.where["overwrite"]:
-            check_free(run, out)
+        out, member = self._folder(number), self.planned[number]
+        with named(member.where):
+            how = self.goals[number], out, self.where["resume"], share
+            run, _ = begin_run(member.plan, member.arguments, *how)
+            if out is not None and not self.where["overwrite"]:
+                check_free(run, out)
         self.runs[number] = run
         return run
 
     def _folder(self, number):
         return None if self.where["out"] is None else member_folder(self.where["out"], number)
 
-    def _go(self, numbers, trained):
+    # ---- training ----
+
+    def train(self, line):
+        """Train all members, with a progress line of all; return whether an interrupt ended it."""
+        return any(self._train_alike(numbers, line) for numbers in self.parts)
+
+    def _train_alike(self, numbers, line):
+        """Train members that are one, or whose launches may be joined; return whether an interrupt came."""
+        if len(numbers) == 1:
+            return self._go(numbers, Alone(self.runs[numbers[0]]), line)
+        at = {}
+        for number in numbers:  # resumed ones may be at different steps
+            at.setdefault((self.runs[number].step, self.goals[number]), []).append(number)
+        try:
+            together = [(each, Together([self.runs[k] for k in each])) for each in at.values()]
+        except NotJoinedError:
+            return any(self._go([number], Alone(self._begin(number)), line) for number in numbers)
+        return any(self._go(each, trained, line) for each, trained in together)
+
+    def _go(self, numbers, trained, line):
         """Train up to the goal; return whether an interrupt came first."""
-        runs, outs = trained.runs, [self._folder(number) for number in numbers]
-        capture, on_gpu = self.loop["capture"], runs[0].device == "cuda"
-        if capture and not on_gpu:
-            raise ParameterError("capture=True needs device='cuda'; leave it out")
-        call = None if self.callback is None else partial(self._call_back, numbers)
+        runs, outs, goal = trained.runs, [self._folder(number) for number in numbers], self.goals[numbers[0]]
+        self.begun.update(numbers)
         for run in runs:
-            run.total = max(self.goal, run.total or 0)
-        loop = {**self.loop, "capture": on_gpu if capture is None else capture}
-        if runs[0].step >= self.goal:  # resumed, of a run that is done
-            self.done += len(numbers)
-            return False
-        with ExitStack() as locks:
-            if self.where["overwrite"]:
-                for run, out in zip(runs, outs, strict=True):
-                    locks.enter_context(replaced(run, out))
-            training = Loop(trained, self.goal, outs, Part(self.line, self, len(numbers)), callback=call, **loop)
-            try:
-                interrupted = training.go()
-            except NotFiniteError:
-                interrupted = False
-            self.failures |= {numbers[k]: error for k, error in training.failures.items()}
-        self.done += len(numbers)
+            run.total = max(goal, run.total or 0)
+        interrupted = False
+        if runs[0].step < goal:  # else resumed, of runs that are done
+            call = None if self.callback is None else partial(self._call_back, numbers)
+            capture = runs[0].device == "cuda" if self.loop["capture"] is None else self.loop["capture"]
+            part = Part(line, self.done, goal, len(numbers))
+            with ExitStack() as locks:
+                if self.where["overwrite"]:
+                    for run, out in zip(runs, outs, strict=True):
+                        locks.enter_context(replaced(run, out))
+                training = Loop(trained, goal, outs, part, callback=call, **self.loop | {"capture": capture})
+                with suppress(NotFiniteError):
+                    interrupted = training.go()
+                self.failures |= {numbers[k]: error for k, error in training.failures.items()}
+        self.done += goal * len(numbers)
         return interrupted
 
     def _call_back(self, numbers, step, row, number):
@@ -173,51 +202,63 @@ class Training:
 
 
 class Part:
-    """The part of a population's progress line that ``members`` runs have which train side by side."""
+    """The part of a population's progress line that ``members`` runs have which train side by side.
 
-    def __init__(self, line, training, members):
-        self.line, self.training, self.members = line, training, members
+    Args:
+        line: The line.
+        done: Env-steps of the runs before them.
+        goal: Env-steps of each of them.
+        members: How many they are.
+    """
+
+    def __init__(self, line, done, goal, members):
+        self.line, self.done, self.goal, self.members = line, done, goal, members
 
     def update(self, done, row):
         """Say that each has done so many env-steps."""
-        goal = self.training.goal
-        self.line.update(self.training.done * goal + min(done, goal) * self.members, row)
+        self.line.update(self.done + min(done, self.goal) * self.members, row)
 
 
-def train_members(env, planned, steps, progress, callback, where, loop):
-    """Train runs and return their ``Population``: those that were begun, if an interrupt comes.
+def train_members(planned, steps, progress, callback, where, loop):
+    """Train runs and return their ``Population``: those whose training was begun, if an interrupt comes.
 
     A run in which a number is not finite ends, and the others go on; the arguments are those of ``Training`` and ``train``.
 
     Raises:
         NotFiniteError: If all have ended so.
     """
-    goal = steps or suggestions(env)["steps"]
-    if where["out"] is not None:
-        write_members(where["out"], planned, where["resume"], where["overwrite"])
-    line, words = follow(goal * len(planned), f"train {len(planned)} x {envs.get(env).name}", progress), None
-    training = Training(env, planned, goal, line, callback, where, loop)
+    out = where["out"]
+    check_capture(loop["capture"], planned[0].plan.device)
+    if out is not None:
+        check_members(out, planned, where["resume"], where["overwrite"])
+    training = Training(planned, steps, callback, where, loop)
+    training.begin()
+    if out is not None:
+        write_members(out, planned)
+    name = f"train {len(planned)} x {planned[0].plan.spec.name}"
+    line, words, interrupted = follow(sum(training.goals), name, progress), None, False
     try:
-        if training.train():
-            words = f"interrupted after {len(training.runs)} of {len(planned)} runs were begun; the result is kept"
+        interrupted = training.train(line)
     except KeyboardInterrupt:  # between two runs it has not been noted
-        if not training.runs:
+        if not training.begun:
             raise
-        words = f"interrupted after {len(training.runs)} of {len(planned)} runs were begun; the result is kept"
+        interrupted = True
     finally:
+        if interrupted:
+            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; the result is kept"
         line.close(words)
     if len(training.failures) == len(planned):
         raise training.failures[0]
-    numbers = sorted(training.runs)
+    numbers = sorted(training.begun)
     failures = {numbers.index(k): str(error) for k, error in training.failures.items()}
     return Population([training.runs[k] for k in numbers], [planned[k].setting for k in numbers], failures)
 
 
-def by_shape(env, planned, resume=False):
+def by_shape(planned):
     """Return lists of numbers of members whose runs have equal shapes, so that their launches may be joined."""
     found = {}
     for number, member in enumerate(planned):
-        new = plan(env, **member.arguments, resume=resume)
+        new = member.plan
         policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
         constants = [str(getattr(new.params, field.name)) for field in constant_params(new.spec.params)]
         found.setdefault(repr((constants, new.num_envs, new.learner, policies)), []).append(number)

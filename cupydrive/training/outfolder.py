@@ -49,15 +49,13 @@ def clear(out):
             path.unlink(missing_ok=True)
 
 
-def resumed(out, env, plan, given, device, share=1):
+def resumed(out, plan, given, share=1):
     """Return the run of ``out``, to go on with.
 
     Args:
         out: A folder that holds a run.
-        env: What ``train`` was given.
         plan: ``Plan`` of the run that the same arguments would begin.
         given: Names of the arguments that were given; the others are the run's.
-        device: Where to go on.
         share: How many runs will share the device.
 
     Raises:
@@ -85,7 +83,7 @@ def resumed(out, env, plan, given, device, share=1):
                 "Leave it out to go on with the run's, or pass overwrite=True or another folder"
             )
     own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
-    return Run.load(out, device, policies=own or None, env=env, share=share)
+    return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share)
 
 
 def refuse_for_run(run, refused, params, device):

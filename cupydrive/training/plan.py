@@ -1,108 +1,97 @@
 """What a run is made of: the arguments of ``train``, completed by what the environment suggests, and checked."""
 
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+
+import torch
 
 from cupydrive import envs
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
-from cupydrive.executors import choose
-from cupydrive.inputs.arguments import checked_choice, checked_int, shown
+from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.executors import choose, executor
+from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.inputs.files import file_errors
-from cupydrive.protocols import LearnerSettings
-from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.outfolder import clear, resumed
-from cupydrive.training.policies import check_policies
+from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
 from cupydrive.training.torch_settings import memory_errors
-
-DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a new run is made of, checked, before memory is taken; the arguments of ``Run`` but the device."""
+    """What a new run is made of, checked, before memory is taken: the arguments of ``Run``.
+
+    Attributes:
+        steps: Env-steps that the environment suggests for it.
+    """
 
     spec: object
     params: object
     policies: dict
     num_envs: int
     seed: int
+    device: str
     learner: str
+    steps: int
+
+    def run(self, share=1):
+        """Return the new ``Run``; ``share`` is how many runs will share the device."""
+        made_of = self.spec, self.params, self.policies, self.num_envs, self.seed, self.device, self.learner
+        return Run(*made_of, share)
 
 
-def suggestions(env):
-    """Return how the environment suggests to train it, defaults where it says nothing."""
-    return {**DEFAULTS, **envs.get(env).training}
-
-
-def suggested_algorithm(env, name=None, /, **changed):
-    """Return the settings that the environment suggests for the algorithm called ``name``, by default the one it suggests.
-
-    Args:
-        env: Name, path of a Python file, or ``EnvSpec``.
-        name: ``"ppo"``, ``"a2c"``, ``"ddpg"`` or None.
-        **changed: Settings that differ.
-    """
-    suggested = suggestions(env)
-    name = (name or suggested["algorithm"]).lower()
-    if name not in ALGORITHMS:
-        raise ParameterError(
-            f"there is no algorithm {shown(name)}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
-        )
-    kind = ALGORITHMS[name]
-    return kind(**{**suggested.get(name, {}), **changed})
-
-
-def plan(env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, resume=False, **params):
+def plan(
+    env, algorithm=None, *, policies=None, num_envs=None, seed=None, learner=None, device="auto", resume=False, **params
+):
     """Return the ``Plan`` of the run that ``train`` would begin; arguments as there.
 
-    With ``resume`` a run's folder may say another ``num_envs`` than the suggested one, if none is given.
+    Everything is checked that takes no memory and runs nothing of the caller's: whether minibatches divide the rows, learner
+    and precision fit each other, an algorithm fits the actions. What is found out only when a ``Run`` is made is whether it
+    fits into memory, compiles, and what networks of one's own return.
+
+    With ``resume`` a run's folder may say what is not given here; then nobody knows yet how many rows there are.
     """
-    spec, suggested = envs.get(env), suggestions(env)
+    spec = envs.get(env)
     made = spec.make_params(**params)
     seed = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
-    certain = num_envs is not None or not resume
-    num_envs = checked_int("train", "num_envs", suggested["num_envs"] if num_envs is None else num_envs)
-    groups = spec.groups(made)
-    if policies is not None and algorithm is not None:
-        raise ParameterError("pass algorithm, or policies by group, not both")
-    if policies is None:
-        if algorithm is None or isinstance(algorithm, str):
-            algorithm = suggested_algorithm(env, algorithm)
-        if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
-            raise ParameterError(
-                f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names"
-            )
-        policies = dict.fromkeys((g.name for g in groups), algorithm)
-    check_policies(spec.name, groups, policies, num_envs if certain else None)
+    num_envs = None if num_envs is None else checked_int("train", "num_envs", num_envs)
+    groups = [g.name for g in spec.groups(made)]
+    known = not resume or (num_envs is not None and not (algorithm is None and policies is None))
+    settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
+    policies = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
     learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
-    return Plan(spec, made, policies, num_envs, seed, learner)
+    device = choose(device)[0]
+    sizes = suggested_sizes(env, policies)
+    num_envs = sizes.num_envs if num_envs is None else num_envs
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
+        make_players(spec, made, policies, num_envs if known else None, executor(device), learner)
+    return Plan(spec, made, policies, num_envs, seed, device, learner, sizes.steps)
 
 
-def begin_run(env, given, steps=None, out=None, resume=False, device="auto", share=1):
+def begin_run(new, given, steps=None, out=None, resume=False, share=1):
     """Return the ``Run`` that ``train`` goes on with or begins, and up to how many env-steps it is to be trained.
 
     Args:
-        env: As of ``train``.
-        given: Arguments of ``plan`` by name, None where they were not given.
+        new: ``Plan`` of the run that would begin.
+        given: What the plan was made from: arguments of ``plan`` by name, None where they were not given.
         steps: Env-steps in all; None: what the run's folder or the environment says.
         out: Folder, or None.
         resume: Go on with the run in ``out``, if there is one.
-        device: As of ``train``.
         share: How many runs will share the device.
     """
-    new = plan(env, **given, resume=resume)
-    where, _ = choose(device)
-    goal = steps or suggestions(env)["steps"]
     with memory_errors():
-        if not (resume and checkpoints(out)):
-            return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, where, new.learner, share), goal
-        made_of = {name: value for name, value in given.items() if value is not None}
-        made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
-        run = resumed(out, env, new, list(made_of), where, share)
-    return run, steps or run.total or goal
+        if resume and checkpoints(out):
+            made_of = {name: value for name, value in given.items() if value is not None}
+            made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
+            run = resumed(out, new, list(made_of), share)
+        else:
+            run = new.run(share)
+    return run, steps or run.total or suggested_sizes(run.spec, run.settings).steps
 
 
 @contextmanager
@@ -115,7 +104,6 @@ def replaced(run, out):
         yield
 
 
-def make_run(env, algorithm=None, *, device="auto", **options):
+def make_run(env, algorithm=None, **options):
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
-    new = plan(env, algorithm, **options)
-    return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0], new.learner)
+    return plan(env, algorithm, **options).run()

@@ -1,33 +1,79 @@
-"""Whether policies fit an environment and each other.
+"""Who plays an environment, and whether they fit it and each other.
 
-``plan`` asks before anything is trained; ``Run`` asks again, since a folder's may have been changed by hand.
+``plan`` asks before anything is trained, or memory is taken; ``Run`` asks the same again, and lets them begin.
 """
 
 import torch
 
 from cupydrive.errors import ParameterError, did_you_mean
+from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
 from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.training.algorithms.kernels.choice import make_learner
 from cupydrive.training.algorithms.pool import check_pools
 
 
-def check_policies(env, groups, policies, num_envs):
-    """Raise ``ParameterError`` unless ``policies`` can play and learn together in an environment.
+def make_players(spec, params, policies, num_envs, executor, learner):
+    """Return who would play an environment: nobody has begun, and no memory is taken for it.
+
+    What a seed decides, such as the weights of a learner of one's own, comes from torch's generator as it is.
 
     Args:
-        env: Name of the environment, for messages.
-        groups: Its ``Group``s.
+        spec: ``EnvSpec``.
+        params: Parameters made by ``spec.make_params``.
         policies: Settings by policy name, as the caller gave them.
-        num_envs: N; None: not known yet, and what depends on it is not looked at.
+        num_envs: N, of all processes; None: not known yet, and what depends on it is not looked at.
+        executor: Where they would play and learn.
+        learner: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
+
+    Returns:
+        ``Learner`` by policy name; by policy name one line about which learner it is, and why; and ``Player`` by group.
+
+    Raises:
+        ParameterError: Unless they can play and learn there together.
     """
-    groups = {g.name: g for g in groups}
+    groups = {g.name: g for g in spec.groups(params)}
     checked_policies(policies, groups)
-    check_groups(env, groups, policies)
+    check_groups(spec.name, groups, policies)
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
-    lengths = {settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)}
+    learning = {name: settings for name, settings in policies.items() if isinstance(settings, LearnerSettings)}
+    lengths = {settings.num_steps for settings in learning.values()}
     if len(lengths) > 1:
         raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+    check_ranks(policies, current_ranks())
+    learners, choices, players = {}, {}, {}
+    for name, settings in policies.items():
+        own = [groups[each] for each in name.split("+")]
+        if name in learning:
+            learners[name], choices[name] = make_learner(name, settings, own[0], executor, learner)
+            learners[name].check(own, num_envs)
+        player = learners[name] if name in learning else settings.player(spec, own[0])
+        players |= {group.name: player for group in own}
+    return learners, choices, players
+
+
+def learning_settings(algorithm, policies, groups, suggested):
+    """Return what says how to learn: the settings of one algorithm, or a dict of settings by names.
+
+    Args:
+        algorithm: As of ``cupydrive.train``: settings, a name, or None.
+        policies: As of ``cupydrive.train``: settings by policy name, or None.
+        groups: Names of the environment's groups, for messages.
+        suggested: Called with an algorithm's name or None, returns the settings that the environment suggests for it.
+
+    Raises:
+        ParameterError: If both are given, or one of them is no settings.
+    """
+    if policies is not None and algorithm is not None:
+        raise ParameterError("pass algorithm, or policies by group, not both")
+    if policies is not None:
+        return checked_policies(policies, groups)
+    if algorithm is None or isinstance(algorithm, str):
+        return suggested(algorithm)
+    if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
+        raise ParameterError(f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names")
+    return algorithm
 
 
 def check_ranks(policies, ranks):

@@ -6,13 +6,14 @@ What one seed reaches says little; medians, quartiles, and the interquartile mea
 
 import html
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.errors import CupydriveError, ParameterError, TrainingError, did_you_mean
 from cupydrive.inputs.arguments import (
     checked_float,
     checked_int,
@@ -27,6 +28,7 @@ from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import Pool, unpooled
+from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import POPULATION_FILE
 
@@ -40,57 +42,83 @@ WHOLE = ("algorithm", "policies", "seed", "num_envs")  # what a member may bring
 
 @dataclass(frozen=True)
 class Member:
-    """One run that is to be trained: what it changes, in words, its seed, and the arguments of ``train`` that make it."""
+    """One run that is to be trained.
+
+    Args:
+        setting: What it changes, in words.
+        seed: Its seed.
+        arguments: Those of ``train`` that make it.
+        where: What an error calls it; empty if there is nothing that it changes besides the seed.
+        plan: ``Plan`` that was made from the arguments, or None.
+    """
 
     setting: str
     seed: int
     arguments: dict
+    where: str = ""
+    plan: object = None
 
     def about(self):
         """Return what ``population.json`` says of it."""
         return {"setting": self.setting, "seed": self.seed}
 
 
-def plan_members(spec, settings, given, seeds, members, suggested):
+def plan_members(spec, given, seeds, members, suggested):
     """Return the ``Member``s of a population.
 
     Args:
         spec: ``EnvSpec``.
-        settings: Settings by group names, or one algorithm's.
-        given: Arguments of ``train`` that all members have, ``seed`` and the environment's parameters among them.
+        given: Arguments of ``train`` by name that members have unless they change them, as they were given: not looked at yet.
         seeds: How many seeds each has, from ``given["seed"]`` on; or these seeds; None: that one.
         members: What each changes, by name; None: nothing.
-        suggested: Called with an algorithm's name, returns the settings that the environment suggests for it.
+        suggested: Called with an algorithm's name or None, returns the settings that the environment suggests for it.
 
     Raises:
         ParameterError: If a name is unknown or means two things, or there are no members.
     """
-    first = checked_int("train", "seed", given.get("seed") or 0, 0, 2**63 - 1)
-    if seeds is None:
-        each_seed = [first]
-    elif isinstance(seeds, list | tuple):
-        each_seed = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
-    else:
-        count = checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)
-        each_seed = list(range(first, first + count))
     changes = [{}] if members is None else list(checked_sequence("train", "members", members))
-    if not each_seed or not changes:
-        raise ParameterError("train: a population needs at least one member; seeds or members is empty")
-    planned = []
     for k, change in enumerate(changes):
         checked_mapping("train", f"members[{k}]", change)
-        policies = change.get("policies") or change.get("algorithm") or settings
-        policies = suggested(policies) if isinstance(policies, str) else policies
-        own = changed(spec, policies, given, change, f"members[{k}]")
-        words = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
-        for seed in [change["seed"]] if "seed" in change else each_seed:
-            planned.append(Member(words, checked_int("train", "seed", seed, 0, 2**63 - 1), own | {"seed": seed}))
+    each_seed = planned_seeds(given, seeds)
+    planned = []
+    for k, change in enumerate(changes):
+        where = "" if members is None else f"members[{k}]"
+        with named(where):
+            own = changed(spec, given, change, suggested, where)
+            words = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
+            for seed in [change["seed"]] if "seed" in change else each_seed:
+                seed = checked_int("train", "seed", seed, 0, 2**63 - 1)
+                planned.append(Member(words, seed, own | {"seed": seed}, where))
+    if not planned:
+        raise ParameterError("train: a population needs at least one member; seeds or members is empty")
     return planned
 
 
-def changed(spec, policies, given, change, where):
-    """Return the arguments of ``train`` of one member: those of all, with what it changes."""
+def planned_seeds(given, seeds):
+    """Return the seeds of members that name none; arguments as of ``plan_members``."""
+    first = checked_int("train", "seed", 0 if given.get("seed") is None else given["seed"], 0, 2**63 - 1)
+    if isinstance(seeds, list | tuple):
+        return [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
+    return list(range(first, first + (1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS))))
+
+
+@contextmanager
+def named(where):
+    """Say of which member an error is, unless ``where`` is empty or the error says it; its type stays."""
+    try:
+        yield
+    except CupydriveError as error:
+        if where and where not in str(error):
+            error.args = (f"{where}: {error}", *error.args[1:])
+        raise
+
+
+def changed(spec, given, change, suggested, where):
+    """Return the arguments of ``train`` of one member: those of all, with what it changes; others as of ``plan_members``."""
     own, parameters = dict(given), {field.name for field in fields(spec.params)}
+    whose = change if {"algorithm", "policies"} & change.keys() else given
+    groups = [g.name for g in spec.groups(spec.params())]
+    policies = learning_settings(whose.get("algorithm"), whose.get("policies"), groups, suggested)
     learners = [each for each in by_group(policies).values() if isinstance(each, LearnerSettings)]
     known = {name for each in learners if is_dataclass(each) for name in setting_names(each)}
     new = {}
@@ -278,15 +306,10 @@ def member_folder(out, number):
     return Path(out) / f"{number:03d}"
 
 
-def write_members(out, planned, resume, overwrite):
-    """Write which members a population's folder has, before the first one is trained.
-
-    Raises:
-        TrainingError: If the folder holds a single run, or a population of other members and is not to be overwritten.
-    """
+def check_members(out, planned, resume, overwrite):
+    """Raise ``TrainingError`` if a folder holds a single run, or a population that is neither these members nor replaced."""
     if (out / "config.json").exists():
         raise TrainingError(f"out = {str(out)!r} holds a single run; pass another folder for a population")
-    members = [member.about() for member in planned]
     if (out / POPULATION_FILE).exists() and not overwrite:
         known = read_members(out)
         if not resume:
@@ -294,12 +317,19 @@ def write_members(out, planned, resume, overwrite):
                 f"out = {str(out)!r} holds a population of {len(known)} runs already. Go on with it: resume=True; replace it: "
                 "overwrite=True"
             )
-        for k, (theirs, mine) in enumerate(zip_longest(known, members, fillvalue="none")):
+        for k, (theirs, mine) in enumerate(
+            zip_longest(known, (member.about() for member in planned), fillvalue="none")
+        ):
             if theirs != mine:
                 raise TrainingError(
                     f"out = {str(out)!r} holds a population of other members: number {k} is {theirs} there, and {mine} was "
                     "asked for"
                 )
+
+
+def write_members(out, planned):
+    """Write which members a population's folder has, before the first one is trained."""
+    members = [member.about() for member in planned]
     with file_errors(TrainingError, f"out = {str(out)!r}: the population cannot be written there"):
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(

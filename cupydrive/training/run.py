@@ -24,14 +24,13 @@ from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import LatestEpisodes, Rollout, episodes_unit
-from cupydrive.protocols import LearnerSettings
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec, kept_params
-from cupydrive.training.algorithms.kernels.choice import LEARNERS, make_learner
+from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
 from cupydrive.training.frozen import describe, rebuild
-from cupydrive.training.policies import check_policies, check_ranks, checked_policies
+from cupydrive.training.policies import checked_policies, make_players
 from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
     FORMAT,
@@ -80,31 +79,20 @@ class Run:
         self.seed = checked_int("Run", "seed", seed, 0, 2**63 - 1)
         self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
         self.learner = checked_choice("Run", "learner", learner, LEARNERS)
-        groups = {g.name: g for g in spec.groups(params)}
-        check_policies(spec.name, groups.values(), policies, self.num_envs)
         self.settings = policies
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock = FolderLock()
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
-        self.shard = Shard(self.num_envs, current_ranks())
-        check_ranks(policies, self.shard.ranks)
-        self.batch = Batch(spec, self.shard.num_envs, params, executor(device, share=share), self.shard.envs.start)
-        self.batch.reset(seed)
-        self.learners, self.choices, players = {}, {}, {}
+        self.shard, where = Shard(self.num_envs, current_ranks()), executor(device, share=share)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            for name, settings in policies.items():
-                names = name.split("+")
-                if isinstance(settings, LearnerSettings):
-                    about = name, settings, groups[names[0]], self.batch.executor, self.learner
-                    self.learners[name], self.choices[name] = make_learner(*about)
-                    player = self.learners[name]
-                else:
-                    player = settings.player(spec, groups[names[0]])
-                players |= dict.fromkeys(names, player)
-            lengths = [settings.num_steps for settings in policies.values() if isinstance(settings, LearnerSettings)]
-            build_ahead([(self.batch.executor, episodes_unit(self.batch))])
+            about = spec, params, policies, self.num_envs, where, self.learner
+            self.learners, self.choices, players = make_players(*about)
+            self.batch = Batch(spec, self.shard.num_envs, params, where, self.shard.envs.start)
+            self.batch.reset(seed)
+            lengths = [policies[name].num_steps for name in self.learners]
+            build_ahead([(where, episodes_unit(self.batch))])
             begin_play(self.batch, players)
             self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
         for learner in self.learners.values():

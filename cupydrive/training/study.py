@@ -1,73 +1,16 @@
-"""What Optuna keeps of a sweep: which settings are drawn, who prunes, and one file of JSON lines that can be gone on with."""
+"""What Optuna does for a sweep: it prunes, and keeps all trials in one file of JSON lines that can be gone on with."""
 
 import json
 import warnings
-from dataclasses import fields
 
-from cupydrive.errors import ParameterError, TrainingError, did_you_mean
-from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
+from cupydrive.errors import TrainingError
+from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
-from cupydrive.training.population import setting_names
 
 FILE, STUDY, ABOUT, ALONE = "sweep.jsonl", "sweep", "cupydrive", "alone"
-# What is tried by default, of the settings that an algorithm has: (low, high), (low, high, "log"), or a list of choices.
-SPACE = {
-    "learning_rate": (1e-4, 2e-2, "log"),
-    "ent_coef": (1e-4, 0.1, "log"),
-    "gamma": [0.9, 0.95, 0.98, 0.99, 0.995, 0.999],
-    "gae_lambda": [0.8, 0.9, 0.95, 0.98, 1.0],
-    "num_steps": [8, 16, 32, 64, 128],
-    "num_minibatches": [1, 2, 4, 8],
-    "update_epochs": (1, 10),
-    "batch_size": [128, 256, 512],
-}
 PRUNERS = ("median", "halving", "hyperband")
 HALVINGS = 3  # of a trial's env-steps: the first rung is an eighth of them
 STARTUP = 5  # trials that are done before the median of such trials prunes
-
-
-# ---- what is drawn ---------------------------------------------------------------------------------------------------
-
-
-def distributions(spec, settings, space):
-    """Return Optuna's distributions by name.
-
-    Raises:
-        ParameterError: If a name is none of a setting or a float parameter, or a range is no range.
-    """
-    known = setting_names(settings)
-    floats = {field.name for field in fields(spec.params) if isinstance(field.default, float)}
-    if space is None:
-        space = {name: each for name, each in SPACE.items() if name in known}
-    checked_mapping("sweep", "space", space)
-    if not space:
-        raise ParameterError("sweep: space is empty; name what is to be tried")
-    found = {}
-    for name, each in space.items():
-        checked_str("sweep", "a name in space", name)
-        if name not in known | floats:
-            names = sorted(known | floats)
-            raise ParameterError(f"sweep: space has {name!r}.{did_you_mean(name, names)} There are: {', '.join(names)}")
-        found[name] = distribution(name, each)
-    return found
-
-
-def distribution(name, each):
-    """Return Optuna's distribution of a range or of choices."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(each, list) and each and all(isinstance(x, bool | int | float | str) for x in each):
-        return CategoricalDistribution(each)
-    if isinstance(each, tuple) and len(each) in (2, 3) and each[2:] in ((), ("log",)):
-        low, high = (checked_float("sweep", f"space[{name!r}]", x) for x in each[:2])
-        whole = all(type(x) is int for x in each[:2])
-        if low < high and (low > 0 or len(each) == 2):
-            kind = IntDistribution if whole else FloatDistribution
-            return kind(*((int(low), int(high)) if whole else (low, high)), log=len(each) == 3)
-    raise ParameterError(
-        f"sweep: space[{name!r}] = {shown(each)}; it must be (low, high), (low, high, 'log') with 0 < low, or a list of "
-        "choices"
-    )
 
 
 # ---- who prunes ------------------------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ Everything is kept in one file of JSON lines in the folder, which another proces
 
 import warnings
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
+from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import (
@@ -22,8 +24,10 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
-from cupydrive.training.plan import plan, suggested_algorithm, suggestions
-from cupydrive.training.study import ALONE, PRUNERS, distributions, finished, opened, rungs
+from cupydrive.training.policies import learning_settings
+from cupydrive.training.space import check_space, distributions
+from cupydrive.training.study import ALONE, PRUNERS, finished, opened, rungs
+from cupydrive.training.suggestions import suggested_algorithm, suggestion
 from cupydrive.training.trials import MISSED, Trials, arguments
 
 RETURN = "charts/episodic_return"
@@ -138,8 +142,9 @@ def sweep(
         trials: How many in all, those of before a resume and those that are pruned included.
         out: Folder for the file of trials.
         space: What is tried, by name of a setting or of a float parameter, the setting if it is both: ``(low, high)``,
-            ``(low, high, "log")`` or a list of choices; two ints give ints. None: ``cupydrive.training.study.SPACE``, as far
-            as the algorithm has it.
+            ``(low, high, "log")`` or a list of choices; two ints give ints. None: ``cupydrive.training.space.SPACE``, as far
+            as the algorithm has it. Each value must fit with some of the others: what does not fit together, such as
+            minibatches that do not divide the rows, is drawn anew.
         objective: ``"mark"``: the fewest env-steps until the return that is logged in training reaches the mark; a trial that
             does not reach it counts as twice its env-steps. ``"return"``: the highest return at the end. ``"auto"``: the mark
             where there is one, else the return.
@@ -150,8 +155,9 @@ def sweep(
             that came so far) or ``"hyperband"`` (likewise, but some trials are judged later). Trials that have reached the
             mark there end, too. None: nobody.
         batch: Trials that are drawn before any of them is done.
-        steps: Env-steps of each trial, rounded up to whole iterations, as are those at which pruners judge.
-        num_envs: N of each.
+        steps: Env-steps of each trial, rounded up to whole iterations, as are those at which pruners judge; None: as many as
+            the environment suggests for the algorithm.
+        num_envs: N of each; None: likewise.
         seed: Of what is drawn, and of each trial's training.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         time_best: Train the best settings once more alone at the end, and tell the seconds: trials of a batch that share a
@@ -179,30 +185,34 @@ def sweep(
     key = None if key is None else checked_str("sweep", "key", key)
     pruner = None if pruner is None else checked_choice("sweep", "pruner", pruner, PRUNERS)
     out = checked_path("sweep", "out", out)
-    steps = suggestions(env)["steps"] if steps is None else checked_count("sweep", "steps", steps)
-    common = plan(env, algorithm, num_envs=num_envs, seed=seed, **params)
-    settings = algorithm if isinstance(algorithm, LearnerSettings) else suggested_algorithm(env, algorithm)
-    drawn = distributions(common.spec, settings, space)
-    groups = [group.name for group in common.spec.groups(common.params)]
+    steps = None if steps is None else checked_count("sweep", "steps", steps)
+    spec = envs.get(env)
+    made = spec.make_params(**params)
+    groups = [group.name for group in spec.groups(made)]
+    settings = learning_settings(algorithm, None, groups, partial(suggested_algorithm, env))
+    steps = steps or suggestion(env, settings.name).steps
+    drawn = distributions(spec, settings, space)
     if key is None and len(groups) > 1:
         names = ", ".join(f"{RETURN}/{name}" for name in groups)
-        raise ParameterError(f"sweep: {common.spec.name} has several returns; pass key= as one of {names}")
-    mark = mark_of(common, objective, mark, key)
+        raise ParameterError(f"sweep: {spec.name} has several returns; pass key= as one of {names}")
+    mark = mark_of(spec, made, objective, mark, key)
+    given = {"num_envs": num_envs, "seed": seed, **params}
+    training = Trials(env, settings, given, rungs(steps, pruner), choose(device)[0], key or RETURN, mark)
+    num_envs = check_space(drawn, settings, training.plan).num_envs
     about = {
-        "env": common.spec.name, "algorithm": str(settings), "steps": steps, "num_envs": common.num_envs, "seed": seed,
+        "env": spec.name, "algorithm": str(settings), "steps": steps, "num_envs": num_envs, "seed": seed,
         "mark": mark, "key": key, "pruner": pruner, "params": {name: str(value) for name, value in params.items()},
         "space": {name: str(each) for name, each in drawn.items()},
     }  # fmt: skip
-    device = choose(device)[0]
     study = opened(out, about, seed, resume)
-    given = {"num_envs": common.num_envs, "seed": seed, **params}
-    training = Trials(env, settings, given, rungs(steps, pruner), device, key or RETURN, mark)
     left = trials - len(finished(study))
     sizes = [min(batch, left - first) for first in range(0, max(left, 0), batch)]
     whole = True
-    for size in counted(sizes, f"sweep {common.spec.name}, batches of {batch}", len(sizes), progress):
-        asked = [study.ask(drawn) for _ in range(size)]
+    for size in counted(sizes, f"sweep {spec.name}, batches of {batch}", len(sizes), progress):
+        asked = []
         try:
+            for _ in range(size):
+                asked.append(training.ask(study, drawn))
             whole = training.train(study, asked)
         except KeyboardInterrupt:  # before the first iteration of a run
             whole = False
@@ -211,8 +221,8 @@ def sweep(
                 study.tell(trial, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
         if not whole:
             break
-    shared = {"num_envs": common.num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
-    found = Sweep(common.spec.name, settings, shared, tuple(finished(study)), mark)
+    shared = {"num_envs": num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
+    found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark)
     return timed(found, study, training) if time_best and whole and found.reached else found
 
 
@@ -226,11 +236,12 @@ def spelled(value):
     return f"cd.{type(value).__name__}({', '.join(f'{name}={spelled(each)}' for name, each in own.items())})"
 
 
-def mark_of(common, objective, mark, key):
+def mark_of(spec, params, objective, mark, key):
     """Return the return whose env-steps count, or None: the return counts.
 
     Args:
-        common: ``Plan`` of what trials have in common.
+        spec: ``EnvSpec``.
+        params: Its parameters, those that trials have in common.
         objective: As of ``sweep``, and so are the others.
         mark: As given.
         key: As given.
@@ -243,8 +254,7 @@ def mark_of(common, objective, mark, key):
                 f"sweep: objective = 'return' does not know mark = {shown(mark)}; leave one of them out"
             )
         return None
-    spec = common.spec
-    if mark is None and key in (None, RETURN) and common.params == spec.make_params():
+    if mark is None and key in (None, RETURN) and params == spec.make_params():
         mark = spec.mark
     if mark is None and objective == "mark":
         why = "says no mark" if spec.mark is None else "says a mark for its default parameters and its return alone"

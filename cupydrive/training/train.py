@@ -15,9 +15,9 @@ from cupydrive.inputs.arguments import (
     checked_path,
 )
 from cupydrive.inputs.files import file_errors
-from cupydrive.training.members import plan_population, train_alone, train_members
+from cupydrive.training.members import check_capture, plan_population, train_alone, train_members
 from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
-from cupydrive.training.plan import begin_run, replaced
+from cupydrive.training.plan import begin_run, plan, replaced
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 
@@ -53,14 +53,16 @@ def train(
             of its own.
         policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner": Heuristic()}``; groups joined by
             ``+``, such as ``"tagger+runner"``, share one policy.
-        steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, default up to its total.
-        num_envs: N.
+        steps: Env-steps in all, rounded up to whole iterations; None: as many as the environment suggests for the algorithm.
+            For a ``Run``: more of them, default up to its total.
+        num_envs: N; None: as many as the environment suggests for the algorithm.
         seed: Of everything random; None: 0.
         seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list of seeds. The result is a
             ``Population``, and ``num_envs`` and ``steps`` are of each run. Runs of equal shapes that learn by kernels share
             their launches.
         members: A list of runs that differ in settings or parameters, as dictionaries of what each changes, such as
-            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them.
+            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them. What does not fit one of
+            them is an error that names it, before any is trained or a folder is made.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         out: Folder for configuration, metrics and checkpoints; of a population, for a folder ``000``, ``001``, ... of each run.
             None: nothing is written.
@@ -128,9 +130,9 @@ def train(
             "leave them out, or start one process"
         )
     if seeds is not None or members is not None:
-        planned = plan_population(env, given, seeds, members, resume)
-        where = {"out": out, "resume": resume, "overwrite": overwrite, "device": device}
-        return train_members(env, planned, steps, progress, callback, where, loop)
+        planned = plan_population(env, given, seeds, members, device, resume)
+        where = {"out": out, "resume": resume, "overwrite": overwrite}
+        return train_members(planned, steps, progress, callback, where, loop)
     if out is not None:
         check_single(out)
     if isinstance(env, Run):
@@ -141,9 +143,9 @@ def train(
         if goal is None or run.step >= goal:
             raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
     else:
-        run, goal = begin_run(env, given, steps, out, resume, device)
-    if capture and run.device != "cuda":
-        raise ParameterError("capture=True needs device='cuda'; leave it out")
+        new = plan(env, **given, device=device, resume=resume)
+        run, goal = begin_run(new, given, steps, out, resume)
+    check_capture(capture, run.device)
     require_equal(ranks, about(run, goal, out, capture, keep))
     if run.step >= goal:  # resume=True, of a run that is done
         return run

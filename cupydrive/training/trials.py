@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 import torch
 
+from cupydrive.errors import ParameterError
 from cupydrive.executors.host import processor_name
 from cupydrive.training.members import go_on
+from cupydrive.training.plan import plan
 from cupydrive.training.population import setting_names, with_settings
+from cupydrive.training.space import misfit
 from cupydrive.training.train import train
 
+MOST_DRAWN = 1000  # in a row
 MISSED = 2.0  # times the env-steps of a trial: what counts where it has not reached the mark
 
 
@@ -20,7 +24,7 @@ class Trials:
     Args:
         env: As of ``train``.
         settings: The algorithm's, which trials change.
-        given: Further arguments of ``train``: ``num_envs``, ``seed``, parameters.
+        given: Further arguments of ``train``: ``num_envs``, ``seed``, parameters; None: what the environment suggests.
         rungs: Env-steps at which trials are compared, and the last of them, at which they are done.
         device: ``"cuda"`` or ``"cpu"``.
         key: Name of the metric that is the return.
@@ -39,6 +43,33 @@ class Trials:
     def steps(self):
         """Env-steps of a whole trial."""
         return self.rungs[-1]
+
+    def plan(self, drawn):
+        """Return the ``Plan`` of a trial for which these values were drawn; raise ``CupydriveError`` if they do not fit."""
+        changed, varied = arguments(self.settings, drawn)
+        return plan(self.env, changed, device=self.device, **self.given | varied)
+
+    def ask(self, study, drawn):
+        """Return a new trial of the study whose values fit together; those that do not are told to have failed, untrained.
+
+        Args:
+            study: Optuna's.
+            drawn: Optuna's distributions by name.
+
+        Raises:
+            ParameterError: If nothing that fits is drawn.
+        """
+        from optuna.trial import TrialState
+
+        for _ in range(MOST_DRAWN):
+            trial = study.ask(drawn)
+            error = misfit(self.plan, trial.params)
+            if error is None:
+                return trial
+            study.tell(trial, state=TrialState.FAIL)
+        raise ParameterError(
+            f"sweep: {MOST_DRAWN} times in a row values were drawn that do not fit together, at last {trial.params}: {error}"
+        )
 
     def train(self, study, asked):
         """Train a batch, and tell the study of each trial that is done or pruned; return whether no interrupt came.

@@ -14,7 +14,7 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import DeterministicPlayer
 from cupydrive.playing.policy import mlp
-from cupydrive.training.algorithms.replay import ReplayBuffer
+from cupydrive.training.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import require_network_memory
 from cupydrive.training.algorithms.step import adam, adam_tensors, settle, take_step
@@ -22,6 +22,14 @@ from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Scheduled
 
 ALIGNED = 64  # numbers: 256 bytes, as allocations are aligned
+
+
+def require_box(algorithm, group):
+    """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this name needs."""
+    if not group.continuous:
+        raise ParameterError(
+            f"{algorithm} needs a Box of actions; group {group.name!r} has {group.action_space}. Use PPO or A2C"
+        )
 
 
 class Actor(nn.Module):
@@ -75,6 +83,16 @@ class OffPolicyLearner(ScheduledLearner):
         self.config = config
         self.groups, self.calls, self.noise, self.replay = [], {}, {}, None
 
+    # ---- whether it can learn ----
+
+    def check(self, groups, num_envs):
+        """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an iteration."""
+        for g in groups:
+            require_box(type(self.config).__name__, g)
+        if num_envs is not None:
+            agents = num_envs * sum(g.count for g in groups)
+            buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
+
     # ---- what it holds ----
 
     def make(self, group, rollout):
@@ -106,10 +124,7 @@ class OffPolicyLearner(ScheduledLearner):
 
     def begin(self, rollout, group):
         """Prepare to play ``group``: take the memory of its noise; the first group decides the networks."""
-        if not group.continuous:
-            raise ParameterError(
-                f"DDPG needs a Box of actions; group {group.name!r} has {group.action_space}. Use PPO or A2C"
-            )
+        require_box(type(self.config).__name__, group)
         if not self.groups:
             self.make(group, rollout)
         self.groups.append(group)

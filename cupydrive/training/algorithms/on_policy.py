@@ -17,7 +17,7 @@ from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_distribution, with_memory
 from cupydrive.training.algorithms.gather import RowGather
 from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
-from cupydrive.training.algorithms.rows import in_game, normalized_advantage, share_of_rows
+from cupydrive.training.algorithms.rows import check_rows, in_game, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
@@ -105,6 +105,10 @@ class OnPolicyLearner(ScheduledLearner):
 
     # ---- what it holds ----
 
+    def check(self, groups, num_envs):
+        """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide into minibatches."""
+        check_rows(self.config, groups, num_envs, self.config.policy)
+
     def make(self, group, rollout):
         """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
         config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
@@ -165,8 +169,10 @@ class OnPolicyLearner(ScheduledLearner):
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
 
         Raises:
+            ParameterError: If the network, as is known now, has a memory, and agents do not divide into minibatches.
             MemoryLimitError: If the default network does not fit into memory with the rows of one gradient step.
         """
+        check_rows(self.config, self.groups, rollout.shard.all_envs, self.ask)
         if self.config.policy is None:
             rows = self.rows_at_once(rollout)
             require_default_memory(self.config, self.groups[0], self.distribution.size, rollout.batch, rows)
@@ -174,10 +180,6 @@ class OnPolicyLearner(ScheduledLearner):
     def rows(self, rollout):
         """Return B."""
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
-
-    def all_rows(self, rollout):
-        """Return the rows of all processes that train this run together."""
-        return self.rows(rollout) // rollout.batch.num_envs * rollout.shard.all_envs
 
     def rows_at_once(self, rollout):
         """Return the rows of its largest forward pass in training."""
@@ -291,10 +293,9 @@ class OnPolicyLearner(ScheduledLearner):
                 "value": stored["value"][:-1].view(-1),
             }
             if stored["memory"] is not None:
-                steps = range(rollout.steps)
                 columns["memory"] = stored["memory"][:-1].flatten(0, 1)
-                columns["start"] = torch.cat([self.remembered(rollout, g, t)[1] for t in steps])
-                columns = {key: c.unflatten(0, (len(steps), -1)) for key, c in columns.items() if c is not None}
+                columns["start"] = torch.cat([self.remembered(rollout, g, t)[1] for t in range(rollout.steps)])
+                columns = {key: c.unflatten(0, (rollout.steps, -1)) for key, c in columns.items() if c is not None}
             for key, column in columns.items():
                 if column is not None:
                     parts.setdefault(key, []).append(column)
@@ -390,8 +391,10 @@ class OnPolicyLearner(ScheduledLearner):
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
         kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
-        # Checkpoints call them moments.
-        for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):
+        for name, rms in (
+            ("obs_moments", self.obs_rms),
+            ("return_moments", self.return_rms),
+        ):  # their names in checkpoints
             if rms is not None:
                 kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}
         for name, stored in self.stored.items():

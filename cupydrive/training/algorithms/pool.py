@@ -155,6 +155,10 @@ class PooledLearner:
     bad = property(lambda self: self.inner.bad)
     learning_rate = property(lambda self: self.inner.learning_rate)
 
+    def check(self, groups, num_envs):
+        """Raise ``ParameterError`` if the learner inside could not learn."""
+        self.inner.check(groups, num_envs)
+
     def begin(self, rollout, group):
         """Prepare to play ``group``: make the rollout that the learner inside sees."""
         if self.rollout is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
-from cupydrive.training.algorithms.rows import minibatch_size, weighted_mean
+from cupydrive.training.algorithms.rows import weighted_mean
 from cupydrive.training.algorithms.settings import integer, number, schedule
 from cupydrive.training.schedule import Schedule
 
@@ -48,10 +48,8 @@ class PPOLearner(OnPolicyLearner):
     reported = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl", "approx_kl", "clipfrac")
 
     def prepare(self, rollout):
-        """Raise ``ParameterError`` if the rows do not divide into minibatches."""
-        minibatches = self.config.num_minibatches
-        minibatch_size(self.sequences(rollout) * rollout.shard.all_envs // rollout.batch.num_envs, minibatches, "PPO")
-        self.part = -(-self.sequences(rollout) // minibatches)
+        """Take note of how many rows, or sequences of them, a minibatch has here; check as all do."""
+        self.part = -(-self.sequences(rollout) // self.config.num_minibatches)
         super().prepare(rollout)
 
     def rows_at_once(self, rollout):

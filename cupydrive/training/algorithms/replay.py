@@ -44,6 +44,21 @@ def transitions(rollout, groups, low, span):
     return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
 
 
+def buffer_slots(size, agents, steps):
+    """Return how many rows of ``agents`` transitions a buffer of ``size`` transitions holds.
+
+    Raises:
+        ParameterError: If they are fewer than the ``steps`` of one iteration.
+    """
+    slots = size // agents
+    if slots < steps:
+        raise ParameterError(
+            f"buffer_size = {size:,} holds less than one iteration of {steps * agents:,} transitions (steps x environments x "
+            "agents); raise it, or lower num_envs or num_steps"
+        )
+    return slots
+
+
 class ReplayBuffer:
     """The latest transitions of all agents: rows of A transitions, of which new ones replace the oldest.
 
@@ -65,12 +80,7 @@ class ReplayBuffer:
     def __init__(self, rollout, groups, size):
         batch, device, g = rollout.batch, rollout.device, groups[0]
         self.agents = batch.num_envs * sum(group.count for group in groups)
-        self.slots = size // self.agents
-        if self.slots < rollout.steps:
-            raise ParameterError(
-                f"buffer_size = {size:,} holds less than one iteration of {rollout.steps * self.agents:,} "
-                "transitions (steps x environments x agents); raise it, or lower num_envs or num_steps"
-            )
+        self.slots = buffer_slots(size, self.agents, rollout.steps)
         widths = {
             "obs": (g.obs_dim,),
             "next_obs": (g.obs_dim,),

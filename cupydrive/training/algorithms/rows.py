@@ -1,4 +1,4 @@
-"""Pure functions of rows: means over those that count, and how many go into a minibatch.
+"""Functions of rows: means over those that count, and whether an algorithm can learn from so many.
 
 Letters: T steps, N environments, C agents of a group; B rows.
 """
@@ -8,6 +8,7 @@ import math
 import torch
 
 from cupydrive.errors import ParameterError
+from cupydrive.playing.policy import make_distribution
 
 
 def in_game(rollout, g):
@@ -49,17 +50,28 @@ def normalized_advantage(advantage, weight, ranks):
     return (advantage - mean) / (variance.sqrt() + 1e-8)
 
 
-def minibatch_size(rows, minibatches, where):
-    """Return ``rows / minibatches``.
+def check_rows(config, groups, num_envs, network):
+    """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is shuffled divides.
 
-    Raises:
-        ParameterError: If it is not a whole number; says which numbers are.
+    Minibatches are drawn from all rows or, if the policy has a memory, from the sequences of whole agents.
+
+    Args:
+        config: Settings of the algorithm; those without ``num_minibatches`` have one.
+        groups: ``Group``s that learn together.
+        num_envs: N, of all processes; None: not known yet, and only the distribution is looked at.
+        network: The policy's, or what makes it; that it has a memory is known if it says its ``memory_size``.
     """
-    if rows % minibatches:
-        fitting = [n for n in range(1, min(rows, 4 * minibatches) + 1) if rows % n == 0]
+    for g in groups:
+        make_distribution(g, config.distribution)
+    size = getattr(network, "memory_size", 0)
+    whole = isinstance(size, int) and size > 0
+    pieces = (num_envs or 0) * sum(g.count for g in groups) * (1 if whole else config.num_steps)
+    minibatches = getattr(config, "num_minibatches", 1)
+    if pieces % minibatches:
+        fitting = [n for n in range(1, min(pieces, 4 * minibatches) + 1) if pieces % n == 0]
         near = sorted(sorted(fitting, key=lambda n: abs(math.log(n / minibatches)))[:4])
+        what = "sequences (environments x agents)" if whole else "rows (steps x environments x agents)"
         raise ParameterError(
-            f"{where}: {rows:,} rows (steps x environments x agents) do not divide into {minibatches} minibatches; "
-            f"num_minibatches = {', '.join(map(str, near))} would"
+            f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} minibatches; num_minibatches = "
+            f"{', '.join(map(str, near))} would"
         )
-    return rows // minibatches

@@ -13,6 +13,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
@@ -21,7 +22,6 @@ from cupydrive.training.algorithms.kernels.statistics import Statistics, statist
 from cupydrive.training.algorithms.kernels.tiles import PAD
 from cupydrive.training.algorithms.networks import make_network
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
-from cupydrive.training.algorithms.rows import minibatch_size
 
 MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
 
@@ -87,19 +87,19 @@ class KernelLearner(OnPolicyLearner):
         place = {id(p): k for k, p in enumerate(tensors_of(self.policy))}
         return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
 
-    def prepare(self, rollout):
-        """Take the memory of rows and gradients.
-
-        Raises:
-            ParameterError: If the rows do not divide into minibatches, or are more than kernels can number.
-        """
-        if self.rows(rollout) > MOST_ROWS:
+    def check(self, groups, num_envs):
+        """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels can number."""
+        super().check(groups, num_envs)
+        own = 0 if num_envs is None else Shard(num_envs, current_ranks()).num_envs
+        rows = own * self.config.num_steps * sum(g.count for g in groups)
+        if rows > MOST_ROWS:
             raise ParameterError(
-                f"num_envs = {rollout.batch.num_envs:,} and num_steps = {rollout.steps} give {self.rows(rollout):,} rows to "
-                f"learn from; kernels learn from at most {MOST_ROWS:,}. Take fewer of either, or learner='torch'"
+                f"num_envs = {own:,} and num_steps = {self.config.num_steps} give {rows:,} rows to learn from; kernels learn "
+                f"from at most {MOST_ROWS:,}. Take fewer of either, or learner='torch'"
             )
-        minibatches = getattr(self.config, "num_minibatches", 1)
-        minibatch_size(self.all_rows(rollout), minibatches, type(self.config).__name__)
+
+    def prepare(self, rollout):
+        """Take the memory of rows and gradients."""
         super().prepare(rollout)
         groups, stored = self.groups, self.stored
         columns = {

@@ -1,0 +1,88 @@
+"""What a person gets who names nothing: settings, copies and env-steps that the environment suggests for the algorithm."""
+
+from dataclasses import replace
+
+import pytest
+from reinforce import Reinforce
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.bench.solving import solve
+from cupydrive.cli.main import main
+from cupydrive.training.plan import plan
+from cupydrive.training.suggestions import all_suggestions, suggestion
+
+QUIET = {"device": "cpu", "progress": False}
+SAID = {
+    "num_envs": 4, "steps": 64, "ppo": {"num_steps": 8, "hidden": (8,)},
+    "a2c": {"num_envs": 8, "steps": 256, "num_steps": 16, "hidden": (8,)},
+}  # fmt: skip
+
+
+@pytest.fixture
+def spec():
+    """An environment that suggests short trainings, longer ones by A2C."""
+    return replace(envs.get("cartpole"), training=SAID)
+
+
+def sizes(env, *arguments, **given):
+    found = plan(env, *arguments, device="cpu", **given)
+    return found.num_envs, found.steps
+
+
+def test_copies_and_env_steps_are_those_of_the_algorithm(spec):
+    assert sizes(spec) == sizes(spec, "ppo") == sizes(spec, cd.PPO()) == (4, 64)
+    assert sizes(spec, "A2C") == sizes(spec, cd.A2C(gamma=0.5)) == (8, 256)
+    assert sizes(spec, policies={"cart": cd.A2C()}) == (8, 256)
+    assert sizes(spec, Reinforce()) == (4, 64), "an algorithm of one's own gets what is said of none"
+    assert sizes(spec, "a2c", num_envs=5) == (5, 256)
+    assert suggestion(spec, "a2c").settings == {"num_steps": 16, "hidden": (8,)}
+
+
+def test_policies_that_learn_together_get_what_the_slower_one_needs():
+    spec = replace(envs.get("tag_grid"), training=SAID)
+    a2c, ppo = cd.A2C(num_steps=16), cd.PPO(num_steps=16)
+    for policies in ({"tagger": a2c, "runner": ppo}, {"tagger": ppo, "runner": cd.Pool(a2c)}):
+        assert sizes(spec, policies=policies) == (8, 256)
+    assert sizes(spec, policies={"tagger": ppo, "runner": cd.Heuristic()}) == (4, 64)
+    assert sizes(spec, policies={"tagger": cd.Random(), "runner": cd.Heuristic()}) == (4, 64)
+
+
+def test_a_training_of_which_nothing_is_said_ends_there(spec, tmp_path):
+    run = cd.train(spec, "a2c", **QUIET)
+    assert (run.num_envs, run.step) == (8, 256)
+    assert cd.train(spec, cd.A2C(num_steps=16), steps=128, **QUIET).step == 128
+    for _ in range(2):  # what is done is taken as it is
+        assert cd.train(spec, "a2c", out=tmp_path, resume=True, **QUIET).step == 256
+    assert solve(spec, 1e9, "a2c", device="cpu").env_steps == 256
+
+
+def test_members_of_other_algorithms_have_their_own(spec, tmp_path):
+    given = {"members": [{"algorithm": "a2c"}, {}, {"algorithm": "a2c", "num_envs": 4}, {"gamma": 0.5}], **QUIET}
+    population = cd.train(spec, out=tmp_path, **given)
+    assert [(run.num_envs, run.step, run.total) for run in population] == [
+        (8, 256, 256), (4, 64, 64), (4, 256, 256), (4, 64, 64)
+    ]  # fmt: skip
+    again = cd.train(spec, out=tmp_path, resume=True, **given)
+    assert [run.step for run in again] == [256, 64, 256, 64]
+    assert [run.step for run in cd.train(spec, steps=128, **given)] == [128] * 4
+
+
+def test_a_sweep_trains_as_long_as_the_algorithm_needs(spec, tmp_path):
+    pytest.importorskip("optuna")
+    options = {"trials": 1, "space": {"gamma": [0.9]}, "objective": "return", "time_best": False, **QUIET}
+    found = cd.sweep(spec, "a2c", out=tmp_path, **options)
+    assert found.common == {"num_envs": 8, "steps": 256}
+
+
+def test_the_command_line_says_what_is_suggested(capsys):
+    assert main(["envs", "cartpole"]) == 0
+    words = capsys.readouterr().out
+    assert "ppo 256 copies, 500,000 env-steps; a2c 64 copies, 4,000,000 env-steps" in words
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_whatever_an_environment_suggests_fits_it(name):
+    for about in all_suggestions(name):
+        found = plan(name, about.algorithm, device="cpu")
+        assert found.steps >= found.num_envs * next(iter(found.policies.values())).num_steps
