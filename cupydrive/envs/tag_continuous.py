@@ -348,6 +348,8 @@ def draw(canvas, p, states, elapsed):
         tagger = i < p.num_taggers
         canvas.trail(ways[:, i].tolist(), 0.35 * radius, "#D55E00" if tagger else "#56B4E9")
         canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
+    canvas.agents("tagger", here[: p.num_taggers])
+    canvas.agents("runner", here[p.num_taggers :], active[-1, p.num_taggers :])
     if crowd:
         free = active[-1, p.num_taggers :].sum()
         canvas.text((0, 1.055 * side), f"{free} of {p.num_runners} runners free", 0.03 * side, "#0072B2", "lm")

@@ -235,6 +235,8 @@ def draw(canvas, p, states, elapsed):
         canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, "#D55E00")
     x, y = ways[-1, -1]
     canvas.circle((x, y), 0.5 * size, "#0072B2")  # the runner shows on top of who has caught it
+    canvas.agents("tagger", ways[-1, :-1])
+    canvas.agents("runner", ways[-1, -1:])
 
 
 SPEC = EnvSpec(
