@@ -15,6 +15,7 @@ HEADER_SHARE = 14  # one part in this many of the height is for text
 TEXT_COLOR = "#333333"
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
 LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
+PLAYED, RING = "#FFE680", "#E0A800"  # behind the name of whom a person plays, and around this agent
 LABELLED = 12  # agents; of more, numbers alone stand beside them
 
 
@@ -25,8 +26,8 @@ class Canvas:
         width: Pixels, even: video codecs halve the colour's resolution.
         height: Pixels, even.
         header: Pixels at the top for a line of text; the world is drawn below. By default a share of the height.
-        labels: Show the names that ``agents`` is told.
-        played: ``(group, agent)`` whom a person plays, whose name stands out; None: nobody.
+        labels: Show the names of the agents that ``agents`` is told of.
+        played: ``(group, agent)`` whom a person plays, who has a ring and stands out by name; None: nobody.
 
     Raises:
         ParameterError: If a size is not a positive even int.
@@ -168,21 +169,26 @@ class Canvas:
         alone = len(places) == 1
         for i, place in enumerate(places):
             if shown is None or shown[i]:
-                self._names.append((group, i, group if alone else f"{group} {i}", self._pixel(place)))
+                self._names.append((group, i, group if alone else f"{group} {i}", self.to_pixel(place)))
 
-    def _write_names(self, image):
-        """Write the names of agents on a picture of twice the size, each beside its agent and inside of the picture."""
+    def _mark_agents(self, image):
+        """Write names on the finished picture, each beside its agent and inside of the picture; a ring is around one's own."""
         from PIL import ImageDraw
 
         draw, few = ImageDraw.Draw(image), len(self._names) <= LABELLED
-        size = SUPERSAMPLING * min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
-        top, font, rim = self.header * SUPERSAMPLING, text_font(size), max(1, size // 8)
+        size = min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
+        font, rim = text_font(size), max(1, size // 8)
         for group, agent, name, (x, y) in sorted(self._names, key=lambda named: named[:2] == self.played):
             mine = (group, agent) == self.played
+            if mine:
+                ring = max(2.5, self.height / 36)
+                draw.ellipse((x - ring, y - ring, x + ring, y + ring), outline=RING, width=max(1, round(ring / 5)))
+            if not self.labels:
+                continue
             text = f"you, {name}" if mine else name if few else str(agent)
-            wide = font.getlength(text)
-            place = min(max(x + 0.5 * size, rim), image.size[0] - wide - rim), max(y - 0.7 * size, top + 0.6 * size)
-            looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": "#FFE680" if mine else "#FFFFFF"}
+            most = self.width - font.getlength(text) - 2 * rim
+            place = min(max(x + 0.5 * size, 2 * rim), most), max(y - 0.7 * size, self.header + 0.8 * size)
+            looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": PLAYED if mine else "#FFFFFF"}
             draw.text(place, text, "#000000" if mine else TEXT_COLOR, font, anchor="lm", **looks)
 
     def chart(self, box, lines, x, y, title="", ticks=None, legend=(), powers=False, ends=False):
@@ -243,18 +249,16 @@ class Canvas:
 
     def frame(self):
         """Return the picture, (height, width, 3) uint8."""
-        image = self._image
-        if self.labels and self._names:
-            image = image.copy()
-            self._write_names(image)
-        shown = image.reduce(SUPERSAMPLING)
+        shown = self._image.reduce(SUPERSAMPLING)
+        if self._names and (self.labels or self.played):
+            self._mark_agents(shown)
         if self.header and any(self._texts):
-            wide, high = image.size[0], self.header * SUPERSAMPLING
+            wide, high = self._image.size[0], self.header * SUPERSAMPLING
             edge, (left, right) = high // 3, self._texts
             size = max(8 * SUPERSAMPLING, min(round(0.55 * high), wide // 36))
             # In a low header the text is higher than the header.
             tall = SUPERSAMPLING * max(self.header, (self.header + size) // 2 + 1)
-            strip = image.crop((0, 0, wide, min(tall, image.size[1])))
+            strip = self._image.crop((0, 0, wide, min(tall, self._image.size[1])))
             strip.paste(TEXT_COLOR, *text_mask(left, size, strip.size, edge, high // 2, "lm"))
             free = wide - 4 * edge - text_font(size).getlength(left)
             right, size = fit_text(right, size, free)

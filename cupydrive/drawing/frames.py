@@ -111,17 +111,41 @@ def data_image(content, kind, alt, width):
     return f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/{kind};base64,{data}">'
 
 
+class Stage:
+    """Where one episode is drawn moment by moment, with the states before the last one, as an environment asks for them.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        canvas: ``Canvas``.
+    """
+
+    def __init__(self, spec, params, canvas):
+        self.spec, self.params, self.canvas = spec, params, canvas
+        self.past = deque(maxlen=spec.trail + 1)
+
+    def take(self, moment):
+        """Take in a ``Moment``; the start of an episode forgets the one before."""
+        if not moment.step:
+            self.past.clear()
+        self.past.append(moment.states[0])
+
+    def picture(self, moment, left="", right=""):
+        """Return the ``moment`` that was taken in last as (height, width, 3) uint8, with words in its header."""
+        self.canvas.clear()
+        self.spec.draw(self.canvas, self.params, np.stack(self.past), moment.step)
+        self.canvas.caption(left, right)
+        return self.canvas.frame()
+
+
 def one_episode(recording, width, height, device, title, every, chosen):
     """Yield the frames of one episode."""
-    canvas, past = Canvas(width, height, labels=chosen is not None), deque(maxlen=recording.spec.trail + 1)
+    stage = Stage(recording.spec, recording.params, Canvas(width, height, labels=chosen is not None))
     for moment in recording.moments(device):
-        past.append(moment.states[0])
+        stage.take(moment)
         if moment.step % every and moment.step < recording.steps:
             continue
-        canvas.clear()
-        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
-        canvas.caption(f"step {moment.step}   {score(moment, 0)}", title)
-        yield canvas.frame()
+        yield stage.picture(moment, f"step {moment.step}   {score(moment, 0)}", title)
 
 
 def mosaic(recording, width, height, device, title, every, chosen):

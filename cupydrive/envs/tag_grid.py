@@ -23,6 +23,7 @@ from cupydrive.random import below
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, check_each, param
 
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
+ARROWS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,7 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     draw=draw,
+    keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
     render_size=(760, 820),
     render_fps=8,
     training={

@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from cupydrive.drawing.frames import MOST, frames
+from cupydrive.errors import ParameterError, RenderError
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.rendering.video import render
 from cupydrive.rendering.words import words
@@ -82,22 +83,47 @@ class Viewer:
         return f"<Viewer of {self.last + 1} moments of {self.video!r}; a notebook shows it>"
 
 
-def view(what, players=None, *, episodes=4, steps=100, env=0, **options):
-    """Return a ``Viewer`` of a few episodes, step by step.
+def view(what, players=None, *, episodes=None, steps=None, env=None, **options):
+    """Return what a notebook shows of some episodes, step by step; or a game that a person plays there.
 
     Args:
         what: As for ``render``.
-        players: As for ``render``.
-        episodes: How many to show side by side.
-        steps: How many to show, at most.
-        env: The episode whose state is written out.
+        players: As for ``render``; or ``"keyboard"``: the result is a ``LiveGame`` (extra ``notebook``) of an environment or a
+            ``Run``, with the options ``agent`` (whom the person plays: ``"runner"``, ``"tagger 2"``), ``others`` (who plays
+            the rest: ``"heuristic"``, ``"random"`` or settings by group), ``seed``, ``greedy``, ``device``, ``size``, ``fps``
+            (steps a second, 10 to 30) and parameters.
+        episodes: How many to show side by side, 4 by default.
+        steps: How many to show, at most; 100 by default.
+        env: The episode that is marked, whose agents are named and whose state is written out; 0 by default.
         **options: Of ``render``.
 
     Raises:
         ParameterError: If ``steps`` or ``env`` is out of range.
+        RenderError: If a game would need anywidget, and it is not installed.
     """
-    steps = checked_int("view", "steps", steps, 1, MOST_STEPS)
-    checked_int("view", "env", env, 0, MOST - 1)
+    if isinstance(players, str) and players == "keyboard":
+        if given := [name for name, x in (("episodes", episodes), ("steps", steps), ("env", env)) if x is not None]:
+            raise ParameterError(
+                f"view: a game by keyboard is one episode after the other; leave out {', '.join(given)}"
+            )
+        return game_of_notebook()(what, **options)
+    steps = 100 if steps is None else checked_int("view", "steps", steps, 1, MOST_STEPS)
+    env = 0 if env is None else checked_int("view", "env", env, 0, MOST - 1)
+    episodes = 4 if episodes is None else episodes
     video = render(what, None, players, episodes=episodes, hold=0.0, progress=False, **options)
     checked_int("view", "env", env, 0, video.recording.num_envs - 1)
     return Viewer(video, steps, env)
+
+
+def game_of_notebook():
+    """Return ``live``, which needs a package that only games in notebooks need."""
+    try:
+        from cupydrive.rendering.live import live
+    except ImportError as error:
+        if error.name not in ("anywidget", "ipywidgets", "traitlets"):
+            raise
+        raise RenderError(
+            f"players = 'keyboard' needs {error.name}: pip install 'cupydrive[notebook]', or pip install anywidget; in a "
+            "terminal there is `cupydrive play`"
+        ) from None
+    return live

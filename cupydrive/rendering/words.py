@@ -6,26 +6,28 @@ MOST_NUMBERS = 12  # of one member that are shown
 MOST_AGENTS = 12  # of a group that are listed
 
 
-def words(moment, e, groups):
+def words(moment, e, groups, played=None):
     """Return what episode ``e`` is in at a ``Moment``, as lines of text.
 
     Args:
         moment: ``Moment``.
         e: Episode, from 0.
         groups: The environment's ``Group``s.
+        played: (group's name, agent) whom a person plays; None: nobody.
     """
-    return "\n".join([*agents(moment, e, groups), "", *members(moment.states[e])])
+    return "\n".join([*agents(moment, e, groups, played), "", *members(moment.states[e])])
 
 
-def agents(moment, e, groups):
+def agents(moment, e, groups, played=None):
     """Return a table of agents: what each did in the last step, what that brought, and its return so far."""
     rows = [("agent", "action", "reward", "return")]
     for g in groups:
-        for i in range(min(g.count, MOST_AGENTS)):
-            name = g.name if g.count == 1 else f"{g.name} {i}"
+        listed = [i for i in range(g.count) if i < MOST_AGENTS or (g.name, i) == played]
+        for i in listed:
+            name = (g.name if g.count == 1 else f"{g.name} {i}") + ", you" * ((g.name, i) == played)
             rows.append((name, *last_step(moment, e, g, i), f"{moment.returns[g.name][e, i]:.4g}"))
-        if g.count > MOST_AGENTS:
-            rows.append((f"... {g.count - MOST_AGENTS} more", "", "", ""))
+        if g.count > len(listed):
+            rows.append((f"... {g.count - len(listed)} more", "", "", ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([name.ljust(widths[0]), *(x.rjust(w) for x, w in zip(rest, widths[1:], strict=True))]).rstrip()
