@@ -108,9 +108,7 @@ bench: setup
 gallery: setup
 	$(RUN) -m cupydrive gallery
 
-# JupyterLab comes with it: `make demo` and `make test` do without.
 notebook: setup
-	$(RUN) -m pip install -q --disable-pip-version-check jupyterlab
 	$(RUN) -m jupyterlab notebooks
 
 setup:

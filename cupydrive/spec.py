@@ -23,7 +23,8 @@ from cupydrive.inputs.arguments import (
     checked_list,
     shown,
 )
-from cupydrive.inputs.descriptions import MAX_AGENTS, check_field, check_group, check_groups, check_spec, checked_param
+from cupydrive.inputs.descriptions import check_field, check_group, check_groups, check_spec, checked_param
+from cupydrive.inputs.keys import check_keys
 from cupydrive.inputs.tables import HasTables, Table
 
 # For authors.
@@ -228,8 +229,11 @@ class EnvSpec(HasTables):
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
             observations (N, C, D); None if there is none.
         draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
-            before it, at most ``trail``, are for trails and curves. None if there is none.
+            before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
         trail: States before the one shown that ``draw`` is given.
+        keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents: by key an action, a number
+            or a tuple of one for each head; None leaves a head as it is. ``""`` is no key, None there: as in the step before.
+            Others are ``"ArrowLeft"`` and its like, letters but q and r, and digits. None: only programs play.
         yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the exact optimum: by its name
             a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics. None: nothing.
         render_size: (width, height) of a video in pixels, even; a page shows half of it, sharp on fine screens.
@@ -267,6 +271,7 @@ class EnvSpec(HasTables):
     heuristic: Callable | None = None
     draw: Callable | None = None
     trail: int = 12
+    keys: Callable | None = None
     yardsticks: Callable | None = None
     render_size: tuple[int, int] = (960, 640)
     render_fps: int = 30
@@ -325,10 +330,8 @@ class EnvSpec(HasTables):
         check_groups(self.name, groups)
         if self.table_fields is not None:
             self.declared_tables(params)
-        if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
-            raise ParameterError(
-                f"{self.name}: {agents} agents are more than the {MAX_AGENTS} that random streams know"
-            )
+        if self.keys is not None:
+            check_keys(self.name, groups, self.keys(params))
         return params
 
     def one_agent(self, params):

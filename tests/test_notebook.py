@@ -1,6 +1,5 @@
-"""What a notebook adds: kernels in cells, reloading, the viewer, pictures of environments."""
+"""What a notebook adds: kernels in cells, reloading, pictures of environments."""
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import point
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.errors import CompileError, CupydriveError, OrderError, ParameterError, TrainingError
+from cupydrive.errors import CompileError, CupydriveError, OrderError, TrainingError
 from cupydrive.executors import executor
 from cupydrive.simulation.batch import Batch
 
@@ -177,38 +176,6 @@ def test_reload_of_what_does_not_compile_leaves_the_environment_as_it_was(tmp_pa
     env.step(torch.ones(2, 1))
     assert torch.equal(env.state["x"], here) and not torch.equal(here, before)
     envs._registered.pop("file_point")
-
-
-def test_the_viewer_has_a_picture_and_the_state_of_every_step():
-    env = cd.make("tag_grid", num_envs=2, device="cpu", grid_length=6, num_taggers=2)
-    env.reset(seed=4)
-    shown = env.view(steps=10, size=(200, 160))._repr_html_()
-    data = json.loads(re.search(r"const data = (\{.*\}), box", shown)[1].replace("<\\/", "</"))
-    assert len(data["pictures"]) == len(data["words"]) == 11 and len(set(data["pictures"])) > 5
-    assert all(picture.startswith("data:image/webp;base64,") for picture in data["pictures"])
-    assert data["words"][3].startswith("environment 0, step 3\n") and "\nx " in data["words"][3]
-    assert 'max="10"' in shown and "http" not in shown.replace("http-equiv", "")
-    with pytest.raises(ParameterError, match="env = 4 is out of range; it must be from 0 to 3"):
-        env.view(env=4)
-    with pytest.raises(ParameterError, match="steps = 0"):
-        env.view(steps=0)
-
-
-@pytest.mark.notebook
-def test_the_viewers_slider_and_button_work_in_a_browser(browser):
-    env = cd.make("tag_grid", num_envs=2, device="cpu", grid_length=6, num_taggers=2)
-    page = browser.new_page()
-    page.set_content(env.view(steps=10, size=(200, 160))._repr_html_())
-    image, text = page.locator("img"), page.locator("pre")
-    first = image.get_attribute("src")
-    page.get_by_label("step").focus()
-    for _ in range(4):
-        page.keyboard.press("ArrowRight")
-    assert text.text_content().startswith("environment 0, step 4") and image.get_attribute("src") != first
-    page.get_by_role("button", name="play").click()
-    page.wait_for_function("document.querySelector('input').value === '6'")
-    page.get_by_role("button", name="stop").click()
-    page.close()
 
 
 def test_an_environment_shows_its_state_as_a_picture():

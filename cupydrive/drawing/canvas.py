@@ -14,6 +14,9 @@ SUPERSAMPLING = 2
 HEADER_SHARE = 14  # one part in this many of the height is for text
 TEXT_COLOR = "#333333"
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
+LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
+PLAYED, RING = "#FFE680", "#E0A800"  # behind the name of whom a person plays, and around this agent
+LABELLED = 12  # agents; of more, numbers alone stand beside them
 
 
 class Canvas:
@@ -23,18 +26,21 @@ class Canvas:
         width: Pixels, even: video codecs halve the colour's resolution.
         height: Pixels, even.
         header: Pixels at the top for a line of text; the world is drawn below. By default a share of the height.
+        labels: Show the names of the agents that ``agents`` is told of.
+        played: ``(group, agent)`` whom a person plays, who has a ring and stands out by name; None: nobody.
 
     Raises:
         ParameterError: If a size is not a positive even int.
     """
 
-    def __init__(self, width=960, height=640, header=None):
+    def __init__(self, width=960, height=640, header=None, labels=False, played=None):
         for name, size in (("width", width), ("height", height)):
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2 or size % 2:
                 near = max(2, int(size) // 2 * 2) if isinstance(size, int | float | np.number) and size == size else 400
                 raise ParameterError(f"Canvas: {name} = {size!r}; it must be an even int from 2 on, such as {near}")
         self.width, self.height = int(width), int(height)
         self.header = self.height // HEADER_SHARE if header is None else int(header)
+        self.labels, self.played = labels, played
         self.clear()
 
     def clear(self, background="#FFFFFF"):
@@ -45,7 +51,7 @@ class Canvas:
         self._background = background
         self._image = Image.new("RGB", size, background)
         self._draw = ImageDraw.Draw(self._image)
-        self._texts = ("", "")
+        self._texts, self._names = ("", ""), []
         self.view(0, self.width, 0)
 
     def view(self, left, right, bottom, top=None):
@@ -152,6 +158,39 @@ class Canvas:
         if pixels >= SMALLEST_TEXT * SUPERSAMPLING:
             self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
 
+    def agents(self, group, places, shown=None):
+        """Say where the agents of a group are; a viewer writes their names beside them, over everything else.
+
+        Args:
+            group: Its name.
+            places: (C, 2) array or list: where each of them is.
+            shown: (C,) bool, those to name; None: all.
+        """
+        alone = len(places) == 1
+        for i, place in enumerate(places):
+            if shown is None or shown[i]:
+                self._names.append((group, i, group if alone else f"{group} {i}", self.to_pixel(place)))
+
+    def _mark_agents(self, image):
+        """Write names on the finished picture, each beside its agent and inside of the picture; a ring is around one's own."""
+        from PIL import ImageDraw
+
+        draw, few = ImageDraw.Draw(image), len(self._names) <= LABELLED
+        size = min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
+        font, rim = text_font(size), max(1, size // 8)
+        for group, agent, name, (x, y) in sorted(self._names, key=lambda named: named[:2] == self.played):
+            mine = (group, agent) == self.played
+            if mine:
+                ring = max(2.5, self.height / 36)
+                draw.ellipse((x - ring, y - ring, x + ring, y + ring), outline=RING, width=max(1, round(ring / 5)))
+            if not self.labels:
+                continue
+            text = f"you, {name}" if mine else name if few else str(agent)
+            most = self.width - font.getlength(text) - 2 * rim
+            place = min(max(x + 0.5 * size, 2 * rim), most), max(y - 0.7 * size, self.header + 0.8 * size)
+            looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": PLAYED if mine else "#FFFFFF"}
+            draw.text(place, text, "#000000" if mine else TEXT_COLOR, font, anchor="lm", **looks)
+
     def chart(self, box, lines, x, y, title="", ticks=None, legend=(), powers=False, ends=False):
         """Draw curves in a panel: its title above, a grid line and a number at each tick.
 
@@ -211,6 +250,8 @@ class Canvas:
     def frame(self):
         """Return the picture, (height, width, 3) uint8."""
         shown = self._image.reduce(SUPERSAMPLING)
+        if self._names and (self.labels or self.played):
+            self._mark_agents(shown)
         if self.header and any(self._texts):
             wide, high = self._image.size[0], self.header * SUPERSAMPLING
             edge, (left, right) = high // 3, self._texts

@@ -13,12 +13,13 @@ from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
 
 GAP = 4  # pixels between the pictures of a mosaic
+CHOSEN = (0, 0x72, 0xB2)  # colour of the gap around the chosen one
 DIM = 0.55  # share of white in the picture of an episode that is over
 MOST = 64  # episodes of a mosaic
 NARROW = 120  # pixels; smaller pictures have no text of their own
 
 
-def frames(recording, width, height, device="cpu", title=None, every=1):
+def frames(recording, width, height, device="cpu", title=None, every=1, chosen=None):
     """Yield the frames of a recording, (height, width, 3) uint8: the start, and one for each step.
 
     Args:
@@ -28,6 +29,7 @@ def frames(recording, width, height, device="cpu", title=None, every=1):
         device: Where states are computed.
         title: Who plays; None: what the recording says.
         every: Draw one step in this many, and the last one.
+        chosen: Episode whose agents are labelled, and whose picture in a mosaic has a frame; None: none.
 
     Raises:
         RenderError: If the environment draws nothing.
@@ -39,7 +41,7 @@ def frames(recording, width, height, device="cpu", title=None, every=1):
         raise ParameterError(f"{recording.num_envs} episodes; a mosaic shows up to {MOST}: pass recording[:{MOST}]")
     title = players_in_words(recording.players) if title is None else title
     pictures = one_episode if recording.num_envs == 1 else mosaic
-    return pictures(recording, width, height, device, title, every)
+    return pictures(recording, width, height, device, title, every, chosen)
 
 
 def check_drawable(spec):
@@ -109,20 +111,44 @@ def data_image(content, kind, alt, width):
     return f'<img alt="{html.escape(alt)}" width="{width}" src="data:image/{kind};base64,{data}">'
 
 
-def one_episode(recording, width, height, device, title, every):
+class Stage:
+    """Where one episode is drawn moment by moment, with the states before the last one, as an environment asks for them.
+
+    Args:
+        spec: ``EnvSpec``.
+        params: Its parameters.
+        canvas: ``Canvas``.
+    """
+
+    def __init__(self, spec, params, canvas):
+        self.spec, self.params, self.canvas = spec, params, canvas
+        self.past = deque(maxlen=spec.trail + 1)
+
+    def take(self, moment):
+        """Take in a ``Moment``; the start of an episode forgets the one before."""
+        if not moment.step:
+            self.past.clear()
+        self.past.append(moment.states[0])
+
+    def picture(self, moment, left="", right=""):
+        """Return the ``moment`` that was taken in last as (height, width, 3) uint8, with words in its header."""
+        self.canvas.clear()
+        self.spec.draw(self.canvas, self.params, np.stack(self.past), moment.step)
+        self.canvas.caption(left, right)
+        return self.canvas.frame()
+
+
+def one_episode(recording, width, height, device, title, every, chosen):
     """Yield the frames of one episode."""
-    canvas, past = Canvas(width, height), deque(maxlen=recording.spec.trail + 1)
+    stage = Stage(recording.spec, recording.params, Canvas(width, height, labels=chosen is not None))
     for moment in recording.moments(device):
-        past.append(moment.states[0])
+        stage.take(moment)
         if moment.step % every and moment.step < recording.steps:
             continue
-        canvas.clear()
-        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
-        canvas.caption(f"step {moment.step}   {score(moment, 0)}", title)
-        yield canvas.frame()
+        yield stage.picture(moment, f"step {moment.step}   {score(moment, 0)}", title)
 
 
-def mosaic(recording, width, height, device, title, every):
+def mosaic(recording, width, height, device, title, every, chosen):
     """Yield the frames of several episodes; those that are over are dimmed."""
     count, past = recording.num_envs, deque(maxlen=recording.spec.trail + 1)
     columns = math.ceil(math.sqrt(count))
@@ -149,6 +175,7 @@ def mosaic(recording, width, height, device, title, every):
         for e in range(count):
             if kept[e] is None:
                 cell.clear()
+                cell.labels = e == chosen
                 recording.spec.draw(cell, recording.params, np.stack([states[e] for states in past]), moment.step)
                 cell.caption(f"{int(moment.elapsed[e])}", score(moment, e))
                 shown = cell.frame()
@@ -158,5 +185,7 @@ def mosaic(recording, width, height, device, title, every):
                 shown = kept[e]
             x = GAP + (e % columns) * (cell_width + GAP)
             y = whole.header + (e // columns) * (cell_height + GAP)
+            if e == chosen:
+                picture[y - GAP : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
             picture[y : y + cell_height, x : x + cell_width] = shown
         yield picture

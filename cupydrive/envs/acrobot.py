@@ -188,6 +188,7 @@ SPEC = EnvSpec(
     cases=({}, {"dynamics_of": "nips"}),
     heuristic=heuristic,
     draw=draw,
+    keys=lambda p: {"arm": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
     render_size=(640, 680),
     render_fps=15,
     training={

@@ -129,6 +129,9 @@ SPEC = EnvSpec(
     observe=observe,
     sample=sample,
     draw=draw,
+    keys=lambda p: {
+        "cart": {"": None, "ArrowLeft": 0, "ArrowRight": 1}
+    },  # there is no third action: no key is the last one
     render_size=(960, 480),
     render_fps=50,
     training={

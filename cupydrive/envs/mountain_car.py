@@ -151,6 +151,7 @@ SPEC = EnvSpec(
     sample=sample,
     heuristic=heuristic,
     draw=draw,
+    keys=lambda p: {"car": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
     render_size=(900, 640),
     render_fps=30,
     # Few cars arrive by chance: many copies, so that some do.

@@ -75,6 +75,7 @@ SPEC = EnvSpec(
     sample=sample,
     heuristic=heuristic,
     draw=draw,
+    keys=lambda p: {"car": {"": 0.0, "ArrowLeft": -1.0, "ArrowRight": 1.0}},
     render_size=(900, 640),
     render_fps=30,
     training={

@@ -122,6 +122,7 @@ SPEC = EnvSpec(
     sample=sample,
     heuristic=heuristic,
     draw=draw,
+    keys=lambda p: {"pole": {"": 0.0, "ArrowLeft": p.max_torque, "ArrowRight": -p.max_torque}},
     render_size=(640, 680),
     render_fps=20,
     training={

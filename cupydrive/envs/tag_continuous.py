@@ -110,10 +110,6 @@ def groups(p):
     )
 
 
-def _empty(p, n):
-    return np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
-
-
 def tables(p):
     """Return the starts that are given, by what the kernel calls them."""
     turned = np.mod(p.starting_directions, TWO_PI).astype(np.float32) % np.float32(TWO_PI)  # never TWO_PI itself
@@ -124,7 +120,7 @@ def tables(p):
 def reset(p, random, table):
     """Return (N,) fresh states, exact in float32: uniform places, one of four directions, at rest; or what is given."""
     words = (random.fixed() if p.start == "fixed" else random).bits(p.num_taggers + p.num_runners)  # (N, A, 4)
-    states = _empty(p, len(words))
+    states = np.zeros(len(words), [(f.name, f.dtype, f.shape) for f in state(p)])
     states["x"] = unit(words[..., 0]) * np.float32(p.grid_length)
     states["y"] = unit(words[..., 1]) * np.float32(p.grid_length)
     states["direction"] = below(words[..., 2], 4).astype(np.float32) * (np.float32(0.25) * np.float32(TWO_PI))
@@ -279,7 +275,7 @@ def nearest_agents(p, s, active, k):
 def sample(p, rng, n):
     """Draw states: crowds and lone agents, at edges and at speed limits, some out, some equal in every number."""
     agents = p.num_taggers + p.num_runners
-    states = _empty(p, n)
+    states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
     spread = p.grid_length * rng.choice([1.0, 0.3, 0.05], (n, 1))
     cornered = rng.random((n, 1)) < 0.1  # all in one corner, where many stay: equal distances after the step too
     for axis in "xy":
@@ -348,9 +344,21 @@ def draw(canvas, p, states, elapsed):
         tagger = i < p.num_taggers
         canvas.trail(ways[:, i].tolist(), 0.35 * radius, "#D55E00" if tagger else "#56B4E9")
         canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
+    canvas.agents("tagger", here[: p.num_taggers])
+    canvas.agents("runner", here[p.num_taggers :], active[-1, p.num_taggers :])
     if crowd:
         free = active[-1, p.num_taggers :].sum()
         canvas.text((0, 1.055 * side), f"{free} of {p.num_runners} runners free", 0.03 * side, "#0072B2", "lm")
+
+
+def keys(p):
+    """Return what arrows do: the highest acceleration and the lowest, and the turns nearest to 0.4 rad to either side."""
+    turns, arrows = np.linspace(p.min_turn, p.max_turn, p.num_turn_levels), {"": (0, 0)}
+    if p.num_acceleration_levels:
+        arrows |= {"ArrowUp": (p.num_acceleration_levels, None), "ArrowDown": (1, None)}
+    for key, wish in (("ArrowLeft", 0.4), ("ArrowRight", -0.4)) if p.num_turn_levels else ():
+        arrows[key] = None, 1 + int(np.argmin(np.abs(turns - wish)))
+    return dict.fromkeys(("tagger", "runner"), arrows)
 
 
 LEARN = {"gamma": 0.95, "num_steps": 16, "num_minibatches": 8, "hidden": (128, 128), "normalize_reward": True}
@@ -362,13 +370,8 @@ SPEC = EnvSpec(
     state=state,
     groups=groups,
     horizon="task",
-    reset=reset,
-    step=step,
-    observe=observe,
-    sample=sample,
-    constants=constants,
-    check=check,
-    tables=tables,
+    reset=reset, step=step, observe=observe, sample=sample,
+    constants=constants, check=check, tables=tables,
     metrics={"tags": "int", "edge_hits": "int"},
     cases=(
         {"num_taggers": 5, "num_runners": 100},
@@ -381,20 +384,17 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     draw=draw,
+    keys=keys,
     render_size=(760, 820),
     render_fps=12,
     training={"num_envs": 1024, "steps": 20_000_000, "ppo": {**LEARN, "learning_rate": 2e-3}},
     showcase={
-        "params": {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50},
-        "rivals": ("runner",),
-        "num_envs": 4096,
-        "steps": 60_000_000,
-        "ppo": {
-            **LEARN,
-            # The rate rises at first: with 2e-3 from the start some seeds never leave 5 tags an episode.
-            "learning_rate": ((0, 1e-4), (3_000_000, 2e-3), (60_000_000, 1e-4)),
-            "ent_coef": ((0, 0.01), (60_000_000, 0.0)),
+        "params": {"num_taggers": 5, "num_runners": 20, "max_episode_steps": 50}, "rivals": ("runner",),
+        "num_envs": 4096, "steps": 60_000_000,
+        # The rate rises at first: with 2e-3 from the start some seeds never leave 5 tags an episode.
+        "ppo": LEARN | {
+            "learning_rate": ((0, 1e-4), (3_000_000, 2e-3), (60_000_000, 1e-4)), "ent_coef": ((0, 0.01), (60_000_000, 0.0)),
         },
     },
     summary="Taggers chase runners on a plane (WarpDrive's TagContinuous).",
-)
+)  # fmt: skip

@@ -23,6 +23,7 @@ from cupydrive.random import below
 from cupydrive.spec import EnvSpec, Field, Group, Observed, Outcome, check_each, param
 
 MOVES = np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])  # (action, axis)
+ARROWS = {"": 0, "ArrowRight": 1, "ArrowLeft": 2, "ArrowUp": 3, "ArrowDown": 4}
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,8 @@ def draw(canvas, p, states, elapsed):
         canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, "#D55E00")
     x, y = ways[-1, -1]
     canvas.circle((x, y), 0.5 * size, "#0072B2")  # the runner shows on top of who has caught it
+    canvas.agents("tagger", ways[-1, :-1])
+    canvas.agents("runner", ways[-1, -1:])
 
 
 SPEC = EnvSpec(
@@ -261,6 +264,7 @@ SPEC = EnvSpec(
     ),
     heuristic=heuristic,
     draw=draw,
+    keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
     render_size=(760, 820),
     render_fps=8,
     training={

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.errors import SpecError
+from cupydrive.errors import ParameterError, SpecError
 from cupydrive.inputs.arguments import (
     FLOAT32,
     INT32,
@@ -31,7 +31,9 @@ from cupydrive.inputs.arguments import (
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
 FUNCTIONS = ("state", "groups", "constants", "check")
-OPTIONAL_FUNCTIONS = ("reset", "step", "observe", "sample", "heuristic", "draw", "yardsticks", "table_fields", "tables")
+OPTIONAL_FUNCTIONS = (
+    "reset", "step", "observe", "sample", "heuristic", "draw", "keys", "yardsticks", "table_fields", "tables",
+)  # fmt: skip
 
 
 def checked_param(default, about):
@@ -103,11 +105,13 @@ TAKEN = {
 
 
 def check_groups(where, groups):
-    """Raise ``SpecError`` if two groups of an environment have one name."""
+    """Raise ``SpecError`` if two groups of an environment have one name, ``ParameterError`` if there are too many agents."""
     names = [g.name for g in groups]
     for name in names:
         if names.count(name) > 1:
             raise SpecError(f"{where}: {names.count(name)} groups are called {name!r}; each needs a name of its own")
+    if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
+        raise ParameterError(f"{where}: {agents} agents are more than the {MAX_AGENTS} that random streams know")
 
 
 def check_group(g):

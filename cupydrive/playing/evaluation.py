@@ -1,7 +1,8 @@
 """evaluate(): one whole episode from each of many fresh starts, the same starts for whoever plays."""
 
 import math
-from dataclasses import dataclass, field
+import os
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import torch
@@ -172,18 +173,10 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         if params:
             raise ParameterError(f"evaluate: a run brings its own parameters; leave out {', '.join(params)}")
         spec, made, where = run.spec, run.params, run.device
-    groups = [g.name for g in spec.groups(made)]
-    for name, player in given.items():
-        if name not in groups:
-            raise ParameterError(
-                f"players: {spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
-            )
-        if isinstance(player, type) or not isinstance(player, PlayerSettings):
-            raise ParameterError(
-                f"players[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
-            )
+    groups = spec.groups(made)
+    require_players(spec, groups, "players", given)
     names, brief, playing = {}, {}, {}
-    for g in spec.groups(made):
+    for g in groups:
         settings = given.get(g.name)
         if settings is None and run is not None:
             settings = run.frozen(g.name, greedy)
@@ -205,6 +198,44 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         for name in numbers:
             checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
     return evaluation
+
+
+def require_players(spec, groups, where, given):
+    """Raise ``ParameterError`` unless ``given``, called ``where``, are settings of who plays, by names of groups."""
+    known = [g.name for g in groups]
+    for name, player in given.items():
+        if name not in known:
+            raise ParameterError(
+                f"{where}: {spec.name} has no group {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
+            )
+        if isinstance(player, type) or not isinstance(player, PlayerSettings):
+            raise ParameterError(
+                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
+            )
+
+
+def unwrapped(where, what, device, params, more=""):
+    """Return (what, device, params) with a ``VectorEnv`` taken apart: another copy of it is played, on its device.
+
+    Args:
+        where: Who asks, for the message.
+        what: Name, path of a Python file, ``EnvSpec``, ``VectorEnv``, or a ``Run``.
+        device: As of ``evaluate``.
+        params: Given parameters by name.
+        more: What else it could be, for the message.
+
+    Raises:
+        ParameterError: If it is none of them.
+    """
+    if isinstance(what, Policies):
+        return what, device, params
+    if hasattr(what, "batch"):  # a VectorEnv
+        return what.spec, what.device, {**asdict(what.params), **params}
+    if not isinstance(what, str | os.PathLike | envs.EnvSpec):
+        raise ParameterError(
+            f"{where}: what = {shown(what)} is a {type(what).__name__}; it must be an environment, a Run{more}"
+        )
+    return what, device, params
 
 
 class Recorder:

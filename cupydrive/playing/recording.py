@@ -34,6 +34,9 @@ class Moment:
         elapsed: (N,) int: steps of each episode.
         over: (N,) bool.
         returns: By group: (N, C) float32, rewards so far.
+        action: By group: (N, C, H), what led here; empty at the start.
+        reward: By group: (N, C) float32, what it brought; empty at the start.
+        present: By group whose agents leave: (N, C) bool, who had not left before that step; empty at the start.
     """
 
     step: int
@@ -41,6 +44,9 @@ class Moment:
     elapsed: np.ndarray
     over: np.ndarray
     returns: dict[str, np.ndarray]
+    action: dict[str, np.ndarray] = field(default_factory=dict)
+    reward: dict[str, np.ndarray] = field(default_factory=dict)
+    present: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +119,11 @@ class Recording:
         pointers = [batch.executor.pointer(b) for b in buffers]
         states, cache = batch.get_state()["state"], batch.executor.get(batch.cache)
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
+        last = {"action": {}, "reward": {}, "present": {}}  # of each episode's latest step
         for t in range(self.steps + 1):
             elapsed = np.minimum(t, self.length)
             over = t >= self.length
-            yield Moment(t, states.copy(), elapsed, over, {name: array.copy() for name, array in returns.items()})
+            yield Moment(t, states.copy(), elapsed, over, {g: array.copy() for g, array in returns.items()}, **last)
             if t == self.steps:
                 break
             for g, buffer in zip(batch.groups, buffers, strict=True):
@@ -124,8 +131,10 @@ class Recording:
             written = batch.step(pointers, autoreset=False)
             states = np.where(over, states, batch.get_state()["state"])
             cache = np.where(over[:, None], cache, batch.executor.get(batch.cache))
-            for name, rewards in written.reward.items():
-                returns[name] += np.where(over[:, None], np.float32(0), batch.executor.get(rewards))
+            now = {"action": {name: array[t] for name, array in self.action.items()}, **outcome(batch, written)}
+            for name, rewards in now["reward"].items():
+                returns[name] += np.where(over[:, None], np.float32(0), rewards)
+            last = {kind: kept_where(over, last[kind], arrays) for kind, arrays in now.items()}
         # Files from before struct Cache: its members stood at the end of the state, whose checksum it is.
         former = np.concatenate([states.view(np.uint8).reshape(len(states), -1), cache], axis=1)
         if self.checksum not in (None, zlib.crc32(states.tobytes()), zlib.crc32(former.tobytes())):
@@ -202,6 +211,24 @@ class Recording:
             f"<Recording {self.spec.name}: {self.num_envs} episodes of up to {self.steps} steps (seed {self.seed}), {who}; "
             f"{size:,} bytes of actions>"
         )
+
+
+def outcome(batch, written):
+    """Return what a ``Moment`` says of a step: ``reward`` and ``present``, by group, from the ``Buffers`` it has written."""
+    get = batch.executor.get
+    return {
+        "reward": {name: get(array) for name, array in written.reward.items()},
+        "present": {name: get(array) for name, array in written.active.items()},
+    }
+
+
+def kept_where(over, before, now):
+    """Return arrays by name: those of ``now``, and those of ``before``, if there are any, in the rows that are over."""
+    if not before:
+        return now
+    return {
+        name: np.where(over.reshape(-1, *[1] * (array.ndim - 1)), before[name], array) for name, array in now.items()
+    }
 
 
 def action_dtype(group):

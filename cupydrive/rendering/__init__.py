@@ -1,1 +1,1 @@
-"""Episodes as videos, and as a viewer in a notebook."""
+"""Episodes as videos, as a viewer in a notebook, and as games that a person plays in a notebook or a terminal."""

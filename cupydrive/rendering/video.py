@@ -3,9 +3,7 @@
 import base64
 import html
 import io
-import os
 import tempfile
-from dataclasses import asdict
 from itertools import islice, repeat
 from pathlib import Path
 
@@ -28,7 +26,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.evaluation import Evaluation, evaluate
+from cupydrive.playing.evaluation import Evaluation, evaluate, unwrapped
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import Policies
@@ -100,14 +98,8 @@ def render(
 
 def play(what, players, episodes, seed, greedy, device, params):
     """Return the ``Recording`` of some episodes; arguments as of ``render``."""
+    what, device, params = unwrapped("render", what, device, params, more=", a Recording or an Evaluation")
     is_run = isinstance(what, Policies)
-    if hasattr(what, "batch") and not is_run:  # a VectorEnv
-        what, device, params = what.spec, what.device, {**asdict(what.params), **params}
-    if not is_run and not isinstance(what, str | os.PathLike | envs.EnvSpec):
-        raise ParameterError(
-            f"render: what = {shown(what)} is a {type(what).__name__}; it must be an environment, a Run, a Recording or an "
-            "Evaluation"
-        )
     spec = what.spec if is_run else envs.get(what)
     check_drawable(spec)
     if not is_run:

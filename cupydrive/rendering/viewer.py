@@ -1,4 +1,4 @@
-"""view(): episodes in a notebook, step by step: pictures, the members of the state, and a slider. Plain HTML and script."""
+"""view(): episodes in a notebook, step by step: pictures, what agents do, the state, a slider, and keys. HTML and script."""
 
 import base64
 import html
@@ -6,42 +6,28 @@ import io
 import json
 import uuid
 from itertools import islice
+from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
-from cupydrive.drawing.frames import MOST
+from cupydrive.drawing.frames import MOST, frames
+from cupydrive.errors import ParameterError, RenderError
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.rendering.video import render
+from cupydrive.rendering.words import words
 
 MOST_STEPS = 500
-MOST_NUMBERS = 12  # of one member that are shown
+NARROWEST = 340  # pixels, so that a line of the table fits
 
-PAGE = """<div id="{name}" style="font-family:sans-serif;font-size:13px;max-width:{width}px">
+HINT = "click here, then: \u2190 \u2192 a step, Page Up and Down ten, Home and End, space plays"
+PAGE = """<div id="{name}" tabindex="0" role="group" aria-label="{alt}; {hint}"
+ style="font-family:sans-serif;font-size:13px;max-width:{column}px;padding:3px;outline-offset:-2px">
 <img alt="{alt}" width="{width}" src="{first}">
 <div style="display:flex;gap:8px;align-items:center"><button type="button">play</button>
 <input type="range" min="0" max="{last}" value="0" aria-label="step" style="flex:1"><output>0</output></div>
+<small>{hint}</small>
 <pre style="white-space:pre-wrap">{words}</pre></div>
-<script>(() => {{
-  const data = {data}, box = document.getElementById("{name}");
-  const [image, slider, shown, text, button] = ["img", "input", "output", "pre", "button"].map(x => box.querySelector(x));
-  let timer = null;
-  const show = () => {{
-    const k = Number(slider.value);
-    image.src = data.pictures[k]; shown.value = k; text.textContent = data.words[k];
-  }};
-  const stop = () => {{ clearInterval(timer); timer = null; button.textContent = "play"; }};
-  slider.addEventListener("input", () => {{ stop(); show(); }});
-  button.addEventListener("click", () => {{
-    if (timer) return stop();
-    button.textContent = "stop";
-    timer = setInterval(() => {{
-      if (!box.isConnected) return stop();
-      slider.value = Number(slider.value) >= {last} ? 0 : Number(slider.value) + 1;
-      show();
-    }}, {period});
-  }});
-}})();</script>"""
+<script>({script})("{name}", {data});</script>"""
 
 
 class Viewer:
@@ -59,68 +45,85 @@ class Viewer:
 
     def pictures(self):
         """Return one data URI per step."""
-        found = []
-        for frame in islice(self.video.frames(), self.last + 1):
+        found, video = [], self.video
+        drawn = frames(video.recording, video.width, video.height, title=video.title, chosen=self.env)
+        for frame in islice(drawn, self.last + 1):
             file = io.BytesIO()
             Image.fromarray(frame).save(file, "WEBP", quality=60)
             found.append("data:image/webp;base64," + base64.b64encode(file.getvalue()).decode())
         return found
 
     def words(self):
-        """Return the state of the chosen episode at each step, as text."""
+        """Return agents and state of the chosen episode at each step, as text."""
+        recording, e = self.video.recording, self.env
+        groups = recording.spec.groups(recording.params)
         return [
-            "\n".join(
-                [f"environment {self.env}, step {m.elapsed[self.env]}{', over' * bool(m.over[self.env])}", *lines]
-            )
-            for m in islice(self.video.recording.moments(), self.last + 1)
-            for lines in [members(m.states[self.env])]
+            f"environment {e}, step {m.elapsed[e]}{', over' * bool(m.over[e])}\n{words(m, e, groups)}"
+            for m in islice(recording.moments(), self.last + 1)
         ]
 
     def _repr_html_(self):
-        pictures, words = self.pictures(), self.words()
+        pictures, texts = self.pictures(), self.words()
+        data = {"pictures": pictures, "words": texts, "period": round(1000 / self.video.fps)}
         return PAGE.format(
             name=f"view-{uuid.uuid4().hex}",
             width=self.video.width // 2,
+            column=max(self.video.width // 2, NARROWEST),
             alt=html.escape(repr(self.video)),
+            hint=HINT,
             first=pictures[0],
-            words=html.escape(words[0]),
+            words=html.escape(texts[0]),
             last=self.last,
-            period=round(1000 / self.video.fps),
+            script=(Path(__file__).parent / "viewer.js").read_text().strip(),
             # "</" would end the script
-            data=json.dumps({"pictures": pictures, "words": words}).replace("</", "<\\/"),
+            data=json.dumps(data).replace("</", "<\\/"),
         )
 
     def __repr__(self):
         return f"<Viewer of {self.last + 1} moments of {self.video!r}; a notebook shows it>"
 
 
-def members(state):
-    """Return the members of one state as lines of text."""
-    lines = []
-    for name in state.dtype.names:
-        values = np.atleast_1d(state[name]).ravel()
-        shown = "  ".join(f"{value:.4g}" for value in values[:MOST_NUMBERS].tolist())
-        rest = f"  ... {len(values) - MOST_NUMBERS} more" if len(values) > MOST_NUMBERS else ""
-        lines.append(f"{name:<12} {shown}{rest}")
-    return lines
-
-
-def view(what, players=None, *, episodes=4, steps=100, env=0, **options):
-    """Return a ``Viewer`` of a few episodes, step by step.
+def view(what, players=None, *, episodes=None, steps=None, env=None, **options):
+    """Return what a notebook shows of some episodes, step by step; or a game that a person plays there.
 
     Args:
         what: As for ``render``.
-        players: As for ``render``.
-        episodes: How many to show side by side.
-        steps: How many to show, at most.
-        env: The episode whose state is written out.
+        players: As for ``render``; or ``"keyboard"``: the result is a ``LiveGame`` (extra ``notebook``) of an environment or a
+            ``Run``, with the options ``agent`` (whom the person plays: ``"runner"``, ``"tagger 2"``), ``others`` (who plays
+            the rest: ``"heuristic"``, ``"random"`` or settings by group), ``seed``, ``greedy``, ``device``, ``size``, ``fps``
+            (steps a second, 10 to 30) and parameters.
+        episodes: How many to show side by side, 4 by default.
+        steps: How many to show, at most; 100 by default.
+        env: The episode that is marked, whose agents are named and whose state is written out; 0 by default.
         **options: Of ``render``.
 
     Raises:
         ParameterError: If ``steps`` or ``env`` is out of range.
+        RenderError: If a game would need anywidget, and it is not installed.
     """
-    steps = checked_int("view", "steps", steps, 1, MOST_STEPS)
-    checked_int("view", "env", env, 0, MOST - 1)
+    if isinstance(players, str) and players == "keyboard":
+        if given := [name for name, x in (("episodes", episodes), ("steps", steps), ("env", env)) if x is not None]:
+            raise ParameterError(
+                f"view: a game by keyboard is one episode after the other; leave out {', '.join(given)}"
+            )
+        return game_of_notebook()(what, **options)
+    steps = 100 if steps is None else checked_int("view", "steps", steps, 1, MOST_STEPS)
+    env = 0 if env is None else checked_int("view", "env", env, 0, MOST - 1)
+    episodes = 4 if episodes is None else episodes
     video = render(what, None, players, episodes=episodes, hold=0.0, progress=False, **options)
     checked_int("view", "env", env, 0, video.recording.num_envs - 1)
     return Viewer(video, steps, env)
+
+
+def game_of_notebook():
+    """Return ``live``, which needs a package that only games in notebooks need."""
+    try:
+        from cupydrive.rendering.live import live
+    except ImportError as error:
+        if error.name not in ("anywidget", "ipywidgets", "traitlets"):
+            raise
+        raise RenderError(
+            f"players = 'keyboard' needs {error.name}: pip install 'cupydrive[notebook]', or pip install anywidget; in a "
+            "terminal there is `cupydrive play`"
+        ) from None
+    return live

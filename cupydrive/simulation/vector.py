@@ -318,15 +318,15 @@ class VectorEnv:
         self.__init__(made, self.validate)
         return False
 
-    def view(self, players=None, *, episodes=4, steps=100, seed=None, **options):
+    def view(self, players=None, *, episodes=None, steps=None, seed=None, **options):
         """Return a viewer for a notebook: a few episodes of other copies, step by step, with a slider.
 
         Args:
-            players: As for ``render``.
-            episodes: How many.
-            steps: Of them to show, at most.
+            players: As for ``view``.
+            episodes: As for ``view``.
+            steps: As for ``view``.
             seed: By default this environment's.
-            **options: Of ``render``.
+            **options: As for ``view``.
         """
         seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
         return cupydrive.view(self, players, episodes=episodes, steps=steps, seed=seed, **options)

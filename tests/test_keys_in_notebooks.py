@@ -1,0 +1,161 @@
+"""Real keys in JupyterLab and in Notebook 7, which take arrows, space and letters as commands of their own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from conftest import optional, python_path
+
+SECONDS = 40_000  # milliseconds that anything may take on a busy machine
+CELLS = (
+    'import cupydrive as cd\nlook = dict(device="cpu", num_taggers=2, grid_length=60)\n'
+    'cd.view("tag_grid", steps=10, size=(200, 160), **look)',
+    'look |= dict(agent="tagger 1", others="random", size=(300, 240), max_episode_steps=999)\n'
+    'game = cd.view("tag_grid", "keyboard", **look)\ngame',
+    'print("said", game.game.params.grid_length, sorted(set(game.recording.action["tagger"][:, 0, 1, 0].tolist())), "end")',
+)
+OUTPUT = ".jp-OutputArea-output"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """JupyterLab with Notebook 7 beside it, on a notebook whose kernel runs: the address of its first page, but its kind."""
+    for name in ("jupyterlab", "notebook", "anywidget"):
+        optional(name)
+    folder = tmp_path_factory.mktemp("jupyter")
+    cells = [
+        {"cell_type": "code", "id": f"c{k}", "source": text, "metadata": {}, "outputs": [], "execution_count": None}
+        for k, text in enumerate(CELLS)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "keys.ipynb").write_text(json.dumps(content))
+    own = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("RUNTIME", "DATA", "CONFIG")}
+    options = ["ServerApp.ip=127.0.0.1", "ServerApp.port=0", "IdentityProvider.token=x", f"ServerApp.root_dir={folder}"]
+    options += ["LabApp.news_url=None", "LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", *(f"--{option}" for option in options)],
+        env={**os.environ, **own, "IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": python_path()},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    reader = threading.Thread(target=started.stderr.read)  # a full pipe would stop the server
+    try:
+        said = ""
+        while not (found := re.search(r"http://127\.0\.0\.1:(\d+)/", said)):
+            line = started.stderr.readline()
+            assert line, f"the server has ended: {said}"
+            said += line
+        reader.start()
+        address = found[0]
+        session = {"path": "keys.ipynb", "type": "notebook", "name": "keys.ipynb", "kernel": {"name": "python3"}}
+        header = {"Authorization": "token x"}
+        while not answers(address):  # it says where it listens a moment before it does
+            assert started.poll() is None
+        urlopen(Request(f"{address}api/sessions", json.dumps(session).encode(), header)).close()
+        yield address
+    finally:
+        started.terminate()
+        started.wait()
+        if reader.ident is not None:
+            reader.join()
+        started.stderr.close()
+
+
+def answers(address):
+    """Return whether a server listens there."""
+    try:
+        urlopen(f"{address}api").close()
+    except URLError:
+        return False
+    return True
+
+
+def active(page):
+    """Return the number of cells, and which of them is active: what a command of the notebook would change."""
+    return page.evaluate(
+        "(cells => [cells.length, cells.findIndex(cell => cell.classList.contains('jp-mod-active'))])"
+        "([...document.querySelectorAll('.jp-Notebook .jp-Cell')])"
+    )
+
+
+def run_cell(page, number):
+    """Run a cell by keys, as soon as its kernel takes it."""
+    page.locator(".jp-Notebook .jp-Cell .cm-content").nth(number).click()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function(
+        f"/[0-9*]/.test(document.querySelectorAll('.jp-Notebook .jp-InputPrompt')[{number}].textContent)",
+        timeout=SECONDS,
+    )
+
+
+@pytest.mark.notebook
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["lab/tree", "notebooks"])
+def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
+    page = browser.new_page(viewport={"width": 1200, "height": 1600})
+    page.set_default_timeout(SECONDS)
+    page.goto(f"{server}{kind}/keys.ipynb?token=x")
+    page.locator("text=Python 3 (ipykernel) >> visible=true").first.wait_for()  # it has found the kernel
+    run_cell(page, 0)
+
+    viewer = page.locator(f"{OUTPUT} [role=group]").first
+    slider = viewer.get_by_label("step", exact=True)
+    viewer.locator("img").click()
+    before = active(page)
+    for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowUp", 3), ("ArrowLeft", 2), ("End", 10), ("Home", 0)):
+        page.keyboard.press(key)
+        assert (slider.input_value(), active(page)) == (str(step), before)
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelector('.jp-OutputArea-output input').value === '3'")
+    page.keyboard.press("Space")
+    viewer.get_by_role("button", name="play").wait_for()
+    assert active(page) == before
+
+    run_cell(page, 1)
+    game = page.get_by_role("group", name="tag_grid, played by keys")
+    words = game.locator("pre")
+
+    def until(pattern):
+        page.wait_for_function(
+            "pattern => new RegExp(pattern).test("
+            "[...document.querySelectorAll('.jp-OutputArea-output pre')].at(-1).textContent)",
+            arg=pattern,
+        )
+
+    until("episode 1, step 0\n")
+    game.locator("img").click()
+    before = active(page)
+    for key, action in (("ArrowRight", 1), ("ArrowUp", 3)):
+        page.keyboard.down(key)
+        until(f"tagger 1, you +{action} ")
+        page.keyboard.up(key)
+        until("tagger 1, you +0 ")
+    page.keyboard.press("ArrowLeft")  # shorter than a step
+    until("tagger 1, you +2 ")
+    page.keyboard.press("Space")
+    game.get_by_role("button", name="play").wait_for()
+    for key in "dd":  # which deletes a cell
+        page.keyboard.press(key)
+    assert active(page) == before
+    page.keyboard.press("Space")
+    game.locator("summary").click()
+    game.get_by_label("grid_length").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    game.get_by_role("button", name="new episode").click()
+    until("episode 2, step [1-9]")
+    page.keyboard.down("ArrowDown")
+    until("tagger 1, you +4 ")
+    page.keyboard.press("Escape")
+    assert active(page) == before and "episode 2" in words.text_content()
+
+    run_cell(page, 2)
+    page.get_by_text(re.compile(r"said 57 \[(0, )?4\] end")).last.wait_for()
+    page.close()

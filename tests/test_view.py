@@ -1,0 +1,194 @@
+"""The viewer: a picture, what agents did and the state of each step, and keys, also where a page has its own use for them."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.frames import frames
+from cupydrive.errors import ParameterError
+from cupydrive.rendering.words import words
+
+CHASE = {"num_taggers": 2, "grid_length": 6}
+# As notebooks do: JupyterLab listens on the document at the end, Notebook 7 before all elements of the page.
+GREEDY = """for (const first of [true, false]) document.addEventListener("keydown", event => {
+  event.preventDefault(); window.stolen = (window.stolen ?? []).concat(event.key); }, first)"""
+
+
+def small(**options):
+    """Return a viewer of four small games of Tag."""
+    return cd.view("tag_grid", device="cpu", size=(200, 160), **{"steps": 10, **CHASE, **options})
+
+
+def data_of(page):
+    """Return what a page's script is given."""
+    return json.loads(re.search(r'\("view-\w+", (\{.*\})\);</script>', page)[1].replace("<\\/", "</"))
+
+
+def test_the_viewer_has_a_picture_and_the_state_of_every_step():
+    env = cd.make("tag_grid", num_envs=2, device="cpu", **CHASE)
+    env.reset(seed=4)
+    shown = env.view(steps=10, size=(200, 160))._repr_html_()
+    data = data_of(shown)
+    assert len(data["pictures"]) == len(data["words"]) == 11 and len(set(data["pictures"])) > 5
+    assert all(picture.startswith("data:image/webp;base64,") for picture in data["pictures"])
+    assert data["words"][3].startswith("environment 0, step 3\n") and "\nx " in data["words"][3]
+    assert 'max="10"' in shown and "http" not in shown
+    with pytest.raises(ParameterError, match="env = 4 is out of range; it must be from 0 to 3"):
+        env.view(env=4)
+    with pytest.raises(ParameterError, match="steps = 0"):
+        env.view(steps=0)
+
+
+def test_words_tell_what_each_agent_did_and_what_it_brought():
+    viewer = small(episodes=3, env=1, steps=400, players="random")
+    recording, texts = viewer.video.recording, viewer.words()
+    length, sums = int(recording.length[1]), np.zeros(3, np.float32)
+    last = list(recording.moments())[-1]
+    rewards = np.array([float(line.split()[-2]) for line in texts[length].splitlines()[2:5]])
+    for t, text in enumerate(texts[1 : length + 1]):
+        rows = [re.split(r"  +", line) for line in text.splitlines()[2:5]]
+        assert [row[0] for row in rows] == ["tagger 0", "tagger 1", "runner"]
+        taken = [*recording.action["tagger"][t, 1, :, 0], recording.action["runner"][t, 1, 0, 0]]
+        assert [int(row[1]) for row in rows] == taken
+        sums += np.array([row[2] for row in rows], np.float32)
+        np.testing.assert_allclose([float(row[3]) for row in rows], sums, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(sums, [*last.returns["tagger"][1], *last.returns["runner"][1]], rtol=1e-5)
+    assert texts[0].splitlines()[2].split() == ["tagger", "0", "0"]  # nothing has been done yet
+    after = texts[-1]  # an episode that is over shows its last step from then on
+    assert f"step {length}, over" in after
+    assert [float(line.split()[-2]) for line in after.splitlines()[2:5]] == rewards.tolist()
+
+
+def test_an_agent_that_has_left_is_gone_from_the_step_after():
+    sizes = {"num_taggers": 3, "num_runners": 6, "num_other_agents_observed": 4, "grid_length": 4.0}
+    recording = cd.evaluate("tag_continuous", episodes=1, seed=3, device="cpu", **sizes).recording
+    groups = recording.spec.groups(recording.params)
+    caught = np.zeros(6, bool)
+    for moment in recording.moments():
+        lines = words(moment, 0, groups).splitlines()[4 : 4 + 6]  # below the titles and three taggers
+        assert ["gone" in line for line in lines] == caught.tolist()
+        if moment.reward:
+            caught |= moment.reward["runner"][0] < 0
+    assert caught.any()
+
+
+@pytest.mark.parametrize("name", ["tag_grid", "tag_continuous"])
+def test_names_stand_beside_their_agents_where_asked_for(name):
+    spec = envs.get(name)
+    params = spec.make_params(
+        num_taggers=2, **({"num_runners": 3, "num_other_agents_observed": 2} if "c" in name else {})
+    )
+    states = spec.sample(params, np.random.default_rng(3), 1)
+    for axis in "xy":
+        states[axis][:, 1] = params.grid_length // 2  # whose ring is whole
+
+    def picture(**options):
+        canvas = Canvas(600, 600, **options)
+        spec.draw(canvas, params, states, 0)
+        return canvas, canvas.frame().astype(int)
+
+    canvas, plain = picture()
+    named, mine = picture(labels=True)[1], picture(labels=True, played=("tagger", 1))[1]
+    for x, y in zip(states["x"][0], states["y"][0], strict=True):
+        x, y = map(int, canvas.to_pixel((x, y)))
+        beside = slice(max(0, y - 24), y + 24), slice(max(0, x - 150), x + 150)
+        assert (plain != named)[beside].any()
+    mine, named = ((abs(shown - (0xFF, 0xE6, 0x80)).max(axis=-1) < 20).sum() for shown in (mine, named))
+    assert mine > 100 and not named  # whom a person plays stands out
+    ring = (plain != picture(played=("tagger", 1))[1]).any(axis=-1)
+    x, y = canvas.to_pixel((states["x"][0, 1], states["y"][0, 1]))
+    rows, columns = np.nonzero(ring)
+    assert rows.mean() + 0.5 == pytest.approx(y, abs=2) and columns.mean() + 0.5 == pytest.approx(x, abs=2)
+
+
+def test_of_a_crowd_numbers_alone_are_shown():
+    def letters(count):
+        canvas = Canvas(600, 600, labels=True, header=0)
+        canvas.view(0, 60, 0)
+        canvas.agents("tagger", [(1 + k, 30) for k in range(count)][-1:] * count)
+        return np.nonzero((canvas.frame() < 128).any(axis=(0, 2)))[0]
+
+    assert np.ptp(letters(13)) < 0.6 * np.ptp(letters(12))
+
+
+def test_a_name_lies_within_the_picture():
+    canvas = Canvas(200, 160, labels=True, header=20)
+    canvas.view(0, 20, 0)
+    for x, y in ((0, 0), (20, 0), (0, 16), (20, 16)):
+        canvas.agents("tagger", [(x, y)])
+    frame = canvas.frame()
+    assert (frame[:20] == 255).all() and (frame[20:] < 255).any()
+    dark = (frame < 128).any(axis=-1)
+    assert not dark[:, 0].any() and not dark[:, -1].any() and not dark[-1].any()
+
+
+@pytest.mark.parametrize("env", [0, 2])
+def test_the_chosen_picture_of_a_mosaic_has_a_frame_and_names(env):
+    recording = small(episodes=4).video.recording
+    plain, marked = (next(iter(frames(recording, 320, 260, chosen=chosen))) for chosen in (None, env))
+    rows, columns = np.nonzero((plain != marked).any(axis=-1))
+    blue = (marked == (0, 0x72, 0xB2)).all(axis=-1) & (plain == 0xDA).all(axis=-1)
+    assert blue[:, 1].any() == (env in (0, 2)) and blue.sum() > 4 * 2 * (140 + 110)
+    middle = plain.shape[0] // 2
+    assert (rows.max() < middle + 20) if env == 0 else (rows.min() > middle - 20)
+    assert columns.max() < 170
+
+
+def test_a_page_of_any_environment_ends_where_its_script_does():
+    spec = replace(envs.get("tag_grid"), title="Tag", summary="</script><b>")
+    page = cd.view(spec, device="cpu", size=(200, 160), steps=2, title="</script><i>", **CHASE)._repr_html_()
+    assert page.count("</script>") == 1 and page.rstrip().endswith("</script>") and "<i>" not in page
+
+
+# ---- in a browser ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.notebook
+def test_keys_slider_and_button_work_where_the_page_wants_the_keys_too(browser):
+    page = browser.new_page()
+    page.set_content(small()._repr_html_())
+    page.evaluate(GREEDY)
+    image, text, slider = page.locator("img"), page.locator("pre"), page.get_by_label("step", exact=True)
+    first = image.get_attribute("src")
+
+    def at(step):
+        assert slider.input_value() == page.locator("output").text_content() == str(step)
+        assert text.text_content().startswith(f"environment 0, step {step}")
+
+    page.keyboard.press("ArrowRight")
+    at(0)  # nobody has chosen the viewer: the key is the page's
+    assert page.evaluate("window.stolen") == ["ArrowRight", "ArrowRight"]
+    image.click()
+    for key, step in (
+        ("ArrowRight", 1), ("ArrowUp", 2), ("ArrowRight", 3), ("ArrowLeft", 2), ("ArrowDown", 1), ("End", 10),
+        ("ArrowRight", 10), ("Home", 0), ("ArrowLeft", 0), ("PageUp", 10), ("PageDown", 0), ("ArrowRight", 1),
+    ):  # fmt: skip
+        page.keyboard.press(key)
+        at(step)
+    assert image.get_attribute("src") != first
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="stop").wait_for()
+    page.wait_for_function("document.querySelector('input').value === '4'")
+    page.keyboard.press("ArrowLeft")  # a step stops it
+    page.get_by_role("button", name="play").wait_for()
+    at(int(slider.input_value()))
+    slider.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    at(1)
+    page.get_by_role("button", name="play").click()
+    page.wait_for_function("document.querySelector('input').value === '6'")
+    page.keyboard.press("Space")  # on the button: once, not twice
+    page.get_by_role("button", name="play").wait_for()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+ArrowRight")
+    page.keyboard.press("Shift+Enter")
+    stolen = page.evaluate("window.stolen")[2:]
+    assert stolen == [key for key in ("Escape", "Control", "ArrowRight", "Shift", "Enter") for _ in range(2)]
+    page.close()
