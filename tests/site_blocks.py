@@ -24,16 +24,17 @@ from page_blocks import DOCS, blocks
 from cupydrive.cli.main import main
 
 SECONDS = 600  # of one command of torchrun
+SLOW = ("torchrun", "cupydrive bench")
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-def run_page(name, text, processes=True):
+def run_page(name, text, slow=True):
     """Run the blocks of a page in the working directory.
 
     Args:
         name: Of the page, for tracebacks.
         text: Of the page.
-        processes: Also run commands that start processes of their own.
+        slow: Also run blocks with commands of ``SLOW``: they start processes of their own, or time this machine.
     """
     names, said = {"__name__": "__main__"}, None
     for block in blocks(text):
@@ -45,9 +46,11 @@ def run_page(name, text, processes=True):
             with printed() as said:
                 exec(compile(block.code, name, "exec"), names)
         elif block.language == "bash":
-            with printed() as said:
-                for line in commands(block.code):
-                    run_command(line, processes)
+            lines = commands(block.code)
+            if slow or not any(line.startswith(SLOW) for line in lines):
+                with printed() as said:
+                    for line in lines:
+                        run_command(line)
         elif block.language == "text":
             got = said.getvalue().decode()
             assert doctest.OutputChecker().check_output(block.code, got, ALIKE), f"{name} prints:\n{got}"
@@ -69,7 +72,7 @@ def commands(code):
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def run_command(line, processes=True):
+def run_command(line):
     """Run one command and hold that it ends as its line says."""
     words, _, remark = line.partition(" # ")
     program, *arguments = shlex.split(words)
@@ -77,9 +80,8 @@ def run_command(line, processes=True):
     if program == "cupydrive":
         assert main(arguments) == expected, line
     elif program == "torchrun":
-        if processes:
-            command = [sys.executable, "-m", "torch.distributed.run", *arguments]
-            subprocess.run(command, check=True, timeout=SECONDS, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        command = [sys.executable, "-m", "torch.distributed.run", *arguments]
+        subprocess.run(command, check=True, timeout=SECONDS, env=os.environ | {"OMP_NUM_THREADS": "1"})
     else:
         raise AssertionError(f"no test runs {program!r}: say so before the block, and why ({line})")
 

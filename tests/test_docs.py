@@ -29,8 +29,8 @@ LANGUAGES = {"python", "bash", "cuda", "text"}
 SECONDS = 1200  # of one page as it is
 # At most so much of what a call is given or takes by itself.
 LESS = {
-    "training.train:train": {"steps": 1_000, "seeds": 2},
-    "training.sweep:sweep": {"trials": 3, "batch": 3, "steps": 1_000},
+    "training.train:train": {"steps": 10_000, "seeds": 2},
+    "training.sweep:sweep": {"trials": 3, "batch": 3, "steps": 5_000},
     "checks.checker:check": {"agent_steps": 1_000},
     "rendering.video:render": {"episodes": 2},
     "playing.evaluation:evaluate": {"episodes": 20},
@@ -63,7 +63,7 @@ def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
         holder = getattr(holder, owner[0]) if owner else holder
         monkeypatch.setattr(holder, attribute, less(getattr(holder, attribute), most))
     monkeypatch.chdir(tmp_path)
-    run_page(name, PAGES[name], processes=False)
+    run_page(name, PAGES[name], slow=False)
 
 
 @pytest.mark.slow
