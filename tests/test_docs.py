@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from site_blocks import run_page
 from test_structure import PATH
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "docs"))
 from page_blocks import blocks, not_run, pages
 
+ROOT = Path(__file__).resolve().parent.parent
 PAGES = pages()
 RUN = {name: text for name, text in PAGES.items() if any(block.why is None for block in blocks(text))}
 LANGUAGES = {"python", "bash", "cuda", "text"}
