@@ -1,7 +1,7 @@
 """What mkdocs shows besides the pages of docs/: notebooks, the command line, files of the repository, and the API's names.
 
 A page names what the package offers as ``::: cd.NAME``; the site is not built while a name of ``cupydrive.__all__`` is on no
-page. Where a page says ``<!-- blocks that no test runs -->``, they are listed.
+page. Where a page says ``<!-- blocks that no test runs -->``, they are listed, and ``<!-- from FILE -->`` is that file's text.
 """
 
 import contextlib
@@ -29,6 +29,8 @@ FROM_REPOSITORY = {
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4", ".html")  # of the gallery, and its own page
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 LISTED = "<!-- blocks that no test runs -->"
+INCLUDED = re.compile(r"^<!-- from ([\w./]+) -->$", re.M)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
 # ---- the API's names -------------------------------------------------------------------------------------------------
@@ -79,6 +81,19 @@ def command_line():
     return "\n\n".join(parts) + "\n"
 
 
+def included(source):
+    """Return the sections of a Markdown file of the repository for a page directly in docs/: all from its first one on."""
+    path = ROOT / source
+    pages_of = {ROOT / file: page for page, file in FROM_REPOSITORY.items()}
+
+    def link(found):
+        target = (path.parent / found[1]).resolve()
+        return f"]({pages_of.get(target) or target.relative_to(ROOT).as_posix()}"
+
+    text = path.read_text()
+    return LINK.sub(link, text[text.index("\n## ") :])
+
+
 # ---- what mkdocs calls -----------------------------------------------------------------------------------------------
 
 
@@ -99,8 +114,9 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Expand ``::: cd.NAME``, and the list of blocks that no test runs."""
+    """Expand ``::: cd.NAME``, files of the repository, and the list of blocks that no test runs."""
     markdown = NAMED.sub(lambda found: directive(found[1]), markdown)
+    markdown = INCLUDED.sub(lambda found: included(found[1]), markdown)
     return markdown.replace(LISTED, not_run()) if LISTED in markdown else markdown
 
 
