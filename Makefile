@@ -34,7 +34,7 @@ PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --d
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
 
-.PHONY: demo test test-all lint bench gallery notebook release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
+.PHONY: demo test test-all lint bench gallery notebook site release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
@@ -111,10 +111,15 @@ gallery: setup
 notebook: setup
 	$(RUN) -m jupyterlab notebooks
 
+# What the theme says about its successor, each time, is left out.
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo "wrote site/index.html"
+
 setup:
 	@$(PYTHON) setup_venv.py
 
 # Leaves .venv and runs/ alone: delete those by hand.
 clean:
-	rm -rf build dist .cache .hypothesis .pytest_cache .ruff_cache
+	rm -rf build dist site .cache .hypothesis .pytest_cache .ruff_cache
 	find . -path ./.venv -prune -o -path ./.git -prune -o -name __pycache__ -type d -exec rm -rf {} +
