@@ -2,8 +2,10 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from cupydrive.checks.report import Report
 from cupydrive.cli.main import main
 from cupydrive.cli.scaffold import new
 from cupydrive.errors import CompileError, CupydriveError
-from cupydrive.executors.about import info
+from cupydrive.executors.about import Gpu, info
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune", "data")
@@ -148,7 +150,7 @@ def test_info_survives_missing_parts(tmp_path):
         "    if name != 'numpy': raise m.PackageNotFoundError(name)\n"
         "    return version(name)\n"
         "m.version = missing\n"
-        "from cupydrive.executors.about import info; print(info())"
+        "from cupydrive.executors.about import Gpu, info; print(info())"
     )
     (tmp_path / "file").write_text("")
     done = run("-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache"))
@@ -169,6 +171,19 @@ def test_info_counts_the_kernels_of_the_cache():
     found = info()
     assert found.cache_kernels == len(list(found.cache.glob("*.so")))
     assert found.versions["cupydrive"] == cupydrive.__version__
+
+
+def test_info_in_one_line_names_versions_and_device():
+    found = info()
+    assert found.line.startswith(f"cupydrive {cupydrive.__version__}, Python {platform.python_version()}, ")
+    assert found.device in found.line and "\n" not in found.line and "not installed" not in found.line
+    gpu = Gpu("Some GPU", 2**30, "9.0", "580.1")
+    there = replace(found, gpus=(gpu,), gpu_problem=None, device="device: cuda (Some GPU)")
+    assert there.line.endswith("; device: cuda (Some GPU), driver 580.1")
+
+
+def test_info_tells_paths_from_the_home_folder_on():
+    assert "~/.cache/drive: " in str(replace(info(), cache=Path.home() / ".cache" / "drive"))
 
 
 # ---- new -------------------------------------------------------------------------------------------------------------

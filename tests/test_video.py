@@ -1,5 +1,7 @@
 """Videos: what was written is decoded again, and shows the states that it should."""
 
+import base64
+import io
 import os
 import re
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
 import point
@@ -139,7 +142,21 @@ def test_a_notebook_plays_it_and_draws_it_once(monkeypatch):
     shown = video._repr_html_()
     monkeypatch.setattr(video, "frames", None)
     assert video._repr_html_() == shown
-    assert re.fullmatch(r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video>', shown)
+    assert re.search(r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video></div>$', shown)
+
+
+def test_a_host_that_takes_videos_and_styles_away_shows_the_first_frame():
+    video = cd.render("tag_grid", device="cpu", size=(320, 240), **CHASE)
+    still, size = video._repr_png_()
+    picture = Image.open(io.BytesIO(still))
+    assert picture.format == "PNG" and picture.size == (320, 240) and size == {"width": 160, "height": 120}
+    first = next(video.frames()).astype(int)
+    assert abs(np.asarray(picture.convert("RGB")) - first).mean() < 1.0  # 256 colours
+    left = re.sub(r' style="[^"]*"|<video.*?</video>', "", video._repr_html_())
+    data = re.fullmatch(
+        r'<div><img alt="First frame of [^"]*" width="160" src="data:image/png;base64,(.*)"></div>', left
+    )
+    assert base64.b64decode(data[1]) == still
 
 
 @pytest.mark.parametrize("name", envs.names())

@@ -66,9 +66,10 @@ def run_data(
 
 def _status(wanted, there, missing, damaged):
     """Return where a data set is, and what a reader should know of it, as lines of text."""
+    from cupydrive.inputs.files import from_home
     from cupydrive.inputs.sources import listed
 
-    where = listed(sorted({str(path.parent) for path in there.values()})) if there else ""
+    where = listed(sorted({from_home(path.parent) for path in there.values()})) if there else ""
     rows = [
         ("is", wanted.about),
         ("files", f"{len(there)} of {len(wanted.files)}{f', in {where}' if where else ''}"),

@@ -10,7 +10,8 @@ from pathlib import Path
 from cupydrive import __version__
 from cupydrive.errors import CupydriveError, DeviceError
 from cupydrive.executors import choose, cuda_problem
-from cupydrive.executors.host import cache_folder, compiler, processor_name
+from cupydrive.executors.host import cache_folder, compiler, processor_name, usable_cores
+from cupydrive.inputs.files import from_home
 
 # Distributions that may hold a library, as wheels are named; the first that is installed counts.
 _DISTRIBUTIONS = {
@@ -67,17 +68,28 @@ class Info:
     device: str
 
     def __str__(self):
-        size = f"{self.cache}: {self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB"
+        size = self.cache and f"{from_home(self.cache)}: {self.cache_kernels} kernels, {self.cache_bytes / 1e6:.1f} MB"
         rows = [*self.versions.items()]
         rows += [("GPU", gpu) for gpu in self.gpus]
         rows += [("CUDA", f"cannot be used: {self.gpu_problem}")] if self.gpu_problem else []
         rows += [("CPU", self.processor), ("compiler", self.compiler)]
-        rows += [("cache", size if self.cache else "none")]
+        rows += [("cache", size or "none")]
         rows += [("", self.cache_problem)] if self.cache_problem else []
         rows.append(("device", self.device.removeprefix("device: ")))
         return "\n".join(f"{name:<10} {value}" for name, value in rows)
 
     __repr__ = __str__
+
+    @property
+    def line(self):
+        """Versions and device in one line, for the head of a notebook or a log."""
+        named = ("cupydrive", "Python", "torch", "CuPy")
+        versions = [f"{name} {self.versions[name]}" for name in named if self.versions[name] != "not installed"]
+        if self.gpus and self.gpu_problem is None:
+            where = f", driver {self.gpus[0].driver}"
+        else:
+            where = f" ({self.processor}, {usable_cores()} cores)"
+        return f"{', '.join(versions)}; {self.device}{where}"
 
 
 def info():

@@ -163,6 +163,11 @@ class HostExecutor:
         return f"{processor_name()}, {self.threads} threads"
 
 
+def usable_cores():
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def usual_threads():
     """Return the number of threads that CUPYDRIVE_THREADS asks for, or that of usable cores.
 
@@ -176,7 +181,7 @@ def usual_threads():
                 f"CUPYDRIVE_THREADS = {shown(asked)}; it must be a whole number from 1 to {MOST_THREADS}, or not set"
             )
         return int(asked)
-    return len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))
+    return usable_cores()
 
 
 def usual_level():

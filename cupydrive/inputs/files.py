@@ -31,6 +31,14 @@ def as_path(path):
     return found
 
 
+def from_home(path):
+    """Return a path as text, from the home folder on where it lies there: shorter, and shown elsewhere it names nobody."""
+    try:
+        return f"~/{Path(path).relative_to(Path.home())}"
+    except (ValueError, RuntimeError):  # it lies elsewhere; there is no home folder
+        return str(path)
+
+
 @contextmanager
 def file_errors(kind, words):
     """Turn ``OSError`` into ``kind``, an error of this package, with ``words`` and what the operating system says."""

@@ -154,7 +154,7 @@ class Video:
         if seconds is not None:
             seconds = checked_float("render", "seconds", seconds, 0, 86_400)
             self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
-        self._mp4 = None
+        self._mp4 = self._still = None
 
     def __len__(self):
         """Number of frames."""
@@ -224,12 +224,29 @@ class Video:
         first.save(content, suffix.removeprefix("."), append_images=images, **options)
         return content.getvalue()
 
+    def still(self):
+        """Return the first frame as bytes of a PNG file, in at most 256 colours; drawn once."""
+        if self._still is None:
+            content = io.BytesIO()
+            picture = Image.fromarray(next(self.frames()))
+            picture.quantize(dither=Image.Dither.NONE).save(content, "png", optimize=True)
+            self._still = content.getvalue()
+        return self._still
+
+    def _repr_png_(self):
+        """What converters show that know no HTML."""
+        return self.still(), {"width": self.width // 2, "height": self.height // 2}
+
     def _repr_html_(self):
-        data = base64.b64encode(self.mp4()).decode()
-        label = html.escape(repr(self))
+        # The video lies upon its first frame. Git hosts take videos out of a notebook's HTML, and styles: the frame is left.
+        still, mp4 = (base64.b64encode(content).decode() for content in (self.still(), self.mp4()))
+        label, width = html.escape(repr(self)), self.width // 2
         return (
-            f'<video controls autoplay loop muted playsinline width="{self.width // 2}" aria-label="{label}" '
-            f'src="data:video/mp4;base64,{data}"></video>'
+            f'<div style="position:relative;max-width:{width}px">'
+            f'<img alt="First frame of {label}" width="{width}" style="display:block;margin:0;width:100%" '
+            f'src="data:image/png;base64,{still}">'
+            f'<video controls autoplay loop muted playsinline aria-label="{label}" width="{width}" '
+            f'style="position:absolute;left:0;top:0;width:100%;height:100%" src="data:video/mp4;base64,{mp4}"></video></div>'
         )
 
     def __repr__(self):

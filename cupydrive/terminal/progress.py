@@ -1,6 +1,6 @@
 """Progress: one line on a terminal, a line (of training: with a live curve) in a notebook, plain lines in a log.
 
-Nothing here needs a widget: what a notebook shows is HTML and stays in the saved file.
+Nothing here needs a widget: what a notebook shows is text and pictures, and stays in the saved file.
 """
 
 import base64
@@ -135,14 +135,19 @@ class Log(Silent):
 
 
 class Notebook(Log):
-    """A line of text and the learning curve so far, drawn anew in place."""
+    """A line of text and, below it, the learning curve so far, both drawn anew in place.
+
+    They are two outputs, plain text and a picture, since git hosts change the HTML of saved notebooks as they please.
+    """
 
     def __init__(self, total, words):
         from IPython.display import display
 
         super().__init__(total, words)
         self.rows, self.cost, self.note = [], 0.0, ""
-        self.handle = display(self, display_id=True)
+        self.display = display
+        self.text = display(self._words(), raw=True, display_id=True)
+        self.picture = None
 
     def update(self, done, row):
         """Draw the curve anew if it is time to."""
@@ -154,7 +159,15 @@ class Notebook(Log):
     def show(self):
         """Draw everything anew."""
         start = time.perf_counter()
-        self.handle.update(self)
+        self.text.update(self._words(), raw=True)
+        if len(self.rows) > 1:
+            from cupydrive.terminal.curves import curves  # Matplotlib takes a while to import
+
+            figure = curves(self.rows)
+            if self.picture is None:
+                self.picture = self.display(figure, display_id=True)
+            else:
+                self.picture.update(figure)
         self.written = time.perf_counter()
         self.cost = self.written - start
 
@@ -163,14 +176,8 @@ class Notebook(Log):
         self.note = words or ""
         self.show()
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
-        text = self.line() + (f"\n{self.note}" if self.note else "")
-        shown = f"<pre>{html.escape(text)}</pre>"
-        if len(self.rows) > 1:
-            from cupydrive.terminal.curves import curves  # Matplotlib takes a while to import
-
-            shown += image(curves(self.rows))
-        return {"text/plain": text, "text/html": shown}
+    def _words(self):
+        return {"text/plain": self.line() + (f"\n{self.note}" if self.note else "")}
 
 
 def image(figure, alt="learning curve"):
