@@ -40,6 +40,10 @@ class Alone:
             raise
         return self.graph.replay
 
+    def keeper(self, kept):
+        """Return what queues a copy of the run, of its ``Kept``."""
+        return kept[0].keep
+
     def schedule(self, step):
         """Write the settings as they are after ``step`` env-steps."""
         for learner in self.runs[0].learners.values():
@@ -91,6 +95,15 @@ class Together:
     def _replay(self):
         self.graph.replay()
 
+    def keeper(self, kept):
+        """Return what queues copies of all runs by one launch, of a ``Kept`` of each."""
+        notes = []
+        for each in kept:
+            with recorded() as noted:
+                each.keep()
+            notes.append(noted)
+        return Joined(notes, self.runs[0].batch.executor, kept).launch
+
     def schedule(self, step):
         """Write the settings of all runs as they are after ``step`` env-steps."""
         self.schedules.write(step)
@@ -135,6 +148,7 @@ class Schedules:
         for scheduled in (learner.scheduled for learner in self.learners):
             scheduled.set(runs[0].step)
             changing = [name for name, schedule in scheduled.schedules.items() if not isinstance(schedule, float)]
+            scheduled.written_elsewhere(changing)
             self.schedules += [scheduled.schedules[name] for name in changing]
             places += [getattr(scheduled, name).data_ptr() for name in changing]
         self.device, self.first, self.table = executor.name, None, None

@@ -1,0 +1,95 @@
+"""What each gradient step of a replay was: losses, and the largest gradient and weight of each layer."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from cupydrive.training.algorithms.looking import looking
+
+POLICY = "policy."  # how a policy's own tensors are called among all of a learner's
+
+
+@dataclass(frozen=True)
+class GradientStep:
+    """One gradient step; a number that is not finite stands for a tensor that has such a number.
+
+    Args:
+        policy: Its name.
+        env_steps: Of the run, when the iteration began.
+        number: Of the step in the iteration, from 1 on.
+        learning_rate: Of the policy.
+        loss: What is descended.
+        reported: What is logged, by name.
+        weights: Largest absolute value of each tensor of the network before the step, by name.
+        gradients: Of its gradient, before it is scaled down.
+    """
+
+    policy: str
+    env_steps: int
+    number: int
+    learning_rate: float
+    loss: float
+    reported: dict
+    weights: dict
+    gradients: dict
+
+    def first(self):
+        """Return ``(field, value)`` of what is not finite in it and came first, or None."""
+        if (name := last_unsound(self.weights)) is not None:
+            return f"weight.{name}", self.weights[name]
+        if not math.isfinite(self.loss):
+            return "loss", self.loss
+        if (name := last_unsound(self.gradients)) is not None:  # those of the last layers are computed first
+            return f"gradient.{name}", self.gradients[name]
+        norm = self.reported.get("grad_norm", 0.0)
+        return None if math.isfinite(norm) else ("grad_norm", norm)
+
+    def largest_weight(self):
+        """Return the largest weight and the name of its tensor."""
+        return largest(self.weights)
+
+
+def last_unsound(sizes):
+    """Return the last name whose number is not finite, or None."""
+    return next((name for name in reversed(sizes) if not math.isfinite(sizes[name])), None)
+
+
+def largest(sizes):
+    """Return the largest of some numbers and its name; what is not finite is larger."""
+    name = max(sizes, key=lambda name: sizes[name] if math.isfinite(sizes[name]) else math.inf)
+    return sizes[name], name
+
+
+def weight_sizes(learner):
+    """Return the largest absolute value of each weight of a learner's policy, by name; waits for the device."""
+    weights = {name: p for name, p in learner.policy.named_parameters() if p.numel()}
+    return dict(zip(weights, sizes_of(list(weights.values())), strict=True))
+
+
+def sizes_of(tensors):
+    """Return the largest absolute value of each tensor, as a list of floats; NaN where one has a NaN."""
+    if not tensors:
+        return []
+    return torch.stack([tensor.detach().abs().amax().double() for tensor in tensors]).tolist()
+
+
+def learn(run, name, learner, env_steps):
+    """Let a learner learn from the run's rollout, and return its ``GradientStep``s, as far as it takes any that can be seen."""
+    found, known = [], {}
+    for key, tensor in learner.tensors().items():
+        known.setdefault(tensor.data_ptr(), key.removeprefix(POLICY))
+    labels = getattr(getattr(learner, "inner", learner), "reported", ())
+
+    def look(loss, reported, weights, gradients, skipped):
+        names = [known.get(p.data_ptr(), f"tensor {k}") for k, p in enumerate(weights)]
+        with torch.no_grad():
+            numbers = torch.stack([x.detach().double().view(()) for x in (skipped, loss, *reported)]).tolist()
+            sizes = [dict(zip(names, sizes_of(each), strict=True)) for each in (weights, gradients)]
+        if numbers[0] == 0.0:
+            said = dict(zip(labels, numbers[2:], strict=False))  # which not all learners name
+            found.append(GradientStep(name, env_steps, len(found) + 1, learner.learning_rate, numbers[1], said, *sizes))
+
+    with looking(look):
+        learner.update(run.rollout)
+    return found
