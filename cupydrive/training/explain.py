@@ -75,14 +75,15 @@ class Replay:
 
     def __init__(self, run, failed):
         self.run, self.rollout, self.kept, self.failed = run, run.rollout, failed.kept, failed
+        self.slot = failed.kept.oldest()  # from now on of the iteration that is replayed
         self.learnt = []  # gradient steps of this iteration and of the one before
 
     def find(self):
         """Return the ``Explanation``."""
-        run, step = self.run, self.kept.put_back()
+        run, step = self.run, self.kept.put_back(self.slot)
         while step < self.failed.until:
             self.step, self.weights = step, {name: weight_sizes(each) for name, each in run.learners.items()}
-            self.kept.keep()
+            self.kept.keep(self.slot)
             schedule(run, step)
             self.rollout.collect()
             place = self.rollout.first_nonfinite(self.rollout.nonfinite.tolist())
@@ -101,7 +102,7 @@ class Replay:
 
     def in_environment(self, env, rows):
         """Return the explanation of what was not finite in an environment after ``rows`` steps of this iteration."""
-        self.kept.put_back()
+        self.kept.put_back(self.slot)
         schedule(self.run, self.step)
         with torch.no_grad(), self.rollout.stream():
             self.rollout.carry_rows()

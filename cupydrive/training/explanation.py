@@ -11,7 +11,9 @@ from cupydrive.training.gradient_steps import largest
 EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
 SHOWN_STEPS = 8  # of an environment, and gradient steps
 SHOWN_ROWS = 5  # of metrics
+SHOWN_TENSORS = 16  # of networks
 SHOWN_NUMBERS = 8  # of one member of the state, or of one group's actions
+LOSSES = "losses/"  # how names of metrics of learning begin
 FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -124,14 +126,14 @@ class Explanation:
             place: ``Place`` of a policy's row.
             number: Of the gradient step.
         """
-        words, where = learnt_words(field, policy), {}
+        words, where = learnt_words(field, policy), {"notes": (f"Policy {policy!r} is {run.settings[policy]}",)}
         if place is not None:
             group, env = place.name, place.env
             row = run.rollout.obs[group][place.step][env, place.agent]
             where = {"environment": run.batch.first_env + env, "agent": place.agent, "index": (place.agent,)}
             where |= {"step": env_steps // run.num_envs + place.step}
             seen = f"The observation there is finite; the largest of its entries is {float(row.abs().max()):.4g}"
-            where["notes"] = (seen,)
+            where["notes"] += (seen,)
         return cls(
             **about(run, env_steps),
             field=field,
@@ -169,7 +171,7 @@ class Explanation:
         steps = self.shown_gradient_steps()
         if len(steps) < 2:
             return ""
-        before, after = (largest(step.weights)[0] for step in steps[-2:])
+        before, after = (largest(step.weights) for step in steps[-2:])
         return f"; the gradient step before has taken the largest weight from {before:.4g} to {after:.4g}"
 
     def _place(self):
@@ -179,7 +181,8 @@ class Explanation:
                 f" after its step {self.step:,}" if self.trace or not self.gradient_steps else f" in step {self.step:,}"
             )
         if self.gradient_step is not None:
-            found += f" in gradient step {self.gradient_step} of the iteration after env-step {self.env_steps:,}"
+            when = "before" if self.field.startswith("weight.") else "in"
+            found += f" {when} gradient step {self.gradient_step} of the iteration after env-step {self.env_steps:,}"
         return found
 
     def _compared(self):
@@ -209,8 +212,9 @@ class Explanation:
             lines += [
                 f"  {name}: {size:.4g}, {shown[-1].weights[name]:.4g}" for name, size in shown[-1].gradients.items()
             ]
-        if self.metrics and not self.trace:
-            lines += ["", "Logged before:", *map(metrics_line, self.metrics)]
+        logged = [metrics_line(row) for row in self.metrics if any(name.startswith(LOSSES) for name in row)]
+        if logged and not self.trace:
+            lines += ["", "Logged before:", *logged]
         params = ", ".join(f"{name} = {short(value)}" for name, value in self.params.items())
         return "\n".join([*lines, "", f"Parameters: {params}."])
 
@@ -296,16 +300,26 @@ def gradient_table(steps):
     names = ["after env-step", "step", "learning_rate", "loss", *steps[-1].reported, "gradient", "weight"]
     rows = [names]
     for step in steps:
-        largest_ones = largest(step.gradients)[0], largest(step.weights)[0]
+        largest_ones = largest(step.gradients), largest(step.weights)
         numbers = step.learning_rate, step.loss, *step.reported.values(), *largest_ones
         rows.append([f"{step.env_steps:,}", str(step.number), *(f"{number:.4g}" for number in numbers)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows]
 
 
+def tensor_lines(step):
+    """Return a line about each tensor of a ``GradientStep``; of many, about those whose gradient is the largest."""
+    order = sorted(
+        step.gradients, key=lambda name: -step.gradients[name] if math.isfinite(step.gradients[name]) else -math.inf
+    )
+    shown = [name for name in step.gradients if name in order[:SHOWN_TENSORS]]
+    lines = [f"  {name}: {step.gradients[name]:.4g}, {step.weights.get(name, math.nan):.4g}" for name in shown]
+    return [*lines, f"  and {len(order) - len(shown)} more"] if len(shown) < len(order) else lines
+
+
 def metrics_line(row):
     """Return a line about a row of metrics."""
     words = ", ".join(
-        f"{name.partition('/')[2]} {value:.4g}" for name, value in row.items() if name.startswith("losses/")
+        f"{name.removeprefix(LOSSES)} {value:.4g}" for name, value in row.items() if name.startswith(LOSSES)
     )
     return f"  {row['charts/global_step']:,} env-steps: {words}"

@@ -7,7 +7,7 @@ import torch
 
 from cupydrive.training.algorithms.looking import looking
 
-POLICY = "policy."  # how a policy's own tensors are called among all of a learner's
+POLICY = "policy."  # how names of a policy's own tensors begin, among all of a learner's
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class GradientStep:
         learning_rate: Of the policy.
         loss: What is descended.
         reported: What is logged, by name.
-        weights: Largest absolute value of each tensor of the network before the step, by name.
+        weights: Largest absolute value of each tensor of all of the learner's networks before the step, by name.
         gradients: Of its gradient, before it is scaled down.
     """
 
@@ -45,10 +45,6 @@ class GradientStep:
         norm = self.reported.get("grad_norm", 0.0)
         return None if math.isfinite(norm) else ("grad_norm", norm)
 
-    def largest_weight(self):
-        """Return the largest weight and the name of its tensor."""
-        return largest(self.weights)
-
 
 def last_unsound(sizes):
     """Return the last name whose number is not finite, or None."""
@@ -56,14 +52,19 @@ def last_unsound(sizes):
 
 
 def largest(sizes):
-    """Return the largest of some numbers and its name; what is not finite is larger."""
-    name = max(sizes, key=lambda name: sizes[name] if math.isfinite(sizes[name]) else math.inf)
-    return sizes[name], name
+    """Return the largest of some numbers by name; what is not finite is larger."""
+    return max(sizes.values(), key=lambda size: size if math.isfinite(size) else math.inf, default=math.nan)
+
+
+def weights_of(learner):
+    """Return the weights of all of a learner's networks by name."""
+    tensors = learner.tensors().items()
+    return {key.removeprefix(POLICY): p for key, p in tensors if isinstance(p, torch.nn.Parameter) and p.numel()}
 
 
 def weight_sizes(learner):
-    """Return the largest absolute value of each weight of a learner's policy, by name; waits for the device."""
-    weights = {name: p for name, p in learner.policy.named_parameters() if p.numel()}
+    """Return the largest absolute value of each of them, by name; waits for the device."""
+    weights = weights_of(learner)
     return dict(zip(weights, sizes_of(list(weights.values())), strict=True))
 
 
@@ -76,16 +77,14 @@ def sizes_of(tensors):
 
 def learn(run, name, learner, env_steps):
     """Let a learner learn from the run's rollout, and return its ``GradientStep``s, as far as it takes any that can be seen."""
-    found, known = [], {}
-    for key, tensor in learner.tensors().items():
-        known.setdefault(tensor.data_ptr(), key.removeprefix(POLICY))
+    found, known = [], {p.data_ptr(): key for key, p in weights_of(learner).items()}
     labels = getattr(getattr(learner, "inner", learner), "reported", ())
 
     def look(loss, reported, weights, gradients, skipped):
         names = [known.get(p.data_ptr(), f"tensor {k}") for k, p in enumerate(weights)]
         with torch.no_grad():
             numbers = torch.stack([x.detach().double().view(()) for x in (skipped, loss, *reported)]).tolist()
-            sizes = [dict(zip(names, sizes_of(each), strict=True)) for each in (weights, gradients)]
+            sizes = weight_sizes(learner), dict(zip(names, sizes_of(gradients), strict=True))
         if numbers[0] == 0.0:
             said = dict(zip(labels, numbers[2:], strict=False))  # which not all learners name
             found.append(GradientStep(name, env_steps, len(found) + 1, learner.learning_rate, numbers[1], said, *sizes))

@@ -1,7 +1,7 @@
 """Copies of runs from before their first number that is not finite, kept on the device while they train.
 
-A copy is taken where an iteration begins, by a kernel that leaves the last one as it is once a number was not finite: the host
-hears of that late. So seldom that copies take SHARE of the time; ``explain.py`` goes on from them, a few iterations at most.
+A copy is taken where an iteration begins, by a kernel that leaves the last ones as they are once a number was not finite: the
+host hears of that late. So seldom that copies take SHARE of the time; ``explain.py`` replays what came after, a few iterations.
 """
 
 import time
@@ -14,62 +14,80 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.rollout import NONE_FOUND
 
 SHARE = 0.01  # of the time that copies take
+SLOTS = 2  # copies of each run
 MOST_MEMORY = 0.5  # of the free memory that they take
+TRIALS = 3  # by which their time is known
 CHUNK = 1 << 14  # bytes that one team copies
 TEAM = 128  # threads of it on a GPU
+ITERATION = "iteration"  # of a run's tensors, the one that counts its rollouts
 ALIGNED = 256  # bytes at which the copy of an array begins
 
 
 class Kept:
-    """A copy of all that one run's future depends on, where an iteration began: no number before that was infinite or none.
+    """Copies of all that one run's future depends on, of two moments where an iteration began.
+
+    No number before either moment was infinite or none. The older one is there so that what led to the number is replayed, too:
+    weights often grow in one iteration and are met in the next.
 
     Args:
         run: ``Run``, between two iterations.
 
     Attributes:
         sound: Whether all of the run's numbers had been finite when this was made.
-        bytes: Of device memory that it takes.
+        slots: The two copies, each a list of flat tensors, in the order of ``own``.
     """
 
     def __init__(self, run):
-        self.run, self.device, self.own = run, run.device, contents(run)
-        self.bytes = padded_bytes(self.own)
-        memory, begin, self.copies = torch.empty(self.bytes, dtype=torch.uint8, device=run.device), 0, []
-        for tensor in self.own:
-            self.copies.append(memory[begin : begin + len(tensor)])
-            begin += padded_bytes([tensor])
+        self.run = run
+        known = contents(run)
+        self.own, self.number = list(known.values()), list(known).index(ITERATION)
         self.sound = not is_unsound(run)
         self.began = run.step, int(run.rollout.iteration)
         executor = run.batch.executor
         self.program = executor.build(assemble_file("train/keep", team=min(executor.max_team, TEAM)))
-        self.call = self._make_call()
-        for copy, own in zip(self.copies, self.own, strict=True):
-            copy.copy_(own)
+        self.slots = [self._make_copies() for _ in range(SLOTS)]
+        bad = [learner.bad.data_ptr() for learner in run.learners.values()]
+        self.bad = torch.tensor(bad, dtype=torch.int64, device=run.device)
+        self.chunks = [self._make_chunks(copies) for copies in self.slots]
+        self.calls = [self._make_call(chunks) for chunks in self.chunks]
 
-    def _make_call(self):
-        """Return ``struct Keep``."""
+    def _make_copies(self):
+        """Return copies of the tensors as they are, in one piece of memory."""
+        memory, copies, begin = torch.empty(bytes_of(self.own), dtype=torch.uint8, device=self.run.device), [], 0
+        for own in self.own:
+            copies.append(memory[begin : begin + len(own)].copy_(own))
+            begin += bytes_of([own])
+        return copies
+
+    def _make_chunks(self, copies):
+        """Return (chunks, 3) int64, of which each row is a ``struct Chunk``."""
         chunks = [
             (own.data_ptr() + begin, copy.data_ptr() + begin, min(CHUNK, len(own) - begin))
-            for own, copy in zip(self.own, self.copies, strict=True)
+            for own, copy in zip(self.own, copies, strict=True)
             for begin in range(0, len(own), CHUNK)
         ]
-        self.chunks = torch.tensor(chunks, dtype=torch.int64, device=self.device)
-        bad = [learner.bad.data_ptr() for learner in self.run.learners.values()]
-        self.bad = torch.tensor(bad, dtype=torch.int64, device=self.device)
-        nonfinite = self.run.rollout.nonfinite
-        ints = {"chunks": len(chunks), "watched": len(nonfinite), "learners": len(bad)}
-        return make_call(ints, {"nonfinite": nonfinite, "bad": self.bad, "chunk": self.chunks})
+        return torch.tensor(chunks, dtype=torch.int64, device=self.run.device)
 
-    def keep(self):
+    def _make_call(self, chunks):
+        """Return ``struct Keep``."""
+        nonfinite = self.run.rollout.nonfinite
+        ints = {"chunks": len(chunks), "watched": len(nonfinite), "learners": len(self.bad)}
+        return make_call(ints, {"nonfinite": nonfinite, "bad": self.bad, "chunk": chunks})
+
+    def keep(self, slot):
         """Queue a copy of the run as it is, which is not taken if one of its numbers has not been finite."""
         with self.run.rollout.stream():
-            self.program.launch("keep", self.call, int(self.call["chunks"]), self.bytes // 8)
+            self.program.launch("keep", self.calls[slot], len(self.chunks[slot]), bytes_of(self.own) // 8)
 
-    def put_back(self):
-        """Write the copy back into the run, as one whose numbers have all been finite; return its env-steps then."""
+    def oldest(self):
+        """Return the number of the slot whose moment came first; waits for the device."""
+        return min(range(SLOTS), key=lambda slot: int(self.slots[slot][self.number].view(torch.int64)))
+
+    def put_back(self, slot):
+        """Write a copy back into the run, as one whose numbers have all been finite; return its env-steps then."""
         run = self.run
         with torch.no_grad():
-            for own, copy in zip(self.own, self.copies, strict=True):
+            for own, copy in zip(self.own, self.slots[slot], strict=True):
                 own.copy_(copy)
             run.rollout.nonfinite.fill_(NONE_FOUND)
             for learner in run.learners.values():
@@ -100,28 +118,33 @@ class Keeping:
 
     Args:
         kept: A ``Kept`` of each run.
-        launch: Queues the copies of all of them.
+        launches: What queues copies of all of them, for each slot.
         executor: Where.
 
     Attributes:
         pause: Seconds from one copy to the next.
     """
 
-    def __init__(self, kept, launch, executor):
-        self.kept, self.launch = kept, launch
-        for _ in range(2):  # in the first one, memory is touched for the first time
-            executor.synchronise()
-            begun = time.perf_counter()
-            launch()
-            executor.synchronise()
-            self.pause = (time.perf_counter() - begun) / SHARE
+    def __init__(self, kept, launches, executor):
+        self.kept, self.launches, self.next = kept, launches, 0
+        self.pause = min(seconds_of(launches[0], executor) for _ in range(TRIALS)) / SHARE
         self.due = time.perf_counter() + self.pause
 
     def keep(self):
         """Queue copies of all runs as they are, if it is time."""
         if time.perf_counter() >= self.due:
-            self.launch()
+            self.launches[self.next]()
+            self.next = (self.next + 1) % SLOTS
             self.due = time.perf_counter() + self.pause
+
+
+def seconds_of(launch, executor):
+    """Return how long a launch takes, the host's part and the device's."""
+    executor.synchronise()
+    begun = time.perf_counter()
+    launch()
+    executor.synchronise()
+    return time.perf_counter() - begun
 
 
 def why_not_kept(runs):
@@ -130,12 +153,12 @@ def why_not_kept(runs):
     if not ranks.alone:
         return f"{ranks.size} processes train the run together, and only one can replay it"
     try:
-        needed = sum(padded_bytes(contents(run)) for run in runs)
+        needed = SLOTS * sum(bytes_of(contents(run).values()) for run in runs)
     except NotKeptError as error:
         return str(error)
     free = runs[0].batch.executor.free_bytes()
     if needed > MOST_MEMORY * free:
-        return f"a copy takes {needed:,} bytes, which is more than half of the {free:,} that are free"
+        return f"copies take {needed:,} bytes, which is more than half of the {free:,} that were free"
     return None
 
 
@@ -147,16 +170,16 @@ class NotKeptError(Exception):
 
 
 def contents(run):
-    """Return all that a run's future depends on: views of its memory, flat, uint8."""
+    """Return all that a run's future depends on by name: views of its memory, flat, uint8."""
     batch = run.batch
-    arrays = {name: getattr(batch, name) for name in ("state", "clock", "log")}
-    arrays |= {f"returns.{name}": array for name, array in batch.returns.items()}
-    found = [as_torch(array.view("u1").reshape(-1)) for array in arrays.values()]
+    arrays = {f"env/{name}": getattr(batch, name) for name in ("state", "clock", "log")}
+    arrays |= {f"env/returns.{name}": array for name, array in batch.returns.items()}
+    found = {name: as_torch(array.view("u1").reshape(-1)) for name, array in arrays.items()}
     for name, tensor in run.tensors().items():
         if tensor.device.type != run.device:
             raise NotKeptError(f"its tensor {name} is on {tensor.device.type}")
-        found.append(flat(name, tensor))
-    return [tensor for tensor in found if len(tensor)]
+        found[name] = flat(name, tensor)
+    return {name: tensor for name, tensor in found.items() if len(tensor)}
 
 
 def flat(name, tensor):
@@ -169,7 +192,7 @@ def flat(name, tensor):
         raise NotKeptError(f"its tensor {name} does not lie in one piece of memory") from None
 
 
-def padded_bytes(tensors):
+def bytes_of(tensors):
     """Return the bytes that copies of flat tensors take."""
     return sum(-(-len(tensor) // ALIGNED) * ALIGNED for tensor in tensors)
 

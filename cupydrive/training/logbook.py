@@ -44,6 +44,7 @@ class Logbook:
             try:
                 with ExitStack() as opened:
                     with self._writing():
+                        (self.out / EXPLANATION_FILE).unlink(missing_ok=True)  # of an earlier failure
                         write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
                         self.file = Appended(path)
                         opened.callback(self._close, self.file)
@@ -84,7 +85,7 @@ class Logbook:
         except Exception as error:  # a user's functions are called, too: none of them may hide what is to be explained
             return f"It could not be explained: {error}"
         if self.out is None:
-            return f"{found.line}; more: explain() of this error's `run`"
+            return f"{found.line}; more: explain() of the run, which the error has as `run`"
         try:
             with self._writing():
                 write_atomically(self.out / EXPLANATION_FILE, f"{found}\n".encode())

@@ -107,7 +107,7 @@ class Loop:
         self.not_kept = why_not_kept(runs) if self.explains else "nobody asked for an explanation"
         if self.not_kept is None:
             kept = [Kept(run) for run in runs]
-            self.keeping = Keeping(kept, self.trained.keeper(kept), runs[0].batch.executor)
+            self.keeping = Keeping(kept, self.trained.keepers(kept), runs[0].batch.executor)
 
     def _explain(self):
         """Say in the errors of runs that have failed, and in their folders, what came first; of the first MOST_EXPLAINED."""
