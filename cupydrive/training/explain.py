@@ -13,6 +13,7 @@ from cupydrive.errors import TrainingError
 from cupydrive.playing.rollout import Place
 from cupydrive.training.explanation import EXPLANATION_FILE, Explanation
 from cupydrive.training.gradient_steps import last_unsound, learn, weight_sizes
+from cupydrive.training.kept import SLOTS
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 from cupydrive.training.trace import POLICY_ROWS, Trace
 
@@ -75,15 +76,17 @@ class Replay:
 
     def __init__(self, run, failed):
         self.run, self.rollout, self.kept, self.failed = run, run.rollout, failed.kept, failed
-        self.slot = failed.kept.oldest()  # from now on of the iteration that is replayed
-        self.learnt = []  # gradient steps of this iteration and of the one before
+        self.slots = []  # where the iteration is kept before the one that is replayed, and that one
+        self.learnt = []  # gradient steps of the iteration
 
     def find(self):
         """Return the ``Explanation``."""
-        run, step = self.run, self.kept.put_back(self.slot)
+        run, slot = self.run, self.kept.oldest()
+        step = self.kept.put_back(slot)
         while step < self.failed.until:
             self.step, self.weights = step, {name: weight_sizes(each) for name, each in run.learners.items()}
-            self.kept.keep(self.slot)
+            self.kept.keep(slot)
+            self.slots = [*self.slots[-1:], slot]
             schedule(run, step)
             self.rollout.collect()
             place = self.rollout.first_nonfinite(self.rollout.nonfinite.tolist())
@@ -97,18 +100,20 @@ class Replay:
             if bad:
                 return self.in_learning(bad[0], before)
             run.episodes.add()
-            step += run.steps_per_iteration
+            step, slot = step + run.steps_per_iteration, (slot + 1) % SLOTS
         return Explanation.of_nothing(run, self.failed)
 
     def in_environment(self, env, rows):
         """Return the explanation of what was not finite in an environment after ``rows`` steps of this iteration."""
-        self.kept.put_back(self.slot)
-        schedule(self.run, self.step)
-        with torch.no_grad(), self.rollout.stream():
-            self.rollout.carry_rows()
-            trace = Trace.begin(self.run, env)
-            for t in range(rows):
-                trace.take(t)
+        trace = None
+        for slot, count in zip(self.slots, [self.rollout.steps, rows][-len(self.slots) :], strict=True):
+            step = self.kept.put_back(slot)
+            schedule(self.run, step)
+            with torch.no_grad(), self.rollout.stream():
+                self.rollout.carry_rows()
+                trace = trace or Trace.begin(self.run, env, step // self.run.num_envs)
+                for t in range(count):
+                    trace.take(t)
         return Explanation.of_environment(self.run, self.step, trace, self.unsound_weights())
 
     def in_learning(self, name, before):

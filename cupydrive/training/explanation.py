@@ -1,17 +1,16 @@
 """Explanation: what the first number was that is not finite, what led there, and whether the NumPy reference does the same."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from cupydrive.spec import kept_params
-from cupydrive.training.gradient_steps import largest
+from cupydrive.training.gradient_steps import gradient_table, largest, last_steps, tensor_lines
 
 EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
-SHOWN_STEPS = 8  # of an environment, and gradient steps
+SHOWN_STEPS = 8  # of an environment
 SHOWN_ROWS = 5  # of metrics
-SHOWN_TENSORS = 16  # of networks
 SHOWN_NUMBERS = 8  # of one member of the state, or of one group's actions
 LOSSES = "losses/"  # how names of metrics of learning begin
 FLOAT32 = float(np.finfo(np.float32).max)
@@ -19,9 +18,9 @@ FLOAT32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """Why a run's training failed; ``print`` shows all of it, ``line`` is the shortest.
+    """Why a run's training failed: ``print`` shows all of it, ``line`` is the shortest.
 
-    Of what does not apply an attribute is None or empty.
+    What does not apply is None or empty.
 
     Args:
         env: Name of the environment.
@@ -34,7 +33,8 @@ class Explanation:
         words: The same in words.
         value: That number.
         environment: Its number among all environments.
-        agent: Of its group, or of all where the state has a row for each agent.
+        group: Name of the agent's group.
+        agent: Of its group.
         index: Where the number is: indices of a member of ``State``, of a group agent and entry.
         step: Steps of the environment since the run began, after which the number was there.
         episode_step: Steps of its episode.
@@ -44,7 +44,7 @@ class Explanation:
         same: Whether that is not finite either, in float32. None: there is no such number.
         no_reference: Why, in words.
         followed: What else was not finite in that environment, in words.
-        trace: ``Step``s of the environment from the iteration's beginning on.
+        trace: ``Step``s of the environment up to there, from the beginning of the iteration before on.
         gradient_steps: ``GradientStep``s of that policy, of the iteration and the one before it.
         metrics: Rows of metrics logged before.
         notes: Further lines.
@@ -57,6 +57,7 @@ class Explanation:
     words: str
     value: float | None = None
     environment: int | None = None
+    group: str | None = None
     agent: int | None = None
     index: tuple = ()
     step: int | None = None
@@ -70,7 +71,7 @@ class Explanation:
     trace: tuple = ()
     gradient_steps: tuple = ()
     metrics: tuple = ()
-    notes: tuple = field(default=())
+    notes: tuple = ()
 
     # ---- how it is made ----
 
@@ -87,29 +88,30 @@ class Explanation:
         numbers = trace.numbers()
         if not numbers:
             return cls.of_nothing(run, run.failed)
-        agents = sum(g.count for g in run.batch.groups)
-        first, begun = numbers[0], env_steps // run.num_envs
+        agents, begun = sum(g.count for g in run.batch.groups), trace.begun
+        first, *others = numbers
         value, why_not = trace.reference(first)
         clock = trace.steps[first.row - 1].clock if first.row else trace.clock
-        followed = [f"after step {begun + n.row:,}: {n.words(agents)} is {n.value}" for n in numbers[1:]]
-        notes = [f"weight {weight} of policy {name!r} is not finite" for name, weight in unsound_weights.items()]
-        per_agent = first.kind != "state" or run_has_rows(run, first.name, agents)
+        group, agent = agent_of(run, first, agents)
         return cls(
             **about(run, env_steps),
             field=f"{first.kind}.{first.name}",
             words=first.words(agents),
             value=first.value,
             environment=run.batch.first_env + trace.env,
-            agent=first.index[0] if per_agent and first.index else None,
+            group=group,
+            agent=agent,
             index=first.index,
             step=begun + first.row,
             episode_step=int(clock["elapsed"][0]) + (first.row > 0),
             reference=value,
             same=None if value is None else not abs(value) <= FLOAT32,
             no_reference=why_not,
-            followed=tuple(followed),
+            followed=tuple(f"after step {begun + n.row:,} {n.words(agents)} is {n.value}" for n in others),
             trace=tuple(trace.steps[: first.row]),
-            notes=tuple(notes),
+            notes=tuple(
+                f"weight {weight} of policy {name!r} was not finite" for name, weight in unsound_weights.items()
+            ),
         )
 
     @classmethod
@@ -123,25 +125,24 @@ class Explanation:
             gradient_steps: ``GradientStep``s.
             field: As above.
             value: The number.
-            place: ``Place`` of a policy's row.
+            place: ``Place`` of a policy's row; its step is of this iteration.
             number: Of the gradient step.
         """
-        words, where = learnt_words(field, policy), {"notes": (f"Policy {policy!r} is {run.settings[policy]}",)}
+        notes, where = [f"policy {policy!r} is {run.settings[policy]}"], {}
         if place is not None:
-            group, env = place.name, place.env
-            row = run.rollout.obs[group][place.step][env, place.agent]
-            where = {"environment": run.batch.first_env + env, "agent": place.agent, "index": (place.agent,)}
-            where |= {"step": env_steps // run.num_envs + place.step}
-            seen = f"The observation there is finite; the largest of its entries is {float(row.abs().max()):.4g}"
-            where["notes"] += (seen,)
+            row = run.rollout.obs[place.name][place.step][place.env, place.agent]
+            where = {"environment": run.batch.first_env + place.env, "group": place.name, "agent": place.agent}
+            where |= {"index": (place.agent,), "step": env_steps // run.num_envs + place.step}
+            notes.append(f"the observation there is finite; the largest of its entries is {float(row.abs().max()):.4g}")
         return cls(
             **about(run, env_steps),
             field=field,
-            words=words,
+            words=learnt_words(field, policy),
             value=value,
             policy=policy,
             gradient_step=number,
             gradient_steps=tuple(gradient_steps),
+            notes=tuple(notes),
             **where,
         )
 
@@ -149,7 +150,7 @@ class Explanation:
     def of_nothing(cls, run, failed):
         """Return that of a failure which did not come again."""
         note = (
-            "Replayed from before it, the run meets no such number. So it depends on what no copy of a run holds: a policy or "
+            "replayed from before it, the run meets no such number; so it depends on what no copy of a run holds: a policy or "
             "an environment in Python with a memory of its own, or operations of torch that give other bits each time"
         )
         return cls(**about(run, failed.until), field=None, words=failed.words, notes=(note,))
@@ -160,30 +161,25 @@ class Explanation:
     def line(self):
         """The shortest: what was first, where, and whether the reference does the same."""
         if self.field is None:
-            return self.notes[0]
+            return capital(self.notes[0])
         line = f"First of all, {self.words}{self._place()} is {self.value:.6g}"
-        if self.same is not None:
-            return f"{line}; {self._compared()}"
-        return line + self._growth()
+        return f"{line}; {self._compared()}" if self.same is not None else line + self._growth()
+
+    def _place(self):
+        found = "" if self.environment is None else f" in environment {self.environment}"
+        found += "" if self.step is None else f" after its step {self.step:,}"
+        if self.gradient_step is None:
+            return found
+        when = "before" if self.field.startswith("weight.") else "in"
+        return f"{found} {when} gradient step {self.gradient_step} of the iteration after env-step {self.env_steps:,}"
 
     def _growth(self):
         """Return how the largest weight changed in the gradient step before the number was met, in words."""
-        steps = self.shown_gradient_steps()
+        steps = last_steps(self.gradient_steps)
         if len(steps) < 2:
             return ""
         before, after = (largest(step.weights) for step in steps[-2:])
         return f"; the gradient step before has taken the largest weight from {before:.4g} to {after:.4g}"
-
-    def _place(self):
-        found = "" if self.environment is None else f" in environment {self.environment}"
-        if self.step is not None:
-            found += (
-                f" after its step {self.step:,}" if self.trace or not self.gradient_steps else f" in step {self.step:,}"
-            )
-        if self.gradient_step is not None:
-            when = "before" if self.field.startswith("weight.") else "in"
-            found += f" {when} gradient step {self.gradient_step} of the iteration after env-step {self.env_steps:,}"
-        return found
 
     def _compared(self):
         if not self.same:
@@ -198,20 +194,21 @@ class Explanation:
         if self.episode_step is not None:
             lines.append(f"That is step {self.episode_step:,} of the episode.")
         lines += [f"Then, {words}." for words in self.followed]
-        lines += [f"{note}." for note in self.notes if note != self.line]
+        lines += [f"{capital(note)}." for note in self.notes if self.field is not None]
         if self.trace:
-            lines += ["", "What led there, and then one step of the NumPy reference:"]
-            lines += self._traced()
-        if self.no_reference:
-            lines.append(f"No comparison with the NumPy reference: {self.no_reference}.")
+            lines += ["", "What led there:", *self._traced()]
+        if self.same is not None:
+            lines.append(f"From the same state with the same actions, {self._compared()}.")
+        elif self.no_reference:
+            lines.append(f"Not compared with the NumPy reference: {self.no_reference}.")
         if self.gradient_steps:
-            shown = self.shown_gradient_steps()
-            lines += ["", "Gradient steps: the largest numbers of gradients and, before the step, of weights:"]
-            lines += gradient_table(shown)
-            lines += ["Tensors in the last of these, gradient and weight:"]
+            shown = last_steps(self.gradient_steps)
+            lines += ["", "Gradient steps, with the largest numbers of gradients and, before the step, of weights:"]
             lines += [
-                f"  {name}: {size:.4g}, {shown[-1].weights[name]:.4g}" for name, size in shown[-1].gradients.items()
+                *gradient_table(shown),
+                "Each tensor in the last of them, with the largest of gradient and weight:",
             ]
+            lines += tensor_lines(shown[-1])
         logged = [metrics_line(row) for row in self.metrics if any(name.startswith(LOSSES) for name in row)]
         if logged and not self.trace:
             lines += ["", "Logged before:", *logged]
@@ -220,25 +217,26 @@ class Explanation:
 
     __repr__ = __str__
 
-    def shown_gradient_steps(self):
-        """Return the last gradient steps up to the first number that is not finite, or the last of all."""
-        steps = list(self.gradient_steps)
-        bad = [k for k, step in enumerate(steps) if step.first() is not None]
-        end = bad[0] + 1 if bad else len(steps)
-        return steps[max(0, end - SHOWN_STEPS) : end]
-
     def _traced(self):
         """Return lines about the last steps of the environment."""
         first, lines = self.step - len(self.trace), []
         for number, step in list(enumerate(self.trace, first + 1))[-SHOWN_STEPS:]:
-            lines.append(f"  before step {number:,}: {members(step.state)}")
-            lines.append(f"  step {number:,}: actions {groups(step.action)}; rewards {groups(step.reward)}")
+            lines.append(f"  before step {number:,}: {self._members(step.state)}")
+            lines.append(f"  step {number:,}: actions {self._groups(step.action)}; rewards {self._groups(step.reward)}")
         last = self.trace[-1]
-        ended = " (the episode has ended: the next one's)" if last.over else ""
-        lines.append(f"  after it{ended}: {members(last.after)}")
-        if self.same is not None:
-            lines.append(f"  {self._compared()}.")
-        return lines
+        ended = " (the episode has ended: of the next one)" if last.over else ""
+        return [*lines, f"  after it{ended}: {self._members(last.after)}"]
+
+    def _members(self, state):
+        """Return the members of (1,) ``struct State`` in words; of long ones, the row of the agent."""
+        row = self.index[0] if self.field.startswith("state.") and self.index else None
+        return ", ".join(f"{name}{array(state[name][0], row)}" for name in state.dtype.names)
+
+    def _groups(self, arrays):
+        """Return arrays by group in words; of long ones, the row of the agent."""
+        rows = {name: self.agent if name == self.group else None for name in arrays}
+        words = {name: array(values, rows[name]) for name, values in arrays.items()}
+        return ", ".join(f"of {name}{words}" for name, words in words.items())
 
 
 def about(run, env_steps):
@@ -247,9 +245,24 @@ def about(run, env_steps):
     return {"env": run.spec.name, "params": kept_params(run.params), "env_steps": env_steps, "metrics": rows}
 
 
-def run_has_rows(run, name, agents):
-    """Return whether a member of ``State`` has a row for each agent."""
-    return run.batch.state_dtype[name].shape[:1] == (agents,)
+def agent_of(run, number, agents):
+    """Return the group's name and the agent in it that a ``Number`` belongs to; None and None if to none.
+
+    Args:
+        run: ``Run``.
+        number: ``Number``.
+        agents: Of all groups.
+    """
+    if number.kind != "state":
+        return number.name, number.index[0]
+    if not number.index or run.batch.state_dtype[number.name].shape[0] != agents:
+        return (run.batch.groups[0].name, 0) if agents == 1 else (None, None)
+    agent = number.index[0]
+    for g in run.batch.groups:
+        if agent < g.count:
+            return g.name, agent
+        agent -= g.count
+    return None, None
 
 
 def learnt_words(field, policy):
@@ -259,10 +272,15 @@ def learnt_words(field, policy):
         return f"{'weight' if kind == 'weight' else 'the gradient of'} {name} of policy {policy!r}"
     if kind == "grad_norm":
         return f"the norm of the gradients of policy {policy!r}"
-    return f"the {kind.replace('_', ' ')} of {name!r}" if name else f"the {kind} of policy {policy!r}"
+    return f"the {kind} of {name!r}" if name else f"the {kind} of policy {policy!r}"
 
 
 # ---- numbers in words ----
+
+
+def capital(words):
+    """Return words with a capital."""
+    return words[:1].upper() + words[1:]
 
 
 def short(value):
@@ -272,54 +290,17 @@ def short(value):
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def array(values):
-    """Return the first numbers of an array."""
-    flat = np.asarray(values).reshape(-1)
-    words = ", ".join(f"{number:.6g}" for number in flat[:SHOWN_NUMBERS].tolist())
-    if flat.size == 1:
-        return words
-    return f"[{words}{f', ... {flat.size - SHOWN_NUMBERS} more' * (flat.size > SHOWN_NUMBERS)}]"
-
-
-def members(state):
-    """Return the members of (1,) ``struct State``."""
-    return ", ".join(f"{name} {array(state[name][0])}" for name in state.dtype.names)
-
-
-def groups(arrays):
-    """Return arrays by group."""
-    return (
-        array(next(iter(arrays.values())))
-        if len(arrays) == 1
-        else ", ".join(f"{g} {array(a)}" for g, a in arrays.items())
-    )
-
-
-def gradient_table(steps):
-    """Return lines about ``GradientStep``s, one below the other."""
-    names = ["after env-step", "step", "learning_rate", "loss", *steps[-1].reported, "gradient", "weight"]
-    rows = [names]
-    for step in steps:
-        largest_ones = largest(step.gradients), largest(step.weights)
-        numbers = step.learning_rate, step.loss, *step.reported.values(), *largest_ones
-        rows.append([f"{step.env_steps:,}", str(step.number), *(f"{number:.4g}" for number in numbers)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows]
-
-
-def tensor_lines(step):
-    """Return a line about each tensor of a ``GradientStep``; of many, about those whose gradient is the largest."""
-    order = sorted(
-        step.gradients, key=lambda name: -step.gradients[name] if math.isfinite(step.gradients[name]) else -math.inf
-    )
-    shown = [name for name in step.gradients if name in order[:SHOWN_TENSORS]]
-    lines = [f"  {name}: {step.gradients[name]:.4g}, {step.weights.get(name, math.nan):.4g}" for name in shown]
-    return [*lines, f"  and {len(order) - len(shown)} more"] if len(shown) < len(order) else lines
+def array(values, row=None):
+    """Return `` = ...``, the numbers of an array; of a long one those of one row, or the first."""
+    values, place = np.asarray(values), ""
+    if values.size > SHOWN_NUMBERS and row is not None and row < len(values):
+        values, place = values[row], f"[{row}]"
+    numbers = [f"{number:.6g}" for number in values.reshape(-1)[:SHOWN_NUMBERS].tolist()]
+    more = [f"... {values.size - SHOWN_NUMBERS} more"] * (values.size > SHOWN_NUMBERS)
+    return f"{place} {numbers[0]}" if values.size == 1 else f"{place} [{', '.join([*numbers, *more])}]"
 
 
 def metrics_line(row):
-    """Return a line about a row of metrics."""
-    words = ", ".join(
-        f"{name.removeprefix(LOSSES)} {value:.4g}" for name, value in row.items() if name.startswith(LOSSES)
-    )
-    return f"  {row['charts/global_step']:,} env-steps: {words}"
+    """Return a line about the losses in a row of metrics."""
+    losses = [(name.removeprefix(LOSSES), value) for name, value in row.items() if name.startswith(LOSSES)]
+    return f"  {row['charts/global_step']:,} env-steps: {', '.join(f'{name} {value:.4g}' for name, value in losses)}"

@@ -7,6 +7,8 @@ import torch
 
 from cupydrive.training.algorithms.looking import looking
 
+SHOWN_STEPS = 8
+SHOWN_TENSORS = 16
 POLICY = "policy."  # how names of a policy's own tensors begin, among all of a learner's
 
 
@@ -92,3 +94,32 @@ def learn(run, name, learner, env_steps):
     with looking(look):
         learner.update(run.rollout)
     return found
+
+
+# ---- in words ----
+
+
+def last_steps(steps):
+    """Return the last few of ``GradientStep``s, up to the first in which a number is not finite."""
+    end = next((k + 1 for k, step in enumerate(steps) if step.first() is not None), len(steps))
+    return steps[max(0, end - SHOWN_STEPS) : end]
+
+
+def gradient_table(steps):
+    """Return lines about ``GradientStep``s, one below the other."""
+    rows = [["after env-step", "step", "learning_rate", "loss", *steps[-1].reported, "gradient", "weight"]]
+    for step in steps:
+        sizes = largest(step.gradients), largest(step.weights)
+        numbers = step.learning_rate, step.loss, *step.reported.values(), *sizes
+        rows.append([f"{step.env_steps:,}", str(step.number), *(f"{number:.4g}" for number in numbers)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def tensor_lines(step):
+    """Return a line about each tensor of a ``GradientStep``; of many, about those whose gradients are the largest."""
+    gradients = step.gradients
+    order = sorted(gradients, key=lambda name: (math.isfinite(gradients[name]), -gradients[name]))
+    shown = [name for name in step.gradients if name in order[:SHOWN_TENSORS]]
+    lines = [f"  {name}: {step.gradients[name]:.4g}, {step.weights.get(name, math.nan):.4g}" for name in shown]
+    return [*lines, f"  and {len(order) - len(shown)} more"] if len(shown) < len(order) else lines

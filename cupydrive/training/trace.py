@@ -1,4 +1,4 @@
-"""One environment's part of a rollout that is taken step by step: states, actions and what came of them, on the host."""
+"""One environment's part of rollouts that are taken step by step: states, actions and what came of them, on the host."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ class Number:
     Args:
         kind: One of ``ORDER``.
         name: Of the member of ``State``, or of the group.
-        row: Steps of the rollout after which it was there; of what a policy gives, the step that it is for.
+        row: Steps of the trace after which it was there; of what a policy gives, the step that it is for.
         index: Of a member of ``State`` its own indices; of a group agent, and entry of an observation or action.
         value: It.
     """
@@ -77,6 +77,7 @@ class Trace:
     Args:
         run: ``Run``.
         env: Number of the environment in this process.
+        begun: Its steps since the run began.
         state: (1,) ``struct State`` before the first step.
         clock: (1,) then.
         obs: By group: (C, D) then.
@@ -85,15 +86,17 @@ class Trace:
 
     run: object
     env: int
+    begun: int
     state: np.ndarray
     clock: np.ndarray
     obs: dict
     steps: list = field(default_factory=list)
 
     @classmethod
-    def begin(cls, run, env):
-        """Return the trace of an environment in which no step has been taken."""
-        return cls(run, env, *now(run.batch, env), {g: host(rows[0][env]) for g, rows in run.rollout.obs.items()})
+    def begin(cls, run, env, begun):
+        """Return the trace of an environment as it is, where no step of the rollout has been taken yet."""
+        obs = {g: host(rows[0][env]) for g, rows in run.rollout.obs.items()}
+        return cls(run, env, begun, *now(run.batch, env), obs)
 
     def take(self, t):
         """Let all environments take step ``t`` of the rollout, and note what this one does."""
@@ -165,7 +168,7 @@ class Trace:
         elif self.clock["elapsed"][0] == 0:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
-            return None, "it was there before the iteration began"
+            return None, "it was there before what could be replayed"
         return reference_number(spec, self.run.params, taken, number.kind, number.name, number.index)
 
 
