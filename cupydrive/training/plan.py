@@ -31,6 +31,16 @@ class Plan:
     seed: int
     learner: str
 
+    def run(self, device, share=1):
+        """Return the ``Run`` before its first step, on ``"cuda"`` or ``"cpu"``.
+
+        Raises:
+            MemoryLimitError: If it does not fit into memory.
+        """
+        made_of = self.spec, self.params, self.policies, self.num_envs, self.seed
+        with memory_errors():
+            return Run(*made_of, device, self.learner, share)
+
 
 def suggestions(env):
     """Return how the environment suggests to train it, defaults where it says nothing."""
@@ -96,11 +106,11 @@ def begin_run(env, given, steps=None, out=None, resume=False, device="auto", sha
     new = plan(env, **given, resume=resume)
     where, _ = choose(device)
     goal = steps or suggestions(env)["steps"]
+    if not (resume and checkpoints(out)):
+        return new.run(where, share), goal
+    made_of = {name: value for name, value in given.items() if value is not None}
+    made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
     with memory_errors():
-        if not (resume and checkpoints(out)):
-            return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, where, new.learner, share), goal
-        made_of = {name: value for name, value in given.items() if value is not None}
-        made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
         run = resumed(out, env, new, list(made_of), where, share)
     return run, steps or run.total or goal
 
@@ -117,5 +127,4 @@ def replaced(run, out):
 
 def make_run(env, algorithm=None, *, device="auto", **options):
     """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
-    new = plan(env, algorithm, **options)
-    return Run(new.spec, new.params, new.policies, new.num_envs, new.seed, choose(device)[0], new.learner)
+    return plan(env, algorithm, **options).run(choose(device)[0])
