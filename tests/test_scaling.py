@@ -10,14 +10,14 @@ from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import Lesson
 from cupydrive.cli.main import main
 from cupydrive.errors import DeviceError, ParameterError
-from cupydrive.training.plan import begin_run
+from cupydrive.training.plan import plan
 
 
 def test_two_processes_add_every_gradient_and_what_minibatches_need():
     (row,) = measure_scaling((2,), "cpu", 1)
     lesson = LESSONS["cpu"][0]
     settings = lesson.settings
-    run = begin_run(lesson.env, {"algorithm": settings, "num_envs": lesson.num_envs}, device="cpu")[0]
+    run = plan(lesson.env, settings, num_envs=lesson.num_envs, device="cpu").run()
     gradient = sum(p.numel() for policy in run.policies.values() for p in policy.parameters())
     updates = settings.update_epochs * settings.num_minibatches
     words = row.note.split("; ")

@@ -23,8 +23,8 @@ from cupydrive.executors.processes import joined, start
 from cupydrive.executors.ranks import BLOCKS, exchange_device
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.training.algorithms import A2C
-from cupydrive.training.plan import begin_run
-from cupydrive.training.torch_settings import memory_errors, precision, threads
+from cupydrive.training.plan import plan
+from cupydrive.training.torch_settings import precision, threads
 
 LARGE = {name: value for name, value in LARGE_TAG.items() if name != "tagging_distance"}
 LESSONS = {
@@ -112,8 +112,7 @@ def measure(lesson, size, device, runs):
     ``bytes`` of how many bytes in all.
     """
     given = {"algorithm": lesson.settings, "num_envs": size, **lesson.params}
-    with memory_errors():
-        run = begin_run(lesson.env, given, device=device)[0]
+    run = plan(lesson.env, **given, device=device).run()
     ranks = run.shard.ranks
     added = Counter() if ranks.alone else ranks.added
 

@@ -1,6 +1,5 @@
 """Logbook: what is kept of one run while it trains: rows of metrics, in memory and in its folder, and checkpoints."""
 
-import json
 from contextlib import ExitStack, contextmanager
 
 from cupydrive.errors import NotFiniteError, TrainingError
@@ -8,7 +7,7 @@ from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.training.events import Appended, event_writer
 from cupydrive.training.explanation import EXPLANATION_FILE
 from cupydrive.training.report import Report
-from cupydrive.training.runfolder import check_newest, checkpoints
+from cupydrive.training.runfolder import check_newest, checkpoints, pack_metrics
 
 
 class Logbook:
@@ -45,7 +44,7 @@ class Logbook:
                 with ExitStack() as opened:
                     with self._writing():
                         (self.out / EXPLANATION_FILE).unlink(missing_ok=True)  # of an earlier failure
-                        write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
+                        write_atomically(path, pack_metrics(self.run.metrics))
                         self.file = Appended(path)
                         opened.callback(self._close, self.file)
                         self.events = event_writer(self.out, self.run.step)
@@ -117,7 +116,7 @@ class Logbook:
         self.run.metrics.append(row)
         if self.file is not None:
             with self._writing():
-                self.file.append(json.dumps(row).encode() + b"\n")
+                self.file.append(pack_metrics([row]))
                 self.events.add(row, step)
         return row
 

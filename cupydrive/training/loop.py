@@ -70,6 +70,7 @@ class Loop:
         self.most = max(1, math.ceil(first.total / first.steps_per_iteration) // ROWS)  # iterations of an interval
         self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
         self.every = 1 if self.several else self.most
+        self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
         self.agreed = Wishes()
 
     def go(self):
@@ -84,19 +85,14 @@ class Loop:
                 opened.enter_context(book.opened())
             for book in self.books:
                 book.save_first()
-            with memory_errors():
-                iterate = self.trained.prepare([book.report for book in self.books], self.capture)
-                self._begin_to_keep()
-            self.started = self.saved = self.compared = time.perf_counter()
+            self.prepare()
             try:
                 with noted_interrupts() as pressed:
-                    interrupted = self._iterate(iterate, pressed)
-                self._receive(0)
+                    interrupted = self._iterate(pressed)
+                self.finish()
             except NotFiniteError:  # of all runs
                 self._explain()
                 raise next(iter(self.failures.values())) from None
-            for run in runs:
-                run.seconds += time.perf_counter() - self.started
             self._explain()
             self._save()  # before another run can take a folder's lock
         return interrupted
@@ -116,30 +112,56 @@ class Loop:
             error = NotFiniteError(f"{self.failures[number]}. {line}")
             error.run, self.failures[number] = self.trained.runs[number], error
 
-    def _iterate(self, iterate, interrupted):
+    def _iterate(self, interrupted):
         """Iterate until the goal; return whether an interrupt came first."""
-        self.iterations, since = 0, 0
         while self.step < self.goal:
-            if self.keeping is not None:
-                self.keeping.keep()
-            self.trained.schedule(self.step)
-            with memory_errors():
-                iterate()
-            self._count()
-            since += 1
-            if since >= self.every or self.step >= self.goal:
-                self._send(self._wishes(interrupted))
-                since = 0
-            self._receive(QUEUED)
-            if self.several:
-                stop = self._do_agreed()
-            else:
-                stop = interrupted()
-                if time.perf_counter() - self.saved > self.checkpoint_seconds:
-                    self._save_now()
-            if stop:
+            if self.advance(interrupted):
                 return True
         return False
+
+    # ---- for whoever calls each iteration: `go` does, and another library's loop may ----
+
+    def prepare(self):
+        """Get ready to iterate: with ``capture``, iterate for a trial and go back."""
+        with memory_errors():
+            self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
+            self._begin_to_keep()
+        self.started = self.saved = self.compared = time.perf_counter()
+
+    def advance(self, interrupted):
+        """Iterate once, log what has arrived, save if it is time to; return whether training ends before the goal.
+
+        Args:
+            interrupted: Says whether Ctrl-C was pressed; of several processes all end when any of them heard it.
+        """
+        if self.keeping is not None:
+            self.keeping.keep()
+        self.trained.schedule(self.step)
+        with memory_errors():
+            self.iterate()
+        self._count()
+        self.since += 1
+        if self.since >= self.every or self.step >= self.goal:
+            self._send(self._wishes(interrupted))
+        self._receive(QUEUED)
+        if self.several:
+            return self._do_agreed()
+        stop = interrupted()
+        if time.perf_counter() - self.saved > self.checkpoint_seconds:
+            self._save_now()
+        return stop
+
+    def flush(self):
+        """Wait, and log all that has been trained, also where an interval has only begun; all processes do."""
+        if self.since:
+            self._send(Wishes())
+        self._receive(0)
+
+    def finish(self):
+        """Log what is on its way, and add the time to that of the runs."""
+        self._receive(0)
+        for run in self.trained.runs:
+            run.seconds += time.perf_counter() - self.started
 
     def _save_now(self):
         """Log and save all that has been trained."""
@@ -183,7 +205,8 @@ class Loop:
                 book.save()
 
     def _send(self, wishes):
-        """Queue the copy of all sums to the host and set them to 0."""
+        """Queue the copy of all sums to the host and set them to 0: an interval ends."""
+        self.since = 0
         with torch.no_grad():
             numbers, ready = self.trained.tell(wishes), None
             if numbers.is_cuda:

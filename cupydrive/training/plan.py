@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from cupydrive import envs
-from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.inputs.files import file_errors
@@ -39,9 +39,14 @@ class Plan:
     steps: int
 
     def run(self, share=1):
-        """Return the new ``Run``; ``share`` is how many runs will share the device."""
+        """Return the ``Run`` before its first step; ``share`` is how many runs will share the device.
+
+        Raises:
+            MemoryLimitError: If it does not fit into memory.
+        """
         made_of = self.spec, self.params, self.policies, self.num_envs, self.seed, self.device, self.learner
-        return Run(*made_of, share)
+        with memory_errors():
+            return Run(*made_of, share)
 
 
 def plan(
@@ -84,14 +89,25 @@ def begin_run(new, given, steps=None, out=None, resume=False, share=1):
         resume: Go on with the run in ``out``, if there is one.
         share: How many runs will share the device.
     """
+    if not (resume and checkpoints(out)):
+        return new.run(share), steps or new.steps
+    made_of = {name: value for name, value in given.items() if value is not None}
+    made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
     with memory_errors():
-        if resume and checkpoints(out):
-            made_of = {name: value for name, value in given.items() if value is not None}
-            made_of |= dict.fromkeys({"policies"} if "algorithm" in made_of else ())
-            run = resumed(out, new, list(made_of), share)
-        else:
-            run = new.run(share)
+        run = resumed(out, new, list(made_of), share)
     return run, steps or run.total or suggested_sizes(run.spec, run.settings).steps
+
+
+def goal_of(run, steps=None):
+    """Return up to how many env-steps a run is to be trained that goes on: ``steps`` more, by default up to its total.
+
+    Raises:
+        ParameterError: If it has done them.
+    """
+    goal = run.total if steps is None else run.step + steps
+    if goal is None or run.step >= goal:
+        raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
+    return goal
 
 
 @contextmanager

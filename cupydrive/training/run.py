@@ -5,7 +5,6 @@ train, nobody needs Matplotlib or a video codec.
 """
 
 import html
-import io
 import json
 from functools import partial
 
@@ -17,7 +16,6 @@ from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.inputs.archive import seal
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.playing import inference
@@ -38,6 +36,7 @@ from cupydrive.training.runfolder import (
     check_newest,
     checkpoints,
     fitting_arrays,
+    pack_checkpoint,
     read_checkpoint,
     read_config,
     read_metrics,
@@ -308,9 +307,7 @@ class Run:
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with self.lock.hold(folder), file_errors(TrainingError, words):
             check_newest(folder, self.step, self.passed_over)
-            content = io.BytesIO()
-            torch.save({"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": tensors}, content)
-            seal(content)
+            content = pack_checkpoint(self.spec.name, self.step, tensors)
             for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
                 if path.parent == (folder / "checkpoints").resolve() and path.exists():
                     path.replace(path.with_suffix(".damaged"))

@@ -5,6 +5,8 @@ Checkpoints hold tensors, numbers and strings only, carry a SHA-256, and are rea
 code. Whoever writes holds the folder's lock, so that there is one writer at a time.
 """
 
+import io
+import json
 import os
 import pickle
 import warnings
@@ -14,7 +16,7 @@ from pathlib import Path
 import torch
 
 from cupydrive.errors import CupydriveWarning, TrainingError
-from cupydrive.inputs.archive import ZIP_ERRORS, Archive, check_seal, warn_unsealed
+from cupydrive.inputs.archive import ZIP_ERRORS, Archive, check_seal, seal, warn_unsealed
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
 from cupydrive.inputs.formats import (
@@ -136,22 +138,45 @@ def read_checkpoint(folder, env):
     )
 
 
+def pack_checkpoint(env, step, tensors):
+    """Return the content of a checkpoint file, sealed, as ``BytesIO``.
+
+    Args:
+        env: Name of the environment.
+        step: Env-steps done.
+        tensors: What ``Run.snapshot`` returns.
+    """
+    content = io.BytesIO()
+    torch.save({"format": FORMAT, "env": env, "step": step, "tensors": tensors}, content)
+    seal(content)
+    return content
+
+
 def load_checkpoint(path):
-    """Return the content of one checkpoint file, and whether it carries a digest.
+    """Return what one checkpoint file says, and whether it carries a digest.
 
     Raises:
         OSError: If it cannot be read.
         FormatError: If it is no checkpoint, or damaged.
     """
     with open_file(path) as file:
-        # torch stores without compression, so that no entry can be larger than the file.
-        is_sealed = Archive(file, os.fstat(file.fileno()).st_size).sealed
-        file.seek(0)
-        try:
-            saved = torch.load(file, map_location="cpu", weights_only=True)
-        except TORCH_ERRORS as error:
-            words = str(error).splitlines() or [""]
-            raise FormatError(f"torch cannot read it ({type(error).__name__}: {words[0][:200]})") from None
+        return unpack_checkpoint(file, os.fstat(file.fileno()).st_size)
+
+
+def unpack_checkpoint(file, size):
+    """Return what a checkpoint of ``size`` bytes in an open file says, and whether it carries a digest.
+
+    Raises:
+        FormatError: If it is no checkpoint, or damaged.
+    """
+    # torch stores without compression, so that no entry can be larger than the file.
+    is_sealed = Archive(file, size).sealed
+    file.seek(0)
+    try:
+        saved = torch.load(file, map_location="cpu", weights_only=True)
+    except TORCH_ERRORS as error:
+        words = str(error).splitlines() or [""]
+        raise FormatError(f"torch cannot read it ({type(error).__name__}: {words[0][:200]})") from None
     if type(saved) is not dict or type(saved.get("tensors")) is not dict:
         raise FormatError("it holds no tensors by name")
     CHECKPOINT.check({name: value for name, value in saved.items() if name != "tensors"}, "")
@@ -221,12 +246,30 @@ def read_metrics(folder):
     Raises:
         TrainingError: If the file cannot be read, or a line is not what ``formats.METRICS`` says.
     """
-    path, rows = Path(folder) / "metrics.jsonl", []
+    path = Path(folder) / "metrics.jsonl"
     if not os.path.lexists(path):
-        return rows
+        return []
     words = "Move the file away to go on without the learning curve so far"
     with file_errors(TrainingError, f"{path} cannot be read ({words})"):
-        lines = read_file(path, MOST_METRICS).split(b"\n")
+        content = read_file(path, MOST_METRICS)
+    try:
+        return unpack_metrics(content)
+    except FormatError as error:
+        raise TrainingError(f"{path}, {error}. {words}") from None
+
+
+def pack_metrics(rows):
+    """Return rows of metrics as bytes, one line of JSON each."""
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def unpack_metrics(content):
+    """Return the rows of metrics that bytes hold; a last line cut short by a kill is left out.
+
+    Raises:
+        FormatError: If a line is not what ``formats.METRICS`` says.
+    """
+    rows, lines = [], content.split(b"\n")
     for number, line in enumerate(lines, 1):
         if number == len(lines) and not line:
             break
@@ -238,7 +281,7 @@ def read_metrics(folder):
         except FormatError as error:
             if number == len(lines):
                 break
-            raise TrainingError(f"{path}, line {number} is damaged: {error}. {words}") from None
+            raise FormatError(f"line {number} is damaged: {error}") from None
         rows.append(row)
     return rows
 
