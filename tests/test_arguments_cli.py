@@ -36,6 +36,7 @@ RIGHT = {
     ],
     "evaluate": ["tag_grid", "--episodes", "2", "--device", "cpu", "--param", "max_episode_steps=2"],
     "render": ["tag_grid", "--out", "a.gif", "--device", "cpu", "--size", "64", "48", "--param", "max_episode_steps=2"],
+    "play": ["cartpole", "--device", "cpu"],  # which refuses in the end, since there is no terminal
     "gallery": ["no_such_env", "--device", "cpu"],  # a known one would train for long
     "demo": ["--device", "nowhere"],
     "bench": ["rollout", "--env", "no_such_env", "--device", "cpu"],
@@ -61,7 +62,7 @@ CASES = [
     )
     for odd in ODD
     if not ((command, option) in LONG and odd.strip("9") == "")
-    and (option, odd) not in (("--env", "None"), ("--steps", "None"), ("--training", "--"), *MANY)
+    and (option, odd) not in (("--env", "None"), ("--steps", "None"), ("--training", "--"), ("--window", "--"), *MANY)
 ]
 
 

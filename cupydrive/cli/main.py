@@ -29,6 +29,7 @@ from cupydrive.cli.commands import (
     write_json_file,
 )
 from cupydrive.cli.data import run_data
+from cupydrive.cli.play import run_play
 from cupydrive.errors import (
     CupydriveError,
     CupydriveWarning,
@@ -327,6 +328,7 @@ COMMANDS = {
     "sweep": run_sweep,
     "evaluate": run_evaluate,
     "render": run_render,
+    "play": run_play,
     "gallery": run_gallery,
     "demo": run_demo,
     "bench": run_bench,

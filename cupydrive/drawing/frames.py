@@ -122,16 +122,20 @@ class Stage:
 
     def __init__(self, spec, params, canvas):
         self.spec, self.params, self.canvas = spec, params, canvas
-        self.past = deque(maxlen=spec.trail + 1)
+        self.past, self.latest = deque(maxlen=spec.trail + 1), None
 
     def take(self, moment):
-        """Take in a ``Moment``; the start of an episode forgets the one before."""
+        """Take in a ``Moment``, once; the start of an episode forgets the one before."""
+        if moment is self.latest:
+            return
         if not moment.step:
             self.past.clear()
         self.past.append(moment.states[0])
+        self.latest = moment
 
     def picture(self, moment, left="", right=""):
-        """Return the ``moment`` that was taken in last as (height, width, 3) uint8, with words in its header."""
+        """Return a ``Moment``, taken in now if it was not before, as (height, width, 3) uint8, with words in its header."""
+        self.take(moment)
         self.canvas.clear()
         self.spec.draw(self.canvas, self.params, np.stack(self.past), moment.step)
         self.canvas.caption(left, right)

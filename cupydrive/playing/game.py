@@ -22,6 +22,7 @@ from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 
 PERSON = "you"  # what a recording calls a person
+SLOWEST, FASTEST = 10, 30  # steps a second
 OTHERS = {"random": Random, "heuristic": Heuristic}
 
 
@@ -169,6 +170,16 @@ class Game:
         return Moment(step, states, np.array([step]), np.array([over]), returns, action, **said)
 
     @property
+    def usual_pace(self):
+        """Steps a second, as near to those of the environment's videos as a person can play."""
+        return min(max(self.spec.render_fps, SLOWEST), FASTEST)
+
+    @property
+    def help(self):
+        """What the keys do, in one line."""
+        return str(self.keyboard)
+
+    @property
     def players(self):
         """Who plays each group, in words."""
         words = {name: getattr(who, "brief", str(who)) for name, who in self._others.items()}
@@ -196,6 +207,11 @@ class Game:
     def __repr__(self):
         agent = self.group if self._rollout.action[self.group].shape[2] == 1 else f"{self.group} {self.agent}"
         return f"<Game {self.spec.name}: you play {agent}; episode {self.episode}, step {self.moment.step}>"
+
+
+def checked_pace(where, fps):
+    """Return ``fps``, the steps a second that a person plays at."""
+    return checked_int(where, "fps", fps, SLOWEST, FASTEST)
 
 
 def choice(about, value):

@@ -11,7 +11,7 @@ import torch
 from cupydrive import envs
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_str, shown
-from cupydrive.inputs.keys import NONE, by_head
+from cupydrive.inputs.keys import NONE, by_head, in_words
 
 
 class Keyboard:
@@ -42,6 +42,20 @@ class Keyboard:
                 if value is not None:
                     chosen[head] = value
         return chosen
+
+    def __str__(self):
+        """What the keys do, in one line."""
+        actions = dict(self.actions)
+        nothing = actions.pop(NONE)
+        what = ", ".join(f"{in_words(key)} {taken(action)}" for key, action in actions.items())
+        idle = "the action before" if all(value is None for value in nothing) else taken(nothing)
+        return f"actions: {what}; no key {idle}"
+
+
+def taken(action):
+    """Return what a key does as text: a number for each head."""
+    heads = ["as it is" if value is None else f"{value:.4g}" for value in action]
+    return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
 
 
 class KeyboardPlayer:

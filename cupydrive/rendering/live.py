@@ -10,13 +10,10 @@ from PIL import Image
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import Stage, check_drawable, players_in_words, score
 from cupydrive.errors import CupydriveError
-from cupydrive.inputs.arguments import checked_int, checked_size
-from cupydrive.inputs.keys import in_words
-from cupydrive.playing.game import Game
+from cupydrive.inputs.arguments import checked_size
+from cupydrive.playing.game import FASTEST, SLOWEST, Game, checked_pace
 from cupydrive.rendering.video import require_memory
 from cupydrive.rendering.words import words
-
-SLOWEST, FASTEST = 10, 30  # steps a second
 
 
 def live(what, *, agent=None, others=None, seed=10_000, greedy=True, device="auto", size=None, fps=None, **params):
@@ -34,12 +31,11 @@ def live(what, *, agent=None, others=None, seed=10_000, greedy=True, device="aut
         **params: Parameters of the environment.
     """
     size = None if size is None else checked_size("view", "size", size)
-    fps = None if fps is None else checked_int("view", "fps", fps, SLOWEST, FASTEST)
+    fps = None if fps is None else checked_pace("view", fps)
     game = Game(what, agent, others, seed=seed, greedy=greedy, device=device, **params)
     check_drawable(game.spec)
     require_memory(*(size or game.spec.render_size))
-    usual = min(max(game.spec.render_fps, SLOWEST), FASTEST)
-    return LiveGame(game, size or game.spec.render_size, fps or usual)
+    return LiveGame(game, size or game.spec.render_size, fps or game.usual_pace)
 
 
 class LiveGame(anywidget.AnyWidget):
@@ -59,7 +55,7 @@ class LiveGame(anywidget.AnyWidget):
     def __init__(self, game, size, fps):
         self.game, self.size = game, size
         super().__init__(about={
-            "keys": list(game.keyboard.actions), "help": help_of(game), "width": size[0] // 2, "fps": fps,
+            "keys": list(game.keyboard.actions), "help": game.help, "width": size[0] // 2, "fps": fps,
             "slowest": SLOWEST, "fastest": FASTEST, "params": game.choices(), "title": f"{game.spec.name}, played by keys",
         })  # fmt: skip
         self._set_stage()
@@ -70,14 +66,13 @@ class LiveGame(anywidget.AnyWidget):
         game = self.game
         canvas = Canvas(*self.size, labels=True, played=(game.group, game.agent))
         self.stage = Stage(game.spec, game.params, canvas)
-        self.stage.take(game.moment)
 
     def _answer(self, _, asked, __):
         """Do what the page asks for, one of "look", "step", "begin"; send the picture and words of the moment then."""
         said, game = "", self.game
         try:
             if asked.get("kind") == "step" and not game.moment.over[0]:
-                self.stage.take(game.step([key for key in asked.get("keys", ()) if isinstance(key, str)]))
+                game.step([key for key in asked.get("keys", ()) if isinstance(key, str)])
             elif asked.get("kind") == "begin":
                 said = self._begin(asked.get("params", {}))
         except CupydriveError as error:
@@ -106,7 +101,6 @@ class LiveGame(anywidget.AnyWidget):
         self.game.begin()
         if self.game.params != before:
             self._set_stage()
-        self.stage.take(self.game.moment)
         return said
 
     @property
@@ -116,17 +110,3 @@ class LiveGame(anywidget.AnyWidget):
 
     def __repr__(self):
         return f"{self.game!r}; a notebook shows it, and in a terminal there is: cupydrive play {self.game.spec.name}"
-
-
-def help_of(game):
-    """Return what the keys of a game do, in one line."""
-
-    def taken(action):
-        heads = ["as it is" if value is None else f"{value:.4g}" for value in action]
-        return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
-
-    actions = dict(game.keyboard.actions)
-    nothing = actions.pop("")
-    what = ", ".join(f"{in_words(key)} {taken(action)}" for key, action in actions.items())
-    idle = "the action before" if all(value is None for value in nothing) else taken(nothing)
-    return f"actions: {what}; no key {idle}"
