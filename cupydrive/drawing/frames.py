@@ -13,9 +13,9 @@ from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
 
 GAP = 4  # pixels between the pictures of a mosaic
-DIM = 0.55  # share of white in the picture of an episode that is over
+DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
 MOST = 64  # episodes of a mosaic
-NARROW = 120  # pixels; smaller pictures have no text of their own
+BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
 
 
 def frames(recording, width, height, device="cpu", title=None, every=1):
@@ -51,8 +51,10 @@ def check_drawable(spec):
 
 
 def players_in_words(players):
-    """Return who plays, in the order of the groups; once if it is the same for all."""
-    return " vs ".join(dict.fromkeys(players.values()))
+    """Return who plays: what all groups do, or the groups, each after what it does."""
+    if len(set(players.values())) == 1:
+        return next(iter(players.values()))
+    return " vs ".join(f"{player} {name}" for name, player in players.items())
 
 
 def score(moment, e):
@@ -60,7 +62,12 @@ def score(moment, e):
     means = {name: float(values[e].mean()) for name, values in moment.returns.items()}
     if len(means) == 1:
         return f"return {next(iter(means.values())):.4g}"
-    return "   ".join(f"{name} {mean:+.2f}" for name, mean in means.items())
+    return "return " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+
+
+def clock(params, step):
+    """Return the step of an episode, and how many there can be."""
+    return f"step {step} of {params.max_episode_steps}"
 
 
 def still(spec, params, states, elapsed, width=240):
@@ -79,7 +86,7 @@ def still(spec, params, states, elapsed, width=240):
     for state, step in zip(states, elapsed, strict=True):
         canvas.clear()
         spec.draw(canvas, params, state[None], int(step))
-        pictures += [canvas.frame(), np.full((2 * high, GAP, 3), 255, np.uint8)]
+        pictures += [canvas.frame(), np.full((2 * high, GAP, 3), BETWEEN, np.uint8)]
     file = io.BytesIO()
     Image.fromarray(np.concatenate(pictures, axis=1)).save(file, "PNG")
     alt = f"{spec.name}: {len(states)} environments, after {', '.join(str(int(step)) for step in elapsed)} steps"
@@ -99,7 +106,7 @@ def picture(spec, params, states, elapsed):
     canvas = Canvas(*spec.render_size)
     canvas.clear()
     spec.draw(canvas, params, states, elapsed)
-    canvas.caption(f"step {elapsed}", spec.title)
+    canvas.caption(clock(params, elapsed), spec.title)
     return canvas.frame()
 
 
@@ -118,7 +125,7 @@ def one_episode(recording, width, height, device, title, every):
             continue
         canvas.clear()
         recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
-        canvas.caption(f"step {moment.step}   {score(moment, 0)}", title)
+        canvas.caption(clock(recording.params, moment.step), title, score(moment, 0))
         yield canvas.frame()
 
 
@@ -132,31 +139,39 @@ def mosaic(recording, width, height, device, title, every):
     cell_height = (height - whole.header - GAP * rows) // rows // 2 * 2
     if min(cell_width, cell_height) < 16:
         raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
-    cell = Canvas(cell_width, cell_height, header=16 if cell_width >= NARROW else 0)
-    # The header is all that changes around the cells. A line of text is higher than a low header, so this canvas is, too.
-    heading = Canvas(width, min(height, whole.header // 2 * 2 + 16), whole.header)
-    whole.clear("#DADADA")
+    cell = Canvas(cell_width, cell_height, header=0, part_of=width)
+    heading = Canvas(width, -(-whole.header // 2) * 2, whole.header)  # all that changes around the cells
+    whole.clear(Canvas.GRID)
     board = whole.frame()
-    kept = [None] * count
+    kept, over = [None] * count, np.array([int(Canvas.STAGE[i : i + 2], 16) for i in (1, 3, 5)])
+    keys = [()] * count
     for moment in recording.moments(device):
         past.append(moment.states)
         if moment.step % every and moment.step < recording.steps:
             continue
-        heading.clear("#DADADA")
-        heading.caption(f"{recording.spec.name}   step {moment.step}   {int(moment.over.sum())} of {count} over", title)
         picture = board.copy()
-        picture[: heading.height] = heading.frame()
         for e in range(count):
             if kept[e] is None:
                 cell.clear()
                 recording.spec.draw(cell, recording.params, np.stack([states[e] for states in past]), moment.step)
-                cell.caption(f"{int(moment.elapsed[e])}", score(moment, e))
-                shown = cell.frame()
+                shown, keys[e] = cell.frame(), cell.keys
                 if moment.over[e]:
-                    shown = kept[e] = (shown * (1 - DIM) + 255 * DIM).astype(np.uint8)
+                    shown = kept[e] = (shown * (1 - DIM) + over * DIM).astype(np.uint8)
             else:
                 shown = kept[e]
             x = GAP + (e % columns) * (cell_width + GAP)
             y = whole.header + (e // columns) * (cell_height + GAP)
             picture[y : y + cell_height, x : x + cell_width] = shown
+        heading.clear()
+        heading.key(*together(keys))
+        heading.caption(clock(recording.params, moment.step), title, f"{int(moment.over.sum())} of {count} over")
+        picture[: heading.height] = heading.frame()
         yield picture
+
+
+def together(keys):
+    """Return one key for several pictures: each item of the first one's, with the sum of the counts where it has any."""
+    return [
+        (color, text, *([sum(key[k][2] for key in keys)] if count else []))
+        for k, (color, text, *count) in enumerate(keys[0])
+    ]
