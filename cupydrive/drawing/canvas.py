@@ -41,8 +41,9 @@ class Canvas(Palette):
                 near = max(2, int(size) // 2 * 2) if isinstance(size, int | float | np.number) and size == size else 400
                 raise ParameterError(f"Canvas: {name} = {size!r}; it must be an even int from 2 on, such as {near}")
         self.width, self.height = int(width), int(height)
-        self.header = header_height(self.width, self.height) if header is None else int(header)
         whole = self.width if part_of is None else part_of
+        self.letters = letters_of(whole)  # of the header
+        self.header = header_height(self.letters, self.height) if header is None else int(header)
         self.hairline = math.ceil(SUPERSAMPLING * whole / HAIRLINE)  # of the image that is drawn on
         self.smallest = SUPERSAMPLING * (SMALLEST_TEXT if part_of is None else max(SMALLEST_TEXT, whole / HEADER_TEXT))
         self.clear()
@@ -244,7 +245,7 @@ class Canvas(Palette):
         """Return the picture, (height, width, 3) uint8."""
         shown = self._image.reduce(SUPERSAMPLING)
         if self.header and (any(self._texts) or self.keys):
-            letters = letters_of(self.width) * SUPERSAMPLING
+            letters = self.letters * SUPERSAMPLING
             # In a low header the text is higher than the header.
             tall = max(self.header * SUPERSAMPLING, round(LINES * letters * (2 if self._texts[2] or self.keys else 1)))
             strip = self._image.crop((0, 0, self._image.size[0], min(tall, self._image.size[1])))
@@ -281,9 +282,9 @@ def letters_of(width):
     return max(8, round(width / HEADER_TEXT))
 
 
-def header_height(width, height):
+def header_height(letters, height):
     """Return the pixels of a header of two lines: what its letters need, a third of the picture at most."""
-    return min(round(2 * LINES * letters_of(width)), height // 3)
+    return min(round(2 * LINES * letters), height // 3)
 
 
 def in_words(text, count=None):

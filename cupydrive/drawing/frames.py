@@ -5,11 +5,12 @@ import html
 import io
 import math
 from collections import deque
+from itertools import zip_longest
 
 import numpy as np
 from PIL import Image
 
-from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.canvas import Canvas, in_words
 from cupydrive.errors import ParameterError, RenderError
 
 GAP = 4  # pixels between the pictures of a mosaic
@@ -167,6 +168,49 @@ def mosaic(recording, width, height, device, title, every):
         heading.caption(clock(recording.params, moment.step), title, f"{int(moment.over.sum())} of {count} over")
         picture[: heading.height] = heading.frame()
         yield picture
+
+
+def beside(recordings, titles, width, height, device, title, every):
+    """Yield the frames of several recordings, an episode each, from left to right; one that is over stays as it ended.
+
+    Args:
+        recordings: Of one environment.
+        titles: One for each, above its picture.
+        width: Pixels of all of them together, even.
+        height: Likewise.
+        device: Where states are computed.
+        title: Who plays, above all of them.
+        every: Draw one step in this many, and the last one.
+    """
+    part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
+    heading = Canvas(width, height)
+    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=width) for _ in recordings]
+    pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
+    now = [None] * len(recordings)
+    for found in zip_longest(*pictures):
+        now = [new or last for new, last in zip(found, now, strict=True)]
+        heading.clear()
+        heading.key(*((color, text) for color, text, *_ in cells[0].keys))
+        heading.caption(clock(recordings[0].params, max(step for step, _ in now)), title)
+        picture = heading.frame()
+        for k, (_, drawn) in enumerate(now):
+            picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn
+        yield picture
+
+
+def pictures_beside(canvas, recording, title, device, every):
+    """Yield (step, picture) of one of several recordings side by side."""
+    past = deque(maxlen=recording.spec.trail + 1)
+    for moment in recording.moments(device):
+        past.append(moment.states[0])
+        if moment.step % every and moment.step < recording.steps:
+            continue
+        canvas.clear()
+        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
+        keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
+        canvas.caption(title, "", ", ".join(in_words(text, *count) for _, text, *count in keys[1:] if count))
+        picture, canvas.keys = canvas.frame(), keys
+        yield moment.step, picture
 
 
 def together(keys):
