@@ -29,6 +29,8 @@ from matplotlib import colormaps
 from matplotlib.ticker import EngFormatter, NullFormatter
 
 from cupydrive import envs
+from cupydrive.drawing.palette import Palette
+from cupydrive.drawing.stage import dress, png
 from cupydrive.errors import CupydriveError
 from cupydrive.executors import choose
 from cupydrive.executors.about import info
@@ -248,36 +250,37 @@ def table(found):
 def chart(found, axis):
     """Return a figure: for each environment the return over ``axis``, by the number of copies, the mark as a dashed line."""
     names = [env for env in found["envs"] if by_copies(found, env)]
-    figure = Curves(figsize=(0.6 + 4.4 * len(names), 3.6), dpi=110, layout="constrained")
+    figure = Curves(figsize=(0.6 + 4.4 * len(names), 3.6), dpi=160, layout="constrained")
     every = sorted({cell["copies"] for cell in found["cells"]})
-    colors = dict(zip(every, colormaps["viridis"](np.linspace(0.85, 0.0, len(every))), strict=True))
+    colors = dict(zip(every, colormaps["viridis"](np.linspace(1.0, 0.4, len(every))), strict=True))
     for number, env in enumerate(names):
         axes, about = figure.add_subplot(1, len(names), number + 1), found["envs"][env]
         for copies, cells in by_copies(found, env).items():
             draw_median(axes, points(cells, AXES[axis]), colors[copies], f"{copies:,}", share=1.0)
         if about["mark"] is not None:
             label = f"mark: {about['mark']:g}"
-            axes.axhline(about["mark"], color="#666666", linewidth=1.2, linestyle="--", label=label)
+            axes.axhline(about["mark"], color=Palette.SOFT, linewidth=1.2, linestyle="--", label=label)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("seconds of training" if axis == "seconds" else "env-steps")
-        axes.set_ylabel("mean episodic return" if number == 0 else "")
+        axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
         axes.set_title(about["title"], fontsize=10)
-        axes.legend(frameon=False, fontsize=8, title="copies", title_fontsize=8, loc="lower right")
+        axes.legend(frameon=False, title="copies", loc="best")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
     seeds = max(cell["seed"] for cell in found["cells"]) + 1
     figure.suptitle(
         f"PPO, {seeds} seed{'s' * (seeds > 1)}: median and quartiles. {found['machine']}, {found['date']}", fontsize=10
     )
-    return figure
+    return dress(figure)
 
 
 def draw(found, folder):
     """Write both charts."""
     for axis in AXES:
-        write_atomically(folder / f"convergence-{axis}.png", chart(found, axis).png())
+        figure = chart(found, axis)
+        write_atomically(folder / f"convergence-{axis}.png", png(figure, figure.dpi))
 
 
 # ---- by hand ---------------------------------------------------------------------------------------------------------

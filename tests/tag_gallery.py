@@ -2,11 +2,13 @@
 
     python tests/tag_gallery.py --runs runs/tag --continuous LABEL LABEL LABEL --grid LABEL [--out gallery]
     python tests/tag_gallery.py --draw gallery/tag_published-trained.npz [MORE.npz ...] --video FILE.mp4
+    python tests/tag_gallery.py --redraw [--out gallery]
 
 Labels are names of run folders: of the runs with runners 1, 1.5 and 2 times as fast as taggers, and of grid Tag. The first
 form writes clips, recordings and curves, and the entries ``tag_published`` and ``tag_grid_published`` of the gallery. It plays
 nothing: episodes are those that ``--evaluate`` has recorded, figures those in ``tag_published.json``. All it needs of a run is
-``config.json``, ``metrics.jsonl`` and ``recordings``: a megabyte. The second form draws a clip again.
+``config.json``, ``metrics.jsonl`` and ``recordings``: a megabyte. The second form draws a clip again, the third all of them and
+the curves, from what lies in the gallery.
 """
 
 import argparse
@@ -19,23 +21,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import tag_published
 
+from cupydrive.drawing.stage import svg
 from cupydrive.gallery.beside import SideBySide
 from cupydrive.gallery.build import poster, read_entries
+from cupydrive.gallery.curves import PANEL, WIDTH, read_curves, rounded, write_curves
 from cupydrive.gallery.page import write_pages
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
 from cupydrive.spec import kept_params
-from cupydrive.terminal.curves import COLORS, PANEL_SIZE, Curves, draw_median, pooled
+from cupydrive.terminal.curves import COLORS, Curves, draw_median, engineered, pooled
 from cupydrive.training.frozen import rebuild
 from cupydrive.training.runfolder import read_config, read_metrics
 
 # Pixels of one arena, frames per second, and steps from one frame to the next: of a clip, of one of several side by side, and
 # of the small animations, which also have an end.
-LOOK = {"tag_continuous": dict(size=(512, 544), fps=8, every=8), "tag_grid": dict(size=(512, 544), fps=8)}
-BESIDE = dict(size=(304, 328), fps=5, every=20)
+LOOK = {"tag_continuous": dict(size=(640, 702), fps=12, every=5), "tag_grid": dict(size=(640, 702), fps=8)}
+BESIDE = dict(size=(1280, 634), fps=12, every=6)
 PREVIEW = dict(fps=6, every=8, seconds=2)
-PREVIEW_SIZES = {1: (300, 324), 3: (240, 258)}
+PREVIEW_SIZES = {1: (360, 394), 3: (800, 396)}
 SUMMARIES = {
     "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn together.",
     "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x 101 cells, who learn together.",
@@ -51,13 +55,14 @@ TITLES = {
 
 def ratio(recording):
     """Return a title: how fast runners are, in a tagger's speed."""
-    return f"runners {recording.params.skill_level_runner / recording.params.skill_level_tagger:g} x as fast"
+    times = recording.params.skill_level_runner / recording.params.skill_level_tagger
+    return "equally fast" if times == 1 else f"{times:g} x as fast"
 
 
 def video(recordings, title=None, progress=True):
     """Return the ``Video`` of one recording, or of several side by side."""
     if len(recordings) > 1:
-        return SideBySide(recordings, [ratio(r) for r in recordings], **BESIDE, progress=progress)
+        return SideBySide(recordings, [ratio(r) for r in recordings], title=title, **BESIDE, progress=progress)
     return Video(recordings[0], **LOOK[recordings[0].spec.name], title=title, progress=progress)
 
 
@@ -65,17 +70,13 @@ def preview(recordings, title=None):
     """Return a small video of the first seconds."""
     look = PREVIEW | {"size": PREVIEW_SIZES[3 if len(recordings) > 1 else 1], "progress": False}
     if len(recordings) > 1:
-        return SideBySide(recordings, [ratio(r) for r in recordings], **look)
+        return SideBySide(recordings, [ratio(r) for r in recordings], title=title, **look)
     return Video(recordings[0], **look, title=title)
 
 
 def clip(entry, kind, files, title, means, episodes, out):
     """Write video, still and animation of recordings that lie in ``out``; return what ``gallery.json`` says of them."""
-    recordings, name = [Recording.load(out / file) for file in files], f"{entry}-{kind}"
-    drawn = video(recordings, title)
-    drawn.save(out / f"{name}.mp4")
-    write_atomically(out / f"{name}.webp", poster(drawn))
-    preview(recordings, title).save(out / f"{name}.gif")
+    name, first = f"{entry}-{kind}", Recording.load(out / files[0])
     where = " ".join(f"gallery/{file}" for file in files)
     said = {
         "kind": kind,
@@ -83,17 +84,27 @@ def clip(entry, kind, files, title, means, episodes, out):
         "poster": f"{name}.webp",
         "preview": f"{name}.gif",
         "recording": files[0],
-        "size": [drawn.width, drawn.height],
-        "players": dict.fromkeys(recordings[0].players, title),
-        "seed": recordings[0].seed,
-        "first_env": recordings[0].first_env,
-        "episodes": len(recordings),
-        "steps": [r.steps for r in recordings],
+        "size": draw_files(entry, kind, files, title, out),
+        "players": dict.fromkeys(first.players, title),
+        "seed": first.seed,
+        "first_env": first.first_env,
+        "episodes": len(files),
+        "steps": [Recording.load(out / file).steps for file in files],
         "means": means,
         "episodes_of_means": episodes,
         "command": f"python tests/tag_gallery.py --draw {where} --video {name}.mp4",
     }
     return said | ({"beside": files[1:]} if files[1:] else {})
+
+
+def draw_files(entry, kind, files, title, out):
+    """Write video, still and animation of recordings that lie in ``out``; return the video's size in pixels."""
+    recordings, name = [Recording.load(out / file) for file in files], f"{entry}-{kind}"
+    drawn = video(recordings, title)
+    drawn.save(out / f"{name}.mp4")
+    write_atomically(out / f"{name}.webp", poster(drawn))
+    preview(recordings, title).save(out / f"{name}.gif")
+    return [drawn.width, drawn.height]
 
 
 def keep(folder, match, file):
@@ -128,42 +139,44 @@ def make_entry(entry, folders, results, out):
         }
         about = TITLES["trained"], means, row["cells"]["trained"]["episodes of means"]
         clips.append(clip(entry, "beside", files, *about, out))
-    curve = f"{entry}-curve.svg"
-    figure(folders, found).savefig(out / curve, metadata={"Date": None})
+    write_curves(out, read_curves(out) | curves_of(entry, folders, found))
+    draw_curves(entry, found, out)
     spec, params = Recording.load(out / f"{entry}-trained.npz").spec, row["params"]
-    part = row["training"][-1]
     return {
+        "chapter": "Many agents",
         "summary": SUMMARIES[entry],
         "params": {**kept_params(spec.make_params(**params))},
         "changed": params,
         "clips": clips,
-        "curve": curve,
+        "curve": f"{entry}-curve.svg",
         "training": {
-            "command": part["command"],
+            "command": row["training"][-1]["command"],
             "policies": {name: str(rebuild(name, about, None)) for name, about in config["policies"].items()},
             "env_steps": row["env_steps"],
             "num_envs": config["num_envs"],
             "seed": config["seed"],
         },
-        "device": part["machine"][0] if isinstance(part["machine"], list) else part["machine"],
-        "versions": part["versions"],
-        "date": part["date"],
+        **where(row),
     }
 
 
-def figure(folders, found):
-    """Return curves: what both groups earn while they learn, and within an episode who is in the game and how far away."""
-    panels = Curves(figsize=(2 * PANEL_SIZE[0], 2 * PANEL_SIZE[1]), dpi=110, layout="constrained")
-    axes = [panels.add_subplot(2, 2, k + 1) for k in range(4)]
+def figure(found, curves):
+    """Return curves: what both groups earn while they learn, and within an episode who is in the game and how far away.
+
+    Args:
+        found: What ``tag_published.json`` says of each run.
+        curves: What ``curves.json`` says of each.
+    """
+    panels = Curves(figsize=(WIDTH, 4 * PANEL), layout="constrained")
+    axes = [panels.add_subplot(4, 1, k + 1) for k in range(4)]
     speeds = [row["params"].get("skill_level_runner", 1.0) for row in found]
     colors = dict(zip(speeds, cycle(COLORS), strict=False))
-    for folder, speed in zip(folders, speeds, strict=True):
-        label = f"runners {speed:g} x as fast" if len(folders) > 1 else ""
+    for about, speed in zip(curves, speeds, strict=True):
+        label = f"runners {speed:g} x as fast" if len(found) > 1 else "one seed"
         for axis, group in zip(axes, ("tagger", "runner"), strict=False):
-            key = f"charts/episodic_return/{group}"
-            points = pooled([r for r in read_metrics(folder) if key in r], key)
-            draw_median(axis, [points] if points else [], colors[speed], label)
-            axis.set(xlabel="env-steps", ylabel=f"episodic return, {group}")
+            seeds = about["points"].get(f"charts/episodic_return/{group}", [])
+            draw_median(axis, [[tuple(point) for point in points] for points in seeds], colors[speed], label)
+            engineered(axis, "env-steps", f"return of a {group}, points")
     for row, speed in zip(found, speeds, strict=True):
         for match, style in (("trained", "-"), ("heuristic", ":")):
             cell = row["cells"][match]
@@ -171,14 +184,53 @@ def figure(folders, found):
                 values = [float("nan") if value is None else value for value in cell["curves"][name]]
                 label = TITLES[match] if speed == speeds[0] else None
                 axis.plot(cell["steps"], values, style, color=colors[speed], linewidth=1.6, label=label)
-    axes[2].set(xlabel="step of an episode", ylabel="share of runners in the game", ylim=(0, 1.02))
-    axes[3].set(xlabel="step of an episode", ylabel="distance to the nearest tagger")
+    engineered(axes[2], "step of an episode", "runners in the game, share")
+    engineered(axes[3], "step of an episode", "distance to the nearest tagger")
+    axes[2].set_ylim(0, 1.02)
     for axis in axes:
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False, fontsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25, linewidth=0.6)
+            axis.legend(frameon=False)
     return panels
+
+
+def curves_of(entry, folders, found):
+    """Return what ``curves.json`` is to say of some runs: by the entry's name with the number of the run, of one seed each."""
+    keys, made = [f"charts/episodic_return/{group}" for group in ("tagger", "runner")], {}
+    for number, (folder, row) in enumerate(zip(folders, found, strict=True)):
+        metrics = read_metrics(folder)
+        points = {key: [rounded(pooled([each for each in metrics if key in each], key))] for key in keys}
+        config = read_config(folder)
+        sizes = {"seeds": 1, "env_steps": row["env_steps"], "num_envs": config["num_envs"]}
+        made[f"{entry}_{number}"] = {**sizes, **where(row), "points": points}
+    return made
+
+
+def where(row):
+    """Return on what a run was trained, and when."""
+    part = row["training"][-1]
+    device = part["machine"][0] if isinstance(part["machine"], list) else part["machine"]
+    return {"device": device, "versions": part["versions"], "date": part["date"]}
+
+
+def draw_curves(entry, found, out):
+    """Draw the curves of an entry from the points that its folder keeps."""
+    kept = read_curves(out)
+    curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
+    write_atomically(out / f"{entry}-curve.svg", svg(figure(found, curves)))
+
+
+def redraw(results, out):
+    """Draw clips and curves of the entries that ``gallery.json`` has again, from recordings and points; no figure changes."""
+    entries = read_entries(out)
+    for entry, cases in (("tag_published", "continuous"), ("tag_grid_published", "grid")):
+        if entry not in entries:
+            continue
+        for said in entries[entry]["clips"]:
+            files, title = [said["recording"], *said.get("beside", [])], next(iter(said["players"].values()))
+            said["size"] = draw_files(entry, said["kind"], files, title, out)
+        draw_curves(entry, [row for row in results.values() if row["case"].startswith(cases)], out)
+    write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
+    write_pages(out, entries)
 
 
 def main():
@@ -191,6 +243,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("gallery"))
     parser.add_argument("--draw", type=Path, nargs="+", help="recordings to draw again")
     parser.add_argument("--video", type=Path, help="where to: .mp4, .gif or .webp")
+    parser.add_argument("--redraw", action="store_true", help="draw again what the gallery has")
     args = parser.parse_args()
     if args.draw:
         recordings = [Recording.load(path) for path in args.draw]
@@ -200,6 +253,8 @@ def main():
         return
     args.out.mkdir(parents=True, exist_ok=True)
     results = tag_published.read(args.json, {})
+    if args.redraw:
+        redraw(results, args.out)
     for entry, labels in (("tag_published", args.continuous), ("tag_grid_published", args.grid)):
         if labels:
             made = make_entry(entry, [args.runs / label for label in labels], results, args.out)

@@ -11,7 +11,7 @@ import torch
 
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.envs.catalysis import SETTINGS, SPEC, optimum
+from cupydrive.envs.catalysis import PATH, SETTINGS, SPEC, optimum
 from cupydrive.errors import ActionError, ParameterError
 from cupydrive.inputs.data import files
 
@@ -278,7 +278,7 @@ def test_a_picture_shows_where_the_atoms_are_and_how_high_they_came(setting):
     states["position"][2, 1] += 1
     canvas = Canvas(*spec.render_size, header=0)
     spec.draw(canvas, p, states, 2)
-    orange = (canvas.frame() == (0xD5, 0x5E, 0x00)).all(-1)
+    orange = (canvas.frame() == tuple(bytes.fromhex(PATH[1:]))).all(-1)
     x = 80 + 340 * (states["position"][2, 0] + 0.5) / s.grid[0]
     y = 880 - 340 * s.grid[1] / s.grid[0] * (1 - (states["position"][2, 1] + 0.5) / s.grid[1])
     column, row = (round(float(k)) for k in canvas.to_pixel((x, y)))

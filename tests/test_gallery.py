@@ -3,6 +3,7 @@
 import http.server
 import json
 import re
+import shutil
 import threading
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from conftest import optional
 
 import cupydrive as cd
+from cupydrive.drawing.stage import LETTERS
 from cupydrive.errors import MissingDataError, RenderError
-from cupydrive.gallery.build import all_alike, gallery, read_entries
-from cupydrive.gallery.page import page, readme
+from cupydrive.gallery.build import all_alike, gallery, learning_curves, read_entries, redraw
+from cupydrive.gallery.curves import read_curves, worth_a_panel
+from cupydrive.gallery.page import CHAPTERS, charts_in, in_order, ordered, page, readme, with_interval
 from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
 
@@ -59,6 +62,43 @@ def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch)
         for clip in entry["clips"][1:2]:  # a network's, and a heuristic's
             assert main(clip["command"].split()[1:]) == 0
             assert Path(clip["video"]).read_bytes() == (made / "out" / clip["video"]).read_bytes()
+
+
+@pytest.mark.notebook
+def test_a_gallery_is_drawn_again_from_what_it_keeps(made, monkeypatch):
+    out, lines = made / "out", []
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    for path in (*out.glob("tag_grid*.mp4"), *out.glob("tag_grid*.gif"), out / "tag_grid-curve.svg"):
+        path.unlink()
+    monkeypatch.setattr("cupydrive.gallery.build.evaluate", None)  # nothing is played
+    redraw(["tag_grid"], out, progress=lines.append)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before and len(lines) == 4
+    with pytest.raises(RenderError, match="no entry 'pendulum' to draw again; it has cartpole, tag_grid"):
+        redraw(["pendulum"], out)
+
+
+@pytest.mark.notebook
+def test_many_seeds_change_the_curve_alone(made, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(made / "out", out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    options = {"device": "cpu", "seed": 7, "steps": 20_000, "progress": lambda line: None}
+    learning_curves(["cartpole"], out, seeds=2, **options)
+    changed = {path.name for path in out.iterdir() if path.read_bytes() != before[path.name]}
+    assert (
+        {"curves.json", "cartpole-curve.svg"}
+        <= changed
+        <= {"curves.json", "cartpole-curve.svg", "index.html", "README.md"}
+    )
+    curve = read_curves(out)["cartpole"]
+    assert curve["seeds"] == 2 and curve["env_steps"] >= 20_000
+    first, other = curve["points"]["charts/episodic_return"]
+    assert first and first != other and "2 seeds, median and quartiles" in (out / "cartpole-curve.svg").read_text()
+    with pytest.raises(RenderError, match="no entry 'pendulum'"):
+        learning_curves(["pendulum"], out, seeds=2, **options)
+    (out / "curves.json").write_text('{"cartpole": {"seeds": 2}}')
+    with pytest.raises(RenderError, match="damaged"):
+        read_curves(out)
 
 
 @pytest.mark.notebook
@@ -115,10 +155,60 @@ def test_wrong_input_is_named(tmp_path):
 def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results():
     entries = read_entries(HERE)
     assert sum(p.stat().st_size for p in HERE.rglob("*") if p.is_file()) < 2e6 * len(entries)
-    assert (HERE / "index.html").read_text() == page(entries)
-    assert (HERE / "README.md").read_text() == readme(entries)
-    assert all((HERE / name).is_file() for name in links(page(entries)) | links(readme(entries)))
+    shown, told = (HERE / "index.html").read_text(), (HERE / "README.md").read_text()
+    assert shown == page(entries, charts_in(HERE))
+    assert told == readme(entries, charts_in(HERE))
+    assert all((HERE / name).is_file() for name in links(shown) | links(told))
     assert {name for name in cd.names() if cd.envs.get(name).draw is not None} <= set(entries)
+    pictures = {path.name for pattern in ("*.png", "*.svg") for path in HERE.glob(pattern)}
+    assert pictures <= links(shown) and pictures <= links(told), "a chart that nobody is shown"
+    films = {path.name for path in HERE.glob("*.mp4")}
+    assert films <= links(shown), "a clip that nobody is shown"
+
+
+def test_tag_comes_first_then_the_sciences_then_classics():
+    entries = read_entries(HERE)
+    chapters = ordered(entries)
+    assert list(chapters) == list(CHAPTERS) == ["Many agents", "Sciences", "Classics"]
+    assert next(iter(chapters["Many agents"])) == "tag_published"  # with WarpDrive's three speeds side by side
+    assert all(name.startswith("tag_") for name in chapters["Many agents"])
+    assert sorted(name for found in chapters.values() for name in found) == sorted(entries)
+    for text, mark in ((page(entries), 'id="{}"'), (readme(entries), "\n### {}\n")):
+        places = [text.index(mark.format(name)) for found in chapters.values() for name in found]
+        assert places == sorted(places)
+    assert in_order(entries["tag_published"]["clips"])[0]["kind"] == "beside"
+
+
+@pytest.mark.parametrize(("mean", "half", "text"), [
+    (-1244.7, 23.1, "-1245 ± 20"), (8692.7, 55.2, "8693 ± 60"), (262.31, 13.0, "262 ± 10"), (-77.394, 1.3567, "-77 ± 1"),
+    (9.8416, 0.0052, "9.842 ± 0.005"), (0.394, 0.0312, "0.39 ± 0.03"), (0.5, 0.0962, "0.5 ± 0.1"), (500.0, 0.0, "500 ± 0"),
+    (28.2119, 0.0, "28.21 ± 0"), (float("nan"), float("nan"), "nan ± nan"), (3.0, float("inf"), "3 ± inf"),
+])  # fmt: skip
+def test_means_are_written_out_as_far_as_they_are_known(mean, half, text):
+    assert with_interval(mean, half) == text
+
+
+def test_no_figure_on_the_page_is_a_power_of_ten():
+    assert not re.search(r"\de[+-]\d", re.sub(r"<code>.*?</code>", "", page(read_entries(HERE)), flags=re.S))
+
+
+RISING, FLAT = [[1, 0.0], [2, 50.0], [3, 100.0]], [[1, 200.0], [3, 200.0]]
+
+
+@pytest.mark.parametrize(("points", "levels", "panels"), [
+    ({"return": [RISING], "length": [FLAT]}, {}, ["return"]),  # a constant
+    ({"return": [RISING], "length": [FLAT]}, {"random": {"length": 50.0}}, ["return", "length"]),  # but not for everybody
+    ({"return": [RISING], "length": [[[1, -1.0], [3, -101.0]]]}, {}, ["return"]),  # says the same
+    ({"return": [FLAT, RISING], "length": [RISING, FLAT]}, {}, ["return", "length"]),
+])  # fmt: skip
+def test_a_panel_shows_something_that_changes(points, levels, panels):
+    assert worth_a_panel(points, levels) == panels
+
+
+def test_committed_curves_have_no_empty_and_no_constant_panel():
+    for name, about in read_curves(HERE).items():
+        assert worth_a_panel(about["points"], {}), name
+        assert all(len(seeds) == about["seeds"] and all(seeds) for seeds in about["points"].values()), name
 
 
 FENCE = re.compile(r"^(`{3,})\n.*?\n\1$", re.M | re.S)
@@ -222,7 +312,7 @@ def test_every_video_plays_when_pointed_at_and_pauses_afterwards(opened, served)
         address = f"http://127.0.0.1:{server.server_port}"
     shown = opened(address=address)
     stages = shown.locator(".stage")
-    assert stages.count() == sum(len(entry["clips"]) for entry in read_entries(HERE).values())
+    assert stages.count() == sum(len(entry["clips"]) for entry in read_entries(HERE).values()) > 40
     for k in range(stages.count()):
         stages.nth(k).hover()
         plays(shown, k)
@@ -247,17 +337,49 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.notebook
 def test_it_works_with_the_keyboard_alone_and_tells_what_the_buttons_do(opened):
     shown = opened()
-    button, first = shown.locator(".stage button").first, next(iter(read_entries(HERE)))
-    assert button.get_attribute("aria-label") == f"Play {first}: random"
-    for _ in range(40):
+    button = shown.locator(".stage button").nth(1)  # the first clip plays by itself
+    assert button.get_attribute("aria-label") == "Play tag_published: trained"
+    for _ in range(60):
         shown.keyboard.press("Tab")
         if button.evaluate("b => b === document.activeElement"):
             break
     shown.keyboard.press("Enter")
-    plays(shown, 0)
-    assert button.get_attribute("aria-label") == f"Pause {first}: random"
+    plays(shown, 1)
+    assert button.get_attribute("aria-label") == "Pause tag_published: trained"
     shown.keyboard.press("Enter")
+    shown.wait_for_function("document.querySelectorAll('video')[1].paused")
+
+
+@pytest.mark.notebook
+def test_the_first_clip_plays_as_long_as_it_is_in_view_unless_it_is_stopped(opened):
+    shown = opened()
+    stage = shown.locator(".stage").first
+    stage.scroll_into_view_if_needed()
+    plays(shown, 0)
+    assert shown.evaluate("[...document.querySelectorAll('video')].filter(v => !v.paused).length") == 1
+    shown.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     shown.wait_for_function("document.querySelector('video').paused")
+    stage.scroll_into_view_if_needed()
+    plays(shown, 0)
+    stage.locator("button").click()
+    shown.wait_for_function("document.querySelector('video').paused")
+    shown.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    stage.scroll_into_view_if_needed()
+    shown.mouse.move(0, 0)
+    assert shown.evaluate("document.querySelector('video').paused")
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("width", [390, 1440])
+def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, width):
+    """Of clips those of the header, a thirtieth of the width; of charts all, which have ten points."""
+    shown = opened(width)
+    shown.evaluate("document.querySelectorAll('img').forEach(i => { i.loading = 'eager' })")
+    shown.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth)")
+    assert min(shown.evaluate("[...document.querySelectorAll('video')].map(v => v.clientWidth)")) >= 334
+    for name, drawn, natural in shown.evaluate("[...document.images].map(i => [i.src, i.clientWidth, i.naturalWidth])"):
+        points = natural * 72 / (96 if name.endswith("svg") else 160 if "convergence" in name else 200)
+        assert drawn * LETTERS / points >= 9, name
 
 
 @pytest.mark.notebook

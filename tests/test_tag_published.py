@@ -200,13 +200,3 @@ def test_side_by_side_stand_the_frames_of_each(tmp_path):
         assert all((frame[part] == expected).all() for frame, expected in zip(frames, alone, strict=True))
     with pytest.raises(ParameterError, match="2 recordings and 1 titles"):
         SideBySide(recordings, ["one"])
-
-
-def test_a_crowd_is_counted_in_its_picture():
-    """The text stands above the arena, in the runners' colour; few agents are drawn without."""
-    for runners, counted in ((55, False), (56, True)):
-        picture = next(
-            Video(recorded("tag_continuous", 1, num_taggers=5, num_runners=runners), progress=False).frames()
-        )
-        above = picture[60:80, 20:200].astype(int)
-        assert bool((abs(above - (0, 0x72, 0xB2)).sum(axis=-1) < 30).any()) == counted

@@ -22,7 +22,7 @@ from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
-ORANGE, BLUE = (0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)
+ORANGE, BLUE = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE))
 
 
 def near(picture, color, center, about):
@@ -105,10 +105,10 @@ def test_a_mosaic_tells_above_its_pictures_which_step_it_shows():
     video = cd.render("cartpole", device="cpu", episodes=4, size=(600, 300))
     first, *_, last = video.frames()
     header = Canvas(600, 300).header
-    grey = np.full(3, 0xDA, np.uint8)
+    stage, between = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.STAGE, Canvas.GRID))
     for picture in (first, last):
-        assert (picture[:header, :300] < 0x80).any()  # letters
-        assert (picture[:header, 0] == grey).all() and (picture[header:, 0] == grey).all()
+        assert (picture[:header, :300] > 0x80).any()  # letters
+        assert (picture[:header, 0] == stage).all() and (picture[header:, 0] == between).all()
     assert (first != last)[:header, :300].any()  # the number of the step, and how many are over
 
 
@@ -121,7 +121,7 @@ def test_a_mosaic_shows_each_episode_in_its_place():
     for t in range(1, int(length.max()) + 1):
         changed = (shown[t] != shown[t - 1]).any(axis=-1)
         for (column, row), e in cells.items():
-            part = changed[40 + row * 220 : 30 + (row + 1) * 220, column * 213 + 8 : (column + 1) * 213 - 8]
+            part = changed[66 + row * 207 : 60 + (row + 1) * 207, column * 213 + 8 : (column + 1) * 213 - 8]
             assert part.any() == (t <= length[e]), f"episode {e}, step {t} of {length[e]}"
 
 

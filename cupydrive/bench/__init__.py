@@ -9,9 +9,10 @@ import shlex
 
 from cupydrive import envs
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps, written_bytes
+from cupydrive.bench.charts import chart
 from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.peers import programs, run_peers
-from cupydrive.bench.report import Bench, chart
+from cupydrive.bench.report import Bench
 from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.startup import (
     CREATED,

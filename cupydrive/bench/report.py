@@ -1,4 +1,4 @@
-"""What a benchmark has found: a table for a terminal, JSON, a chart."""
+"""What a benchmark has found: a table for a terminal, JSON."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -111,53 +111,3 @@ def all_parts(parts):
     """Return the parts of a start in words."""
     each = (f"{name} {'none' if seconds is None else format(seconds, '.2f')}" for name, seconds in parts.items())
     return f"all parts: {', '.join(each)}"
-
-
-AXES = {"num_envs": "environments", "agents": "agents of one environment", "steps": "steps of a launch"}
-
-
-def chart(result):
-    """Return a Matplotlib figure of a ``Bench``: lines if all of its rows vary one size alone, else bars."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
-
-    from cupydrive.terminal.curves import COLORS
-
-    lines, swept = {}, {}
-    for row in result.rows:
-        lines.setdefault((row.case, row.env, row.who, row.note), []).append(row)
-    for (case, env, who, _), rows in lines.items():
-        varied = [axis for axis in AXES if len({getattr(r, axis) for r in rows}) > 1]
-        if len(rows) > 2 and len(varied) == 1:
-            swept[f"{who}: {case} {env}"] = varied[0], rows
-    swept = swept if len(swept) == len(lines) and len({axis for axis, _ in swept.values()}) == 1 else {}
-    height = 4.2 if swept else max(4.2, 0.2 * len(result.rows))
-    figure = Figure(figsize=(7, height), dpi=110, layout="constrained")
-    axes = figure.add_subplot()
-    if swept:
-        for color, (name, (axis, rows)) in zip(COLORS * 9, swept.items(), strict=False):
-            points = sorted((getattr(r, axis), r.rate) for r in rows)
-            axes.loglog(*zip(*points, strict=True), color=color, marker=".", label=name)
-        axes.set_xlabel(AXES[axis])
-        axes.legend(frameon=False, fontsize=7)
-        axes.set_ylabel("env-steps per second")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        names = [
-            f"{r.case} {r.env}, {r.agents:,} x {r.num_envs:,}"
-            + (", bfloat16" if r.note.startswith("bfloat16") else "")
-            + ("" if r.who == "cupydrive" else f", {r.who}")
-            for r in result.rows
-        ]
-        colors = [COLORS[0] if r.who == "cupydrive" else "#999999" for r in result.rows]
-        axes.barh(names[::-1], [r.rate for r in result.rows][::-1], color=colors[::-1])
-        axes.set_xscale("log")
-        axes.tick_params(axis="y", labelsize=7)
-        axes.set_xlabel("per second")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
-    axes.set_title(f"{result.machine}, {result.date[:10]}", fontsize=10)
-    return figure

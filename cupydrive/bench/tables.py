@@ -1,6 +1,6 @@
-"""The tables of ``gallery/SPEED.md``, and the README's short one, from the results that are committed in ``gallery/``.
+"""The tables of ``gallery/SPEED.md``, the README's short one, and charts, from the results that are committed in ``gallery/``.
 
-python -m cupydrive.bench.tables     writes them between the marks of both files; a test compares
+python -m cupydrive.bench.tables     writes them between the marks of both files, where a test compares, and draws the charts
 """
 
 import json
@@ -9,9 +9,11 @@ import re
 import statistics
 from pathlib import Path
 
+from cupydrive.bench.charts import chart, training_chart
 from cupydrive.bench.report import Bench
 from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import short
+from cupydrive.drawing.stage import png
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = {  # in gallery/
@@ -257,6 +259,19 @@ def tables():
     }
 
 
+def charts():
+    """Return the figures of the committed results, by the name of their file in ``gallery/``."""
+    found = results()
+    made = {
+        "speed.png": chart(found["cuda"]),
+        "speed-cpu.png": chart(found["cpu"]),
+        "speed-training.png": training_chart(found["training"]),
+    }
+    for path in sorted((ROOT / "gallery").glob("scaling-*.json")):
+        made[f"{path.stem}.png"] = chart(Bench.from_dict(committed(path.name)), found["cuda"].rows)
+    return made
+
+
 def written(text, made):
     """Return a file's text with its tables, by the name of their marks, made anew."""
     for name, table in made.items():
@@ -272,3 +287,5 @@ if __name__ == "__main__":
     for file, made_of_it in tables().items():
         path = ROOT / file
         path.write_text(written(path.read_text(), made_of_it))
+    for file, figure in charts().items():
+        (ROOT / "gallery" / file).write_bytes(png(figure))

@@ -268,7 +268,9 @@ def run_gallery(
     runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
     device: Device = "auto",
     seed: int = 0,
+    seeds: int | None = None,
     steps: float | None = None,
+    redraw: bool = False,
 ) -> int:
     """Train and play every environment; write videos, learning curves, and a page that shows them.
 
@@ -278,11 +280,20 @@ def run_gallery(
         runs: Folder of the runs; one that is done is not trained again.
         device: "auto": CUDA where a GPU is usable, else the CPU.
         seed: Of the training.
+        seeds: Train so many seeds of what the gallery shows, and draw their learning curves alone: medians and quartiles.
         steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
+        redraw: Train and play nothing: draw clips and curves again from the recordings and points that are there.
     """
-    from cupydrive.gallery.build import gallery
+    from cupydrive.gallery import build
 
-    path = gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
+    if redraw and (seeds is not None or steps is not None):
+        raise CupydriveError("gallery: --redraw trains nothing; leave out --seeds and --steps")
+    if redraw:
+        path = build.redraw(names, out)
+    elif seeds is not None:
+        path = build.learning_curves(names, out, seeds=seeds, device=device, seed=seed, steps=steps)
+    else:
+        path = build.gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
     print(f"wrote {path}")
     return 0
 

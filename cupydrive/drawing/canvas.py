@@ -1,31 +1,37 @@
-"""A picture that environments draw on: world coordinates with y up, a few shapes, one line of text above.
+"""A picture that environments draw on: world coordinates with y up, a few shapes, two lines of text above.
 
-Shapes are drawn at twice the size and scaled down, so that edges are smooth and slow motion is.
+Shapes are drawn at twice the size and scaled down, so that edges are smooth and slow motion is. Pictures are dark, and their
+colours light: they suit pages of either kind, and one file serves both.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
 from cupydrive.drawing.charts import Panel
+from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
 
 SUPERSAMPLING = 2
-HEADER_SHARE = 14  # one part in this many of the height is for text
-TEXT_COLOR = "#333333"
 SMALLEST_TEXT = 5  # pixels of the finished picture; smaller letters are left out
 LABEL_TEXT = 20  # pixels of an agent's name: a page shows half of them
-PLAYED, RING = "#FFE680", "#E0A800"  # behind the name of whom a person plays, and around this agent
 LABELLED = 12  # agents; of more, numbers alone stand beside them
+# Parts of a picture's width. A page shows a picture as narrow as 334 pixels, on a telephone: letters of a header then have 11
+# pixels, and no line has less than one.
+HEADER_TEXT, HAIRLINE = 30, 334
+LINES = 1.45  # height of a line of the header, in heights of its letters
 
 
-class Canvas:
-    """One picture, white at first.
+class Canvas(Palette):
+    """One picture, dark at first; its colours are attributes, such as ``canvas.BLUE``.
 
     Args:
         width: Pixels, even: video codecs halve the colour's resolution.
         height: Pixels, even.
-        header: Pixels at the top for a line of text; the world is drawn below. By default a share of the height.
+        header: Pixels at the top for two lines of text; the world is drawn below. By default a share of the width.
+        part_of: Width of the picture that this one is a part of; lines are as thick, and letters at least as high, as it needs
+            where it is shown small. By default ``width``, and letters of any height.
         labels: Show the names of the agents that ``agents`` is told of.
         played: ``(group, agent)`` whom a person plays, who has a ring and stands out by name; None: nobody.
 
@@ -33,17 +39,21 @@ class Canvas:
         ParameterError: If a size is not a positive even int.
     """
 
-    def __init__(self, width=960, height=640, header=None, labels=False, played=None):
+    def __init__(self, width=960, height=640, header=None, part_of=None, labels=False, played=None):
         for name, size in (("width", width), ("height", height)):
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 2 or size % 2:
                 near = max(2, int(size) // 2 * 2) if isinstance(size, int | float | np.number) and size == size else 400
                 raise ParameterError(f"Canvas: {name} = {size!r}; it must be an even int from 2 on, such as {near}")
         self.width, self.height = int(width), int(height)
-        self.header = self.height // HEADER_SHARE if header is None else int(header)
+        whole = self.width if part_of is None else part_of
+        self.letters = letters_of(whole)  # of the header
+        self.header = header_height(self.letters, self.height) if header is None else int(header)
+        self.hairline = math.ceil(SUPERSAMPLING * whole / HAIRLINE)  # of the image that is drawn on
+        self.smallest = SUPERSAMPLING * (SMALLEST_TEXT if part_of is None else max(SMALLEST_TEXT, whole / HEADER_TEXT))
         self.labels, self.played = labels, played
         self.clear()
 
-    def clear(self, background="#FFFFFF"):
+    def clear(self, background=Palette.STAGE):
         """Make everything one colour again; the view is that of pixels, from the lower left corner."""
         from PIL import Image, ImageDraw
 
@@ -51,7 +61,7 @@ class Canvas:
         self._background = background
         self._image = Image.new("RGB", size, background)
         self._draw = ImageDraw.Draw(self._image)
-        self._texts, self._names = ("", ""), []
+        self._texts, self._names, self.keys = ("", "", ""), [], ()
         self.view(0, self.width, 0)
 
     def view(self, left, right, bottom, top=None):
@@ -91,9 +101,12 @@ class Canvas:
         return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 
     def line(self, points, width, color):
-        """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round ends."""
+        """Draw a line through ``points`` [(x, y), ...], ``width`` in units of the world, with round ends.
+
+        It is as thick as it must be to be seen where the picture is shown small.
+        """
         pixels = [self._pixel(p) for p in points]
-        thick = max(1, round(width * self._scale))
+        thick = max(self.hairline, round(width * self._scale))
         self._draw.line(pixels, color, thick, joint="curve")
         if thick > 4:
             for x, y in (pixels[0], pixels[-1]):
@@ -113,9 +126,9 @@ class Canvas:
             (ax, ay), (bx, by) = points[k], points[k + 1]
             if (ax, ay) == (bx, by) or (longest is not None and max(abs(bx - ax), abs(by - ay)) > longest):
                 continue
-            faded = self.mix(color, self._background, 0.95 - 0.6 * (k + 1) / count)
+            faded = self.mix(color, self._background, 0.85 - 0.6 * (k + 1) / count)
             ends = [self._pixel(points[k]), self._pixel(points[k + 1])]
-            self._draw.line(ends, faded, max(1, round(width * self._scale)))
+            self._draw.line(ends, faded, max(self.hairline, round(width * self._scale)))
 
     def circle(self, center, radius, color):
         """Draw a filled circle, ``radius`` in units of the world."""
@@ -144,7 +157,7 @@ class Canvas:
         left, right, upper, lower = min(ax, bx), max(ax, bx), min(ay, by), max(ay, by)
         self._draw.rectangle((left, upper, max(left, right - 1), max(upper, lower - 1)), color)
 
-    def text(self, place, text, size, color=TEXT_COLOR, anchor="mm"):
+    def text(self, place, text, size, color=Palette.INK, anchor="mm"):
         """Write a line of text; letters too small to read, as in a mosaic's small pictures, are left out.
 
         Args:
@@ -155,7 +168,7 @@ class Canvas:
             anchor: Two letters: left, middle or right (l, m, r), and top, middle or baseline (t, m, s).
         """
         pixels = round(size * self._scale)
-        if pixels >= SMALLEST_TEXT * SUPERSAMPLING:
+        if pixels >= self.smallest:
             self._draw.text(self._pixel(place), str(text), color, text_font(pixels), anchor=anchor)
 
     def agents(self, group, places, shown=None):
@@ -182,16 +195,22 @@ class Canvas:
             mine = (group, agent) == self.played
             if mine:
                 ring = max(2.5, self.height / 36)
-                draw.ellipse((x - ring, y - ring, x + ring, y + ring), outline=RING, width=max(1, round(ring / 5)))
+                draw.ellipse(
+                    (x - ring, y - ring, x + ring, y + ring), outline=self.YELLOW, width=max(1, round(ring / 5))
+                )
             if not self.labels:
                 continue
             text = f"you, {name}" if mine else name if few else str(agent)
             most = self.width - font.getlength(text) - 2 * rim
             place = min(max(x + 0.5 * size, 2 * rim), most), max(y - 0.7 * size, self.header + 0.8 * size)
-            looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": PLAYED if mine else "#FFFFFF"}
-            draw.text(place, text, "#000000" if mine else TEXT_COLOR, font, anchor="lm", **looks)
+            looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": self.YELLOW if mine else self.STAGE}
+            draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
 
-    def chart(self, box, lines, x, y, title="", ticks=None, legend=(), powers=False, ends=False):
+    def text_width(self, text, size):
+        """Return how wide a line of text is, in units of the world; ``size`` as of ``text``."""
+        return text_font(max(1, round(size * self._scale))).getlength(str(text)) / self._scale
+
+    def chart(self, box, lines, x, y, title="", ticks=None, legend=(), powers=False, ends=False, letters=None):
         """Draw curves in a panel: its title above, a grid line and a number at each tick.
 
         Args:
@@ -201,9 +220,10 @@ class Canvas:
             y: Likewise from bottom to top.
             title: What is shown, with its unit.
             ticks: Pairs (value of y, its text); by default the lowest and the highest.
-            legend: Colours by name, one below the other in the upper left corner.
+            legend: Colours by name, one after the other in the upper left corner.
             powers: Show powers of ten at equal distances; ``y`` are positive.
             ends: Write the ends of ``x`` below.
+            letters: Height of the title, and nearly that of the numbers; by default a share of the panel's.
         """
         if powers:
             least, (low, high) = y[0], np.log10(y)
@@ -211,7 +231,7 @@ class Canvas:
             lines = [(xs, np.log10(np.maximum(ys, least)), color) for xs, ys, color in lines]
             y = low, high
         left, bottom, right, top = box
-        letters = 0.11 * (top - bottom)
+        letters = 0.11 * (top - bottom) if letters is None else letters
         inner = (left + 3.2 * letters, bottom + 0.5 * letters, right, top - 1.6 * letters)
         self.text((inner[0], top), title, letters, anchor="lt")
         panel = self.panel(inner, x, y, letters)
@@ -243,31 +263,78 @@ class Canvas:
         """
         return Panel(self, box, x, y, letters)
 
-    def caption(self, left, right=""):
-        """Write a line of text into the header, over everything else; it replaces the text before."""
-        self._texts = (str(left), str(right))
+    def caption(self, left, right="", below=""):
+        """Write the header, over everything else; it replaces the texts before.
+
+        Args:
+            left: First line, at the left.
+            right: First line, at the right; made smaller, or cut off, where it does not fit.
+            below: Second line; where there is a ``key``, behind it, if there is room.
+        """
+        self._texts = str(left), str(right), str(below)
+
+    def key(self, *items):
+        """Say in the header's second line what colours mean, and how many there are.
+
+        Args:
+            *items: ``(color, text)``, or ``(color, text, count)``: a mosaic adds the counts of its pictures up.
+        """
+        self.keys = tuple((color, str(text), *count) for color, text, *count in items)
 
     def frame(self):
         """Return the picture, (height, width, 3) uint8."""
         shown = self._image.reduce(SUPERSAMPLING)
         if self._names and (self.labels or self.played):
             self._mark_agents(shown)
-        if self.header and any(self._texts):
-            wide, high = self._image.size[0], self.header * SUPERSAMPLING
-            edge, (left, right) = high // 3, self._texts
-            size = max(8 * SUPERSAMPLING, min(round(0.55 * high), wide // 36))
+        if self.header and (any(self._texts) or self.keys):
+            letters = self.letters * SUPERSAMPLING
             # In a low header the text is higher than the header.
-            tall = SUPERSAMPLING * max(self.header, (self.header + size) // 2 + 1)
-            strip = self._image.crop((0, 0, wide, min(tall, self._image.size[1])))
-            strip.paste(TEXT_COLOR, *text_mask(left, size, strip.size, edge, high // 2, "lm"))
-            free = wide - 4 * edge - text_font(size).getlength(left)
-            right, size = fit_text(right, size, free)
-            strip.paste(TEXT_COLOR, *text_mask(right, size, strip.size, wide - edge, high // 2, "rm"))
+            tall = max(self.header * SUPERSAMPLING, round(LINES * letters * (2 if self._texts[2] or self.keys else 1)))
+            strip = self._image.crop((0, 0, self._image.size[0], min(tall, self._image.size[1])))
+            self._write(strip, letters)
             shown.paste(strip.reduce(SUPERSAMPLING))
         return np.array(shown)
 
+    def _write(self, strip, letters):
+        """Write the header's lines onto the upper strip of the image."""
+        from PIL import ImageDraw
 
-@lru_cache(maxsize=64)  # the pictures of a mosaic share most of their texts
+        left, right, below = self._texts
+        wide, edge, first, second = strip.size[0], letters // 2, round(0.8 * letters), round(2.15 * letters)
+        strip.paste(self.INK, *text_mask(left, letters, strip.size, edge, first, "lm"))
+        right, size = fit_text(right, letters, wide - 4 * edge - text_font(letters).getlength(left))
+        strip.paste(self.SOFT, *text_mask(right, size, strip.size, wide - edge, first, "rm"))
+        at = edge
+        for color, words in ((color, in_words(text, *count)) for color, text, *count in self.keys):
+            ImageDraw.Draw(strip).ellipse(
+                (at, second - 0.33 * letters, at + 0.66 * letters, second + 0.33 * letters), color
+            )
+            strip.paste(self.INK, *text_mask(words, letters, strip.size, round(at + letters), second, "lm"))
+            at += 2 * letters + text_font(letters).getlength(words)
+        free = wide - edge - at
+        if self.keys and text_font(letters).getlength(below) <= free:
+            strip.paste(self.SOFT, *text_mask(below, letters, strip.size, wide - edge, second, "rm"))
+        elif not self.keys:
+            below, size = fit_text(below, letters, free)
+            strip.paste(self.SOFT, *text_mask(below, size, strip.size, edge, second, "lm"))
+
+
+def letters_of(width):
+    """Return the height of a header's letters, in pixels of the finished picture, for the width of it."""
+    return max(8, round(width / HEADER_TEXT))
+
+
+def header_height(letters, height):
+    """Return the pixels of a header of two lines: what its letters need, a third of the picture at most."""
+    return min(round(2 * LINES * letters), height // 3)
+
+
+def in_words(text, count=None):
+    """Return the words of an item of a key."""
+    return text if count is None else f"{count:,} {text}"
+
+
+@lru_cache(maxsize=64)  # most of them are those of the frame before
 def text_mask(text, size, picture, x, y, anchor):
     """Return the box that a line of text covers in a ``picture`` (width, height), and how much of each pixel there."""
     from PIL import Image, ImageDraw

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 
+from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError
 
-TEXT, FRAME, GRID = "#333333", "#8C8C8C", "#E4E4E4"
-GROUND, ROW, TICK = "#F5F5F5", "#DDDDDD", "#777777"  # of panels without a frame
-SHADES = ("#F7FBFF", "#9ECAE1", "#3182BD", "#08306B")  # low to high
+TEXT, FRAME, GRID = Palette.INK, Palette.GREY, Palette.GRID
+GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # of panels without a frame
+SHADES = Palette.SHADES
 
 
 def ticks(low, high, most=6):
@@ -72,9 +73,9 @@ class Panel:
                 piece = []
 
     def dot(self, point, radius, color, rim=0):
-        """Draw a disc with a white rim."""
+        """Draw a disc with a dark rim."""
         if rim:
-            self.canvas.circle(self.at(*point), radius + rim, "#FFFFFF")
+            self.canvas.circle(self.at(*point), radius + rim, Palette.STAGE)
         self.canvas.circle(self.at(*point), radius, color)
 
     def text(self, point, text, anchor="lm", color=TEXT):
@@ -89,7 +90,7 @@ class Panel:
             self.canvas.line([(left + k * dash, height), (left + (k + 0.55) * dash, height)], width, color)
 
     def rows(self, ticks):
-        """Fill the panel with light grey, and draw a line and a text at each (y, text)."""
+        """Fill the panel with a ground of its own, and draw a line and a text at each (y, text)."""
         left, bottom, right, top = self.box
         self.canvas.rectangle(left, bottom, right, top, GROUND)
         for y, text in ticks:
@@ -115,16 +116,17 @@ class Panel:
             self.canvas.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
 
     def legend(self, colors):
-        """Write names in their colours, one below the other in the upper left corner."""
-        for k, name in enumerate(colors):
-            at = self.box[0] + 0.25 * self.letters, self.box[3] - (0.5 + 0.8 * k) * self.letters
-            self.canvas.text(at, name, 0.7 * self.letters, colors[name], "lm")
+        """Write names in their colours, one after the other in the upper left corner."""
+        left, size = self.box[0] + 0.25 * self.letters, 0.85 * self.letters
+        for name in colors:
+            self.canvas.text((left, self.box[3] - 0.6 * self.letters), name, size, colors[name], "lm")
+            left += self.canvas.text_width(name, size) + 0.6 * self.letters
 
     def ends(self):
         """Write the ends of x below the panel."""
         for value, left, anchor in ((self.x[0], self.box[0], "lm"), (self.x[1], self.box[2], "rm")):
-            height = self.box[1] - 0.5 * self.letters
-            self.canvas.text((left, height), f"{value:g}", 0.7 * self.letters, TICK, anchor)
+            height = self.box[1] - 0.55 * self.letters
+            self.canvas.text((left, height), f"{value:g}", 0.85 * self.letters, TICK, anchor)
 
     def field(self, values, low, high, colors=SHADES):
         """Fill the panel with the ``shades`` of (rows, columns) values, the first row at the bottom, as y grows upwards."""
@@ -142,7 +144,7 @@ class Panel:
         for k in range(1, len(points)):
             a, b = np.asarray(points[k - 1], float), np.asarray(points[k], float)
             half = 0.5 * ((b - a + np.array(period) // 2) % period - np.array(period) // 2)
-            faded = self.canvas.mix("#FFFFFF", color, 0.35 + 0.65 * k / len(points))
+            faded = self.canvas.mix(Palette.STAGE, color, 0.45 + 0.55 * k / len(points))
             for piece in ([a, b],) if np.array_equal(a + 2 * half, b) else ([a, a + half], [b - half, b]):
                 self.line(piece, width, faded)
 

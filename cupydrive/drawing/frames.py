@@ -5,18 +5,19 @@ import html
 import io
 import math
 from collections import deque
+from itertools import zip_longest
 
 import numpy as np
 from PIL import Image
 
-from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.canvas import Canvas, in_words
 from cupydrive.errors import ParameterError, RenderError
 
 GAP = 4  # pixels between the pictures of a mosaic
-CHOSEN = (0, 0x72, 0xB2)  # colour of the gap around the chosen one
-DIM = 0.55  # share of white in the picture of an episode that is over
+CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the gap around the chosen one
+DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
 MOST = 64  # episodes of a mosaic
-NARROW = 120  # pixels; smaller pictures have no text of their own
+BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
 
 
 def frames(recording, width, height, device="cpu", title=None, every=1, chosen=None):
@@ -53,8 +54,10 @@ def check_drawable(spec):
 
 
 def players_in_words(players):
-    """Return who plays, in the order of the groups; once if it is the same for all."""
-    return " vs ".join(dict.fromkeys(players.values()))
+    """Return who plays: what all groups do, or the groups, each after what it does."""
+    if len(set(players.values())) == 1:
+        return next(iter(players.values()))
+    return " vs ".join(f"{player} {name}" for name, player in players.items())
 
 
 def score(moment, e):
@@ -62,7 +65,12 @@ def score(moment, e):
     means = {name: float(values[e].mean()) for name, values in moment.returns.items()}
     if len(means) == 1:
         return f"return {next(iter(means.values())):.4g}"
-    return "   ".join(f"{name} {mean:+.2f}" for name, mean in means.items())
+    return "return " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+
+
+def clock(params, step):
+    """Return the step of an episode, and how many there can be."""
+    return f"step {step} of {params.max_episode_steps}"
 
 
 def still(spec, params, states, elapsed, width=240):
@@ -81,7 +89,7 @@ def still(spec, params, states, elapsed, width=240):
     for state, step in zip(states, elapsed, strict=True):
         canvas.clear()
         spec.draw(canvas, params, state[None], int(step))
-        pictures += [canvas.frame(), np.full((2 * high, GAP, 3), 255, np.uint8)]
+        pictures += [canvas.frame(), np.full((2 * high, GAP, 3), BETWEEN, np.uint8)]
     file = io.BytesIO()
     Image.fromarray(np.concatenate(pictures, axis=1)).save(file, "PNG")
     alt = f"{spec.name}: {len(states)} environments, after {', '.join(str(int(step)) for step in elapsed)} steps"
@@ -101,7 +109,7 @@ def picture(spec, params, states, elapsed):
     canvas = Canvas(*spec.render_size)
     canvas.clear()
     spec.draw(canvas, params, states, elapsed)
-    canvas.caption(f"step {elapsed}", spec.title)
+    canvas.caption(clock(params, elapsed), spec.title)
     return canvas.frame()
 
 
@@ -133,12 +141,12 @@ class Stage:
         self.past.append(moment.states[0])
         self.latest = moment
 
-    def picture(self, moment, left="", right=""):
+    def picture(self, moment, left="", right="", below=""):
         """Return a ``Moment``, taken in now if it was not before, as (height, width, 3) uint8, with words in its header."""
         self.take(moment)
         self.canvas.clear()
         self.spec.draw(self.canvas, self.params, np.stack(self.past), moment.step)
-        self.canvas.caption(left, right)
+        self.canvas.caption(left, right, below)
         return self.canvas.frame()
 
 
@@ -149,7 +157,7 @@ def one_episode(recording, width, height, device, title, every, chosen):
         stage.take(moment)
         if moment.step % every and moment.step < recording.steps:
             continue
-        yield stage.picture(moment, f"step {moment.step}   {score(moment, 0)}", title)
+        yield stage.picture(moment, clock(recording.params, moment.step), title, score(moment, 0))
 
 
 def mosaic(recording, width, height, device, title, every, chosen):
@@ -162,29 +170,25 @@ def mosaic(recording, width, height, device, title, every, chosen):
     cell_height = (height - whole.header - GAP * rows) // rows // 2 * 2
     if min(cell_width, cell_height) < 16:
         raise ParameterError(f"{count} episodes do not fit into {width} x {height} pixels; pass a larger size")
-    cell = Canvas(cell_width, cell_height, header=16 if cell_width >= NARROW else 0)
-    # The header is all that changes around the cells. A line of text is higher than a low header, so this canvas is, too.
-    heading = Canvas(width, min(height, whole.header // 2 * 2 + 16), whole.header)
-    whole.clear("#DADADA")
+    cell = Canvas(cell_width, cell_height, header=0, part_of=width)
+    heading = Canvas(width, -(-whole.header // 2) * 2, whole.header)  # all that changes around the cells
+    whole.clear(Canvas.GRID)
     board = whole.frame()
-    kept = [None] * count
+    kept, over = [None] * count, np.array([int(Canvas.STAGE[i : i + 2], 16) for i in (1, 3, 5)])
+    keys = [()] * count
     for moment in recording.moments(device):
         past.append(moment.states)
         if moment.step % every and moment.step < recording.steps:
             continue
-        heading.clear("#DADADA")
-        heading.caption(f"{recording.spec.name}   step {moment.step}   {int(moment.over.sum())} of {count} over", title)
         picture = board.copy()
-        picture[: heading.height] = heading.frame()
         for e in range(count):
             if kept[e] is None:
                 cell.clear()
                 cell.labels = e == chosen
                 recording.spec.draw(cell, recording.params, np.stack([states[e] for states in past]), moment.step)
-                cell.caption(f"{int(moment.elapsed[e])}", score(moment, e))
-                shown = cell.frame()
+                shown, keys[e] = cell.frame(), cell.keys
                 if moment.over[e]:
-                    shown = kept[e] = (shown * (1 - DIM) + 255 * DIM).astype(np.uint8)
+                    shown = kept[e] = (shown * (1 - DIM) + over * DIM).astype(np.uint8)
             else:
                 shown = kept[e]
             x = GAP + (e % columns) * (cell_width + GAP)
@@ -192,4 +196,59 @@ def mosaic(recording, width, height, device, title, every, chosen):
             if e == chosen:
                 picture[y - GAP : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
             picture[y : y + cell_height, x : x + cell_width] = shown
+        heading.clear()
+        heading.key(*together(keys))
+        heading.caption(clock(recording.params, moment.step), title, f"{int(moment.over.sum())} of {count} over")
+        picture[: heading.height] = heading.frame()
         yield picture
+
+
+def beside(recordings, titles, width, height, device, title, every):
+    """Yield the frames of several recordings, an episode each, from left to right; one that is over stays as it ended.
+
+    Args:
+        recordings: Of one environment.
+        titles: One for each, above its picture.
+        width: Pixels of all of them together, even.
+        height: Likewise.
+        device: Where states are computed.
+        title: Who plays, above all of them.
+        every: Draw one step in this many, and the last one.
+    """
+    part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
+    heading = Canvas(width, height)
+    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=width) for _ in recordings]
+    pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
+    now = [None] * len(recordings)
+    for found in zip_longest(*pictures):
+        now = [new or last for new, last in zip(found, now, strict=True)]
+        heading.clear()
+        heading.key(*((color, text) for color, text, *_ in cells[0].keys))
+        heading.caption(clock(recordings[0].params, max(step for step, _ in now)), title)
+        picture = heading.frame()
+        for k, (_, drawn) in enumerate(now):
+            picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn
+        yield picture
+
+
+def pictures_beside(canvas, recording, title, device, every):
+    """Yield (step, picture) of one of several recordings side by side."""
+    past = deque(maxlen=recording.spec.trail + 1)
+    for moment in recording.moments(device):
+        past.append(moment.states[0])
+        if moment.step % every and moment.step < recording.steps:
+            continue
+        canvas.clear()
+        recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
+        keys, canvas.keys = canvas.keys, ()  # which colours mean what is said once, above all of them
+        canvas.caption(title, "", ", ".join(in_words(text, *count) for _, text, *count in keys[1:] if count))
+        picture, canvas.keys = canvas.frame(), keys
+        yield moment.step, picture
+
+
+def together(keys):
+    """Return one key for several pictures: each item of the first one's, with the sum of the counts where it has any."""
+    return [
+        (color, text, *([sum(key[k][2] for key in keys)] if count else []))
+        for k, (color, text, *count) in enumerate(keys[0])
+    ]

@@ -164,15 +164,16 @@ def draw(canvas, p, states, elapsed):
     """Draw both links, the way of the free end and the height to reach; one unit is a metre."""
     reach = p.length_1 + 2 * p.center_2
     canvas.view(-1.15 * reach, 1.15 * reach, -1.15 * reach, top=1.15 * reach)
-    canvas.line([(-1.15 * reach, p.goal_height), (1.15 * reach, p.goal_height)], 0.01 * reach, "#009E73")
+    canvas.line([(-1.15 * reach, p.goal_height), (1.15 * reach, p.goal_height)], 0.01 * reach, canvas.GREEN)
     first, both = states["theta1"].astype(float), (states["theta1"] + states["theta2"]).astype(float)
     joint = p.length_1 * np.stack([np.sin(first), -np.cos(first)], axis=-1)
     end = joint + 2 * p.center_2 * np.stack([np.sin(both), -np.cos(both)], axis=-1)
-    canvas.trail(end.tolist(), 0.02 * reach, "#E69F00")
-    canvas.line([(0, 0), joint[-1]], 0.06 * reach, "#0072B2")
-    canvas.line([joint[-1], end[-1]], 0.06 * reach, "#D55E00")
+    canvas.trail(end.tolist(), 0.02 * reach, canvas.YELLOW)
+    canvas.line([(0, 0), joint[-1]], 0.06 * reach, canvas.BLUE)
+    canvas.line([joint[-1], end[-1]], 0.06 * reach, canvas.ORANGE)
     for point in ((0, 0), joint[-1]):
-        canvas.circle(point, 0.02 * reach, "#333333")
+        canvas.circle(point, 0.02 * reach, canvas.STAGE)
+    canvas.key((canvas.GREEN, "height to reach"))
 
 
 SPEC = EnvSpec(
@@ -189,7 +190,7 @@ SPEC = EnvSpec(
     heuristic=heuristic,
     draw=draw,
     keys=lambda p: {"arm": {"": 1, "ArrowLeft": 0, "ArrowRight": 2}},
-    render_size=(640, 680),
+    render_size=(640, 702),
     render_fps=15,
     training={
         "num_envs": 256,

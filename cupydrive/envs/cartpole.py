@@ -107,15 +107,16 @@ def draw(canvas, p, states, elapsed):
     """Draw cart and pole, and the way of the pole's tip; one unit is a metre."""
     length = 2 * p.half_length
     canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.7 * length, top=1.3 * length)
-    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, "#999999")
+    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, canvas.GREY)
     for end in (-p.x_limit, p.x_limit):
-        canvas.line([(end, -0.1), (end, 0.1)], 0.02, "#CC79A7")
+        canvas.line([(end, -0.15), (end, 0.15)], 0.03, canvas.PINK)
     tips = np.stack([states["x"] + length * np.sin(states["theta"]), length * np.cos(states["theta"])], axis=-1)
-    canvas.trail(tips.astype(float).tolist(), 0.025, "#E69F00")
+    canvas.trail(tips.astype(float).tolist(), 0.025, canvas.YELLOW)
     x = float(states["x"][-1])
-    canvas.rectangle(x - 0.25, -0.12, x + 0.25, 0.12, "#333333")
-    canvas.line([(x, 0), tips[-1]], 0.06, "#D55E00")
-    canvas.circle((x, 0), 0.05, "#56B4E9")
+    canvas.rectangle(x - 0.25, -0.12, x + 0.25, 0.12, canvas.BLUE)
+    canvas.line([(x, 0), tips[-1]], 0.06, canvas.ORANGE)
+    canvas.circle((x, 0), 0.05, canvas.STAGE)
+    canvas.key((canvas.PINK, "ends of the track"))
 
 
 SPEC = EnvSpec(

@@ -298,8 +298,8 @@ def yardsticks(p, table):
     return {"optimum": whole, "lowest": {"barrier_eV": best.lowest_barrier}}
 
 
-PATH, START, TARGET = "#D55E00", "#009E73", "#CC79A7"
-LETTERS, SIDE = 21, 340  # height of texts, and width of a map, of a picture 960 wide
+PATH, START, TARGET = "#FF8A3D", "#2BC48A", "#E58FBF"
+LETTERS, SIDE = 24, 340  # height of texts, and width of a map, of a picture 960 wide
 
 
 def draw(canvas, p, states, elapsed, table):
@@ -329,11 +329,9 @@ def draw(canvas, p, states, elapsed, table):
         panel.way(way[:, [a, b]], (ends[0], 10**6 if b == 2 else ends[1]), 6, PATH)
         for place, color in ((s.start, START), (s.target, TARGET), (way[-1], PATH)):
             panel.dot((place[a], place[b]), 10, color, rim=3)
-    canvas.panel((420, 880 - 0.9 * SIDE, 840, 880), (0, 1), (0, 1), LETTERS).scale(low, high, "eV")
-    for k, (text, color) in enumerate((("start", START), ("target", TARGET), ("now", PATH))):
-        canvas.circle((90 + 130 * k, 935), 10, color)
-        canvas.text((108 + 130 * k, 935), text, LETTERS, anchor="lm")
-    canvas.text((930, 935), "colours: energy above the start", LETTERS, anchor="rm")
+    canvas.panel((420, 880 - 0.9 * SIDE, 840, 880), (0, 1), (0, 1), LETTERS).scale(low, high)
+    canvas.text((80, 937), "colours: energy above the start, eV", LETTERS, anchor="lm")
+    canvas.key((START, "start"), (TARGET, "target"), (PATH, "now"))
 
     along = heights[cell(way)]
     along = np.where(np.isfinite(along), along.clip(-ENERGY_SCALE, ENERGY_SCALE), np.nan)  # 20 eV and more cost alike
@@ -382,7 +380,7 @@ SPEC = EnvSpec(
     draw=draw,
     trail=500,
     yardsticks=yardsticks,
-    render_size=(960, 1034),
+    render_size=(960, 1054),
     render_fps=10,
     training={
         "num_envs": 1024,

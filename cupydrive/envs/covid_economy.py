@@ -312,35 +312,38 @@ def heuristic(p, obs, group, table):
     return (6 * (abs(obs[..., LEVEL_OBS] - 0.6) > 0.05),)
 
 
+LETTERS = 0.58  # height of texts; a state of the map is nearly 1
+
+
 def draw(canvas, p, states, elapsed, table):
-    """Draw the states as squares of a map, the darker the stricter, and beside it what the country goes through."""
+    """Draw the states as squares of a map, the brighter the stricter, and beside it what the country goes through."""
     canvas.view(0, 21.4, 0, top=11.4)
     for code, (x, y), level in zip(CODES, tiles(), unpacked(states["levels"][-1:])[0, 0], strict=True):
         left, bottom = 0.4 + x, 9.9 - y
         canvas.rectangle(left, bottom, left + 0.94, bottom + 0.94, shade(canvas, level))
-        color = "#FFFFFF" if level > 5 else "#333333"
-        canvas.text((left + 0.47, bottom + 0.58), code, 0.4, color)
-        canvas.text((left + 0.47, bottom + 0.2), int(level), 0.26, color)
-    canvas.text((4.4, 1.75), "strictness of measures", 0.38, anchor="lm")
+        canvas.text((left + 0.47, bottom + 0.47), code, LETTERS, canvas.STAGE if level > 5 else canvas.INK)
     for level in range(1, 11):
-        canvas.rectangle(3.7 + 0.7 * level, 0.8, 4.4 + 0.7 * level, 1.35, shade(canvas, level))
-        canvas.text((4.05 + 0.7 * level, 0.5), level, 0.3)
+        canvas.rectangle(2.8 + 0.7 * level, 0.7, 3.5 + 0.7 * level, 1.2, shade(canvas, level))
+    for x, text, anchor in ((3.3, "1", "rm"), (10.7, "10", "lm")):
+        canvas.text((x, 0.95), text, LETTERS, anchor=anchor)
+    canvas.text((3.5, 1.7), "strictness of measures", LETTERS, anchor="lm")
     curves = (
         ("deaths, thousands", states["deaths"].sum(axis=1) / 1e3),
-        ("unemployed, percent of the population", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
-        ("subsidies, billion dollars a day", states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)),
+        ("unemployed, % of people", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
+        ("subsidies, $ billion a day", states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)),
     )
     days = np.arange(len(states)) + elapsed - len(states) + 1
     for k, (title, values) in enumerate(curves):
-        box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), ("#B2182B", "#0072B2", "#009E73")[k]
-        canvas.chart(box, [(days, values, color)], (0, p.max_episode_steps), (0, above(values.max())), title)
-    canvas.text((14.2, 0.45), "day 0", 0.33, "#777777", "lm")
-    canvas.text((21.1, 0.45), p.max_episode_steps, 0.33, "#777777", "rm")
+        box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), (canvas.PINK, canvas.BLUE, canvas.GREEN)[k]
+        ranges = (0, p.max_episode_steps), (0, above(values.max()))
+        canvas.chart(box, [(days, values, color)], *ranges, title, letters=LETTERS)
+    for x, text, anchor in ((14.7, "day 0", "lm"), (21.1, p.max_episode_steps, "rm")):
+        canvas.text((x, 0.35), text, 0.9 * LETTERS, canvas.SOFT, anchor)
 
 
 def shade(canvas, level):
     """Return the colour of a level."""
-    return canvas.mix("#FDE9C4", "#7A0F4F", (level - 1) / 9)
+    return canvas.mix(canvas.GRID, canvas.ORANGE, (level - 1) / 9)
 
 
 def above(value):
@@ -386,7 +389,7 @@ SPEC = EnvSpec(
     heuristic=heuristic,
     draw=draw,
     trail=MEMORY,
-    render_size=(1120, 640),
+    render_size=(1120, 706),
     render_fps=30,
     training={"num_envs": 64, "steps": 5_000_000, "ppo": LEARN},
     showcase={"rivals": ("planner",)},

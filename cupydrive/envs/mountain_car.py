@@ -117,21 +117,21 @@ def draw(canvas, p, states, elapsed):
     left, right = p.min_position, p.max_position
     canvas.view(left - 0.05, right + 0.05, -0.05, top=1.15)
     track = np.linspace(left, right, 80)
-    canvas.line(list(zip(track, height(track), strict=True)), 0.012, "#999999")
+    canvas.line(list(zip(track, height(track), strict=True)), 0.012, canvas.GREY)
     flag = height(p.goal_position)
-    canvas.line([(p.goal_position, flag), (p.goal_position, flag + 0.15)], 0.008, "#333333")
+    canvas.line([(p.goal_position, flag), (p.goal_position, flag + 0.15)], 0.008, canvas.INK)
     corners = [(0.0, 0.15), (0.07, 0.125), (0.0, 0.1)]
-    canvas.polygon([(p.goal_position + dx, flag + dy) for dx, dy in corners], "#009E73")
+    canvas.polygon([(p.goal_position + dx, flag + dy) for dx, dy in corners], canvas.GREEN)
     ways = states["position"].astype(float)
-    canvas.trail(list(zip(ways, height(ways) + 0.04, strict=True)), 0.02, "#E69F00")
+    canvas.trail(list(zip(ways, height(ways) + 0.04, strict=True)), 0.02, canvas.YELLOW)
     x = ways[-1]
     slope = np.arctan(3 * 0.45 * np.cos(3 * x))
     along, up = np.array([np.cos(slope), np.sin(slope)]), np.array([-np.sin(slope), np.cos(slope)])
     ground = np.array([x, height(x)])
     canvas.polygon([ground + a * along + b * up for a, b in ((-0.06, 0.02), (0.06, 0.02), (0.06, 0.07), (-0.06, 0.07))],
-                   "#D55E00")  # fmt: skip
+                   canvas.ORANGE)  # fmt: skip
     for side in (-0.035, 0.035):
-        canvas.circle(ground + side * along + 0.02 * up, 0.02, "#333333")
+        canvas.circle(ground + side * along + 0.02 * up, 0.02, canvas.BLUE)
 
 
 def height(position):

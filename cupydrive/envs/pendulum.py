@@ -104,10 +104,10 @@ def draw(canvas, p, states, elapsed):
     canvas.view(-1.25, 1.25, -1.25, top=1.25)
     theta = states["theta"].astype(float)
     tips = np.stack([-np.sin(theta), np.cos(theta)], axis=-1)
-    canvas.circle((0, 0), 1.0, "#F2F2F2")
-    canvas.trail(tips.tolist(), 0.05, "#E69F00")
-    canvas.line([(0, 0), tips[-1]], 0.12, "#D55E00")
-    canvas.circle((0, 0), 0.04, "#333333")
+    canvas.circle((0, 0), 1.0, canvas.FLOOR)
+    canvas.trail(tips.tolist(), 0.05, canvas.YELLOW)
+    canvas.line([(0, 0), tips[-1]], 0.12, canvas.ORANGE)
+    canvas.circle((0, 0), 0.04, canvas.STAGE)
 
 
 SPEC = EnvSpec(
@@ -123,7 +123,7 @@ SPEC = EnvSpec(
     heuristic=heuristic,
     draw=draw,
     keys=lambda p: {"pole": {"": 0.0, "ArrowLeft": p.max_torque, "ArrowRight": -p.max_torque}},
-    render_size=(640, 680),
+    render_size=(640, 702),
     render_fps=20,
     training={
         "num_envs": 256,

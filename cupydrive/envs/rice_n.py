@@ -30,7 +30,7 @@ PROPOSE, ANSWER = IMPORT + C, IMPORT + 3 * C  # promised to region 0, asked of r
 WIDTHS = (C + 9, 8 + 10 * C + C * C), (C + 10 + 6 * C, 9 + 10 * C + C * C)
 LEAST = -6 * C - 1  # with negotiation: the entry of the least mitigation, before those of treaties
 FORCING, LAND, RETENTION, DISCOUNT = range(4)  # columns of the table `world`
-POOR, MIDDLE, RICH = "#D55E00", "#B8B8B8", "#0072B2"
+POOR, MIDDLE, RICH = "#FF8A3D", "#A9B7C4", "#4CB5F9"
 # Warming and output of two extreme policies, the published ends 0 and 1 of both indices.
 MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 606.57275, 9673.5322
 
@@ -390,7 +390,7 @@ SPEC = EnvSpec(
     heuristic=heuristic,
     draw=draw,
     trail=60,
-    render_size=(1280, 720),
+    render_size=(1280, 812),
     render_fps=8,
     training=TRAINING,
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),

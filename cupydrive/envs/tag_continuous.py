@@ -330,25 +330,25 @@ def heuristic(p, obs, group):
 
 
 def draw(canvas, p, states, elapsed):
-    """Draw agents as arrowheads with the way they came; runners that are out fade to a dot. A crowd is counted, too."""
-    side, radius = p.grid_length, 0.42 * p.grid_length / (p.num_taggers + p.num_runners + 100) ** 0.5
-    crowd = p.num_taggers + p.num_runners > 60  # trails of more than a few steps would hide it
-    canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=(1.08 if crowd else 1.04) * side)
-    canvas.rectangle(0, 0, side, side, "#F2F2F2")
-    ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)[-5 if crowd else 0 :]  # (K, A, 2)
+    """Draw agents as arrowheads with the way they came; runners that are out fade to a dot."""
+    side, agents = p.grid_length, p.num_taggers + p.num_runners
+    canvas.view(-0.04 * side, 1.04 * side, -0.04 * side, top=1.04 * side)
+    canvas.rectangle(0, 0, side, side, canvas.FLOOR)
+    radius, last = 0.42 * side / (agents + 100) ** 0.5, states[-5 if agents > 60 else 0 :]  # longer would hide a crowd
+    ways = np.stack([last["x"], last["y"]], axis=-1).astype(float)  # (K, A, 2)
     here, heading, active = ways[-1], states["direction"][-1].astype(float), states["active"] != 0
     for i in np.flatnonzero(~active[-1]):  # below the others
         out = len(active) - 1 - int(np.flatnonzero(active[:, i]).max(initial=0))
-        canvas.circle(here[i], 0.35 * radius, canvas.mix("#0072B2", "#C8C8C8", 0.3 + out / 12))
+        canvas.circle(here[i], 0.35 * radius, canvas.mix(canvas.BLUE, canvas.GREY, 0.3 + out / 12))
     for i in np.flatnonzero(active[-1])[::-1]:  # taggers last, on top
-        tagger = i < p.num_taggers
-        canvas.trail(ways[:, i].tolist(), 0.35 * radius, "#D55E00" if tagger else "#56B4E9")
-        canvas.arrowhead(here[i], heading[i], (1.25 if tagger else 0.8) * radius, "#D55E00" if tagger else "#0072B2")
+        size, color = (1.25, canvas.ORANGE) if i < p.num_taggers else (0.8, canvas.BLUE)
+        canvas.trail(ways[:, i].tolist(), 0.35 * radius, color)
+        canvas.arrowhead(here[i], heading[i], size * radius, color)
     canvas.agents("tagger", here[: p.num_taggers])
     canvas.agents("runner", here[p.num_taggers :], active[-1, p.num_taggers :])
-    if crowd:
-        free = active[-1, p.num_taggers :].sum()
-        canvas.text((0, 1.055 * side), f"{free} of {p.num_runners} runners free", 0.03 * side, "#0072B2", "lm")
+    free = int(active[-1, p.num_taggers :].sum())
+    out = (canvas.GREY, "caught", p.num_runners - free)
+    canvas.key((canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", free), out)
 
 
 def keys(p):
@@ -385,7 +385,7 @@ SPEC = EnvSpec(
     heuristic=heuristic,
     draw=draw,
     keys=keys,
-    render_size=(760, 820),
+    render_size=(760, 834),
     render_fps=12,
     training={"num_envs": 1024, "steps": 20_000_000, "ppo": {**LEARN, "learning_rate": 2e-3}},
     showcase={

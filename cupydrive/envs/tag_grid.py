@@ -221,21 +221,25 @@ def draw(canvas, p, states, elapsed):
     top = p.grid_length
     side = top + 1
     canvas.view(-0.5 - 0.02 * side, top + 0.5 + 0.02 * side, -0.5 - 0.02 * side, top=top + 0.5 + 0.02 * side)
-    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, "#F2F2F2")
-    if top <= 40:
+    canvas.rectangle(-0.5, -0.5, top + 0.5, top + 0.5, canvas.FLOOR)
+    if top <= 40 and canvas.width > 12 * side:  # else they would be all there is to see
+        lines = canvas.mix(canvas.FLOOR, canvas.GRID, 0.5)
         for k in range(top):
-            canvas.line([(-0.5, k + 0.5), (top + 0.5, k + 0.5)], 0.03, "#E2E2E2")
-            canvas.line([(k + 0.5, -0.5), (k + 0.5, top + 0.5)], 0.03, "#E2E2E2")
+            canvas.line([(-0.5, k + 0.5), (top + 0.5, k + 0.5)], 0.03, lines)
+            canvas.line([(k + 0.5, -0.5), (k + 0.5, top + 0.5)], 0.03, lines)
     size = max(0.42, top / 60)
     ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
     for i in range(p.num_taggers + 1):
-        canvas.trail(ways[-6:, i].tolist(), 0.5 * size, "#D55E00" if i < p.num_taggers else "#0072B2")
+        canvas.trail(ways[-6:, i].tolist(), 0.5 * size, canvas.ORANGE if i < p.num_taggers else canvas.BLUE)
     x, y = ways[-1, -1]
-    canvas.circle((x, y), size, "#0072B2")
+    canvas.circle((x, y), size, canvas.BLUE)
     for x, y in ways[-1, :-1]:
-        canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, "#D55E00")
-    x, y = ways[-1, -1]
-    canvas.circle((x, y), 0.5 * size, "#0072B2")  # the runner shows on top of who has caught it
+        canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE)
+    caught = bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
+    canvas.circle(ways[-1, -1], 0.5 * size, canvas.BLUE)  # the runner shows on top of who has caught it
+    canvas.key(
+        (canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", 1 - caught), (canvas.GREY, "caught", caught)
+    )
     canvas.agents("tagger", ways[-1, :-1])
     canvas.agents("runner", ways[-1, -1:])
 
@@ -265,7 +269,7 @@ SPEC = EnvSpec(
     heuristic=heuristic,
     draw=draw,
     keys=lambda p: dict.fromkeys(("tagger", "runner"), ARROWS),
-    render_size=(760, 820),
+    render_size=(760, 834),
     render_fps=8,
     training={
         "num_envs": 1024,

@@ -1,6 +1,7 @@
 """gallery(): plays and trains every environment, and writes videos, curves and a page that shows them.
 
-Each clip is kept as a recording too: seed and actions, from which anybody draws the same video again.
+Each clip is kept as a recording too: seed and actions, from which anybody draws the same video again; ``redraw`` does so with
+all of them. Learning curves are kept as points (``cupydrive.gallery.curves``).
 """
 
 import datetime
@@ -15,12 +16,14 @@ from cupydrive import envs
 from cupydrive.errors import RenderError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
-from cupydrive.gallery.page import write_pages
-from cupydrive.inputs.arguments import checked_count, checked_int, checked_path, checked_sequence
+from cupydrive.gallery.curves import chart, of_runs, read_curves, train_curves, write_curves
+from cupydrive.gallery.page import chapter_of, write_pages
+from cupydrive.inputs.arguments import checked_count, checked_int, checked_path, checked_sequence, shown
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
 from cupydrive.spec import kept_params
 from cupydrive.training.run import Run
@@ -42,7 +45,7 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     Args:
         names: Environments; by default those that draw and whose data is here.
         out: Folder. It gets ``gallery.json``, ``index.html`` and ``README.md``; for each clip ``NAME-KIND.mp4``, ``.webp``
-            (a still), ``.gif`` and ``.npz``; and ``NAME-curve.svg``.
+            (a still), ``.gif`` and ``.npz``; ``NAME-curve.svg``, and ``curves.json``, its points.
         runs: Folder of the runs. One that has reached its steps is taken as it is, others go on.
         device: Where to play and train.
         seed: Of the training.
@@ -69,11 +72,75 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:
         entry = make_entry(spec, out, runs / spec.name, device, seed, steps, progress)
-        entries = dict(sorted({**read_entries(out), spec.name: entry}.items()))
-        with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-            write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
-            write_pages(out, read_entries(out))  # after each one: an interrupt keeps those that are done
+        write_entries(
+            out, read_entries(out) | {spec.name: entry}
+        )  # after each one: an interrupt keeps those that are done
     return out / "index.html"
+
+
+def redraw(names=(), out="gallery", *, progress=print):
+    """Draw the clips and curves of a gallery again, from the recordings and points that it keeps; no figure changes.
+
+    Args:
+        names: Environments; by default those of the gallery whose clips ``gallery`` has drawn and whose data is here.
+        out: Its folder.
+        progress: Called with a line of text after each clip.
+
+    Raises:
+        RenderError: If there is no such entry, or the folder cannot be written.
+    """
+    names, out = checked_sequence("redraw", "names", names), checked_path("redraw", "out", out)
+    entries = read_entries(out)
+    known = [name for name in entries if name in envs.names()]  # others have programs of their own
+    for name in names:
+        if name not in known:
+            raise RenderError(f"{out} has no entry {shown(name)} to draw again; it has {', '.join(known) or 'none'}")
+    for spec in [envs.get(name) for name in names] or envs.with_data(progress, known):
+        entry = entries[spec.name]
+        for clip in entry["clips"]:
+            recording = Recording.load(out / clip["recording"])
+            clip["size"] = draw_files(recording, clip["kind"], out)
+            progress(f"{spec.name}: {clip['video']}")
+        draw_curve(spec.name, entry, out)
+        write_entries(out, entries)
+    return out / "index.html"
+
+
+def learning_curves(names=(), out="gallery", *, seeds=10, device="auto", seed=0, steps=None, progress=print):
+    """Train many seeds of what a gallery shows and draw their learning curves, medians with quartiles; clips stay.
+
+    Args:
+        names: Environments, by default those of the gallery whose data is here.
+        out: Its folder.
+        seeds: How many: ``seed``, ``seed + 1``, ...
+        device: Where to train.
+        seed: The first one.
+        steps: Env-steps of each, by default what the environment's showcase says.
+        progress: Called with a line of text after each environment.
+
+    Raises:
+        RenderError: If there is no such entry, or the folder cannot be written.
+    """
+    names, out = checked_sequence("gallery", "names", names), checked_path("gallery", "out", out)
+    steps = None if steps is None else checked_count("gallery", "steps", steps)
+    seeds, seed = checked_count("gallery", "seeds", seeds), checked_int("gallery", "seed", seed, 0, 2**63 - 1)
+    entries = read_entries(out)
+    known = [name for name in entries if name in envs.names()]
+    for name in names:
+        if name not in known:
+            raise RenderError(f"{out} has no entry {shown(name)}; it has {', '.join(known) or 'none'}: make it first")
+    for spec in [envs.get(name) for name in names] or envs.with_data(progress, known):
+        train_curves(spec, out, planned(spec, steps), curve_keys, seeds, device, seed, progress)
+        draw_curve(spec.name, entries[spec.name], out)
+        write_entries(out, entries)
+    return out / "index.html"
+
+
+def write_entries(out, entries):
+    """Write ``gallery.json`` and the pages."""
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        write_atomically(out / "gallery.json", json.dumps(dict(sorted(entries.items())), indent=1).encode() + b"\n")
+        write_pages(out, read_entries(out))
 
 
 def read_entries(out):
@@ -91,14 +158,9 @@ def read_entries(out):
 
 def make_entry(spec, out, folder, device, seed, steps, progress):
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
-    wanted = spec.showcase
-    about, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
-    made = spec.make_params(**params)
-    groups = [g.name for g in spec.groups(made)]
-    learner = suggested_algorithm(spec, about.algorithm, **wanted.get(about.algorithm, {}))
-    policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
-    goal = wanted.get("steps", about.steps) if steps is None else steps
-    run = trained(spec, policies, params, goal, wanted.get("num_envs", about.num_envs), seed, device, folder)
+    policies, params, goal, num_envs = planned(spec, steps)
+    made, groups = spec.make_params(**params), list(policies)
+    run = trained(spec, policies, params, goal, num_envs, seed, device, folder)
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
     kinds = {"random": (spec, dict.fromkeys(groups, Random()))}
@@ -118,17 +180,16 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
         found = played.get(kind, played[last])
         clips.append(draw_clip(found, found.recording[part], kind, out))
         progress(f"{spec.name}: {clips[-1]['video']}")
-    levels = {kind: level(played[kind], groups) for kind in others}
-    curve = f"{spec.name}-curve.svg"
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-        run.plot(*curve_keys(run, groups), levels=levels).savefig(out / curve, metadata={"Date": None})
+        write_curves(out, read_curves(out) | {spec.name: of_runs([run], curve_keys(run), device)})
     versions = info().versions
-    return {
+    entry = {
+        "chapter": chapter_of(spec, groups),
         "summary": spec.summary,
         "params": {**kept_params(made), **params},
         "changed": params,
         "clips": clips,
-        "curve": curve,
+        "curve": f"{spec.name}-curve.svg",
         "training": {
             "command": f"cupydrive gallery {spec.name}",
             "policies": {name: str(settings) for name, settings in policies.items()},
@@ -140,6 +201,28 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
         "versions": versions,
         "date": datetime.date.today().isoformat(),
     }
+    draw_curve(spec.name, entry, out)
+    return entry
+
+
+def planned(spec, steps=None):
+    """Return what the gallery trains: policies by group, parameters, env-steps and copies."""
+    wanted = spec.showcase
+    about, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
+    learner = suggested_algorithm(spec, about.algorithm, **wanted.get(about.algorithm, {}))
+    groups = [group.name for group in spec.groups(spec.make_params(**params))]
+    policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
+    goal = wanted.get("steps", about.steps) if steps is None else steps
+    return policies, params, goal, wanted.get("num_envs", about.num_envs)
+
+
+def draw_curve(name, entry, out):
+    """Draw the learning curve of an entry from the points that are kept, beside the means of who has not learnt."""
+    levels = {clip["kind"]: level(clip["means"]) for clip in entry["clips"] if clip["kind"] in ("random", "heuristic")}
+    about = read_curves(out).get(name)
+    if about is not None:
+        with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+            write_atomically(out / entry["curve"], chart(about, levels))
 
 
 def trained(spec, policies, params, goal, num_envs, seed, device, folder):
@@ -161,29 +244,22 @@ def all_alike(found):
     return all(bool((values == values[0]).all()) for values in (*found.returns.values(), found.length))
 
 
-def curve_keys(run, groups):
+def curve_keys(run):
     """Return the metrics of a learning curve: returns of the groups that learn, and lengths; those that are known yet."""
-    learners = [name for key in run.learners for name in key.split("+")]
-    returns = [f"charts/episodic_return{'' if len(groups) == 1 else '/' + name}" for name in learners]
+    learners, alone = [name for key in run.learners for name in key.split("+")], len(run.batch.groups) == 1
+    returns = [f"charts/episodic_return{'' if alone else '/' + name}" for name in learners]
     known = {key for row in run.metrics for key in row}
     return [key for key in (*returns, "charts/episodic_length") if key in known]
 
 
-def level(found, groups):
-    """Return the means of an ``Evaluation`` by the names of a run's metrics."""
-    single = len(groups) == 1
-    means = {f"charts/episodic_return{'' if single else '/' + name}": found.mean(name)[0] for name in groups}
-    return means | {"charts/episodic_length": found.mean("length")[0]}
+def level(means):
+    """Return the means of a clip by the names of a run's metrics."""
+    return {f"charts/episodic_{key.replace(' ', '/')}": mean for key, (mean, _) in means.items()}
 
 
 def draw_clip(found, recording, kind, out):
     """Write the video, the small animation and the recording of one clip; return what to say of it."""
     name = f"{recording.spec.name}-{kind}"
-    video = Video(recording, progress=True)
-    video.save(out / f"{name}.mp4")
-    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-        write_atomically(out / f"{name}.webp", poster(video))
-    preview(recording).save(out / f"{name}.gif")
     recording.save(out / f"{name}.npz")
     return {
         "kind": kind,
@@ -191,7 +267,7 @@ def draw_clip(found, recording, kind, out):
         "poster": f"{name}.webp",
         "preview": f"{name}.gif",
         "recording": f"{name}.npz",
-        "size": [video.width, video.height],
+        "size": draw_files(recording, kind, out),
         "players": recording.players,
         "seed": recording.seed,
         "first_env": recording.first_env,
@@ -201,6 +277,17 @@ def draw_clip(found, recording, kind, out):
         "episodes_of_means": len(found.length),
         "command": f"cupydrive render gallery/{name}.npz --out {name}.mp4",
     }
+
+
+def draw_files(recording, kind, out):
+    """Write the video, the still and the small animation of a recording; return the video's size in pixels."""
+    name = f"{recording.spec.name}-{kind}"
+    video = Video(recording, progress=True)
+    video.save(out / f"{name}.mp4")
+    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+        write_atomically(out / f"{name}.webp", poster(video))
+    preview(recording).save(out / f"{name}.gif")
+    return [video.width, video.height]
 
 
 def poster(video):

@@ -1,6 +1,7 @@
 """The pages of a gallery, from what ``gallery.json`` says: ``index.html``, and ``README.md`` for code hosts."""
 
 import html
+import math
 import re
 from pathlib import Path
 from string import Template
@@ -8,16 +9,60 @@ from urllib.parse import quote
 
 from cupydrive.drawing.frames import players_in_words
 from cupydrive.inputs.files import write_atomically
+from cupydrive.inputs.sources import sources
 
 TEMPLATE = Path(__file__).resolve().parent / "page.html.txt"
 KINDS = {
+    "beside": "Side by side: runners as fast as taggers, 1.5 and 2 times as fast",
     "random": "Random",
     "heuristic": "Heuristic",
     "trained": "Trained",
     "mosaic": "Trained, many starts",
     "general": "Against those it has not trained with",
-    "beside": "Side by side",
 }
+CHAPTERS = {  # in their order on the page
+    "Many agents": "Taggers chase, runners flee, and both can learn.",
+    "Sciences": "Rules and data of published models: chemistry, climate and trade, a pandemic.",
+    "Classics": "What everybody knows, by Gymnasium's rules.",
+}
+WIDE = ("beside",)  # clips that take the page's whole width
+# Pictures of measurements, where a gallery has them: file, what it shows, and how to read it.
+CHARTS = (
+    ("speed.png", "Random rollouts on a GPU", "Each task in a group of its own, beside the fastest of each other library. The "
+     "factor is ours over theirs, with as many copies, or the nearest number that was measured."),
+    ("speed-training.png", "Training on a GPU", "PPO in CartPole, whole iterations with learning, for 256 to 65,536 copies."),
+    ("speed-cpu.png", "On two cores", "Rollouts in one launch beside gymnax, single steps beside Gymnasium and EnvPool."),
+    ("scaling-envs.png", "More copies", "CartPole, 10 to 10,000,000 copies; other libraries where they were measured."),
+    ("scaling-agents.png", "More agents on a grid", "Grid Tag, 2 to 10,000 agents in each of 2,000 copies."),
+    ("scaling-agents-continuous.png", "More agents on a plane", "Continuous Tag, 2 to 10,000 agents in each of 200 copies."),
+    ("scaling-steps.png", "More steps in a launch", "10,000 copies of CartPole, 1 to 1,024 steps in a launch."),
+    ("convergence-seconds.png", "How soon it learns", "Return over seconds of training, for 10 to 100,000 copies by equal "
+     "settings; ten seeds each."),
+    ("convergence-env-steps.png", "From how much experience", "The same over env-steps."),
+)  # fmt: skip
+
+
+def chapter_of(spec, groups):
+    """Return the chapter of an environment: those on data of others are sciences, those of several groups many agents."""
+    if spec.name in sources():
+        return "Sciences"
+    return "Many agents" if len(groups) > 1 else "Classics"
+
+
+def ordered(entries):
+    """Return the entries by chapter, in the order of the page; within one by name, those with a clip of several runs first."""
+    found = {}
+    for chapter in (*CHAPTERS, *{e.get("chapter", "Classics") for e in entries.values()} - {*CHAPTERS}):
+        names = [name for name, entry in entries.items() if entry.get("chapter", "Classics") == chapter]
+        wide = {name for name in names if any(clip["kind"] in WIDE for clip in entries[name]["clips"])}
+        if names:
+            found[chapter] = {name: entries[name] for name in sorted(names, key=lambda name: (name not in wide, name))}
+    return found
+
+
+def charts_in(out):
+    """Return those of ``CHARTS`` that a gallery's folder has."""
+    return [chart for chart in CHARTS if (Path(out) / chart[0]).is_file()]
 
 
 def write_pages(out, entries):
@@ -28,33 +73,71 @@ def write_pages(out, entries):
         entries: What ``gallery.json`` says of each environment, by name.
     """
     out = Path(out)
-    write_atomically(out / "index.html", page(entries).encode())
-    write_atomically(out / "README.md", readme(entries).encode())
+    write_atomically(out / "index.html", page(entries, charts_in(out)).encode())
+    write_atomically(out / "README.md", readme(entries, charts_in(out)).encode())
 
 
-def page(entries):
-    """Return ``index.html``."""
-    links = "\n".join(f'<a href="#{name}">{name}</a>' for name in map(html.escape, entries))
-    sections = "\n".join(section(name, entry) for name, entry in entries.items())
+def page(entries, charts=()):
+    """Return ``index.html``, with some of ``CHARTS``."""
+    chapters = ordered(entries)
+    links = [
+        f'<li><a href="#{slug(chapter)}">{html.escape(chapter)}</a>: '
+        + ", ".join(f'<a href="#{name}">{name}</a>' for name in map(html.escape, found))
+        for chapter, found in chapters.items()
+    ]
+    sections = [
+        f'<h2 id="{slug(chapter)}">{html.escape(chapter)}</h2>\n<p>{html.escape(CHAPTERS.get(chapter, ""))}</p>\n'
+        + "\n".join(section(name, entry) for name, entry in found.items())
+        for chapter, found in chapters.items()
+    ]
+    if charts:
+        links.append('<li><a href="#speed">Speed</a>')
+        sections.append(
+            '<h2 id="speed">Speed</h2>\n<p>An env-step is a step of a whole environment, all its agents included. Machines, '
+            'versions, commands and every number: <a href="SPEED.md">SPEED.md</a>.</p>\n<div class="charts">\n'
+            + "\n".join(measured(*chart) for chart in charts)
+            + "\n</div>"
+        )
     episodes = " or ".join(sorted({f"{c['episodes_of_means']:,}" for e in entries.values() for c in e["clips"]}))
-    return Template(TEMPLATE.read_text()).substitute(links=links, sections=sections, episodes=episodes)
+    return Template(TEMPLATE.read_text()).substitute(
+        links="\n".join(links), sections="\n".join(sections), episodes=episodes
+    )
+
+
+def slug(text):
+    """Return what a chapter is called in links."""
+    return text.lower().replace(" ", "-")
 
 
 def section(name, entry):
     """Return the part of one environment."""
-    clips = "\n".join(figure(name, clip) for clip in entry["clips"])
+    clips = "\n".join(figure(name, clip) for clip in in_order(entry["clips"]))
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     training, changed = entry["training"], parameters(entry)
     return f"""<section aria-labelledby="{name}">
-<h2 id="{name}">{name}</h2>
+<h3 id="{name}">{name}</h3>
 <p>{html.escape(entry["summary"])}{html.escape(changed)}</p>
 <div class="clips">
 {clips}
-<figure class="wide"><img src="{curve}" alt="Learning curve of {name}" loading="lazy">
-<figcaption><h3>Learning curve</h3><p>{html.escape(made(entry))}</p>
-<code>{html.escape(training["command"])}</code></figcaption></figure>
+<figure class="chart"><div class="scroll" tabindex="0"><img src="{curve}" alt="Learning curve of {name}" loading="lazy"></div>
+<figcaption><h4>Learning curve</h4>
+<details><summary>How it was trained</summary><p>{html.escape(made(entry))}</p>
+<code>{html.escape(training["command"])}</code></details></figcaption></figure>
 </div>
 </section>"""
+
+
+def in_order(clips):
+    """Return the clips of one environment in the order of ``KINDS``."""
+    return sorted(clips, key=lambda clip: list(KINDS).index(clip["kind"]))
+
+
+def measured(file, title, words):
+    """Return the part of one chart."""
+    words, title = html.escape(words), html.escape(title)
+    return f"""<figure class="chart"><div class="scroll" tabindex="0"><img src="{html.escape(quote(file))}"
+alt="{title}. {words}" loading="lazy"></div>
+<figcaption><h3>{title}</h3><p>{words}</p></figcaption></figure>"""
 
 
 def parameters(entry):
@@ -80,15 +163,17 @@ def made(entry):
 def figure(name, clip):
     """Return one clip with what it shows and the command that draws it."""
     width, height = (int(pixels) for pixels in clip["size"])
-    title = KINDS[clip["kind"]]
+    title, kind = KINDS[clip["kind"]], ' class="wide"' if clip["kind"] in WIDE else ""
     video, still = (html.escape(quote(clip[key])) for key in ("video", "poster"))
     label = html.escape(f"{name}: {title.lower()}")
     means = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(clip).items())
-    return f"""<figure><div class="stage"><video src="{video}" poster="{still}"
-width="{width}" height="{height}" loop muted playsinline preload="metadata" aria-label="{label}"></video>
+    means = f"<dl>{means}</dl>" if clip["kind"] != "mosaic" else ""  # those of the clip of one start
+    return f"""<figure{kind}><div class="stage"><video src="{video}" poster="{still}"
+width="{width}" height="{height}" loop muted playsinline preload="none" aria-label="{label}"></video>
 <button type="button" aria-label="Play {label}">&#9654;</button></div>
-<figcaption><h3>{title}</h3><p>{html.escape(shown(clip))}</p><dl>{means}</dl>
-<code>{html.escape(clip["command"])}</code></figcaption></figure>"""
+<figcaption><h4>{html.escape(title)}</h4>{means}
+<details><summary>What it shows, and how to draw it</summary><p>{html.escape(shown(clip))}</p>
+<code>{html.escape(clip["command"])}</code></details></figcaption></figure>"""
 
 
 def shown(clip):
@@ -104,34 +189,65 @@ def shown(clip):
 
 def results(clip):
     """Return the mean results of the policy that plays a clip, by name, as text."""
-    return {key: f"{mean:.4g} ± {half:.1g}" for key, (mean, half) in clip["means"].items()}
+    return {key.replace("_", " "): with_interval(mean, half) for key, (mean, half) in clip["means"].items()}
 
 
-def readme(entries):
-    """Return ``README.md``: small animated pictures, which code hosts show."""
+def with_interval(mean, half):
+    """Return a mean and the half of its interval as text: the half with one digit that counts, the mean as far as it goes.
+
+    Both are written out, without powers of ten: -1245.3 and 23.1 are ``"-1245 ± 20"``. Where all values were equal, or the
+    half is not known, the mean has four digits that count.
+    """
+    if not (math.isfinite(mean) and math.isfinite(half)) or half <= 0:
+        return f"{mean:.4g} ± {half:.1g}"
+    half = float(f"{half:.1g}")
+    digits = max(0, -math.floor(math.log10(half)))
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def readme(entries, charts=()):
+    """Return ``README.md``: small animated pictures, which code hosts show, and some of ``CHARTS``."""
     lines = [
         "# Gallery",
         "",
         "Random, heuristic and trained policies from the same start. `index.html` shows them as video; `make gallery` makes all"
         " of it anew, and the command below a clip draws that clip again.",
     ]
-    for name, entry in entries.items():
-        clips, called = entry["clips"], markdown(name)
-        commands = [
-            " ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])
-        ]
-        lines += ["", f"## {called}", "", markdown(entry["summary"] + parameters(entry)), ""]
-        lines += ["| " + " | ".join(KINDS[c["kind"]] for c in clips) + " |", "|" + "---|" * len(clips)]
-        lines += [
-            "| " + " | ".join(f"![{called}, {KINDS[c['kind']].lower()}]({quote(c['preview'])})" for c in clips) + " |"
-        ]
-        for clip in clips:
-            means = ", ".join(f"{key} {value}" for key, value in results(clip).items())
-            words = f"{shown(clip)}. Means of {clip['episodes_of_means']:,} episodes: {means}."
-            lines += ["", f"{KINDS[clip['kind']]}: {markdown(words)}"]
-        lines += ["", *fenced(commands)]
-        lines += ["", f"![Learning curve of {called}]({quote(entry['curve'])})", "", markdown(made(entry))]
+    for chapter, found in ordered(entries).items():
+        lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]
+        for name, entry in found.items():
+            lines += entry_in_readme(name, entry)
+    if charts:
+        lines += ["", "## Speed", "", "Machines, versions, commands and every number: [SPEED.md](SPEED.md)."]
+    for file, title, words in charts:
+        lines += ["", f"### {markdown(title)}", "", markdown(words), "", f"![{markdown(title)}]({quote(file)})"]
     return "\n".join(lines) + "\n"
+
+
+def entry_in_readme(name, entry):
+    """Return the lines of one environment in ``README.md``."""
+    clips, called = in_order(entry["clips"]), markdown(name)
+    commands = [" ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])]
+    lines = ["", f"### {called}", "", markdown(entry["summary"] + parameters(entry))]
+    wide = [clip for clip in clips if clip["kind"] in WIDE]
+    rows = [[clip] for clip in wide] + pairs([clip for clip in clips if clip not in wide])
+    for row in rows:  # two beside each other: four would be too small to read
+        lines += ["", "| " + " | ".join(KINDS[c["kind"]] for c in row) + " |", "|" + "---|" * len(row)]
+        lines += [
+            "| " + " | ".join(f"![{called}, {KINDS[c['kind']].lower()}]({quote(c['preview'])})" for c in row) + " |"
+        ]
+    for clip in clips:
+        means = ", ".join(f"{key} {value}" for key, value in results(clip).items())
+        means = f" Means of {clip['episodes_of_means']:,} episodes: {means}." if clip["kind"] != "mosaic" else ""
+        words = f"{shown(clip)}.{means}"
+        lines += ["", f"{KINDS[clip['kind']]}: {markdown(words)}"]
+    lines += ["", *fenced(commands)]
+    return [*lines, "", f"![Learning curve of {called}]({quote(entry['curve'])})", "", markdown(made(entry))]
+
+
+def pairs(things):
+    """Return things two by two."""
+    return [things[k : k + 2] for k in range(0, len(things), 2)]
 
 
 def markdown(text):

@@ -2,8 +2,8 @@
 
 ``CONFIG`` is ``config.json`` of a run folder, ``METRICS`` a line of its ``metrics.jsonl``; ``RECORDING`` and ``SNAPSHOT`` are
 the part ``about`` of their archives, ``CHECKPOINT`` the numbers of a checkpoint; ``POPULATION`` is ``population.json`` of a
-folder of runs, ``GALLERY`` is ``gallery.json``. What arrays may be is described in ``archive.py``, and by whoever knows the
-environment that they belong to.
+folder of runs, ``GALLERY`` is ``gallery.json``, ``CURVES`` is ``curves.json`` beside it. What arrays may be is described in
+``archive.py``, and by whoever knows the environment that they belong to.
 """
 
 import json
@@ -246,6 +246,21 @@ CLIP = Record(
     {"beside": Sequence(Text(), 1)},  # the recordings at the right of the first one
 )
 TRAINING = Record({"command": WORDS, "policies": Table(WORDS), "env_steps": Int(), "num_envs": ENVS, "seed": SEED}, {})
+CURVES = Table(
+    Record(
+        {
+            "seeds": Int(1, 10_000),
+            "env_steps": Int(),
+            "num_envs": ENVS,
+            "device": WORDS,
+            "versions": Table(Text()),
+            "date": Text(),
+            "points": Table(Sequence(Sequence(Sequence(Number(), 2, 2)), 1), least=1),
+        },
+        {"source": WORDS},
+    ),
+    NAME,
+)
 GALLERY = Table(
     Record(
         {
@@ -259,7 +274,7 @@ GALLERY = Table(
             "versions": Table(Text()),
             "date": Text(),
         },
-        {},
+        {"chapter": WORDS},
     ),
     NAME,
 )

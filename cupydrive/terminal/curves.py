@@ -81,14 +81,19 @@ def curves(rows, keys=None, levels=None, title=None):
                 axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8)
-        axes.set_xlabel("env-steps")
-        axes.set_ylabel(key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
+        engineered(axes, "env-steps", key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
     if title:
         figure.suptitle(title, fontsize=10)
     return figure
+
+
+def engineered(axes, xlabel, ylabel):
+    """Name a panel's axes, write large numbers of x as 10 k or 2 M, and leave out what frames it needlessly."""
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
 
 
 def quartiles(runs, share=0.5):

@@ -1,0 +1,107 @@
+"""Charts of speed: a group for each task, ours beside each other library with the factor written, units and copies named."""
+
+import json
+import re
+
+import pytest
+from matplotlib.colors import to_hex
+
+from cupydrive.bench import Bench, Ceilings, charts, tables
+from cupydrive.bench.timing import make_row, short
+from cupydrive.drawing.palette import Palette
+
+GALLERY = tables.ROOT / "gallery"
+SWEEPS = sorted(path.stem for path in GALLERY.glob("scaling-*.json"))
+
+
+def texts(figure):
+    """Return everything that is written in a figure's only panel."""
+    (axes,) = figure.axes
+    return [text.get_text() for text in (*axes.texts, *axes.get_yticklabels())]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return tables.charts()
+
+
+def bench(*rows):
+    return Bench("cpu", "a machine", {}, "2026-01-01", "c", Ceilings(1.0, 1.0, 1.0), list(rows))
+
+
+@pytest.mark.parametrize("name", ["cuda", "cpu"])
+def test_each_other_library_stands_beside_ours_with_the_factor(name):
+    result = tables.results()[name]
+    peers = charts.fastest([row for row in result.rows if row.who not in charts.OURS and row.case != "sampling"])
+    groups, written = charts.groups_of(result.rows), texts(charts.chart(result))
+    assert peers and sum(len(rows) - 1 for rows in groups.values()) == len(peers)
+    for title, (own, *others) in groups.items():
+        assert title in written and own.who in charts.OURS and f"{own.num_envs:,} cop" in title and own.env in title
+        assert others and all((row.env, row.agents, row.case) == (own.env, own.agents, own.case) for row in others)
+        for row in others:
+            (said,) = (
+                t for t in written if t.startswith(short(row.rate)) and t.endswith(charts.times(own.rate / row.rate))
+            )
+            assert row.num_envs == own.num_envs or f"with {row.num_envs:,} cop" in said
+            assert not own.note, "full observations are what others write"
+
+
+@pytest.mark.parametrize("name", [*SWEEPS, "speed", "speed-cpu", "speed-training"])
+def test_axes_of_the_gallerys_charts_have_units(name, drawn):
+    (axes,) = drawn[f"{name}.png"].axes
+    bars = name in ("speed", "speed-cpu")
+    assert (axes.get_xlabel() if bars else axes.get_ylabel()) == "env-steps per second"
+    if not bars:
+        assert re.match(r"(copies of the environment|agents in each copy|steps of a launch)", axes.get_xlabel())
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweep_names_its_copies_and_shows_others_of_its_task(name):
+    sweep, others = Bench.from_dict(json.loads((GALLERY / f"{name}.json").read_text())), tables.results()["cuda"].rows
+    (axes,) = charts.chart(sweep, others).axes
+    copies = {row.num_envs for row in sweep.rows}
+    words = axes.get_xlabel() + " ".join(axes.get_legend_handles_labels()[1])
+    assert len(copies) > 1 or f"{copies.pop():,} copies" in words
+    shown = {line.get_label().split(",")[0]: line for line in axes.lines}
+    known = {row.who.split(",")[0] for row in others if row.env == sweep.rows[0].env and "WarpDrive" in row.who}
+    assert known and known <= {*shown}, "a sweep without others beside it"
+    for who in known:
+        rates = {row.rate for row in others if row.who.startswith(who)}
+        assert {*shown[who].get_ydata()} <= rates
+
+
+def test_training_stands_beside_jax_with_the_factor():
+    result = tables.results()["training"]
+    (axes,) = charts.training_chart(result).axes
+    jax = {row.num_envs: row.rate for row in result.rows if row.who.startswith("JAX")}
+    ours = {}
+    for row in result.rows:
+        if row.who == "cupydrive" and row.env == "cartpole":
+            ours.setdefault(row.num_envs, row.rate)
+    assert sorted(text.get_text() for text in axes.texts) == sorted(
+        f"ours {charts.times(ours[n] / r)}" for n, r in jax.items()
+    )
+
+
+def test_without_others_all_rows_are_shown_in_one_group_a_task():
+    rows = [
+        make_row("rollout", "a", 8, 1, 4, [1.0]),
+        make_row("rollout", "a", 16, 1, 8, [1.0]),
+        make_row("rollout", "b", 8, 3, 4, [1.0]),
+    ]
+    assert {title: len(found) for title, found in charts.groups_of(rows).items()} == {"a": 2, "b, 3 agents": 1}
+    figure = charts.chart(bench(*rows))
+    assert len(figure.axes[0].patches) == 3 and {to_hex(p.get_facecolor()) for p in figure.axes[0].patches} == {
+        Palette.BLUE.lower()
+    }
+
+
+def test_a_point_has_a_factor_only_where_both_had_the_same_sizes():
+    swept = [make_row("rollout", "a", n, 1, 4, [1.0]) for n in (10, 100, 1000)]
+    peers = [make_row("rollout", "a", n, 1, 4, [2.0], who="other") for n in (100, 500)]
+    assert [t for t in texts(charts.chart(bench(*swept), peers)) if "ours" in t] == ["ours 2.0 x"]
+    far = [
+        make_row("rollout", "a", 100, 50, 4, [2.0], who="other"),
+        make_row("rollout", "b", 100, 1, 4, [2.0], who="other"),
+    ]
+    assert len(charts.chart(bench(*swept), far).axes[0].lines) == 1  # many agents, or another task: not to be compared
