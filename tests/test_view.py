@@ -78,6 +78,11 @@ def test_an_agent_that_has_left_is_gone_from_the_step_after():
     assert caught.any()
 
 
+def rgb(color):
+    """Return red, green and blue of ``"#RRGGBB"``."""
+    return np.array(tuple(bytes.fromhex(color[1:])))
+
+
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous"])
 def test_names_stand_beside_their_agents_where_asked_for(name):
     spec = envs.get(name)
@@ -99,7 +104,7 @@ def test_names_stand_beside_their_agents_where_asked_for(name):
         x, y = map(int, canvas.to_pixel((x, y)))
         beside = slice(max(0, y - 24), y + 24), slice(max(0, x - 150), x + 150)
         assert (plain != named)[beside].any()
-    mine, named = ((abs(shown - (0xFF, 0xE6, 0x80)).max(axis=-1) < 20).sum() for shown in (mine, named))
+    mine, named = ((abs(shown - rgb(Canvas.YELLOW)).max(axis=-1) < 20).sum() for shown in (mine, named))
     assert mine > 100 and not named  # whom a person plays stands out
     ring = (plain != picture(played=("tagger", 1))[1]).any(axis=-1)
     x, y = canvas.to_pixel((states["x"][0, 1], states["y"][0, 1]))
@@ -112,7 +117,7 @@ def test_of_a_crowd_numbers_alone_are_shown():
         canvas = Canvas(600, 600, labels=True, header=0)
         canvas.view(0, 60, 0)
         canvas.agents("tagger", [(1 + k, 30) for k in range(count)][-1:] * count)
-        return np.nonzero((canvas.frame() < 128).any(axis=(0, 2)))[0]
+        return np.nonzero((canvas.frame() > 128).any(axis=(0, 2)))[0]
 
     assert np.ptp(letters(13)) < 0.6 * np.ptp(letters(12))
 
@@ -123,9 +128,9 @@ def test_a_name_lies_within_the_picture():
     for x, y in ((0, 0), (20, 0), (0, 16), (20, 16)):
         canvas.agents("tagger", [(x, y)])
     frame = canvas.frame()
-    assert (frame[:20] == 255).all() and (frame[20:] < 255).any()
-    dark = (frame < 128).any(axis=-1)
-    assert not dark[:, 0].any() and not dark[:, -1].any() and not dark[-1].any()
+    assert (frame[:20] == rgb(Canvas.STAGE)).all() and (frame[20:] != rgb(Canvas.STAGE)).any()
+    light = (frame > 128).any(axis=-1)
+    assert not light[:, 0].any() and not light[:, -1].any() and not light[-1].any()
 
 
 @pytest.mark.parametrize("env", [0, 2])
@@ -133,8 +138,8 @@ def test_the_chosen_picture_of_a_mosaic_has_a_frame_and_names(env):
     recording = small(episodes=4).video.recording
     plain, marked = (next(iter(frames(recording, 320, 260, chosen=chosen))) for chosen in (None, env))
     rows, columns = np.nonzero((plain != marked).any(axis=-1))
-    blue = (marked == (0, 0x72, 0xB2)).all(axis=-1) & (plain == 0xDA).all(axis=-1)
-    assert blue[:, 1].any() == (env in (0, 2)) and blue.sum() > 4 * 2 * (140 + 110)
+    frame = (marked == rgb(Canvas.YELLOW)).all(axis=-1) & (plain != marked).any(axis=-1)
+    assert frame[:, 1].any() and frame.sum() > 4 * 2 * (140 + 110)
     middle = plain.shape[0] // 2
     assert (rows.max() < middle + 20) if env == 0 else (rows.min() > middle - 20)
     assert columns.max() < 170

@@ -193,13 +193,19 @@ def mosaic(recording, width, height, device, title, every, chosen):
                 shown = kept[e]
             x = GAP + (e % columns) * (cell_width + GAP)
             y = whole.header + (e // columns) * (cell_height + GAP)
-            if e == chosen:
-                picture[y - GAP : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
             picture[y : y + cell_height, x : x + cell_width] = shown
         heading.clear()
         heading.key(*together(keys))
         heading.caption(clock(recording.params, moment.step), title, f"{int(moment.over.sum())} of {count} over")
         picture[: heading.height] = heading.frame()
+        if chosen is not None:  # over the header, too
+            x, y = (
+                GAP + (chosen % columns) * (cell_width + GAP),
+                whole.header + (chosen // columns) * (cell_height + GAP),
+            )
+            inside = picture[y : y + cell_height, x : x + cell_width].copy()
+            picture[y - GAP : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
+            picture[y : y + cell_height, x : x + cell_width] = inside
         yield picture
 
 
