@@ -1,6 +1,7 @@
 """A game in a terminal: pictures of half blocks, two pixels a character, in 256 colours; keys by curses."""
 
 import locale
+import sys
 import time
 
 import numpy as np
@@ -70,7 +71,11 @@ class Terminal:
         while not self.rounds.ended:
             wait = self.rounds.due - time.monotonic() if self.rounds.running else None
             self.screen.timeout(-1 if wait is None else max(0, int(1000 * wait) + 1))
-            changed, now = self._read(self.screen.getch()), time.monotonic()
+            code = self.screen.getch()
+            if code == -1 and not sys.stdin.isatty():  # the terminal has gone, and with it the person
+                self.rounds.ended = True
+                return
+            changed, now = self._read(code), time.monotonic()
             down = [key for key, until in self.until.items() if until >= now]
             if self.rounds.tick(now, down):
                 self.until = {key: until for key, until in self.until.items() if until > now + 1 / self.rounds.fps}
