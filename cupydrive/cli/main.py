@@ -88,6 +88,8 @@ def describe(spec):
     lines += [_table(rows), f"The time limit, {params.max_episode_steps} steps, {ends}."]
     lines += [f"metrics: {', '.join(spec.metrics)}"] if spec.metrics else []
     lines += [f"Solved by a mean return of {spec.mark:g}."] if spec.mark is not None else []
+    if spec.keys is not None:
+        lines += [f"A person can play {' or '.join(spec.keys(params))}: cupydrive play {spec.name}"]
     constants = {f.name for f in constant_params(spec.params)}
     rows = [("parameter", "default", "range", "unit", "meaning")]
     for f in fields(spec.params):
