@@ -65,7 +65,13 @@ class LostProcessError(TrainingError):
 
 
 class NotFiniteError(TrainingError):
-    """An observation, a reward or a loss is infinite or not a number."""
+    """An observation, a reward or a loss is infinite or not a number.
+
+    Attributes:
+        run: The ``Run`` that was trained, whose ``explain()`` says what came first; None where no run is known.
+    """
+
+    run = None
 
 
 class RenderError(CupydriveError):

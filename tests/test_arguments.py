@@ -141,7 +141,7 @@ MADE_BY_US = {
     "Outcome",
     "Observed",
 }
-CALLED_BY_US = {"Run.check_newest", "Heuristic.player", "Random.player", "Frozen.player"}
+CALLED_BY_US = {"Heuristic.player", "Random.player", "Frozen.player"}
 OF_AUTHORS = ("EnvSpec.", "PythonKernels", "CupydriveError", "CupydriveWarning")
 WITHOUT_ARGUMENTS = {"info", "names", "Heuristic", "Random"}
 

@@ -4,6 +4,7 @@ Letters: T steps, N environments, C agents of a group, D observation entries, H 
 """
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
@@ -20,6 +21,27 @@ NONE_FOUND = 2**63 - 1
 EPISODE_ENVS = 32  # environments of one team of kernels/train/episodes.cu
 EPISODE_THREADS = 256  # of it on a GPU
 CARRIED = 16  # bytes of one element of kernels/train/carry.cu
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a number of a rollout is.
+
+    Args:
+        step: Steps of its environment since the run began, after which it was seen.
+        kind: ``"obs"`` or ``"reward"``.
+        name: Of its group.
+        env: Of this process.
+        agent: Of its group.
+        entry: Of an observation.
+    """
+
+    step: int
+    kind: str
+    name: str
+    env: int
+    agent: int
+    entry: int | None = None
 
 
 class Rollout:
@@ -121,11 +143,23 @@ class Rollout:
             self._finite.launch("count_iteration", self._look, 1)
 
     def _take_steps(self):
+        self.carry_rows()
+        for t in range(self.steps):
+            self.act(t)
+            self.step(t)
+
+    def carry_rows(self):
+        """Make the last row of the rollout before the first one of this."""
         pieces = int(self._carry[f"begin.{len(self.obs) + len(self.action_mask)}"])
         self._carrying.launch("carry", self._carry, pieces, 4 * pieces)
-        for t, call in enumerate(self._calls):
-            self.call_all([partial(player.act, self, t) for player in self.players])
-            self.batch.step_row(call)
+
+    def act(self, t):
+        """Let all players write the actions of row t."""
+        self.call_all([partial(player.act, self, t) for player in self.players])
+
+    def step(self, t):
+        """Take step t with the actions of that row."""
+        self.batch.step_row(self._calls[t])
 
     def call_all(self, calls):
         """Call what different players have to do: one after the other, or side by side."""
@@ -137,6 +171,21 @@ class Rollout:
             for call in calls:
                 call()
 
+    def first_nonfinite(self, found, num_envs=None):
+        """Return the ``Place`` of the first number that is not finite, or None.
+
+        Args:
+            found: ``nonfinite`` as a list of ints on the host.
+            num_envs: Of the rank that found it; None: this one's.
+        """
+        n, places = num_envs or self.batch.num_envs, []
+        for number, (kind, name, tensor) in zip(found, self._watched, strict=True):
+            if number != NONE_FOUND:
+                iteration, index = number >> 40, number & (1 << 40) - 1
+                row, *at = (int(i) for i in np.unravel_index(index, (len(tensor), n, *tensor.shape[2:])))
+                places.append(Place(iteration * self.steps + row + (kind != "obs"), kind, name, *at))
+        return min(places, key=lambda place: (place.step, place.env, place.kind != "reward"), default=None)
+
     def describe_nonfinite(self, found, envs=None):
         """Return what and where the first number was that is not finite, or None.
 
@@ -145,15 +194,14 @@ class Rollout:
             envs: The range of the environments of the rank that found it, as global ids; None: this one's.
         """
         envs = self.shard.envs if envs is None else envs
-        first = min(range(len(found)), key=lambda k: found[k] & NONE_FOUND)
-        if found[first] == NONE_FOUND:
+        place = self.first_nonfinite(found, len(envs))
+        if place is None:
             return None
-        kind, name, tensor = self._watched[first]
-        iteration, index = found[first] >> 40, found[first] & (1 << 40) - 1
-        t, e, agent, *entry = (int(i) for i in np.unravel_index(index, (len(tensor), len(envs), *tensor.shape[2:])))
-        step = iteration * self.steps + t - (kind == "obs") + 1
-        entry = f", entry {entry[0]}" if entry else ""
-        return f"the {kind} of {name!r} in environment {envs[e]}, agent {agent}{entry}, after step {step} of this environment"
+        entry = "" if place.entry is None else f", entry {place.entry}"
+        return (
+            f"the {place.kind} of {place.name!r} in environment {envs[place.env]}, agent {place.agent}{entry}, after step "
+            f"{place.step} of this environment"
+        )
 
 
 def episodes_unit(batch):

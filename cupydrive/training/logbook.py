@@ -6,8 +6,9 @@ from contextlib import ExitStack, contextmanager
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.training.events import Appended, event_writer
+from cupydrive.training.explanation import EXPLANATION_FILE
 from cupydrive.training.report import Report
-from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.runfolder import check_newest, checkpoints
 
 
 class Logbook:
@@ -37,12 +38,13 @@ class Logbook:
         with self._writing():
             self.out.mkdir(parents=True, exist_ok=True)
         with self.run.lock.hold(self.out):
-            self.run.check_newest(self.out)
+            check_newest(self.out, self.run.step, self.run.passed_over)
             path = self.out / "metrics.jsonl"
             new = [file for file in (path, self.out / "config.json") if not file.exists()]
             try:
                 with ExitStack() as opened:
                     with self._writing():
+                        (self.out / EXPLANATION_FILE).unlink(missing_ok=True)  # of an earlier failure
                         write_atomically(path, "".join(json.dumps(row) + "\n" for row in self.run.metrics).encode())
                         self.file = Appended(path)
                         opened.callback(self._close, self.file)
@@ -75,6 +77,21 @@ class Logbook:
         there = self.run.shard.ranks.gather_bytes(b"there" if checkpoints(self.folder) else b"")
         if not there[0]:
             self.save()
+
+    def explain(self):
+        """Find why training failed, write it into the folder, and return one line for the error."""
+        try:
+            found = self.run.explain()
+        except Exception as error:  # a user's functions are called, too: none of them may hide what is to be explained
+            return f"It could not be explained: {error}"
+        if self.out is None:
+            return f"{found.line}; more: explain() of the run, which the error has as `run`"
+        try:
+            with self._writing():
+                write_atomically(self.out / EXPLANATION_FILE, f"{found}\n".encode())
+        except TrainingError as error:
+            return f"{found.line}; {error}"
+        return f"{found.line}; more: {self.out / EXPLANATION_FILE}"
 
     def add(self, step, seconds, numbers, rates):
         """Keep the row of an interval and return it.

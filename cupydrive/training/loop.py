@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.errors import NotFiniteError
+from cupydrive.training.kept import Failed, Keeping, Kept, why_not_kept
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
 from cupydrive.training.torch_settings import memory_errors, precision, threads
@@ -23,6 +24,7 @@ ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
 LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
 COMPARE = 60.0  # seconds after which they compare weights
+MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
 
 
 @dataclass
@@ -52,13 +54,15 @@ class Loop:
         callback: ``callback(step, metrics, number of the run)``, or None.
         checkpoint_seconds: Time between checkpoints.
         keep: Checkpoints to keep.
+        explains: Explain numbers that are not finite, for which copies of the runs are kept.
 
     Attributes:
-        failures: By number of a run, the ``TrainingError`` that ended it: a number was not finite.
+        failures: By number of a run, the ``NotFiniteError`` that ended it.
     """
 
-    def __init__(self, trained, goal, outs, line, capture, callback, checkpoint_seconds, keep):
+    def __init__(self, trained, goal, outs, line, capture, callback, checkpoint_seconds, keep, explains=True):
         self.trained, self.goal, self.line, self.callback = trained, goal, line, callback
+        self.explains, self.keeping, self.not_kept = explains, None, None
         self.capture, self.checkpoint_seconds = capture, checkpoint_seconds
         self.books = [Logbook(run, out, keep) for run, out in zip(trained.runs, outs, strict=True)]
         first = trained.runs[0]
@@ -82,19 +86,42 @@ class Loop:
                 book.save_first()
             with memory_errors():
                 iterate = self.trained.prepare([book.report for book in self.books], self.capture)
+                self._begin_to_keep()
             self.started = self.saved = self.compared = time.perf_counter()
-            with noted_interrupts() as pressed:
-                interrupted = self._iterate(iterate, pressed)
-            self._receive(0)
+            try:
+                with noted_interrupts() as pressed:
+                    interrupted = self._iterate(iterate, pressed)
+                self._receive(0)
+            except NotFiniteError:  # of all runs
+                self._explain()
+                raise next(iter(self.failures.values())) from None
             for run in runs:
                 run.seconds += time.perf_counter() - self.started
+            self._explain()
             self._save()  # before another run can take a folder's lock
         return interrupted
+
+    def _begin_to_keep(self):
+        """Begin to keep copies of runs, or note why not."""
+        runs = self.trained.runs
+        self.not_kept = why_not_kept(runs) if self.explains else "nobody asked for an explanation"
+        if self.not_kept is None:
+            kept = [Kept(run) for run in runs]
+            self.keeping = Keeping(kept, self.trained.keepers(kept), runs[0].batch.executor)
+
+    def _explain(self):
+        """Say in the errors of runs that have failed, and in their folders, what came first; of the first MOST_EXPLAINED."""
+        for number in list(self.failures)[: MOST_EXPLAINED if self.explains else 0]:
+            line = self.books[number].explain()
+            error = NotFiniteError(f"{self.failures[number]}. {line}")
+            error.run, self.failures[number] = self.trained.runs[number], error
 
     def _iterate(self, iterate, interrupted):
         """Iterate until the goal; return whether an interrupt came first."""
         self.iterations, since = 0, 0
         while self.step < self.goal:
+            if self.keeping is not None:
+                self.keeping.keep()
             self.trained.schedule(self.step)
             with memory_errors():
                 iterate()
@@ -191,13 +218,21 @@ class Loop:
             try:
                 rows[number] = book.add(*about)
             except NotFiniteError as error:
-                self.failures[number] = error
+                self._note_failure(number, error, interval.step)
         if not rows:
             raise next(iter(self.failures.values()))
         self.line.update(interval.step - self.first_step, next(iter(rows.values())))
         for number, row in rows.items():
             if self.callback is not None:
                 self._call_back(interval.step, row, number)
+
+    def _note_failure(self, number, error, step):
+        """Keep a run's error, and what explains it."""
+        run = self.trained.runs[number]
+        error.run, self.failures[number] = run, error
+        if run.failed is None:
+            kept = None if self.keeping is None else self.keeping.kept[number]
+            run.failed = Failed(kept, self.not_kept, step, str(error))
 
     def _agree(self, wishes):
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""

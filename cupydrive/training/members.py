@@ -52,7 +52,8 @@ def go_on(runs, goal):
         trained = Together(some) if len(some) > 1 else Alone(some[0])
         for run in some:
             run.total = max(goal, run.total or 0)
-        loop = Loop(trained, goal, [None] * len(some), Silent(), some[0].device == "cuda", None, math.inf, 1)
+        how = some[0].device == "cuda", None, math.inf, 1, False
+        loop = Loop(trained, goal, [None] * len(some), Silent(), *how)
         with suppress(NotFiniteError):
             if loop.go():
                 return False, failed

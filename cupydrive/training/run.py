@@ -36,6 +36,7 @@ from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
     FORMAT,
     FolderLock,
+    check_newest,
     checkpoints,
     fitting_arrays,
     read_checkpoint,
@@ -85,7 +86,7 @@ class Run:
         self.settings = policies
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
         self.origin = envs.origin(spec)  # of the files as they are compiled now
-        self.lock = FolderLock()
+        self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard = Shard(self.num_envs, current_ranks())
         check_ranks(policies, self.shard.ranks)
@@ -211,6 +212,18 @@ class Run:
 
         return render(self, path, **options)
 
+    def explain(self):
+        """Return the ``Explanation`` of why training failed: the first number that was not finite, and what led there.
+
+        Raises:
+            TrainingError: If it has not failed since this run was made or loaded, or cannot be replayed.
+        """
+        if self.explanation is None:
+            from cupydrive.training.explain import explain
+
+            self.explanation, self.failed = explain(self), None
+        return self.explanation
+
     def plot(self, *keys, levels=None):
         """Return learning curves as a Matplotlib figure, which a notebook shows and ``.savefig(path)`` writes.
 
@@ -240,7 +253,7 @@ class Run:
         """
         state = self.batch.get_state()
         returns = state.pop("returns")
-        arrays = {**state, **{f"returns.{name}": array for name, array in returns.items()}}
+        arrays = state | {f"returns.{name}": array for name, array in returns.items()}
         flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in arrays.items()}
         kept = {f"env/{name}": torch.from_numpy(array.copy()) for name, array in flat.items()}
         kept |= {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
@@ -306,7 +319,7 @@ class Run:
         with file_errors(TrainingError, words):
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with self.lock.hold(folder), file_errors(TrainingError, words):
-            self.check_newest(folder)
+            check_newest(folder, self.step, self.passed_over)
             content = io.BytesIO()
             torch.save({"format": FORMAT, "env": self.spec.name, "step": self.step, "tensors": tensors}, content)
             seal(content)
@@ -319,15 +332,6 @@ class Run:
             for path in (*checkpoints(folder)[:-keep], *(folder / "checkpoints").glob(".*.part")):
                 path.unlink(missing_ok=True)
         self.folder = folder
-
-    def check_newest(self, folder):
-        """Raise ``TrainingError`` if ``folder`` holds a checkpoint from after this run's present moment."""
-        newer = [p for p in checkpoints(folder) if int(p.stem) > self.step and p.resolve() not in self.passed_over]
-        if newer:
-            raise TrainingError(
-                f"{folder} holds a checkpoint of env-step {int(newer[-1].stem):,}, and this run has done {self.step:,}: "
-                f"another run has written there. Go on with that one, cupydrive.load({str(folder)!r}), or pass another folder"
-            )
 
     @classmethod
     def load(cls, folder, device="cpu", policies=None, env=None, share=1):
@@ -384,10 +388,8 @@ class Run:
         lines = [f"<Run {self.spec.name}: {self.step:,} env-steps of {self.num_envs:,} environments on {self.device}"]
         lines += [f"  {name}: {settings}" for name, settings in self.settings.items()]
         lines += [f"  {choice}" for choice in self.choices.values()]
-        last = {
-            key: value for key, value in (self.metrics[-1] if self.metrics else {}).items() if "episodic_return" in key
-        }
-        lines += [f"  {key}: {value:.4g}" for key, value in last.items()]
+        last = self.metrics[-1] if self.metrics else {}
+        lines += [f"  {key}: {value:.4g}" for key, value in last.items() if "episodic_return" in key]
         return "\n".join(lines) + ">"
 
     def _repr_html_(self):

@@ -58,6 +58,22 @@ def checkpoints(folder):
         return sorted((p for p in found if p.stem.isdecimal()), key=lambda p: int(p.stem))
 
 
+def check_newest(folder, step, passed_over):
+    """Raise ``TrainingError`` if ``folder`` holds a checkpoint from after the present moment of the run that writes there.
+
+    Args:
+        folder: Run folder.
+        step: Env-steps that the run has done.
+        passed_over: Damaged checkpoints, newer than the one that the run was read from.
+    """
+    newer = [p for p in checkpoints(folder) if int(p.stem) > step and p.resolve() not in passed_over]
+    if newer:
+        raise TrainingError(
+            f"{folder} holds a checkpoint of env-step {int(newer[-1].stem):,}, and this run has done {step:,}: another run has "
+            f"written there. Go on with that one, cupydrive.load({str(folder)!r}), or pass another folder"
+        )
+
+
 def read_config(folder):
     """Return the configuration of a run folder.
 

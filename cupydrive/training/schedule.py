@@ -92,6 +92,10 @@ class Scheduled:
                 self._now[name] = value
                 getattr(self, name).fill_(value)
 
+    def written_elsewhere(self, names):
+        """Take note that others write these numbers from now on: what they are is not known until ``set`` writes them again."""
+        self._now |= dict.fromkeys(names)
+
     def now(self, name):
-        """Return the value that was last written."""
+        """Return the value that was last written; None if that was elsewhere."""
         return self._now[name]

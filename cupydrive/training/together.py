@@ -4,6 +4,8 @@ Runs side by side share their launches: ``cupydrive/executors/joined.py``. What 
 alone, and how many launches an iteration has does not depend on how many they are.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -11,6 +13,7 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import capture, make_call
 from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
 from cupydrive.executors.ranks import Ranks
+from cupydrive.training.kept import SLOTS
 from cupydrive.training.schedule import value_at
 
 AHEAD = 256  # iterations whose scheduled numbers travel to the device at once
@@ -39,6 +42,10 @@ class Alone:
             run.restore(kept)
             raise
         return self.graph.replay
+
+    def keepers(self, kept):
+        """Return what queues a copy of the run, for each slot of its ``Kept``."""
+        return [partial(kept[0].keep, slot) for slot in range(SLOTS)]
 
     def schedule(self, step):
         """Write the settings as they are after ``step`` env-steps."""
@@ -91,6 +98,18 @@ class Together:
     def _replay(self):
         self.graph.replay()
 
+    def keepers(self, kept):
+        """Return what queues copies of all runs by one launch, for each slot of their ``Kept``s."""
+        return [self._keeper(kept, slot) for slot in range(SLOTS)]
+
+    def _keeper(self, kept, slot):
+        notes = []
+        for each in kept:
+            with recorded() as noted:
+                each.keep(slot)
+            notes.append(noted)
+        return Joined(notes, self.runs[0].batch.executor, kept).launch
+
     def schedule(self, step):
         """Write the settings of all runs as they are after ``step`` env-steps."""
         self.schedules.write(step)
@@ -135,6 +154,7 @@ class Schedules:
         for scheduled in (learner.scheduled for learner in self.learners):
             scheduled.set(runs[0].step)
             changing = [name for name, schedule in scheduled.schedules.items() if not isinstance(schedule, float)]
+            scheduled.written_elsewhere(changing)
             self.schedules += [scheduled.schedules[name] for name in changing]
             places += [getattr(scheduled, name).data_ptr() for name in changing]
         self.device, self.first, self.table = executor.name, None, None

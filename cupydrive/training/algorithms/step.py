@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from cupydrive.training.algorithms.looking import looker
+
 
 def adam(parameters, learning_rate):
     """Return fused Adam and its switch: a step does nothing where the 0-dimensional tensor ``skip_update`` is 1.
@@ -77,6 +79,8 @@ def take_step(optimizer, loss, reported, settle, max_norm, bad, sums, ranks=None
         gradients = list(means)
     norm = nn.utils.get_total_norm(gradients, foreach=True)
     reported = [norm if value is None else value for value in reported]
+    if (look := looker()) is not None:
+        look(loss, reported, parameters, gradients, optimizer.found_inf)
     scale, bad[...], optimizer.found_inf[...], sums[...] = settle(
         loss, norm, reported, max_norm, bad, optimizer.found_inf, sums
     )
