@@ -32,9 +32,9 @@ def explain(run):
             f"nothing to explain: no number of this run has failed to be finite since it was made or loaded.{written(run)}"
         )
     if failed.kept is None:
-        raise TrainingError(f"{failed.words}. It cannot be explained: {failed.reason}")
+        raise TrainingError(f"no copy of the run from before its failure was kept: {failed.reason}")
     if not failed.kept.sound:
-        raise TrainingError(f"{failed.words}. It cannot be explained: that was so before this training began")
+        raise TrainingError("numbers of the run were not finite before this training began, and what came first is not known")
     with memory_errors(), precision(run), threads(run), unchanged(run, failed.kept):
         return Replay(run, failed).find()
 

@@ -83,7 +83,7 @@ class Logbook:
         try:
             found = self.run.explain()
         except Exception as error:  # a user's functions are called, too: none of them may hide what is to be explained
-            return f"It could not be explained: {error}"
+            return f"It is not explained: {error}"
         if self.out is None:
             return f"{found.line}; more: explain() of the run, which the error has as `run`"
         try:

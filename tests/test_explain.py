@@ -1,0 +1,310 @@
+"""A number that is not finite in training is explained: the explanation is the known answer, and no run's bits change."""
+
+import math
+
+import numpy as np
+import pytest
+import streaks
+import torch
+from streaks import NONE, STREAK
+
+import cupydrive as cd
+from cupydrive.errors import NotFiniteError, TrainingError
+from cupydrive.training import kept, loop
+from cupydrive.training.kept import Kept, NotKeptError, contents, flat
+from cupydrive.training.plan import make_run
+
+STEPS, ENVS, LIMIT = 8, 6, 50  # of a rollout, and of an episode
+QUIET = {"device": "cpu", "progress": False}
+SMALL = {"num_envs": ENVS, "steps": 40 * STEPS * ENVS, **QUIET}
+
+
+def a2c(**changed):
+    return cd.A2C(**{"num_steps": STEPS, "hidden": (8,), "learning_rate": 1e-3} | changed)
+
+
+def ppo(**changed):
+    return cd.PPO(**{"num_steps": STEPS, "hidden": (8,), "num_minibatches": 2, "update_epochs": 2} | changed)
+
+
+def failed(env, settings, **options):
+    """Train until it fails; return the error and its explanation."""
+    with pytest.raises(NotFiniteError) as caught:
+        cd.train(env, settings, **{**SMALL, **options})
+    return caught.value, caught.value.run.explain()
+
+
+def first_streak(learner="kernels"):
+    """Return where a sound run of equal bits has its first full streak: steps so far, environment, agent; and all actions."""
+    run, actions = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, learner=learner, device="cpu"), []
+    while len(actions) < LIMIT:
+        run.iterate()
+        rows = [run.rollout.action[name][..., 0].numpy() for name in ("one", "two")]
+        actions += list(np.concatenate(rows, -1))
+        for step in range(STREAK, min(len(actions), LIMIT) + 1):
+            full = (np.array(actions[step - STREAK : step]) == 2).all(0)
+            if full.any():
+                env, agent = np.argwhere(full)[0]
+                return step, int(env), int(agent), np.array(actions)
+    raise AssertionError("no agent has a streak")
+
+
+# ---- environments ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+@pytest.mark.parametrize("same", [False, True])
+def test_the_first_environment_step_agent_and_field_are_the_known_ones(learner, same, tmp_path):
+    step, env, agent, actions = first_streak(learner)
+    reference = {"step": streaks.breaking_step} if same else {}
+    error, found = failed(streaks.spec(streaks.kernel(total=NONE), **reference), a2c(), learner=learner, out=tmp_path)
+    assert (found.field, found.environment, found.step) == ("state.total", env, step) and math.isnan(found.value)
+    assert (found.group, found.agent) == (("one", 0) if agent == 0 else ("two", agent - 1)) and found.index == (agent,)
+    assert found.episode_step == step
+    taken = np.array([np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace])
+    assert len(taken) >= min(step, STEPS) and np.array_equal(taken, actions[step - len(taken) : step, env])
+    before, last = found.trace[-1].state["total"][0], found.trace[-1].after["total"][0]
+    assert np.isfinite(before).all() and math.isnan(last[agent])
+    assert found.same is same and found.no_reference is None
+    assert math.isnan(found.reference) if same else found.reference == pytest.approx(before[agent] + 0.2, rel=1e-6)
+    assert len(found.followed) == 2  # the reward, and what is observed of the total
+    assert (tmp_path / "explanation.txt").read_text() == f"{found}\n"
+    place = f"First of all, state 'total'[{agent}] in environment {env} after its step {step} is nan"
+    words = "the NumPy reference does the same" if same else f"the NumPy reference gives {found.reference:.6g} there"
+    assert f"{place}; {words}; more: {tmp_path / 'explanation.txt'}" in str(error) and "\n" not in str(error)
+    assert str(found).count("  step ") == min(8, len(taken)) and f"  step {step}: actions of one" in str(found)
+
+
+FIELDS = {
+    "reward": ({"reward": NONE}, {}, None),
+    "obs": ({"seen": NONE}, {}, None),
+    "state": ({"total": "3e38f * 10.0f"}, {"step": None}, "has no reference `step`"),
+    "unseen": ({"seen": NONE}, {"observe": None}, "has no reference `observe`"),
+}
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_rewards_and_observations_are_told_apart(case):
+    gaps, functions, why_not = FIELDS[case]
+    step, env, agent, _ = first_streak()
+    _, found = failed(streaks.spec(streaks.kernel(**gaps), **functions), a2c())
+    kind = case if case != "unseen" else "obs"
+    name = "total" if kind == "state" else "one" if agent == 0 else "two"
+    assert (found.field, found.environment, found.step) == (f"{kind}.{name}", env, step)
+    assert found.agent == (0 if agent == 0 else agent - 1)
+    if why_not is None:
+        total = found.trace[-1].state["total"][0, agent] + 0.1 * 2
+        assert found.same is False and found.reference == pytest.approx(total if kind == "reward" else 0.01 * total)
+    else:
+        assert found.same is None and why_not in found.no_reference and why_not in str(found)
+
+
+def test_the_last_observation_of_an_episode_is_found_where_only_learning_sees_it():
+    spec = streaks.spec(streaks.kernel(seen=NONE, when="elapsed == 12"), horizon="limit")
+    _, found = failed(spec, a2c(), max_episode_steps=12)
+    assert (found.field, found.environment, found.step, found.index) == ("final_obs.one", 0, 12, (0, 1))
+    assert found.trace[-1].over and found.reference == pytest.approx(
+        0.01 * (found.trace[-1].reward["one"][0]), rel=1e-5
+    )
+
+
+def test_a_reset_that_gives_no_number_is_compared_with_the_references_reset():
+    _, found = failed(streaks.spec(streaks.kernel(start=f"i == 2 ? {NONE} : 0.0f")), a2c())
+    assert (found.field, found.environment, found.group, found.agent) == ("state.total", 0, "two", 1)
+    assert (
+        (found.step, found.episode_step, found.trace) == (0, 0, ()) and found.reference == 0.0 and found.same is False
+    )
+
+
+def test_kernels_in_python_are_explained_like_those_in_c():
+    step, env, agent, _ = first_streak()
+    _, found = failed(streaks.spec(streaks.IN_TORCH, step=streaks.breaking_step), a2c())
+    assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+    assert found.same is True
+
+
+def test_a_reference_that_raises_is_quoted():
+    def raises(p, states, action, elapsed, random):
+        raise ZeroDivisionError("in the reference")
+
+    _, found = failed(streaks.spec(streaks.kernel(total=NONE), step=raises), a2c())
+    assert found.no_reference == "the reference raises ZeroDivisionError: in the reference"
+
+
+# ---- learning ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it(learner):
+    error, found = failed("cartpole", ppo(learning_rate=1e30), learner=learner)
+    assert (found.field, found.policy, found.gradient_step, found.env_steps) == ("loss", "cart", 2, 0)
+    first, second = found.gradient_steps[:2]
+    assert [first.number, second.number] == [1, 2] and first.learning_rate == pytest.approx(1e30)
+    assert max(first.weights.values()) < 10 and max(second.weights.values()) > 1e29
+    assert math.isfinite(first.loss) and not math.isfinite(second.loss) and found.environment is None
+    assert "gradient step before has taken the largest weight from" in str(error) and "PPO(learning_rate=1e+30" in str(
+        found
+    )
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_gradient_steps_are_those_that_were_logged(learner):
+    """Losses and norms of a replay are the sums that training has made, and gradients those that its norms are of."""
+    rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
+    _, found = failed("cartpole", ppo(learning_rate=rate), learner=learner)
+    iteration = [step for step in found.gradient_steps if step.env_steps == 2 * STEPS * ENVS]
+    assert len(iteration) == 4 and found.env_steps == 3 * STEPS * ENVS
+    row = found.metrics[-1]
+    for name in ("policy_loss", "value_loss", "entropy", "grad_norm", "approx_kl"):
+        assert np.mean([step.reported[name] for step in iteration]) == pytest.approx(
+            row[f"losses/{name}"], rel=1e-4, abs=1e-7
+        )
+    for step in iteration:
+        s = step.reported
+        assert step.loss == pytest.approx(s["policy_loss"] - 0.01 * s["entropy"] + 0.5 * s["value_loss"], rel=1e-4)
+        largest = max(step.gradients.values())
+        assert largest <= s["grad_norm"] <= largest * math.sqrt(200) and step.gradients.keys() == step.weights.keys()
+
+
+def test_weights_and_a_policys_outputs_are_named():
+    _, found = failed("cartpole", ppo(learning_rate=3e38))
+    assert found.field.startswith("weight.critic") and found.gradient_step == 2 and math.isinf(found.value)
+
+    class Huge(torch.nn.Module):
+        """Gives a value that is not finite where the pole leans far."""
+
+        def __init__(self, obs_dim, size):
+            super().__init__()
+            self.layer = torch.nn.Linear(obs_dim, size)
+
+        def forward(self, obs):
+            value = self.layer(obs)[:, 0]
+            return self.layer(obs), torch.where(obs[:, 2].abs() > 0.15, torch.inf, value)
+
+    _, found = failed("cartpole", a2c(policy=Huge))
+    assert found.field == "value.cart" and found.policy == "cart" and found.environment is not None
+    assert "The observation there is finite" in str(found)
+
+
+def test_an_off_policy_learners_networks_are_seen():
+    settings = cd.DDPG(learning_rate=1e30, hidden=(8,), learning_starts=64, batch_size=16)
+    _, found = failed("pendulum", settings, num_envs=8, steps=10_000)
+    assert found.field == "loss" and found.gradient_step == 2
+    assert max(size for name, size in found.gradient_steps[-1].weights.items() if name.startswith("critic.")) > 1e29
+
+
+def test_what_does_not_come_again_is_said():
+    class Broken(torch.nn.Module):
+        calls = 0
+
+        def __init__(self, obs_dim, size):
+            super().__init__()
+            self.logits = torch.nn.Parameter(torch.zeros(size))
+
+        def forward(self, obs):
+            Broken.calls += 1
+            return self.logits.expand(len(obs), -1), torch.full((len(obs),), math.nan if Broken.calls == 60 else 0.0)
+
+    error, found = failed("cartpole", a2c(policy=Broken))
+    assert found.field is None and "Replayed from before it, the run meets no such number" in str(error)
+
+
+# ---- what a run keeps --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
+    monkeypatch.setattr(loop, "MOST_EXPLAINED", 0)
+    with pytest.raises(NotFiniteError) as caught:
+        cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
+    run = caught.value.run
+    before, flags = run.snapshot(), [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)]
+    assert run.explanation is None and run.explain().field == "loss" and run.explain() is run.explanation
+    after = run.snapshot()
+    assert all(torch.equal(before[name], after[name]) for name in before | after)
+    assert flags == [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)] and flags[1] == 1.0
+
+
+@pytest.mark.parametrize("seeds", [None, 3])
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_copies_change_no_bit_of_a_run(seeds, learner, monkeypatch):
+    trained = []
+    for share in (math.inf, 1e-9):  # a copy in each iteration; none but the first
+        monkeypatch.setattr(kept, "SHARE", share)
+        runs = cd.train("cartpole", ppo(), seeds=seeds, learner=learner, **SMALL | {"steps": 6 * STEPS * ENVS})
+        trained.append([run.snapshot() for run in (runs if seeds else [runs])])
+    for one, other in zip(*trained, strict=True):
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("share", [math.inf, 1e-9])
+def test_the_explanation_does_not_depend_on_how_often_copies_are_made(share, monkeypatch):
+    step, env, agent, _ = first_streak()
+    monkeypatch.setattr(kept, "SHARE", share)
+    _, found = failed(streaks.spec(streaks.kernel(total=NONE)), a2c())
+    assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+
+
+def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
+    rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
+    members = [{"learning_rate": 1e-3}, {"learning_rate": rate}, {"learning_rate": 1e-4}]
+    population = cd.train("cartpole", ppo(), members=members, out=tmp_path, **SMALL)
+    _, alone = failed("cartpole", ppo(learning_rate=rate))
+    found = population.runs[1].explain()
+    assert list(population.failures) == [1] and found.line in population.failures[1]
+    assert (tmp_path / "001" / "explanation.txt").read_text() == f"{found}\n"
+    assert (found.field, found.value, found.gradient_step, found.env_steps) == (
+        alone.field, alone.value, alone.gradient_step, alone.env_steps,
+    )  # fmt: skip
+    assert found.gradient_steps[-1].weights == alone.gradient_steps[-1].weights
+    assert not (tmp_path / "000" / "explanation.txt").exists()
+
+
+def test_a_run_that_has_not_failed_says_so(tmp_path):
+    run = cd.train("cartpole", ppo(), out=tmp_path / "sound", **SMALL | {"steps": STEPS * ENVS})
+    with pytest.raises(TrainingError, match="nothing to explain: no number of this run"):
+        run.explain()
+    failed("cartpole", ppo(learning_rate=1e30), out=tmp_path / "failed")
+    with pytest.raises(TrainingError, match=r"failed.explanation.txt has what was found before"):
+        cd.load(tmp_path / "failed").explain()
+    cd.train("cartpole", ppo(), out=tmp_path / "failed", overwrite=True, **SMALL | {"steps": STEPS * ENVS})
+    assert not (tmp_path / "failed" / "explanation.txt").exists()
+
+
+def test_without_memory_for_copies_the_error_says_why(monkeypatch):
+    monkeypatch.setattr(kept, "MOST_MEMORY", 0.0)
+    with pytest.raises(
+        NotFiniteError, match=r"It is not explained: no copy .* was kept: copies take [\d,]+ bytes, which is more than"
+    ):
+        cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
+
+
+def test_a_copy_is_all_that_the_future_depends_on_until_a_number_is_not_finite():
+    """Of masks and of flags too, whose rows are no whole words."""
+    run = make_run("tag_grid", ppo(), num_envs=3, device="cpu", grid_length=6)
+    copy = Kept(run)
+    assert copy.sound and {name.partition(".")[0] for name in contents(run)} >= {
+        "env/state",
+        "env/clock",
+        "env/returns",
+    }
+    for _ in range(2):
+        run.iterate()
+    copy.keep(1)
+    before = run.snapshot()
+    run.iterate()
+    run.rollout.nonfinite[-1] = 5
+    copy.keep(0)
+    copy.keep(1)
+    assert copy.oldest() == 0 and copy.put_back(1) == 2 * run.steps_per_iteration
+    after = run.snapshot()
+    assert all(torch.equal(before[name], after[name]) for name in before) and Kept(run).sound
+    next(iter(run.learners.values())).bad.fill_(1.0)
+    copy.keep(0)
+    assert not Kept(run).sound and copy.put_back(0) == 0
+
+
+def test_tensors_are_copied_in_whatever_order_their_dimensions_lie():
+    rows = torch.arange(24.0).view(2, 3, 4)
+    assert torch.equal(flat("rows", rows.permute(2, 0, 1)).view(torch.float32), torch.arange(24.0))
+    with pytest.raises(NotKeptError, match="its tensor rows does not lie in one piece"):
+        flat("rows", rows[:, :2])
