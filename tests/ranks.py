@@ -13,10 +13,11 @@ from torch import distributed
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import streaks
 from learner_weights import WEIGHTS, digest
 
 import cupydrive as cd
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, NotFiniteError
 from cupydrive.training import loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.plan import make_run
@@ -85,6 +86,15 @@ def with_a_lost_number(rank):
     cd.train(run, steps=6400, progress=False)
 
 
+def explained(env, settings):
+    """Return what explains a run that fails, on this rank; all ranks must be told the same."""
+    try:
+        cd.train(env, settings, num_envs=6, steps=6 * 8 * 40, **QUIET)
+    except NotFiniteError as error:
+        found = error.run.explain()
+        return [found.line, found.line in str(error), len(found.trace) > 0, len(found.gradient_steps) > 1]
+
+
 def main(rank, size, meeting, found):
     """Do everything in one process group, and write what came of it."""
     torch.set_num_threads(1)
@@ -93,6 +103,11 @@ def main(rank, size, meeting, found):
         distributed.init_process_group("gloo", init_method=Path(meeting).as_uri(), rank=rank, world_size=size)
     said = {"weights": {k: digest(cd.train(env, s, **o, **QUIET)) for k, (env, s, o) in WEIGHTS.items()}}
     said["alike"] = {name: alike(name) for name in TOGETHER}
+    small = {"num_steps": 8, "hidden": (8,)}
+    said["explained"] = [
+        explained(streaks.spec(streaks.kernel(total=streaks.NONE)), cd.A2C(**small)),
+        explained("cartpole", cd.PPO(learning_rate=1e30, **small)),
+    ]
     if size > 1:
         rates = cd.PPO(num_steps=4, learning_rate=1e-3 * (1 + rank))
         said["other settings"] = refused(lambda: cd.train("cartpole", rates, num_envs=16, steps=64, **QUIET))

@@ -22,6 +22,9 @@ OF_PIECE = "UNROLL for (int k = 0; k < PIECE / SIZE; ++k) {"
 CARRIES = (
     "if (!carry_words<u64>(to, from, bytes) && !carry_words<u32>(to, from, bytes)) carry_words<u8>(to, from, bytes);"
 )
+KEPT = "train/keep.cu"
+KEEPS = "if (!keep_words<u64>(team, chunk) && !keep_words<u32>(team, chunk)) keep_words<u8>(team, chunk);"
+IS_BAD = "if (*call.bad[k] > 0.0f) return false;"
 REST = "const int bytes = left < PIECE ? (int)left : PIECE;"
 LEAST_LENGTH = "if (team.leader()) call.numbers[1] = (double)least;"
 LEAST_SO_FAR = "least = length < least ? length : least;"
@@ -248,6 +251,8 @@ EQUIVALENT = {
     (CARRIED, OF_PIECE, OF_PIECE.replace("/", "*")): SPEED,
     (CARRIED, CARRIES, CARRIES.replace("&&", "||")): SPEED,
     (CARRIED, REST, REST.replace("<", "<=")): "the same number either way",
+    (KEPT, KEEPS, KEEPS.replace("&&", "||")): SPEED,
+    (KEPT, IS_BAD, IS_BAD.replace("0.0f", "(0.0f * 1.5f + 0.25f)")): "it is 0 or 1",
     (REPORTED, LEAST_LENGTH, LEAST_LENGTH.replace("if (team.leader()) ", "")): "all members write the same",
     (REPORTED, LEAST_SO_FAR, LEAST_SO_FAR.replace("<", "<=")): SAME,
     (FINITE, WHOLE, WHOLE.replace("<=", "<")): SPEED,

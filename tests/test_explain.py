@@ -7,11 +7,13 @@ import pytest
 import streaks
 import torch
 from streaks import NONE, STREAK
+from training_kernels import build, on_device
 
 import cupydrive as cd
 from cupydrive.errors import NotFiniteError, TrainingError
+from cupydrive.executors.interop import make_call
 from cupydrive.training import kept, loop
-from cupydrive.training.kept import Kept, NotKeptError, contents, flat
+from cupydrive.training.kept import CHUNK, Kept, NotKeptError, chunks_of, contents, flat
 from cupydrive.training.plan import make_run
 
 STEPS, ENVS, LIMIT = 8, 6, 50  # of a rollout, and of an episode
@@ -301,6 +303,33 @@ def test_a_copy_is_all_that_the_future_depends_on_until_a_number_is_not_finite()
     next(iter(run.learners.values())).bad.fill_(1.0)
     copy.keep(0)
     assert not Kept(run).sound and copy.put_back(0) == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "debug"])
+def test_whole_arrays_are_copied_and_nothing_else(device):
+    """Of any size and place, if no number was met; memory before and after an array is nobody's business."""
+    rng, program = np.random.default_rng(0), build("train/keep", device=device)
+    sizes, none = (1, 2, 3, 4, 7, 8, 12, 16, 1001, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 8), (1 << 63) - 1
+    own = [on_device(rng.integers(0, 256, size, dtype=np.uint8), device) for size in sizes]
+    for found, bad, kept_now in [
+        ([none, none], [0.0, 0.0], True),
+        ([none, 5], [0.0, 0.0], False),
+        ([3, none], [0.0, 0.0], False),
+        ([none, none], [0.0, 1.0], False),
+        ([none, none], [1.0, 0.0], False),
+    ]:
+        for shift in (0, 1, 4):
+            memory = [torch.zeros(size + 8, dtype=torch.uint8) for size in sizes]
+            copies = [each[shift : shift + size] for each, size in zip(memory, sizes, strict=True)]
+            chunks, flags = chunks_of(own, copies), [torch.tensor(each) for each in bad]
+            ints = {"chunks": len(chunks), "watched": 2, "learners": 2}
+            pointers = {"nonfinite": torch.tensor(found), "bad": torch.tensor([each.data_ptr() for each in flags])}
+            program.launch("keep", make_call(ints, pointers | {"chunk": chunks}), len(chunks), 0)
+            for tensor, each in zip(own, memory, strict=True):
+                wanted = torch.zeros_like(each)
+                if kept_now:
+                    wanted[shift : shift + len(tensor)] = tensor
+                assert torch.equal(each, wanted)
 
 
 def test_tensors_are_copied_in_whatever_order_their_dimensions_lie():

@@ -129,6 +129,7 @@ FILES = [
     ("tools/draws", (), ""),
     ("train/finite", (("ARRAYS", 2),), ""),
     ("train/carry", (("ARRAYS", 2),), ""),
+    ("train/keep", (), ""),
     ("train/report", (("NAMES", 3), ("LEARNERS", 2), ("ARRAYS", 2)), ""),
     ("train/schedule", (), ""),
     ("tools/ceilings", (), ""),

@@ -78,17 +78,34 @@ def compare_alike(said, name, size):
     assert all(one["alike"][name]["metrics"] == first["metrics"] for one in said[size])
 
 
+def test_all_processes_explain_a_failure_as_one_does(said):
+    (alone,) = (one["explained"] for one in said[1])
+    (environment, *told), (learning, *also) = alone
+    assert environment.startswith("First of all, state 'total'[") and told == [True, True, False]
+    assert learning.startswith("First of all, the loss of policy 'cart' in gradient step 2") and also == [
+        True,
+        False,
+        True,
+    ]
+    assert all(one["explained"] == alone for size in SIZES[1:] for one in said[size])
+
+
 def test_all_processes_end_with_one_error(said):
     for size in SIZES[1:]:
         compare_errors(said[size], size)
 
 
 def compare_errors(said, size):
+    lost = f"in environment {said[-1]['envs'][0] + 1}"
     words = {
         "other settings": ("ParameterError", "on rank 1", "learning_rate"),
         "other seeds": ("ParameterError", "on rank 1 seed is 1, and 0 on rank 0"),
         "other weights": ("TrainingError", f"the weights on rank {size - 1} are not those of rank 0"),
-        "lost number": ("NotFiniteError", f"in environment {said[-1]['envs'][0] + 1}, agent 0"),
+        "lost number": (
+            "NotFiniteError",
+            f"{lost}, agent 0",
+            f"First of all, state 'x' {lost} after its step 0 is nan",
+        ),
         "population": ("ParameterError", "seeds= and members="),
         "too few": ("ParameterError", f"num_envs = {size - 1} environments"),
         "ddpg": ("ParameterError", "learns by DDPG"),

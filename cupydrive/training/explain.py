@@ -5,7 +5,9 @@ it, that iteration's rollout is taken once more, step by step, with an eye on th
 it, its gradient steps are looked at. Then the run is put back as it was.
 """
 
+import pickle
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -23,6 +25,8 @@ ROWS = (*POLICY_ROWS, "advantage", "returns")  # that learners on policy store, 
 def explain(run):
     """Return the ``Explanation`` of why a run's training failed; the run stays as it is.
 
+    Of several processes that train it all must call this.
+
     Raises:
         TrainingError: If it has not failed, or cannot be replayed.
     """
@@ -34,7 +38,9 @@ def explain(run):
     if failed.kept is None:
         raise TrainingError(f"no copy of the run from before its failure was kept: {failed.reason}")
     if not failed.kept.sound:
-        raise TrainingError("numbers of the run were not finite before this training began, and what came first is not known")
+        raise TrainingError(
+            "numbers of the run were not finite before this training began, and what came first is not known"
+        )
     with memory_errors(), precision(run), threads(run), unchanged(run, failed.kept):
         return Replay(run, failed).find()
 
@@ -75,7 +81,8 @@ class Replay:
     """
 
     def __init__(self, run, failed):
-        self.run, self.rollout, self.kept, self.failed = run, run.rollout, failed.kept, failed
+        self.run, self.rollout, self.ranks = run, run.rollout, run.shard.ranks
+        self.kept, self.failed = failed.kept, failed
         self.slots = []  # where the iteration is kept before the one that is replayed, and that one
         self.learnt = []  # gradient steps of the iteration
 
@@ -89,10 +96,10 @@ class Replay:
             self.slots = [*self.slots[-1:], slot]
             schedule(run, step)
             self.rollout.collect()
-            place = self.rollout.first_nonfinite(self.rollout.nonfinite.tolist())
-            if place is not None:
-                begun = int(self.rollout.iteration) - 1
-                return self.in_environment(place.env, place.step - begun * self.rollout.steps)
+            if found := self.unsound_places():
+                rank, place = found
+                rows = place.step - (int(self.rollout.iteration) - 1) * self.rollout.steps
+                return self.by_rank(rank, partial(self.in_environment, place.env, rows))
             before, self.learnt = self.learnt, []
             for name, learner in run.learners.items():
                 self.learnt += learn(run, name, learner, step)
@@ -118,17 +125,54 @@ class Replay:
 
     def in_learning(self, name, before):
         """Return the explanation of what was not finite as a policy learnt; ``before``: the iteration before this one."""
-        if (place := self.unsound_final_obs()) is not None:
-            return self.in_environment(*place)
+        rank, place = self.first_of_ranks(self.unsound_final_obs())
+        if place is not None:
+            return self.by_rank(rank, partial(self.in_environment, *place))
         about = self.run, self.step, name, [step for step in (*before, *self.learnt) if step.policy == name]
         if (weight := self.unsound_weights().get(name)) is not None:
             return Explanation.of_learning(*about, f"weight.{weight}", self.weights[name][weight])
-        if (row := self.unsound_row(name)) is not None:
-            return Explanation.of_learning(*about, *row[:2], place=row[2])
+        rank, row = self.first_of_ranks(self.unsound_row(name))
+        if row is not None:
+            return self.by_rank(rank, partial(Explanation.of_learning, *about, *row[:2], place=row[2]))
         for step in self.learnt:
             if step.policy == name and (first := step.first()) is not None:
                 return Explanation.of_learning(*about, *first, number=step.number)
         return Explanation.of_learning(*about, "loss", float("nan"))
+
+    # ---- of several processes ----
+
+    def first_of_ranks(self, found):
+        """Return the first rank that has found something, and what; None and None if none has."""
+        each = [found]
+        if not self.ranks.alone:
+            each = [pickle.loads(said) for said in self.ranks.gather_bytes(pickle.dumps(found))]  # our own processes
+        return next(((rank, one) for rank, one in enumerate(each) if one is not None), (None, None))
+
+    def by_rank(self, rank, explain):
+        """Return what ``explain()`` returns on one rank, on all of them."""
+        if self.ranks.alone:
+            return explain()
+        found = None
+        if self.ranks.rank == rank:
+            try:
+                found = explain()
+            except Exception as error:  # the others wait for it
+                found = TrainingError(f"{type(error).__name__}: {error}")
+        _, found = self.first_of_ranks(found)
+        if isinstance(found, TrainingError):
+            raise found
+        return found
+
+    # ---- what is not finite ----
+
+    def unsound_places(self):
+        """Return the rank that has the first number of a rollout that is not finite, and its ``Place`` there; or None."""
+        shard, found = self.run.shard, []
+        for rank, numbers in enumerate(self.ranks.gather(self.rollout.nonfinite).tolist()):
+            place = self.rollout.first_nonfinite(numbers, len(shard.envs_of(rank)))
+            if place is not None:
+                found.append((place.step, rank, place))
+        return min(found, key=lambda each: each[:2])[1:] if found else None
 
     def unsound_weights(self):
         """Return by policy the name of a weight that was not finite when the iteration began."""

@@ -4,6 +4,7 @@ A copy is taken where an iteration begins, by a kernel that leaves the last ones
 host hears of that late. So seldom that copies take SHARE of the time; ``explain.py`` replays what came after, a few iterations.
 """
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -41,14 +42,18 @@ class Kept:
         self.run = run
         known = contents(run)
         self.own, self.number = list(known.values()), list(known).index(ITERATION)
-        self.sound = not is_unsound(run)
+        self.ranks = run.shard.ranks
+        self.nonfinite = run.rollout.nonfinite  # of several processes that train the run a copy of all of theirs
+        if not self.ranks.alone:
+            self.nonfinite = self.ranks.gather(self.nonfinite).view(-1)
+        self.sound = not is_unsound(run, self.nonfinite)
         self.began = run.step, int(run.rollout.iteration)
         executor = run.batch.executor
         self.program = executor.build(assemble_file("train/keep", team=min(executor.max_team, TEAM)))
         self.slots = [self._make_copies() for _ in range(SLOTS)]
         bad = [learner.bad.data_ptr() for learner in run.learners.values()]
         self.bad = torch.tensor(bad, dtype=torch.int64, device=run.device)
-        self.chunks = [self._make_chunks(copies) for copies in self.slots]
+        self.chunks = [chunks_of(self.own, copies) for copies in self.slots]
         self.calls = [self._make_call(chunks) for chunks in self.chunks]
 
     def _make_copies(self):
@@ -59,24 +64,19 @@ class Kept:
             begin += bytes_of([own])
         return copies
 
-    def _make_chunks(self, copies):
-        """Return (chunks, 3) int64, of which each row is a ``struct Chunk``."""
-        chunks = [
-            (own.data_ptr() + begin, copy.data_ptr() + begin, min(CHUNK, len(own) - begin))
-            for own, copy in zip(self.own, copies, strict=True)
-            for begin in range(0, len(own), CHUNK)
-        ]
-        return torch.tensor(chunks, dtype=torch.int64, device=self.run.device)
-
     def _make_call(self, chunks):
         """Return ``struct Keep``."""
-        nonfinite = self.run.rollout.nonfinite
-        ints = {"chunks": len(chunks), "watched": len(nonfinite), "learners": len(self.bad)}
-        return make_call(ints, {"nonfinite": nonfinite, "bad": self.bad, "chunk": chunks})
+        ints = {"chunks": len(chunks), "watched": len(self.nonfinite), "learners": len(self.bad)}
+        return make_call(ints, {"nonfinite": self.nonfinite, "bad": self.bad, "chunk": chunks})
 
     def keep(self, slot):
-        """Queue a copy of the run as it is, which is not taken if one of its numbers has not been finite."""
+        """Queue a copy of the run as it is, which is not taken if one of its numbers has not been finite.
+
+        Of several processes that train it all must call this, so that their copies are of one moment.
+        """
         with self.run.rollout.stream():
+            if not self.ranks.alone:
+                self.nonfinite.copy_(self.ranks.gather(self.run.rollout.nonfinite).view(-1))
             self.program.launch("keep", self.calls[slot], len(self.chunks[slot]), bytes_of(self.own) // 8)
 
     def oldest(self):
@@ -119,23 +119,39 @@ class Keeping:
     Args:
         kept: A ``Kept`` of each run.
         launches: What queues copies of all of them, for each slot.
-        executor: Where.
 
     Attributes:
         pause: Seconds from one copy to the next.
     """
 
-    def __init__(self, kept, launches, executor):
+    def __init__(self, kept, launches):
         self.kept, self.launches, self.next = kept, launches, 0
+        executor, ranks = kept[0].run.batch.executor, kept[0].ranks
         self.pause = min(seconds_of(launches[0], executor) for _ in range(TRIALS)) / SHARE
-        self.due = time.perf_counter() + self.pause
+        if not ranks.alone:
+            pause = torch.tensor([self.pause], dtype=torch.float64, device=kept[0].run.device)
+            self.pause = float(ranks.gather(pause).max())
+        self.alone, self.due = ranks.alone, time.perf_counter() + self.pause
+        self.every = self.left = (
+            math.inf
+        )  # iterations between copies, and until the next: processes have not agreed yet
 
     def keep(self):
         """Queue copies of all runs as they are, if it is time."""
-        if time.perf_counter() >= self.due:
+        self.left -= 1
+        if self.left <= 0 or (self.alone and time.perf_counter() >= self.due):
             self.launches[self.next]()
             self.next = (self.next + 1) % SLOTS
-            self.due = time.perf_counter() + self.pause
+            self.due, self.left = time.perf_counter() + self.pause, self.every
+
+    def agree(self, seconds):
+        """Have several processes that train one run make copies in the same iterations.
+
+        Args:
+            seconds: That an iteration takes, as all of them have heard it.
+        """
+        self.every = max(1, math.ceil(self.pause / seconds))
+        self.left = min(self.left, self.every)
 
 
 def seconds_of(launch, executor):
@@ -148,18 +164,16 @@ def seconds_of(launch, executor):
 
 
 def why_not_kept(runs):
-    """Return why no copies of runs that train side by side are kept, or None."""
-    ranks = runs[0].shard.ranks
-    if not ranks.alone:
-        return f"{ranks.size} processes train the run together, and only one can replay it"
+    """Return why no copies of runs that train side by side are kept, or None; all processes that train them say the same."""
     try:
         needed = SLOTS * sum(bytes_of(contents(run).values()) for run in runs)
+        free = runs[0].batch.executor.free_bytes()
+        why = f"copies take {needed:,} bytes, which is more than half of the {free:,} that were free"
+        why = why if needed > MOST_MEMORY * free else ""
     except NotKeptError as error:
-        return str(error)
-    free = runs[0].batch.executor.free_bytes()
-    if needed > MOST_MEMORY * free:
-        return f"copies take {needed:,} bytes, which is more than half of the {free:,} that were free"
-    return None
+        why = str(error)
+    said = runs[0].shard.ranks.gather_bytes(why.encode())
+    return next((words.decode() for words in said if words), None)
 
 
 # ---- what is copied ----
@@ -197,7 +211,21 @@ def bytes_of(tensors):
     return sum(-(-len(tensor) // ALIGNED) * ALIGNED for tensor in tensors)
 
 
-def is_unsound(run):
-    """Return whether a number of a run has not been finite; waits for the device."""
-    found = run.rollout.nonfinite.ne(NONE_FOUND).any().item()
-    return found or any(float(learner.bad) > 0 for learner in run.learners.values())
+def chunks_of(own, copies):
+    """Return (chunks, 3) int64 on the tensors' device: of each row ``keep.cu`` makes a ``struct Chunk``.
+
+    Args:
+        own: Flat tensors.
+        copies: Likewise, of the same sizes.
+    """
+    chunks = [
+        (tensor.data_ptr() + begin, copy.data_ptr() + begin, min(CHUNK, len(tensor) - begin))
+        for tensor, copy in zip(own, copies, strict=True)
+        for begin in range(0, len(tensor), CHUNK)
+    ]
+    return torch.tensor(chunks, dtype=torch.int64, device=own[0].device)
+
+
+def is_unsound(run, nonfinite):
+    """Return whether a number of a run has not been finite, of which ``nonfinite`` tells; waits for the device."""
+    return bool(nonfinite.ne(NONE_FOUND).any()) or any(float(learner.bad) > 0 for learner in run.learners.values())

@@ -84,14 +84,16 @@ class Logbook:
             found = self.run.explain()
         except Exception as error:  # a user's functions are called, too: none of them may hide what is to be explained
             return f"It is not explained: {error}"
-        if self.out is None:
+        if self.folder is None:
             return f"{found.line}; more: explain() of the run, which the error has as `run`"
+        path = self.folder / EXPLANATION_FILE
         try:
-            with self._writing():
-                write_atomically(self.out / EXPLANATION_FILE, f"{found}\n".encode())
+            if self.out is not None:
+                with self._writing():
+                    write_atomically(path, f"{found}\n".encode())
         except TrainingError as error:
             return f"{found.line}; {error}"
-        return f"{found.line}; more: {self.out / EXPLANATION_FILE}"
+        return f"{found.line}; more: {path}"
 
     def add(self, step, seconds, numbers, rates):
         """Keep the row of an interval and return it.

@@ -107,7 +107,7 @@ class Loop:
         self.not_kept = why_not_kept(runs) if self.explains else "nobody asked for an explanation"
         if self.not_kept is None:
             kept = [Kept(run) for run in runs]
-            self.keeping = Keeping(kept, self.trained.keepers(kept), runs[0].batch.executor)
+            self.keeping = Keeping(kept, self.trained.keepers(kept))
 
     def _explain(self):
         """Say in the errors of runs that have failed, and in their folders, what came first; of the first MOST_EXPLAINED."""
@@ -240,6 +240,8 @@ class Loop:
         self.agreed = Wishes(before.stop or wishes.stop, before.save or wishes.save, before.compare or wishes.compare)
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
+            if self.keeping is not None:
+                self.keeping.agree(wishes.seconds)
 
     def _call_back(self, step, row, number):
         """Call the user's function; if it raises, first log what has been trained, and keep the run.

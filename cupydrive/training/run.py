@@ -213,7 +213,7 @@ class Run:
         return render(self, path, **options)
 
     def explain(self):
-        """Return the ``Explanation`` of why training failed: the first number that was not finite, and what led there.
+        """Return the ``Explanation`` of why training failed; of several processes that train this run all must call it.
 
         Raises:
             TrainingError: If it has not failed since this run was made or loaded, or cannot be replayed.
