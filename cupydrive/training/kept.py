@@ -114,43 +114,45 @@ class Failed:
 
 
 class Keeping:
-    """Keeps copies of runs while they train.
+    """Keeps copies of runs while they train, so seldom that they take SHARE of the time.
 
     Args:
         kept: A ``Kept`` of each run.
         launches: What queues copies of all of them, for each slot.
 
     Attributes:
-        pause: Seconds from one copy to the next.
+        seconds: That a copy takes.
     """
 
     def __init__(self, kept, launches):
         self.kept, self.launches, self.next = kept, launches, 0
-        executor, ranks = kept[0].run.batch.executor, kept[0].ranks
-        self.pause = min(seconds_of(launches[0], executor) for _ in range(TRIALS)) / SHARE
-        if not ranks.alone:
-            pause = torch.tensor([self.pause], dtype=torch.float64, device=kept[0].run.device)
-            self.pause = float(ranks.gather(pause).max())
-        self.alone, self.due = ranks.alone, time.perf_counter() + self.pause
+        self.alone, executor = kept[0].ranks.alone, kept[0].run.batch.executor
+        self.least = self.seconds = min(seconds_of(launches[0], executor) for _ in range(TRIALS))
         self.every = self.left = (
             math.inf
-        )  # iterations between copies, and until the next: processes have not agreed yet
+        )  # iterations between copies, and until the next, that several processes agree on
+        self.due = time.perf_counter() + self.seconds / SHARE
 
     def keep(self):
         """Queue copies of all runs as they are, if it is time."""
         self.left -= 1
-        if self.left <= 0 or (self.alone and time.perf_counter() >= self.due):
-            self.launches[self.next]()
-            self.next = (self.next + 1) % SLOTS
-            self.due, self.left = time.perf_counter() + self.pause, self.every
+        begun = time.perf_counter()
+        if self.left > 0 and not (self.alone and begun >= self.due):
+            return
+        self.launches[self.next]()
+        self.next, self.left = (self.next + 1) % SLOTS, self.every
+        now = time.perf_counter()  # in training caches hold other things, and a host's launch takes longer
+        self.seconds = max(self.least, now - begun)
+        self.due = now + self.seconds / SHARE
 
-    def agree(self, seconds):
+    def agree(self, seconds, iteration):
         """Have several processes that train one run make copies in the same iterations.
 
         Args:
-            seconds: That an iteration takes, as all of them have heard it.
+            seconds: That a copy takes, as all of them have heard it.
+            iteration: Seconds of an iteration, likewise.
         """
-        self.every = max(1, math.ceil(self.pause / seconds))
+        self.every = max(1, math.ceil(seconds / SHARE / iteration))
         self.left = min(self.left, self.every)
 
 

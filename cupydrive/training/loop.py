@@ -166,7 +166,8 @@ class Loop:
         now = time.perf_counter()
         overdue = self.several and now - self.compared > COMPARE
         each = (now - self.started) / max(1, self.iterations)
-        return Wishes(interrupted(), now - self.saved > self.checkpoint_seconds, overdue, each)
+        copying = 0.0 if self.keeping is None else self.keeping.seconds
+        return Wishes(interrupted(), now - self.saved > self.checkpoint_seconds, overdue, each, copying)
 
     def _count(self):
         """Count the iteration."""
@@ -241,7 +242,7 @@ class Loop:
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
             if self.keeping is not None:
-                self.keeping.agree(wishes.seconds)
+                self.keeping.agree(wishes.copying, wishes.seconds)
 
     def _call_back(self, step, row, number):
         """Call the user's function; if it raises, first log what has been trained, and keep the run.
