@@ -33,7 +33,7 @@ def explain(run):
     failed = run.failed
     if failed is None:
         raise TrainingError(
-            f"nothing to explain: no number of this run has failed to be finite since it was made or loaded.{written(run)}"
+            f"nothing to explain: all numbers of this run have been finite since it was made or loaded.{written(run)}"
         )
     if failed.kept is None:
         raise TrainingError(f"no copy of the run from before its failure was kept: {failed.reason}")
@@ -137,7 +137,7 @@ class Replay:
         for step in self.learnt:
             if step.policy == name and (first := step.first()) is not None:
                 return Explanation.of_learning(*about, *first, number=step.number)
-        return Explanation.of_learning(*about, "loss", float("nan"))
+        return Explanation.of_learning(*about, "loss", None)
 
     # ---- of several processes ----
 

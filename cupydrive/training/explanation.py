@@ -31,7 +31,7 @@ class Explanation:
             ``"advantage.GROUP"``, ``"returns.GROUP"``, ``"weight.NAME"`` and ``"gradient.NAME"`` of a network's tensor,
             ``"loss"`` or ``"grad_norm"``. None: the replay met none.
         words: The same in words.
-        value: That number.
+        value: That number; None where a learner says only that there was one.
         environment: Its number among all environments.
         group: Name of the agent's group.
         agent: Of its group.
@@ -162,6 +162,11 @@ class Explanation:
         """The shortest: what was first, where, and whether the reference does the same."""
         if self.field is None:
             return capital(self.notes[0])
+        if self.value is None:
+            return (
+                f"The rollout after env-step {self.env_steps:,} was finite, and what policy {self.policy!r} learnt from it was "
+                "not; its learner takes gradient steps of its own, which nobody sees"
+            )
         line = f"First of all, {self.words}{self._place()} is {self.value:.6g}"
         return f"{line}; {self._compared()}" if self.same is not None else line + self._growth()
 
