@@ -92,7 +92,7 @@ def explained(env, settings):
         cd.train(env, settings, num_envs=6, steps=6 * 8 * 40, **QUIET)
     except NotFiniteError as error:
         found = error.run.explain()
-        return [found.line, found.line in str(error), len(found.trace) > 0, len(found.gradient_steps) > 1]
+        return [found.line, found.line in str(error), str(found), [found.field, found.environment, found.step]]
 
 
 def main(rank, size, meeting, found):

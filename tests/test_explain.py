@@ -4,15 +4,19 @@ import math
 
 import numpy as np
 import pytest
+import reinforce
 import streaks
 import torch
 from streaks import NONE, STREAK
 from training_kernels import build, on_device
 
 import cupydrive as cd
+from cupydrive.codegen.layout import PlayLayout
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.executors.interop import make_call
 from cupydrive.training import kept, loop
+from cupydrive.training.algorithms.kernels import choice
+from cupydrive.training.algorithms.kernels.play import Play
 from cupydrive.training.kept import CHUNK, Kept, NotKeptError, chunks_of, contents, flat
 from cupydrive.training.plan import make_run
 
@@ -36,12 +40,12 @@ def failed(env, settings, **options):
     return caught.value, caught.value.run.explain()
 
 
-def first_streak(learner="kernels"):
+def first_streak(learner="kernels", device="cpu"):
     """Return where a sound run of equal bits has its first full streak: steps so far, environment, agent; and all actions."""
-    run, actions = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, learner=learner, device="cpu"), []
+    run, actions = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, learner=learner, device=device), []
     while len(actions) < LIMIT:
         run.iterate()
-        rows = [run.rollout.action[name][..., 0].numpy() for name in ("one", "two")]
+        rows = [run.rollout.action[name][..., 0].cpu().numpy() for name in ("one", "two")]
         actions += list(np.concatenate(rows, -1))
         for step in range(STREAK, min(len(actions), LIMIT) + 1):
             full = (np.array(actions[step - STREAK : step]) == 2).all(0)
@@ -118,6 +122,36 @@ def test_a_reset_that_gives_no_number_is_compared_with_the_references_reset():
     )
 
 
+def test_a_rollout_in_one_launch_is_taken_apart():
+    """What a GPU does where policies play by kernels; the bits are those of single steps."""
+    step, env, agent, _ = first_streak()
+    run = make_run(streaks.spec(streaks.kernel(total=NONE)), a2c(), num_envs=ENVS, learner="kernels", device="cpu")
+    run.rollout.play = Play(run.rollout, PlayLayout(1, 2, crews=4))
+    with pytest.raises(NotFiniteError):
+        cd.train(run, steps=SMALL["steps"], progress=False)
+    found = run.explain()
+    assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_runs_that_are_captured_in_a_graph_are_explained(learner):
+    step, env, agent, actions = first_streak(learner, "cuda")
+    error, found = failed(streaks.spec(streaks.kernel(total=NONE)), a2c(), learner=learner, device="cuda")
+    assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+    taken = np.array([np.concatenate([each.action["one"], each.action["two"]])[:, 0] for each in found.trace])
+    assert np.array_equal(taken, actions[step - len(taken) : step, env]) and found.line in str(error)
+    _, found = failed("cartpole", ppo(learning_rate=1e30), learner=learner, device="cuda")
+    assert (found.field, found.gradient_step) == ("loss", 2) and max(found.gradient_steps[-1].weights.values()) > 1e29
+
+
+@pytest.mark.gpu
+def test_members_on_a_gpu_are_explained_too():
+    members = [{"learning_rate": 1e-3}, {"learning_rate": 1e30}]
+    population = cd.train("cartpole", ppo(), members=members, **{**SMALL, "device": "cuda"})
+    assert list(population.failures) == [1] and population.runs[1].explain().gradient_step == 2
+
+
 def test_kernels_in_python_are_explained_like_those_in_c():
     step, env, agent, _ = first_streak()
     _, found = failed(streaks.spec(streaks.IN_TORCH, step=streaks.breaking_step), a2c())
@@ -149,11 +183,15 @@ def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it
     )
 
 
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_gradient_steps_are_those_that_were_logged(learner):
+@pytest.mark.parametrize("learner", ["kernels", "torch", "matrix units"])
+def test_gradient_steps_are_those_that_were_logged(learner, monkeypatch):
     """Losses and norms of a replay are the sums that training has made, and gradients those that its norms are of."""
+    precision = "auto"
+    if learner == "matrix units":  # which a CPU has for tests alone
+        monkeypatch.setattr(choice, "why_no_tensor", lambda executor: None)
+        learner, precision = "kernels", "tensor"
     rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
-    _, found = failed("cartpole", ppo(learning_rate=rate), learner=learner)
+    _, found = failed("cartpole", ppo(learning_rate=rate, precision=precision), learner=learner)
     iteration = [step for step in found.gradient_steps if step.env_steps == 2 * STEPS * ENVS]
     assert len(iteration) == 4 and found.env_steps == 3 * STEPS * ENVS
     row = found.metrics[-1]
@@ -193,6 +231,19 @@ def test_an_off_policy_learners_networks_are_seen():
     _, found = failed("pendulum", settings, num_envs=8, steps=10_000)
     assert found.field == "loss" and found.gradient_step == 2
     assert max(size for name, size in found.gradient_steps[-1].weights.items() if name.startswith("critic.")) > 1e29
+
+
+def test_a_learner_that_shows_no_gradient_steps_is_named(monkeypatch):
+    update = reinforce.ReinforceLearner.update
+
+    def fails(self, rollout):
+        update(self, rollout)
+        self.bad.fill_(float(rollout.iteration == 3))
+
+    monkeypatch.setattr(reinforce.ReinforceLearner, "update", fails)
+    _, found = failed("cartpole", reinforce.Reinforce(num_steps=STEPS))
+    assert (found.field, found.value, found.policy, found.env_steps) == ("loss", None, "cart", 2 * STEPS * ENVS)
+    assert "The rollout after env-step 96 was finite, and what policy 'cart' learnt from it was not" in found.line
 
 
 def test_what_does_not_come_again_is_said():
@@ -263,7 +314,7 @@ def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
 
 def test_a_run_that_has_not_failed_says_so(tmp_path):
     run = cd.train("cartpole", ppo(), out=tmp_path / "sound", **SMALL | {"steps": STEPS * ENVS})
-    with pytest.raises(TrainingError, match="nothing to explain: no number of this run"):
+    with pytest.raises(TrainingError, match="nothing to explain: all numbers of this run have been finite"):
         run.explain()
     failed("cartpole", ppo(learning_rate=1e30), out=tmp_path / "failed")
     with pytest.raises(TrainingError, match=r"failed.explanation.txt has what was found before"):

@@ -5,7 +5,7 @@ it, that iteration's rollout is taken once more, step by step, with an eye on th
 it, its gradient steps are looked at. Then the run is put back as it was.
 """
 
-import pickle
+import json
 from contextlib import contextmanager
 from functools import partial
 
@@ -33,7 +33,7 @@ def explain(run):
     failed = run.failed
     if failed is None:
         raise TrainingError(
-            f"nothing to explain: no number of this run has failed to be finite since it was made or loaded.{written(run)}"
+            f"nothing to explain: all numbers of this run have been finite since it was made or loaded.{written(run)}"
         )
     if failed.kept is None:
         raise TrainingError(f"no copy of the run from before its failure was kept: {failed.reason}")
@@ -70,6 +70,11 @@ def schedule(run, step):
     """Write the settings of all learners as they are after ``step`` env-steps."""
     for learner in run.learners.values():
         learner.schedule(step)
+
+
+def plain(number):
+    """Return a number of NumPy as one of Python."""
+    return number.item()
 
 
 class Replay:
@@ -133,35 +138,36 @@ class Replay:
             return Explanation.of_learning(*about, f"weight.{weight}", self.weights[name][weight])
         rank, row = self.first_of_ranks(self.unsound_row(name))
         if row is not None:
-            return self.by_rank(rank, partial(Explanation.of_learning, *about, *row[:2], place=row[2]))
+            return self.by_rank(rank, partial(Explanation.of_learning, *about, *row[:2], place=Place(*row[2])))
         for step in self.learnt:
             if step.policy == name and (first := step.first()) is not None:
                 return Explanation.of_learning(*about, *first, number=step.number)
-        return Explanation.of_learning(*about, "loss", float("nan"))
+        return Explanation.of_learning(*about, "loss", None)
 
     # ---- of several processes ----
 
     def first_of_ranks(self, found):
-        """Return the first rank that has found something, and what; None and None if none has."""
+        """Return the first rank that has found something, and what, as JSON knows it; None and None if none has."""
         each = [found]
         if not self.ranks.alone:
-            each = [pickle.loads(said) for said in self.ranks.gather_bytes(pickle.dumps(found))]  # our own processes
+            each = [json.loads(said) for said in self.ranks.gather_bytes(json.dumps(found, default=plain).encode())]
         return next(((rank, one) for rank, one in enumerate(each) if one is not None), (None, None))
 
     def by_rank(self, rank, explain):
         """Return what ``explain()`` returns on one rank, on all of them."""
         if self.ranks.alone:
             return explain()
-        found = None
+        found, said = None, None
         if self.ranks.rank == rank:
             try:
                 found = explain()
+                said = found.told_to_others()
             except Exception as error:  # the others wait for it
-                found = TrainingError(f"{type(error).__name__}: {error}")
-        _, found = self.first_of_ranks(found)
-        if isinstance(found, TrainingError):
-            raise found
-        return found
+                said = {"error": f"{type(error).__name__}: {error}"}
+        _, said = self.first_of_ranks(said)
+        if "error" in said:
+            raise TrainingError(said["error"])
+        return found or Explanation.of_another(self.run, self.step, said)
 
     # ---- what is not finite ----
 
@@ -198,5 +204,5 @@ class Replay:
                 for t, row in enumerate(stored[kind]):
                     if not torch.isfinite(row).all():
                         env, agent = (int(i) for i in (~torch.isfinite(row)).nonzero()[0])
-                        return f"{kind}.{group}", float(row[env, agent]), Place(t, kind, group, env, agent)
+                        return f"{kind}.{group}", float(row[env, agent]), [t, kind, group, env, agent]
         return None

@@ -12,6 +12,10 @@ EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
 SHOWN_STEPS = 8  # of an environment
 SHOWN_ROWS = 5  # of metrics
 SHOWN_NUMBERS = 8  # of one member of the state, or of one group's actions
+TOLD = (  # to other processes
+    "field", "words", "value", "environment", "group", "agent", "step", "episode_step", "policy", "gradient_step", "reference",
+    "same", "no_reference",
+)  # fmt: skip
 LOSSES = "losses/"  # how names of metrics of learning begin
 FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -31,7 +35,7 @@ class Explanation:
             ``"advantage.GROUP"``, ``"returns.GROUP"``, ``"weight.NAME"`` and ``"gradient.NAME"`` of a network's tensor,
             ``"loss"`` or ``"grad_norm"``. None: the replay met none.
         words: The same in words.
-        value: That number.
+        value: That number; None where a learner says only that there was one.
         environment: Its number among all environments.
         group: Name of the agent's group.
         agent: Of its group.
@@ -48,6 +52,8 @@ class Explanation:
         gradient_steps: ``GradientStep``s of that policy, of the iteration and the one before it.
         metrics: Rows of metrics logged before.
         notes: Further lines.
+        told: Where another process has found it: its line and its text. What it has as arrays, ``trace`` and
+            ``gradient_steps``, is there alone.
     """
 
     env: str
@@ -72,6 +78,7 @@ class Explanation:
     gradient_steps: tuple = ()
     metrics: tuple = ()
     notes: tuple = ()
+    told: tuple = ()
 
     # ---- how it is made ----
 
@@ -155,13 +162,30 @@ class Explanation:
         )
         return cls(**about(run, failed.until), field=None, words=failed.words, notes=(note,))
 
+    @classmethod
+    def of_another(cls, run, env_steps, said):
+        """Return that of another process, from what its ``told_to_others`` returned."""
+        return cls(**about(run, env_steps), **{k: tuple(v) if isinstance(v, list) else v for k, v in said.items()})
+
+    def told_to_others(self):
+        """Return it for JSON, without arrays."""
+        told = {name: getattr(self, name) for name in TOLD}
+        return {**told, "index": [int(i) for i in self.index], "told": [self.line, str(self)]}
+
     # ---- how it reads ----
 
     @property
     def line(self):
         """The shortest: what was first, where, and whether the reference does the same."""
+        if self.told:
+            return self.told[0]
         if self.field is None:
             return capital(self.notes[0])
+        if self.value is None:
+            return (
+                f"The rollout after env-step {self.env_steps:,} was finite, and what policy {self.policy!r} learnt from it was "
+                "not; its learner takes gradient steps of its own, which nobody sees"
+            )
         line = f"First of all, {self.words}{self._place()} is {self.value:.6g}"
         return f"{line}; {self._compared()}" if self.same is not None else line + self._growth()
 
@@ -190,6 +214,8 @@ class Explanation:
 
     def __str__(self):
         """Return all of it, as lines."""
+        if self.told:
+            return self.told[1]
         lines = [f"{self.env}: {self.line}."]
         if self.episode_step is not None:
             lines.append(f"That is step {self.episode_step:,} of the episode.")

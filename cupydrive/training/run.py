@@ -70,6 +70,7 @@ class Run:
         seconds: Spent training in this process, after set-up and capture.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
+        failed: ``Failed`` from when a number was not finite until that is explained.
     """
 
     def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto", share=1):

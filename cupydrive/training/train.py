@@ -91,7 +91,9 @@ def train(
     Raises:
         ParameterError: If settings do not fit each other or the environment, an argument would be ignored, or processes that
             train together were given different ones.
-        TrainingError: If a loss, reward or observation is not finite, or a folder cannot be used.
+        NotFiniteError: If a loss, reward or observation is not finite. Its words say what came first; ``explain()`` of its
+            attribute ``run`` tells more, and with ``out`` so does ``explanation.txt`` there.
+        TrainingError: If a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
     keep = checked_int("train", "keep", keep)
