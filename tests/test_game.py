@@ -201,6 +201,8 @@ def test_a_wrong_parameter_of_a_game_names_what_was_meant():
         Game("tag_grid", device="cpu", agnet="runner")
     with pytest.raises(ParameterError, match="leave out steps"):
         cd.view("tag_grid", "keyboard", steps=3)
+    with pytest.raises(ParameterError, match="players = 'keybord'; it must be 'random', 'heuristic' or 'keyboard'"):
+        cd.view("tag_grid", "keybord")
 
 
 def test_a_game_in_a_notebook_says_which_package_it_needs(monkeypatch):

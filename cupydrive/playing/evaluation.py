@@ -214,7 +214,7 @@ def require_players(spec, groups, where, given):
             )
 
 
-def unwrapped(where, what, device, params, more=""):
+def unwrapped(where, what, device, params, kinds="an environment or a Run"):
     """Return (what, device, params) with a ``VectorEnv`` taken apart: another copy of it is played, on its device.
 
     Args:
@@ -222,7 +222,7 @@ def unwrapped(where, what, device, params, more=""):
         what: Name, path of a Python file, ``EnvSpec``, ``VectorEnv``, or a ``Run``.
         device: As of ``evaluate``.
         params: Given parameters by name.
-        more: What else it could be, for the message.
+        kinds: What it can be, for the message.
 
     Raises:
         ParameterError: If it is none of them.
@@ -232,9 +232,7 @@ def unwrapped(where, what, device, params, more=""):
     if hasattr(what, "batch"):  # a VectorEnv
         return what.spec, what.device, {**asdict(what.params), **params}
     if not isinstance(what, str | os.PathLike | envs.EnvSpec):
-        raise ParameterError(
-            f"{where}: what = {shown(what)} is a {type(what).__name__}; it must be an environment, a Run{more}"
-        )
+        raise ParameterError(f"{where}: what = {shown(what)} is a {type(what).__name__}; it must be {kinds}")
     return what, device, params
 
 

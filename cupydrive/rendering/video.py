@@ -99,7 +99,8 @@ def render(
 
 def play(what, players, episodes, seed, greedy, device, params):
     """Return the ``Recording`` of some episodes; arguments as of ``render``."""
-    what, device, params = unwrapped("render", what, device, params, more=", a Recording or an Evaluation")
+    kinds = "an environment, a Run, a Recording or an Evaluation"
+    what, device, params = unwrapped("render", what, device, params, kinds)
     is_run = isinstance(what, Policies)
     spec = what.spec if is_run else envs.get(what)
     check_drawable(spec)

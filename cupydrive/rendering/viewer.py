@@ -12,8 +12,8 @@ from PIL import Image
 
 from cupydrive.drawing.frames import MOST, frames
 from cupydrive.errors import ParameterError, RenderError
-from cupydrive.inputs.arguments import checked_int
-from cupydrive.rendering.video import render
+from cupydrive.inputs.arguments import checked_choice, checked_int
+from cupydrive.rendering.video import PLAYERS, render
 from cupydrive.rendering.words import words
 
 MOST_STEPS = 500
@@ -101,6 +101,8 @@ def view(what, players=None, *, episodes=None, steps=None, env=None, **options):
         ParameterError: If ``steps`` or ``env`` is out of range.
         RenderError: If a game would need anywidget, and it is not installed.
     """
+    if isinstance(players, str):
+        checked_choice("view", "players", players, (*PLAYERS, "keyboard"))
     if isinstance(players, str) and players == "keyboard":
         if given := [name for name, x in (("episodes", episodes), ("steps", steps), ("env", env)) if x is not None]:
             raise ParameterError(
