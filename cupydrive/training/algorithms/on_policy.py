@@ -103,11 +103,11 @@ class OnPolicyLearner(ScheduledLearner):
         self.config = config
         self.groups, self.samplers, self.stored, self.ranks = [], {}, {}, None
 
-    # ---- what it holds ----
-
     def check(self, groups, num_envs):
         """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide into minibatches."""
         check_rows(self.config, groups, num_envs, self.config.policy)
+
+    # ---- what it holds ----
 
     def make(self, group, rollout):
         """Make the networks and everything that learning keeps besides rows; torch's generator decides the weights."""
@@ -169,7 +169,7 @@ class OnPolicyLearner(ScheduledLearner):
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
 
         Raises:
-            ParameterError: If the network, as is known now, has a memory, and agents do not divide into minibatches.
+            ParameterError: If the network, as is seen now, has a memory, and agents do not divide into minibatches.
             MemoryLimitError: If the default network does not fit into memory with the rows of one gradient step.
         """
         check_rows(self.config, self.groups, rollout.shard.all_envs, self.ask)
@@ -391,11 +391,8 @@ class OnPolicyLearner(ScheduledLearner):
         kept = {f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()}
         kept |= {f"optimizer.{key}": value for key, value in self.optimizer_tensors().items()}
         kept |= {"iteration": self.iteration, "metric_sums": self.metric_sums, "reward_scale": self.reward_scale}
-        for name, rms in (
-            ("obs_moments", self.obs_rms),
-            ("return_moments", self.return_rms),
-        ):  # their names in checkpoints
-            if rms is not None:
+        for name, rms in (("obs_moments", self.obs_rms), ("return_moments", self.return_rms)):
+            if rms is not None:  # checkpoints call it moments
                 kept |= {f"{name}.{key}": value for key, value in rms.tensors().items()}
         for name, stored in self.stored.items():
             if stored["memory"] is not None:
