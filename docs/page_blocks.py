@@ -5,6 +5,7 @@ A block with a title is a file of that name. What stands right before a block th
     *Not run by a test: needs Slurm.*
 """
 
+import html
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +55,10 @@ def not_run():
     for page, text in pages().items():
         for block in blocks(text):
             if block.why is not None:
-                lines = [line.strip() for line in block.code.splitlines()]
-                first = next(line for line in lines if line and not line.startswith("#"))
-                shown = first.replace("|", "\\|")
-                rows.append(f"| [{page.removesuffix('.md')}]({page}) | `{shown}` | {block.why.strip(' .')} |")
+                lines = [line.partition(" # ")[0].strip() for line in block.code.splitlines()]
+                first = next(line for line in lines if line and not line.startswith(("#", "//")))
+                shown = html.escape(first.rstrip("\\ ")).replace("|", "&#124;")
+                rows.append(
+                    f"| [{page.removesuffix('.md')}]({page}) | <code>{shown}</code> | {block.why.strip(' .')} |"
+                )
     return "\n".join(rows)

@@ -22,6 +22,8 @@ from test_structure import PATH
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "docs"))
 from page_blocks import blocks, not_run, pages
 
+from cupydrive import envs
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = pages()
 RUN = {name: text for name, text in PAGES.items() if any(block.why is None for block in blocks(text))}
@@ -109,3 +111,10 @@ def test_paths_on_pages_exist(name):
     for code in re.findall(r"`([^`\n]+)`", PAGES[name]):
         for path in re.findall(PATH, code):
             assert re.search("NAME|-v0$", path) or list(ROOT.glob(path.rstrip("/."))), path
+
+
+def test_the_pages_of_environments_and_questions_are_whole():
+    names = re.findall(r"^\| `(\w+)` \|", PAGES["environments.md"], re.M)
+    assert sorted(names) == sorted(envs.names())
+    asked = {f"how/{page}" for page in re.findall(r"\]\((\w+\.md)\)", PAGES["how/index.md"])}
+    assert asked == {name for name in PAGES if name.startswith("how/")} - {"how/index.md"}

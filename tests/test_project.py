@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -242,6 +243,23 @@ def test_ci_runs_make_test():
     assert "make test" in lines
     assert os.access(script, os.X_OK), f"{script} is not executable: chmod +x"
     assert _targets() >= {"demo", "test", "test-all", "lint", "clean", "bench", "gallery", "notebook"}
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_do_their_work_by_make_alone(path):
+    steps = re.findall(r"^ +(?:- )?run: *(.*)$", path.read_text(), re.M)
+    assert steps and all(step.split()[0] == "make" and set(step.split()[1:]) <= _targets() for step in steps)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_are_what_github_reads(path):
+    if shutil.which("actionlint") is None:
+        pytest.skip("no actionlint on PATH")
+    done = subprocess.run(["actionlint", str(path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
 
 
 def test_readme_names_only_targets_that_exist():

@@ -25,8 +25,15 @@ import cupydrive as cd
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ("mkdocs", "material", "mkdocstrings", "nbconvert")
 # Looked at in `make test`; `make test-all` opens every page.
-MAIN = ["index.html", "api/settings.html", "notebooks/00_quickstart.html"]
-MODES = [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]
+MAIN = [
+    "index.html",
+    "tutorial/own.html",
+    "dialect.html",
+    "api/settings.html",
+    "notebooks/00_quickstart.html",
+    "speed.html",
+]
+MODES = [("light", 1280), ("dark", 1280), ("light", 390)]
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +190,6 @@ def test_search_finds_a_word(opened, address, site, served):
 def test_pages_lead_to_each_other(opened, address):
     shown = opened()
     shown.goto(f"{address}/index.html")
-    shown.locator("nav.md-nav--primary a", has_text="The dialect").click()
+    shown.locator("nav.md-tabs a", has_text="The dialect").click()
     shown.wait_for_url("**/dialect.html")
     assert shown.locator("article h1").inner_text().startswith("The dialect")
