@@ -16,6 +16,7 @@ from cupydrive.errors import ParameterError, RenderError
 GAP = 4  # pixels between the pictures of a mosaic
 DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
 MOST = 64  # episodes of a mosaic
+BESIDE = 0.75  # letters above episodes side by side are as high as in a picture of this share of their width
 BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
 
 
@@ -66,9 +67,9 @@ def score(moment, e):
     return "return " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
 
 
-def clock(params, step):
-    """Return the step of an episode, and how many there can be."""
-    return f"step {step} of {params.max_episode_steps}"
+def clock(params, step, last=None):
+    """Return the step of an episode, and how many there can be: ``last``, or up to the time limit."""
+    return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
 def still(spec, params, states, elapsed, width=240):
@@ -107,7 +108,7 @@ def picture(spec, params, states, elapsed):
     canvas = Canvas(*spec.render_size)
     canvas.clear()
     spec.draw(canvas, params, states, elapsed)
-    canvas.caption(clock(params, elapsed), spec.title)
+    canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
     return canvas.frame()
 
 
@@ -126,7 +127,7 @@ def one_episode(recording, width, height, device, title, every):
             continue
         canvas.clear()
         recording.spec.draw(canvas, recording.params, np.stack(past), moment.step)
-        canvas.caption(clock(recording.params, moment.step), title, score(moment, 0))
+        canvas.caption(clock(recording.params, moment.step, canvas.last_step), title, score(moment, 0))
         yield canvas.frame()
 
 
@@ -165,7 +166,8 @@ def mosaic(recording, width, height, device, title, every):
             picture[y : y + cell_height, x : x + cell_width] = shown
         heading.clear()
         heading.key(*together(keys))
-        heading.caption(clock(recording.params, moment.step), title, f"{int(moment.over.sum())} of {count} over")
+        step = clock(recording.params, moment.step, cell.last_step)
+        heading.caption(step, title, f"{int(moment.over.sum())} of {count} over")
         picture[: heading.height] = heading.frame()
         yield picture
 
@@ -183,15 +185,15 @@ def beside(recordings, titles, width, height, device, title, every):
         every: Draw one step in this many, and the last one.
     """
     part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
-    heading = Canvas(width, height)
-    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=width) for _ in recordings]
+    heading = Canvas(width, height, part_of=round(width * BESIDE))
+    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=round(width * BESIDE)) for _ in recordings]
     pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
     now = [None] * len(recordings)
     for found in zip_longest(*pictures):
         now = [new or last for new, last in zip(found, now, strict=True)]
         heading.clear()
         heading.key(*((color, text) for color, text, *_ in cells[0].keys))
-        heading.caption(clock(recordings[0].params, max(step for step, _ in now)), title)
+        heading.caption(clock(recordings[0].params, max(step for step, _ in now), cells[0].last_step), title)
         picture = heading.frame()
         for k, (_, drawn) in enumerate(now):
             picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn
