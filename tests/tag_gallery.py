@@ -36,8 +36,8 @@ from cupydrive.training.runfolder import read_config, read_metrics
 
 # Pixels of one arena, frames per second, and steps from one frame to the next: of a clip, of one of several side by side, and
 # of the small animations, which also have an end.
-LOOK = {"tag_continuous": dict(size=(640, 702), fps=12, every=5), "tag_grid": dict(size=(640, 702), fps=8)}
-BESIDE = dict(size=(1280, 634), fps=12, every=6)
+LOOK = {"tag_continuous": dict(size=(640, 702), fps=12, every=6), "tag_grid": dict(size=(640, 702), fps=8)}
+BESIDE = dict(size=(1200, 576), fps=12, every=8)
 PREVIEW = dict(fps=6, every=8, seconds=2)
 PREVIEW_SIZES = {1: (360, 394), 3: (800, 396)}
 SUMMARIES = {
@@ -56,7 +56,7 @@ TITLES = {
 def ratio(recording):
     """Return a title: how fast runners are, in a tagger's speed."""
     times = recording.params.skill_level_runner / recording.params.skill_level_tagger
-    return "equally fast" if times == 1 else f"{times:g} x as fast"
+    return f"runners {f'{times:g} x as' if times != 1 else 'equally'} fast"
 
 
 def video(recordings, title=None, progress=True):

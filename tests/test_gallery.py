@@ -82,7 +82,7 @@ def test_many_seeds_change_the_curve_alone(made, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(made / "out", out)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    options = {"device": "cpu", "seed": 7, "steps": 20_000, "progress": lambda line: None}
+    options = {"device": "cpu", "seed": 7, "steps": 60_000, "progress": lambda line: None}
     learning_curves(["cartpole"], out, seeds=2, **options)
     changed = {path.name for path in out.iterdir() if path.read_bytes() != before[path.name]}
     assert (
@@ -91,7 +91,7 @@ def test_many_seeds_change_the_curve_alone(made, tmp_path):
         <= {"curves.json", "cartpole-curve.svg", "index.html", "README.md"}
     )
     curve = read_curves(out)["cartpole"]
-    assert curve["seeds"] == 2 and curve["env_steps"] >= 20_000
+    assert curve["seeds"] == 2 and curve["env_steps"] >= 60_000
     first, other = curve["points"]["charts/episodic_return"]
     assert first and first != other and "2 seeds, median and quartiles" in (out / "cartpole-curve.svg").read_text()
     with pytest.raises(RenderError, match="no entry 'pendulum'"):
@@ -180,7 +180,8 @@ def test_tag_comes_first_then_the_sciences_then_classics():
 
 
 @pytest.mark.parametrize(("mean", "half", "text"), [
-    (-1244.7, 23.1, "-1245 ± 20"), (8692.7, 55.2, "8693 ± 60"), (262.31, 13.0, "262 ± 10"), (-77.394, 1.3567, "-77 ± 1"),
+    (1561283.2, 12345.0, "1,561,283 ± 10,000"), (785412.0, 0.0, "785,412 ± 0"), (-1244.7, 23.1, "-1245 ± 20"),
+    (8692.7, 55.2, "8693 ± 60"), (262.31, 13.0, "262 ± 10"), (-77.394, 1.3567, "-77 ± 1"),
     (9.8416, 0.0052, "9.842 ± 0.005"), (0.394, 0.0312, "0.39 ± 0.03"), (0.5, 0.0962, "0.5 ± 0.1"), (500.0, 0.0, "500 ± 0"),
     (28.2119, 0.0, "28.21 ± 0"), (float("nan"), float("nan"), "nan ± nan"), (3.0, float("inf"), "3 ± inf"),
 ])  # fmt: skip
@@ -238,7 +239,8 @@ def test_summaries_and_names_are_text_in_page_and_readme():
         assert [line.count("|") for line in bare.splitlines()] == [
             line.count("|") for line in readme(plain).replace(FENCE.search(readme(plain))[0], "").splitlines()
         ]
-        assert sum(line.startswith(("#", "-", "+")) for line in outside.splitlines()) == 2
+        headings = sum(line.startswith(("#", "-", "+")) for line in outside.splitlines())
+        assert headings == 3  # title, chapter, name
 
 
 def lengths(clip):
@@ -312,7 +314,7 @@ def test_every_video_plays_when_pointed_at_and_pauses_afterwards(opened, served)
         address = f"http://127.0.0.1:{server.server_port}"
     shown = opened(address=address)
     stages = shown.locator(".stage")
-    assert stages.count() == sum(len(entry["clips"]) for entry in read_entries(HERE).values()) > 40
+    assert stages.count() == sum(len(entry["clips"]) for entry in read_entries(HERE).values())
     for k in range(stages.count()):
         stages.nth(k).hover()
         plays(shown, k)

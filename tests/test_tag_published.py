@@ -12,11 +12,12 @@ import tag_published
 import torch
 
 import cupydrive as cd
+from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.frames import GAP, pictures_beside
 from cupydrive.errors import ParameterError
 from cupydrive.gallery.beside import SideBySide
 from cupydrive.gallery.build import read_entries
 from cupydrive.playing.recording import Recording
-from cupydrive.rendering.video import Video
 from cupydrive.training.run import Run
 
 CORNERS = [(0, 0), (10, 0), (0, 10), (10, 10)]
@@ -188,15 +189,24 @@ def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch
         assert again == shown and list(shown[2:0:-1]) == clip["size"]
 
 
-def test_side_by_side_stand_the_frames_of_each(tmp_path):
+def test_side_by_side_stand_the_frames_of_each():
     recordings = [recorded("tag_grid", steps, num_taggers=1, grid_length=9) for steps in (2, 5)]
-    look = dict(size=(60, 80), fps=10, hold=0.2, progress=False, every=2)
-    both = SideBySide(recordings, ["one", "two"], **look)
+    both = SideBySide(
+        recordings, ["one", "two"], size=(480, 320), fps=10, hold=0.2, title="me", progress=False, every=2
+    )
     frames = list(both.frames())
-    assert len(frames) == len(both) == 6 and (both.width, both.height) == (120, 80)
-    for recording, title, part in zip(recordings, ("one", "two"), (np.s_[:, :60], np.s_[:, 60:]), strict=True):
-        alone = list(Video(recording, title=title, **look).frames())
+    assert len(frames) == len(both) == 6 and frames[0].shape == (320, 480, 3)
+    header, part = Canvas(480, 320).header, (480 - GAP) // 2
+    for recording, title, x in zip(recordings, ("one", "two"), (0, part + GAP), strict=True):
+        cell = Canvas(part, (320 - header) // 2 * 2, part_of=480)
+        alone = [picture for _, picture in pictures_beside(cell, recording, title, "cpu", 2)]
         alone += [alone[-1]] * (len(frames) - len(alone))  # one that is over stays as it ended
-        assert all((frame[part] == expected).all() for frame, expected in zip(frames, alone, strict=True))
+        for frame, expected in zip(frames, alone, strict=True):
+            assert (frame[-cell.height :, x : x + part] == expected).all()
+    changed = (frames[0] != frames[1]).any(axis=-1)[:header]
+    assert changed[: header // 2].any() and not changed[header // 2 :].any()  # the step; what colours mean stays
     with pytest.raises(ParameterError, match="2 recordings and 1 titles"):
         SideBySide(recordings, ["one"])
+    other = recorded("tag_continuous", 1, num_taggers=5, num_runners=20)
+    with pytest.raises(ParameterError, match=r"recordings\[1\] has 1 episodes of tag_continuous; each must have one"):
+        SideBySide([recordings[0], other], ["one", "two"])

@@ -26,6 +26,8 @@ LINES = 1.45  # height of a line of the header, in heights of its letters
 class Canvas(Palette):
     """One picture, dark at first; its colours are attributes, such as ``canvas.BLUE``.
 
+    A drawing may set ``last_step``, when the task ends before the time limit: what the header counts to.
+
     Args:
         width: Pixels, even: video codecs halve the colour's resolution.
         height: Pixels, even.
@@ -61,7 +63,7 @@ class Canvas(Palette):
         self._background = background
         self._image = Image.new("RGB", size, background)
         self._draw = ImageDraw.Draw(self._image)
-        self._texts, self._names, self.keys = ("", "", ""), [], ()
+        self._texts, self._names, self.keys, self.last_step = ("", "", ""), [], (), None
         self.view(0, self.width, 0)
 
     def view(self, left, right, bottom, top=None):

@@ -17,6 +17,7 @@ GAP = 4  # pixels between the pictures of a mosaic
 CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the gap around the chosen one
 DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
 MOST = 64  # episodes of a mosaic
+BESIDE = 0.75  # letters above episodes side by side are as high as in a picture of this share of their width
 BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
 
 
@@ -68,9 +69,9 @@ def score(moment, e):
     return "return " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
 
 
-def clock(params, step):
-    """Return the step of an episode, and how many there can be."""
-    return f"step {step} of {params.max_episode_steps}"
+def clock(params, step, last=None):
+    """Return the step of an episode, and how many there can be: ``last``, or up to the time limit."""
+    return f"step {step} of {min(last or params.max_episode_steps, params.max_episode_steps)}"
 
 
 def still(spec, params, states, elapsed, width=240):
@@ -109,7 +110,7 @@ def picture(spec, params, states, elapsed):
     canvas = Canvas(*spec.render_size)
     canvas.clear()
     spec.draw(canvas, params, states, elapsed)
-    canvas.caption(clock(params, elapsed), spec.title)
+    canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
     return canvas.frame()
 
 
@@ -141,23 +142,30 @@ class Stage:
         self.past.append(moment.states[0])
         self.latest = moment
 
-    def picture(self, moment, left="", right="", below=""):
-        """Return a ``Moment``, taken in now if it was not before, as (height, width, 3) uint8, with words in its header."""
+    def draw(self, moment):
+        """Draw a ``Moment``, taken in now if it was not before; the header stays empty."""
         self.take(moment)
         self.canvas.clear()
         self.spec.draw(self.canvas, self.params, np.stack(self.past), moment.step)
-        self.canvas.caption(left, right, below)
+
+    def picture(self, moment, left="", right=""):
+        """Return a ``Moment`` as (height, width, 3) uint8, with words in its header."""
+        self.draw(moment)
+        self.canvas.caption(left, right)
         return self.canvas.frame()
 
 
 def one_episode(recording, width, height, device, title, every, chosen):
     """Yield the frames of one episode."""
-    stage = Stage(recording.spec, recording.params, Canvas(width, height, labels=chosen is not None))
+    canvas = Canvas(width, height, labels=chosen is not None)
+    stage = Stage(recording.spec, recording.params, canvas)
     for moment in recording.moments(device):
         stage.take(moment)
         if moment.step % every and moment.step < recording.steps:
             continue
-        yield stage.picture(moment, clock(recording.params, moment.step), title, score(moment, 0))
+        stage.draw(moment)
+        canvas.caption(clock(recording.params, moment.step, canvas.last_step), title, score(moment, 0))
+        yield canvas.frame()
 
 
 def mosaic(recording, width, height, device, title, every, chosen):
@@ -196,7 +204,8 @@ def mosaic(recording, width, height, device, title, every, chosen):
             picture[y : y + cell_height, x : x + cell_width] = shown
         heading.clear()
         heading.key(*together(keys))
-        heading.caption(clock(recording.params, moment.step), title, f"{int(moment.over.sum())} of {count} over")
+        step = clock(recording.params, moment.step, cell.last_step)
+        heading.caption(step, title, f"{int(moment.over.sum())} of {count} over")
         picture[: heading.height] = heading.frame()
         if chosen is not None:  # over the header, too
             x, y = (
@@ -222,15 +231,15 @@ def beside(recordings, titles, width, height, device, title, every):
         every: Draw one step in this many, and the last one.
     """
     part = (width - GAP * (len(recordings) - 1)) // len(recordings) // 2 * 2
-    heading = Canvas(width, height)
-    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=width) for _ in recordings]
+    heading = Canvas(width, height, part_of=round(width * BESIDE))
+    cells = [Canvas(part, (height - heading.header) // 2 * 2, part_of=round(width * BESIDE)) for _ in recordings]
     pictures = [pictures_beside(*each, device, every) for each in zip(cells, recordings, titles, strict=True)]
     now = [None] * len(recordings)
     for found in zip_longest(*pictures):
         now = [new or last for new, last in zip(found, now, strict=True)]
         heading.clear()
         heading.key(*((color, text) for color, text, *_ in cells[0].keys))
-        heading.caption(clock(recordings[0].params, max(step for step, _ in now)), title)
+        heading.caption(clock(recordings[0].params, max(step for step, _ in now), cells[0].last_step), title)
         picture = heading.frame()
         for k, (_, drawn) in enumerate(now):
             picture[-len(drawn) :, k * (part + GAP) : k * (part + GAP) + part] = drawn

@@ -329,7 +329,7 @@ def draw(canvas, p, states, elapsed, table):
     canvas.text((3.5, 1.7), "strictness of measures", LETTERS, anchor="lm")
     curves = (
         ("deaths, thousands", states["deaths"].sum(axis=1) / 1e3),
-        ("unemployed, % of people", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
+        ("jobless, % of people", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
         ("subsidies, $ billion a day", states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)),
     )
     days = np.arange(len(states)) + elapsed - len(states) + 1

@@ -331,6 +331,7 @@ def draw(canvas, p, states, elapsed, table):
     """Draw the century so far: climate, regions from poor to rich, and what they do, or propose to each other."""
     stages, start, end = constants(p)["STAGES"], 2015, 2015 + p.years * p.num_periods
     canvas.view(0, 166, -3, top=86)
+    canvas.last_step = stages * p.num_periods
     steps = elapsed - np.arange(len(states))[::-1]
     past, years = states[steps % stages == 0], start + p.years * (steps[steps % stages == 0] // stages)
     made = past[years > start]

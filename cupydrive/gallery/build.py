@@ -34,7 +34,7 @@ from cupydrive.training.train import train
 EPISODES = 1000  # of which the means are told
 SEED = 10_000  # of the episodes; runs have a seed of their own
 PREVIEW_WIDTH = 360  # pixels of the small animated pictures
-PREVIEW_FPS = 20  # at most: code hosts play no more smoothly
+PREVIEW_FPS = 12  # at most
 PREVIEW_SECONDS = 8
 MOSAIC = 16
 
@@ -218,7 +218,8 @@ def planned(spec, steps=None):
 
 def draw_curve(name, entry, out):
     """Draw the learning curve of an entry from the points that are kept, beside the means of who has not learnt."""
-    levels = {clip["kind"]: level(clip["means"]) for clip in entry["clips"] if clip["kind"] in ("random", "heuristic")}
+    others = [clip for clip in entry["clips"] if clip["kind"] in ("random", "heuristic")]
+    levels = {f"{'all ' * (len(clip['players']) > 1)}{clip['kind']}": level(clip["means"]) for clip in others}
     about = read_curves(out).get(name)
     if about is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):

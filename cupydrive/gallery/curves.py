@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from cupydrive.drawing.stage import svg
 from cupydrive.errors import RenderError
@@ -17,7 +16,7 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, read_json
-from cupydrive.terminal.curves import COLORS, Curves, draw_median, engineered, pooled
+from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engineered, pooled
 from cupydrive.training.train import train
 
 FILE = "curves.json"
@@ -92,6 +91,10 @@ def train_curves(spec, out, plan, keys_of, seeds, device, seed, progress):
     options = dict(policies=policies, steps=goal, num_envs=num_envs, seed=seed, seeds=seeds, device=device)
     found = train(spec, **options, **params)
     runs = [run for k, run in enumerate(found.runs) if k not in found.failures]
+    if min((run.step for run in runs), default=0) < goal:  # interrupted, or every run has failed: no curve to show
+        raise (
+            KeyboardInterrupt if runs else RenderError(f"{spec.name}: no seed was trained to its end: {found.failures}")
+        )
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         write_curves(out, read_curves(out) | {spec.name: of_runs(runs, keys_of(runs[0]), device)})
     progress(f"{spec.name}: {len(runs)} seeds of {runs[0].step:,} env-steps")
@@ -135,18 +138,20 @@ def chart(about, levels):
         about: What ``curves.json`` says of it.
         levels: Means to compare with: ``{player: {metric: value}}``.
     """
-    keys = worth_a_panel(about["points"], levels) or list(about["points"])[:1]
+    # One panel there is, even of a training that was too short for a curve.
+    keys = worth_a_panel(about["points"], levels) or [*about["points"], RETURNS][:1]
     figure = Curves(figsize=(WIDTH, PANEL * len(keys)), layout="constrained")
     many = about["seeds"] > 1
     for number, key in enumerate(keys):
         axes = figure.add_subplot(len(keys), 1, number + 1)
         label = f"{about['seeds']} seeds, median and quartiles" if many else "trained, one seed"
-        draw_median(axes, [[tuple(point) for point in curve] for curve in about["points"][key]], COLORS[0], label)
+        draw_median(
+            axes, [[tuple(point) for point in curve] for curve in about["points"].get(key, [])], COLORS[0], label
+        )
         for (player, means), color in zip(levels.items(), COLORS[1:], strict=False):
             if key in means:
                 axes.axhline(means[key], color=color, linewidth=1.4, linestyle="--", label=player)
         engineered(axes, "env-steps", in_words(key))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.legend(frameon=False, loc="best")
     return svg(figure)
 

@@ -26,6 +26,7 @@ CHAPTERS = {  # in their order on the page
     "Classics": "What everybody knows, by Gymnasium's rules.",
 }
 WIDE = ("beside",)  # clips that take the page's whole width
+BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 # Pictures of measurements, where a gallery has them: file, what it shows, and how to read it.
 CHARTS = (
     ("speed.png", "Random rollouts on a GPU", "Each task in a group of its own, beside the fastest of each other library. The "
@@ -40,6 +41,9 @@ CHARTS = (
      "settings; ten seeds each."),
     ("convergence-env-steps.png", "From how much experience", "The same over env-steps."),
 )  # fmt: skip
+
+
+LONG = ("convergence-seconds.png", "convergence-env-steps.png")  # charts of two panels beside each other
 
 
 def chapter_of(spec, groups):
@@ -112,16 +116,17 @@ def slug(text):
 def section(name, entry):
     """Return the part of one environment."""
     clips = "\n".join(figure(name, clip) for clip in in_order(entry["clips"]))
+    broad = " broad" if all(clip["size"][0] > BROAD for clip in entry["clips"]) else ""
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     training, changed = entry["training"], parameters(entry)
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(entry["summary"])}{html.escape(changed)}</p>
-<div class="clips">
+<p>{html.escape(entry["summary"])}</p>
+<div class="clips{broad}">
 {clips}
 <figure class="chart"><div class="scroll" tabindex="0"><img src="{curve}" alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4>
-<details><summary>How it was trained</summary><p>{html.escape(made(entry))}</p>
+<details><summary>How it was trained</summary><p>{html.escape(made(entry) + changed)}</p>
 <code>{html.escape(training["command"])}</code></details></figcaption></figure>
 </div>
 </section>"""
@@ -135,7 +140,8 @@ def in_order(clips):
 def measured(file, title, words):
     """Return the part of one chart."""
     words, title = html.escape(words), html.escape(title)
-    return f"""<figure class="chart"><div class="scroll" tabindex="0"><img src="{html.escape(quote(file))}"
+    kind = "chart long" if file in LONG else "chart"
+    return f"""<figure class="{kind}"><div class="scroll" tabindex="0"><img src="{html.escape(quote(file))}"
 alt="{title}. {words}" loading="lazy"></div>
 <figcaption><h3>{title}</h3><p>{words}</p></figcaption></figure>"""
 
@@ -199,10 +205,12 @@ def with_interval(mean, half):
     half is not known, the mean has four digits that count.
     """
     if not (math.isfinite(mean) and math.isfinite(half)) or half <= 0:
-        return f"{mean:.4g} ± {half:.1g}"
+        text = f"{mean:.4g}"
+        return f"{f'{mean:,.0f}' if 'e+' in text else text} ± {half:.1g}"
     half = float(f"{half:.1g}")
     digits = max(0, -math.floor(math.log10(half)))
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+    large = "," if abs(mean) >= 1e4 else ""
+    return f"{mean:{large}.{digits}f} ± {half:{large}.{digits}f}"
 
 
 def readme(entries, charts=()):

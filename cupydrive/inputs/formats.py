@@ -255,7 +255,7 @@ CURVES = Table(
             "device": WORDS,
             "versions": Table(Text()),
             "date": Text(),
-            "points": Table(Sequence(Sequence(Sequence(Number(), 2, 2)), 1), least=1),
+            "points": Table(Sequence(Sequence(Sequence(Number(), 2, 2)), 1)),
         },
         {"source": WORDS},
     ),

@@ -5,7 +5,7 @@ from itertools import cycle
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
@@ -91,6 +91,7 @@ def engineered(axes, xlabel, ylabel):
     """Name a panel's axes, write large numbers of x as 10 k or 2 M, and leave out what frames it needlessly."""
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)
