@@ -88,7 +88,7 @@ def resumed(out, env, plan, given, device, share=1):
     return Run.load(out, device, policies=own or None, env=env, share=share)
 
 
-def refuse_for_run(run, refused, params, device):
+def refuse_for_run(run, refused, params, device, where="train"):
     """Raise ``ParameterError`` for arguments of ``train(run)`` that a run brings itself.
 
     Args:
@@ -96,12 +96,13 @@ def refuse_for_run(run, refused, params, device):
         refused: Values by name of arguments that must be None or False.
         params: Environment parameters and unknown names: there must be none.
         device: Must be ``"auto"`` or the run's own.
+        where: What has these arguments, for the message.
     """
     for name, value in (*refused.items(), *params.items()):
         if name in params or (value is not None and value is not False):
             raise ParameterError(
-                f"train(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} out, "
-                "or begin a new run with the environment's name"
+                f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} "
+                "out, or begin a new run with the environment's name"
             )
     if checked_choice("train", "device", device, DEVICES, DeviceError) not in ("auto", run.device):
         raise ParameterError(

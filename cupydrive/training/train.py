@@ -17,7 +17,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.training.members import plan_population, train_alone, train_members
 from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
-from cupydrive.training.plan import begin_run, replaced
+from cupydrive.training.plan import begin_run, goal_of, replaced
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 
@@ -137,9 +137,7 @@ def train(
         run = env
         made_of = {name: given[name] for name in ("algorithm", "policies", "num_envs", "seed", "learner")}
         refuse_for_run(run, made_of | {"resume": resume}, params, device)
-        goal = run.total if steps is None else run.step + steps
-        if goal is None or run.step >= goal:
-            raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
+        goal = goal_of(run, steps)
     else:
         run, goal = begin_run(env, given, steps, out, resume, device)
     if capture and run.device != "cuda":

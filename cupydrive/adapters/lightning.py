@@ -1,0 +1,355 @@
+"""The adapter to Lightning: a run as a ``LightningModule`` whose training step is one iteration.
+
+Lightning's Trainer says when to iterate, log, save and stop; what an iteration computes is what ``cupydrive.train`` computes.
+"""
+
+import math
+
+import torch
+
+from cupydrive.adapters.lightning_checkpoint import KEY, packed, plain, unpacked
+from cupydrive.errors import OrderError, ParameterError
+from cupydrive.executors import choose
+from cupydrive.inputs.arguments import checked_count, shown
+from cupydrive.terminal.progress import Silent
+from cupydrive.training.loop import Loop, noted_interrupts
+from cupydrive.training.outfolder import refuse_for_run
+from cupydrive.training.plan import goal_of, plan, suggestions
+from cupydrive.training.ranks import require_equal
+from cupydrive.training.run import Run
+from cupydrive.training.together import Alone
+from cupydrive.training.torch_settings import precision, threads
+from cupydrive.training.train import about
+
+try:
+    from lightning.pytorch import LightningModule, callbacks
+    from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
+    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
+except ImportError as missing:
+    raise ImportError(
+        "cupydrive.lightning needs Lightning: pip install lightning, or the extra `lightning`"
+    ) from missing
+
+# Callbacks that work on weights, gradients or rates of Lightning's, of which a run has none.
+REFUSED = {
+    callbacks.BaseFinetuning: "policies learn whole",
+    callbacks.BatchSizeFinder: "num_envs and num_steps say how much a policy learns from",
+    callbacks.GradientAccumulationScheduler: "num_steps and num_minibatches say how much a gradient is of",
+    callbacks.LearningRateFinder: "pass learning_rate to the algorithm, or search with cupydrive.sweep",
+    callbacks.LearningRateMonitor: "charts/learning_rate is logged anyway",
+    callbacks.ModelPruning: "policies learn whole",
+    callbacks.SpikeDetection: "losses are logged, and none is returned",
+    callbacks.StochasticWeightAveraging: "weights are not averaged",
+    callbacks.WeightAveraging: "weights are not averaged",
+}
+
+
+class RLModule(LightningModule):
+    """A run that Lightning trains: ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000))``.
+
+    A training step is one iteration, rollout and learning, with the bits that ``cupydrive.train`` gives with equal settings,
+    and ``global_step`` counts iterations; ``charts/global_step`` counts env-steps. Training ends at the goal, ``steps``, or
+    before it where the Trainer says so. An epoch is all of it; ``Trainer(limit_train_batches=50)`` makes epochs of 50
+    iterations, after which ``EarlyStopping`` looks and ``ModelCheckpoint`` saves.
+
+    Metrics are logged by the names of ``Run.metrics`` as their rows arrive from the device: one row for each interval, of which
+    ``cupydrive.train`` has some 1,000 in a run, and one at the end of an epoch. Between two rows loggers and callbacks see
+    the latest one, and no iteration waits for one. ``charts/episodic_return`` is there once each environment has ended an
+    episode: ``EarlyStopping(..., strict=False)`` waits for it.
+
+    A checkpoint of Lightning's holds what a run folder holds, as text and one tensor of bytes, and loads with
+    ``weights_only=True``; ``fit(..., ckpt_path=...)`` goes on bit for bit. Ctrl-C ends the iteration before Lightning hears
+    of it, and ``run`` goes on from there.
+
+    With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the environments, and gradients are summed
+    as ``cupydrive.train`` sums them in several processes; Lightning's wrapper sees none of them. The run must be made in each
+    process: pass what it is made of, not a ``Run``.
+
+    The arguments are those of ``cupydrive.train``; the device is the Trainer's.
+
+    Args:
+        env: Name of an environment, path of its Python file, or ``EnvSpec``; or a ``Run`` that is to go on, which brings all
+            that it was made of.
+        algorithm: ``PPO(...)``, ``A2C(...)``, ``DDPG(...)``, their names, or None: what the environment suggests.
+        policies: Settings by group name instead.
+        steps: Env-steps in all, rounded up to whole iterations; for a ``Run``: more of them, by default up to its total.
+        num_envs: N, of all processes.
+        seed: Of everything random; None: 0.
+        learner: ``"auto"``, ``"kernels"`` or ``"torch"``.
+        **params: Parameters of the environment.
+
+    Attributes:
+        run: The ``Run``; None until ``fit`` has made it.
+        goal: Env-steps after which training ends.
+
+    Raises:
+        ParameterError: If an argument is wrong, or a run has reached its goal; and by ``fit``, if the Trainer is to do
+            something that would be ignored.
+    """
+
+    def __init__(
+        self,
+        env,
+        algorithm=None,
+        *,
+        policies=None,
+        steps=None,
+        num_envs=None,
+        seed=None,
+        learner=None,
+        **params,
+    ):
+        super().__init__()
+        self.automatic_optimization = False
+        # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
+        self.placeholder = torch.nn.Parameter(torch.zeros(()))
+        steps = None if steps is None else checked_count("RLModule", "steps", steps)
+        given = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "learner": learner}
+        if isinstance(env, Run):
+            refuse_for_run(env, given, params, "auto", "RLModule")
+            self.run, self.planned, self.goal = env, None, goal_of(env, steps)
+        else:
+            self.run, self.planned = None, plan(env, **given, **params)
+            self.goal = steps or suggestions(env)["steps"]
+        self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since
+        self.loop, self.told, self.stopped, self.whole = None, 0, False, True
+
+    def __getstate__(self):
+        """Raise ``ParameterError``: a run's memory is that of its process."""
+        raise ParameterError(
+            "RLModule: a run cannot be sent to another process, nor copied; Trainer(strategy='ddp') starts processes that each "
+            "make their share, 'ddp_spawn' and its like do not"
+        )
+
+    # ---- before training ----
+
+    def configure_callbacks(self):
+        """Return none; Lightning asks before it starts or changes anything, and a Trainer that cannot train a run is told."""
+        if self.trainer.training:
+            check_trainer(self.trainer, self.run)
+        return []
+
+    def setup(self, stage):
+        """Make the run, in the process that trains it, on the Trainer's device."""
+        if stage == "fit":
+            check_trainer(self.trainer, self.run)
+        check_ranks(self.trainer, self._made())
+        self.began, self.resumed = self.run.step, False
+
+    def _made(self):
+        """Return the run, which is made if there is none."""
+        if self.run is None:
+            self.run = self.planned.run(choose(self.device.type)[0])
+        return self.run
+
+    def configure_optimizers(self):
+        """Return what Lightning counts steps of: an optimizer whose step is an iteration."""
+        return Iterations([self.placeholder], self._iterate)
+
+    def train_dataloader(self):
+        """Return as many batches of nothing as training has iterations."""
+        if self.run.step >= self.goal:
+            if not self.resumed:
+                raise ParameterError(
+                    f"RLModule: the run has done its {self.run.step:,} env-steps; pass steps= for more"
+                )
+            self.trainer.should_stop = True  # a checkpoint of a run that is done: nothing is left
+        return Batches(math.ceil((self.goal - self.began) / self.run.steps_per_iteration))
+
+    def on_fit_start(self):
+        """Tell loggers what the run is made of."""
+        for logger in self.loggers if self.trainer.enable_autolog_hparams else []:
+            logger.log_hyperparams(plain(self.run.config()))
+
+    # ---- training ----
+
+    def on_train_start(self):
+        """Get ready to iterate; on a GPU an iteration is captured."""
+        if not isinstance(self.trainer.train_dataloader, Batches):
+            given = shown(self.trainer.train_dataloader)
+            raise ParameterError(
+                f"RLModule: train_dataloaders = {given}: a run makes its own data; call fit(module) without"
+            )
+        run, capture = self.run, self.run.device == "cuda"
+        require_equal(run.shard.ranks, about(run, self.goal, None, capture, 1))
+        run.total = max(self.goal, run.total or 0)
+        self.loop = Loop(Alone(run), self.goal, [None], Silent(), capture, None, math.inf, 1)
+        self.told, self.stopped = len(run.metrics), False
+        with precision(run), threads(run):
+            self.loop.prepare()
+
+    def on_train_batch_start(self, batch, batch_idx):
+        """Refuse to go beyond the goal, which only min_steps or min_epochs ask for."""
+        if self.run.step >= self.goal:
+            trainer = self.trainer
+            raise ParameterError(
+                f"RLModule: Trainer(min_steps={trainer.min_steps}, min_epochs={trainer.min_epochs}) asks for more than the "
+                f"{self.goal:,} env-steps of the run; lower it, or pass more steps"
+            )
+
+    def training_step(self, batch, batch_idx):
+        """Iterate once, and log the newest row of metrics if one has arrived."""
+        self.optimizers().step()
+        rows = self.run.metrics
+        if len(rows) > self.told and not self.trainer.barebones:
+            for name, value in rows[-1].items():
+                number = torch.tensor(float(value), dtype=torch.float64)  # on the host, where loggers read it
+                self.log(name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False)
+        self.told = len(rows)
+
+    def _iterate(self):
+        trainer, run, self.whole = self.trainer, self.run, False
+        last = trainer.is_last_batch or trainer.global_step + 1 == trainer.max_steps
+        with precision(run), threads(run), noted_interrupts() as pressed:
+            self.stopped = self.loop.advance(pressed)
+            if last or self.stopped:
+                self.loop.flush()
+        self.whole = True
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        """End training at the goal, or by an interrupt that came in the iteration."""
+        if self.stopped:
+            self.on_train_end()
+            raise KeyboardInterrupt
+        if self.run.step >= self.goal:
+            self.trainer.should_stop = True
+
+    def on_train_end(self):
+        """Keep what is still on its way from the device."""
+        if self.loop is not None:
+            self.loop.flush()
+            self.loop.finish()
+            self.loop = None
+
+    # ---- checkpoints ----
+
+    def on_save_checkpoint(self, checkpoint):
+        """Put what a run folder holds into Lightning's checkpoint; all processes do.
+
+        Raises:
+            OrderError: If there is no run yet, or Ctrl-C was pressed twice and ended an iteration in its middle: Lightning
+                writes nothing then, and does not replace an earlier checkpoint.
+        """
+        if self.run is None or not self.whole:
+            why = "there is no run yet" if self.run is None else "an iteration was interrupted in its middle"
+            raise OrderError(f"RLModule: {why}, so that nothing is saved")
+        if self.loop is not None:
+            self.loop.flush()  # a number that is not finite is found before anything is saved
+        checkpoint[KEY] = packed(self.run, self.began)
+
+    def on_load_checkpoint(self, checkpoint):
+        """Go on where the run in Lightning's checkpoint was.
+
+        Raises:
+            TrainingError: If there is none, it is damaged, or of another environment or other settings; nothing has
+                changed then.
+        """
+        self.began, self.resumed = unpacked(self._made(), checkpoint.get(KEY)), True
+
+
+class Iterations(torch.optim.Optimizer):
+    """What Lightning takes for an optimizer, and counts the steps of: a step is an iteration.
+
+    Args:
+        params: Parameters of Lightning's, which do not change.
+        iterate: Runs one iteration.
+    """
+
+    def __init__(self, params, iterate):
+        super().__init__(params, {})
+        self.iterate = iterate
+
+    def step(self, closure=None):
+        """Call Lightning's hooks, and iterate."""
+        if closure is not None:
+            closure()
+        self.iterate()
+
+
+class Batches:
+    """What Lightning takes for data: as many numbers as training has iterations.
+
+    It can be resumed anywhere, since it holds nothing: where a run is, its own snapshot says.
+
+    Args:
+        count: How many.
+    """
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+    def state_dict(self):
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, state):
+        """Do nothing."""
+
+
+# ---- what a Trainer may be asked to do ---------------------------------------------------------------------------------
+
+
+def check_trainer(trainer, run):
+    """Raise ``ParameterError`` if a Trainer is to do something to a run that it cannot, or that would be ignored.
+
+    Args:
+        trainer: ``Trainer``.
+        run: ``Run``, or None: not made yet.
+    """
+    strategy, where = trainer.strategy, trainer.strategy.root_device.type
+    if isinstance(strategy, DeepSpeedStrategy) or not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
+        refuse("strategy", type(strategy).__name__, "a run keeps its weights whole; pass strategy='auto' or 'ddp'")
+    if isinstance(strategy.launcher, _MultiProcessingLauncher):
+        refuse(
+            "strategy",
+            type(strategy).__name__,
+            "a run would end with its forked or spawned process; pass strategy='ddp'",
+        )
+    if where not in ("cpu", "cuda"):
+        refuse("accelerator", where, "kernels run on a CPU or on NVIDIA GPUs; pass accelerator='cpu'")
+    if run is not None and run.device != where:
+        ours = {"cpu": "cpu", "cuda": "gpu"}[run.device]
+        refuse("accelerator", where, f"the run is on {run.device!r}; pass accelerator={ours!r}, or load it there")
+    if trainer.precision != "32-true":
+        refuse("precision", trainer.precision, "leave it out; PPO and A2C have a setting precision=")
+    if trainer.gradient_clip_val:
+        refuse(
+            "gradient_clip_val", trainer.gradient_clip_val, "leave it out; PPO and A2C have a setting max_grad_norm="
+        )
+    if trainer.accumulate_grad_batches != 1:
+        fix = "leave it out; num_steps and num_minibatches say how much a gradient is of"
+        refuse("accumulate_grad_batches", trainer.accumulate_grad_batches, fix)
+    for callback in trainer.callbacks:
+        for kind, why in REFUSED.items():
+            if isinstance(callback, kind):
+                refuse("callbacks", [type(callback).__name__], f"{why}; leave it out")
+        if (
+            getattr(callback, "_train_time_interval", None) is not None
+        ):  # Lightning 2.6 passes over it here, without a word
+            fix = "Lightning ignores it in manual optimization; pass every_n_epochs, and limit_train_batches to the Trainer"
+            refuse("callbacks", ["ModelCheckpoint(train_time_interval=...)"], fix)
+    if run is not None:
+        check_ranks(trainer, run)
+
+
+def check_ranks(trainer, run):
+    """Raise ``ParameterError`` if a run has another share of the environments than a Trainer's process is to have."""
+    processes, ranks = trainer.num_devices * trainer.num_nodes, run.shard.ranks
+    if ranks.size != processes:
+        refuse(
+            "devices",
+            processes,
+            f"this run was made for {ranks.size}; pass what it is made of, RLModule({run.spec.name!r}, ...), so that each "
+            "process makes its share",
+        )
+
+
+def refuse(name, value, fix):
+    """Raise ``ParameterError`` for an argument of a Trainer."""
+    raise ParameterError(f"RLModule: Trainer({name}={shown(value)}) cannot train a run: {fix}")

@@ -1,0 +1,5 @@
+"""Lightning's side of cupydrive."""
+
+from cupydrive.adapters.lightning import RLModule
+
+__all__ = ["RLModule"]
