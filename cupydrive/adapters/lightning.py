@@ -4,6 +4,7 @@ Lightning's Trainer says when to iterate, log, save and stop; what an iteration 
 """
 
 import math
+from contextlib import ExitStack
 
 import torch
 
@@ -52,10 +53,11 @@ class RLModule(LightningModule):
     before it where the Trainer says so. An epoch is all of it; ``Trainer(limit_train_batches=50)`` makes epochs of 50
     iterations, after which ``EarlyStopping`` looks and ``ModelCheckpoint`` saves.
 
-    Metrics are logged by the names of ``Run.metrics`` as their rows arrive from the device: one row for each interval, of which
-    ``cupydrive.train`` has some 1,000 in a run, and one at the end of an epoch. Between two rows loggers and callbacks see
-    the latest one, and no iteration waits for one. ``charts/episodic_return`` is there once each environment has ended an
-    episode: ``EarlyStopping(..., strict=False)`` waits for it.
+    Metrics have the names of ``Run.metrics``, whose rows arrive from the device as in ``cupydrive.train``: some 1,000 in a run,
+    a little late, and no iteration waits for one. Every ``log_every_n_steps`` iterations Lightning is given the newest row, and
+    at the end of an epoch, where training waits, that of the epoch's last iterations; in between callbacks see what they saw
+    before. ``charts/episodic_return`` is there once each environment has ended an episode: ``EarlyStopping(..., strict=False)``
+    waits for it.
 
     A checkpoint of Lightning's holds what a run folder holds, as text and one tensor of bytes, and loads with
     ``weights_only=True``; ``fit(..., ckpt_path=...)`` goes on bit for bit. Ctrl-C ends the iteration before Lightning hears
@@ -112,7 +114,10 @@ class RLModule(LightningModule):
             self.run, self.planned = None, plan(env, **given, **params)
             self.goal = steps or suggestions(env)["steps"]
         self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since
-        self.loop, self.told, self.stopped, self.whole = None, 0, False, True
+        self.loop, self.told = None, 0  # while it trains; rows of metrics that Lightning knows
+        self.pressed, self.listening = None, ExitStack()  # says whether Ctrl-C was; listens for it
+        # Whether this iteration is the last of an epoch, an interrupt ends training, and no iteration was cut short.
+        self.last, self.stopped, self.whole = False, False, True
 
     def __getstate__(self):
         """Raise ``ParameterError``: a run's memory is that of its process."""
@@ -124,10 +129,10 @@ class RLModule(LightningModule):
     # ---- before training ----
 
     def configure_callbacks(self):
-        """Return none; Lightning asks before it starts or changes anything, and a Trainer that cannot train a run is told."""
+        """Return the callback that hears of errors; a Trainer that cannot train a run is refused, before it begins."""
         if self.trainer.training:
             check_trainer(self.trainer, self.run)
-        return []
+        return [Listener()]
 
     def setup(self, stage):
         """Make the run, in the process that trains it, on the Trainer's device."""
@@ -177,6 +182,7 @@ class RLModule(LightningModule):
         self.told, self.stopped = len(run.metrics), False
         with precision(run), threads(run):
             self.loop.prepare()
+        self.pressed = self.listening.enter_context(noted_interrupts())
 
     def on_train_batch_start(self, batch, batch_idx):
         """Refuse to go beyond the goal, which only min_steps or min_epochs ask for."""
@@ -188,8 +194,25 @@ class RLModule(LightningModule):
             )
 
     def training_step(self, batch, batch_idx):
-        """Iterate once, and log the newest row of metrics if one has arrived."""
+        """Iterate once; hand the newest row of metrics over where loggers write one, and at the end of an epoch."""
+        trainer, run = self.trainer, self.run
+        ends = run.step + run.steps_per_iteration >= self.goal or trainer.global_step + 1 == trainer.max_steps
+        self.last = ends or trainer.is_last_batch
         self.optimizers().step()
+        every = trainer.log_every_n_steps or math.inf
+        if self.last or self.stopped or trainer.global_step % every == 0:
+            self._hand_over()
+
+    def _iterate(self):
+        run, self.whole = self.run, False
+        with precision(run), threads(run):
+            self.stopped = self.loop.advance(self.pressed)
+            if self.last or self.stopped:
+                self.loop.flush()
+        self.whole = True
+
+    def _hand_over(self):
+        """Log the newest row of metrics if it has not been; Lightning takes a third of a millisecond for each number."""
         rows = self.run.metrics
         if len(rows) > self.told and not self.trainer.barebones:
             for name, value in rows[-1].items():
@@ -197,29 +220,21 @@ class RLModule(LightningModule):
                 self.log(name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False)
         self.told = len(rows)
 
-    def _iterate(self):
-        trainer, run, self.whole = self.trainer, self.run, False
-        last = trainer.is_last_batch or trainer.global_step + 1 == trainer.max_steps
-        with precision(run), threads(run), noted_interrupts() as pressed:
-            self.stopped = self.loop.advance(pressed)
-            if last or self.stopped:
-                self.loop.flush()
-        self.whole = True
-
     def on_train_batch_end(self, outputs, batch, batch_idx):
-        """End training at the goal, or by an interrupt that came in the iteration."""
+        """End training at the goal, or by an interrupt that all processes have heard of."""
         if self.stopped:
             self.on_train_end()
-            raise KeyboardInterrupt
         if self.run.step >= self.goal:
             self.trainer.should_stop = True
 
     def on_train_end(self):
-        """Keep what is still on its way from the device."""
-        if self.loop is not None:
-            self.loop.flush()
-            self.loop.finish()
-            self.loop = None
+        """Keep what is still on its way from the device; an interrupt that was heard meanwhile goes on to Lightning."""
+        self.loop.flush()
+        self.loop.finish()
+        self.loop = None
+        self.listening.close()
+        if self.stopped or self.pressed():
+            raise KeyboardInterrupt
 
     # ---- checkpoints ----
 
@@ -245,6 +260,14 @@ class RLModule(LightningModule):
                 changed then.
         """
         self.began, self.resumed = unpacked(self._made(), checkpoint.get(KEY)), True
+
+
+class Listener(callbacks.Callback):
+    """Ends a module's listening for Ctrl-C where an error ends training: Lightning tells callbacks alone."""
+
+    def on_exception(self, trainer, pl_module, exception):
+        """Leave Ctrl-C to whoever heard it before."""
+        pl_module.listening.close()
 
 
 class Iterations(torch.optim.Optimizer):
