@@ -120,5 +120,5 @@ def test_a_notebook_is_committed_without_outputs_and_reads_easily(path):
 
 def test_all_notebooks_are_there():
     names = ["quickstart", "kernels", "check", "train_cartpole", "tag", "your_own_environment", "zero_copy", "speed"]
-    names += ["other_libraries", "kernels_in_python", "sciences", "populations"]
+    names += ["other_libraries", "kernels_in_python", "sciences", "populations", "lightning"]
     assert [p.stem for p in NOTEBOOKS] == [f"{k:02d}_{name}" for k, name in enumerate(names)]
