@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from calls import Row
 
+import cupydrive as cd
 import cupydrive.gymnasium
 
 # Libraries that a machine may lack: without one, the calls of its adapter are left out, as are its tests.
@@ -17,6 +18,9 @@ LIBRARIES = ("pettingzoo", "stable_baselines3")
 MISSING = [name for name in LIBRARIES if find_spec(name) is None]
 for name in set(LIBRARIES) - set(MISSING):
     importlib.import_module(f"cupydrive.{name}")
+
+# Lightning takes seconds to import: its rows do so when they are called.
+MISSING += ["lightning"] * (find_spec("lightning") is None)
 
 BASIC = {"env": "cartpole", "device": "cpu"}
 
@@ -48,6 +52,19 @@ def many():
     env.seed(1)
     env.reset()
     return env
+
+
+def rl_module(env, **given):
+    """Return a module of Lightning's."""
+    return importlib.import_module("cupydrive.lightning").RLModule(env, **given)
+
+
+def small_run():
+    """Return a run of CartPole after one iteration."""
+    return cd.train("cartpole", SMALL, steps=16, num_envs=4, device="cpu", progress=False)
+
+
+SMALL = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 
 
 def inner(it, result=None):
@@ -140,6 +157,19 @@ ROWS = {
     "stable_baselines3.VecEnv.step": Row(
         lambda it, actions: it.step(actions), lambda it: {"actions": np.ones(3, np.int64)}, many, sb3_after,
         words={"actions": ("action",)},
+    ),
+    "lightning.RLModule": Row(
+        lambda it, **given: rl_module(**given),
+        lambda it: {
+            "env": "cartpole", "algorithm": SMALL, "policies": None, "steps": 16, "num_envs": 4, "seed": 1, "learner": "auto",
+            "gravity": 9.8,
+        },
+        after=lambda it, module: (module.goal, module.planned.num_envs, module.planned.seed, repr(module.planned.policies)),
+        slow=True,
+    ),
+    "lightning.RLModule of a run": Row(
+        lambda it, steps: rl_module(it, steps=steps), lambda it: {"steps": 16}, small_run,
+        lambda run, module: (module.goal, run.step, run.snapshot()), slow=True, words={"steps": ("steps", "pass steps=")},
     ),
 }  # fmt: skip
 ROWS = {name: row for name, row in ROWS.items() if name.split(".")[0] not in MISSING}

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,6 +90,16 @@ def test_a_step_is_an_iteration_of_train(kind, pl, trainer):
     assert (fitting.global_step, fitting.current_epoch) == (ITERATIONS, 1)
     seen = {name: value.item() for name, value in fitting.callback_metrics.items()}
     assert seen == made.run.metrics[-1] | {"charts/SPS": pytest.approx(made.run.metrics[-1]["charts/SPS"])}
+
+
+@pytest.mark.gpu
+def test_a_step_is_an_iteration_of_train_on_a_gpu(pl, trainer):
+    made = module(pl)
+    trainer(accelerator="gpu", devices=1, max_epochs=-1).fit(made)
+    env, settings, more = KINDS["kernels"]
+    require_same(
+        made.run, cd.train(env, settings, num_envs=ENVS, steps=STEPS, seed=3, device="cuda", progress=False, **more)
+    )
 
 
 def test_the_trainer_says_when_to_stop_and_either_goes_on(pl, trainer):
@@ -182,7 +193,7 @@ def test_a_run_goes_on_from_any_checkpoint(kind, every, pl, trainer, tmp_path):
     trainer(max_epochs=-1, limit_train_batches=3, callbacks=[saving]).fit(whole)
     files = sorted(tmp_path.glob("step=*.ckpt"))
     assert len(files) == {"every_n_epochs": 3, "every_n_train_steps": ITERATIONS}[next(iter(every))]
-    for path in files:
+    for path in (files[0], files[1], files[-1]):
         torch.load(path, weights_only=True)
         made, fitting = module(pl, kind), trainer(max_epochs=-1, limit_train_batches=3)
         fitting.fit(made, ckpt_path=path, weights_only=True)
@@ -212,7 +223,8 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
         (module(pl), damaged, "is no run, or damaged"),
         (module(pl), {**good["cupydrive"], "config": "{"}, "it is no JSON"),
         (module(pl), {**good["cupydrive"], "metrics": "x\n" * 2}, "line 1 is damaged"),
-        (module(pl), {**good["cupydrive"], "began": -1}, "began is -1"),
+        (module(pl), {**good["cupydrive"], "began": 10**6}, "began is 1000000; it must be an int from 0 to 320"),
+        (module(pl), {**good["cupydrive"], "checkpoint": torch.zeros(9)}, "not two texts and a tensor of bytes"),
         (module(pl), [1], r"it is \[1\]"),
         (module(pl, seed=4), good["cupydrive"], "seed is 3 there, and 4 here"),
         (module(pl, "two policies"), good["cupydrive"], "env is 'cartpole' there, and 'tag_grid' here"),
@@ -275,6 +287,10 @@ def test_wrong_arguments_are_named(pl, trainer):
         pl.RLModule(run, steps=10, num_envs=4)
     with pytest.raises(ParameterError, match="steps = 0"):
         pl.RLModule("cartpole", steps=0)
+    with pytest.raises(
+        ParameterError, match=r"device = 'cpu' is .* of cupydrive.train; here it is Trainer\(accelerator"
+    ):
+        pl.RLModule("cartpole", device="cpu")
     for odd in (object(), None, 3):
         with pytest.raises(CupydriveError):
             pl.RLModule(odd)
@@ -295,14 +311,20 @@ def test_a_number_that_is_not_finite_ends_the_fit(pl, trainer):
         trainer(max_epochs=1).fit(pl.RLModule(run, steps=STEPS))
 
 
-def test_without_lightning_the_error_names_the_extra():
-    code = (
-        "import sys; sys.modules['lightning'] = None\n"
-        "import cupydrive, cupydrive.training.train\n"
-        "try:\n    import cupydrive.adapters.lightning\nexcept ImportError as error:\n    print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
-    assert "pip install lightning, or the extra `lightning`" in done.stdout, done.stderr
+def test_without_lightning_the_error_names_the_extra(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("cupydrive.") and "lightning" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("lightning", "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match="pip install lightning, or the extra `lightning`"):
+        import cupydrive.lightning  # noqa: F401
+
+
+def test_the_adapter_alone_imports_lightning():
+    files = [
+        path for path in (ROOT / "cupydrive").rglob("*.py") if re.search(r"\b(from|import) lightning", path.read_text())
+    ]
+    assert files == [ROOT / "cupydrive" / "adapters" / "lightning.py"]
 
 
 # ---- several processes -----------------------------------------------------------------------------------------------

@@ -25,12 +25,25 @@ from cupydrive.training.train import about
 try:
     from lightning.pytorch import LightningModule, callbacks
     from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
-    from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 except ImportError as missing:
     raise ImportError(
         "cupydrive.lightning needs Lightning: pip install lightning, or the extra `lightning`"
     ) from missing
 
+# Arguments of ``cupydrive.train`` that are Lightning's here.
+LIGHTNINGS = {
+    "device": "Trainer(accelerator=...)",
+    "out": "Trainer(default_root_dir=...)",
+    "resume": "fit(..., ckpt_path=...)",
+    "overwrite": "Trainer(default_root_dir=...)",
+    "progress": "Trainer(enable_progress_bar=...)",
+    "callback": "Trainer(callbacks=...)",
+    "checkpoint_minutes": "ModelCheckpoint(...)",
+    "keep": "ModelCheckpoint(save_top_k=...)",
+    "seeds": "a module for each, or cupydrive.train",
+    "members": "a module for each, or cupydrive.train",
+    "capture": "nothing: on a GPU iterations are captured",
+}
 # Callbacks that work on weights, gradients or rates of Lightning's, of which a run has none.
 REFUSED = {
     callbacks.BaseFinetuning: "policies learn whole",
@@ -57,7 +70,7 @@ class RLModule(LightningModule):
     a little late, and no iteration waits for one. Every ``log_every_n_steps`` iterations Lightning is given the newest row, and
     at the end of an epoch, where training waits, that of the epoch's last iterations; in between callbacks see what they saw
     before. ``charts/episodic_return`` is there once each environment has ended an episode: ``EarlyStopping(..., strict=False)``
-    waits for it.
+    waits for it. Weights stay in the run: Lightning's summary of the model counts a single number.
 
     A checkpoint of Lightning's holds what a run folder holds, as text and one tensor of bytes, and loads with
     ``weights_only=True``; ``fit(..., ckpt_path=...)`` goes on bit for bit. Ctrl-C ends the iteration before Lightning hears
@@ -65,7 +78,7 @@ class RLModule(LightningModule):
 
     With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the environments, and gradients are summed
     as ``cupydrive.train`` sums them in several processes; Lightning's wrapper sees none of them. The run must be made in each
-    process: pass what it is made of, not a ``Run``.
+    process: pass what it is made of, not a ``Run``. Processes on CPUs are tested, several GPUs have not been tried.
 
     The arguments are those of ``cupydrive.train``; the device is the Trainer's.
 
@@ -106,6 +119,9 @@ class RLModule(LightningModule):
         # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
         self.placeholder = torch.nn.Parameter(torch.zeros(()))
         steps = None if steps is None else checked_count("RLModule", "steps", steps)
+        for name in LIGHTNINGS.keys() & params.keys():
+            given = f"{name} = {shown(params[name])}"
+            raise ParameterError(f"RLModule: {given} is an argument of cupydrive.train; here it is {LIGHTNINGS[name]}")
         given = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "learner": learner}
         if isinstance(env, Run):
             refuse_for_run(env, given, params, "auto", "RLModule")
@@ -159,7 +175,7 @@ class RLModule(LightningModule):
                     f"RLModule: the run has done its {self.run.step:,} env-steps; pass steps= for more"
                 )
             self.trainer.should_stop = True  # a checkpoint of a run that is done: nothing is left
-        return Batches(math.ceil((self.goal - self.began) / self.run.steps_per_iteration))
+        return Batches(max(0, math.ceil((self.goal - self.began) / self.run.steps_per_iteration)))
 
     def on_fit_start(self):
         """Tell loggers what the run is made of."""
@@ -242,11 +258,11 @@ class RLModule(LightningModule):
         """Put what a run folder holds into Lightning's checkpoint; all processes do.
 
         Raises:
-            OrderError: If there is no run yet, or Ctrl-C was pressed twice and ended an iteration in its middle: Lightning
-                writes nothing then, and does not replace an earlier checkpoint.
+            OrderError: If there is no run yet, or an error, or Ctrl-C pressed twice, ended an iteration in its middle:
+                Lightning writes nothing then, and an earlier checkpoint stays.
         """
         if self.run is None or not self.whole:
-            why = "there is no run yet" if self.run is None else "an iteration was interrupted in its middle"
+            why = "there is no run yet" if self.run is None else "an iteration has not ended"
             raise OrderError(f"RLModule: {why}, so that nothing is saved")
         if self.loop is not None:
             self.loop.flush()  # a number that is not finite is found before anything is saved
@@ -328,12 +344,8 @@ def check_trainer(trainer, run):
     strategy, where = trainer.strategy, trainer.strategy.root_device.type
     if isinstance(strategy, DeepSpeedStrategy) or not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
         refuse("strategy", type(strategy).__name__, "a run keeps its weights whole; pass strategy='auto' or 'ddp'")
-    if isinstance(strategy.launcher, _MultiProcessingLauncher):
-        refuse(
-            "strategy",
-            type(strategy).__name__,
-            "a run would end with its forked or spawned process; pass strategy='ddp'",
-        )
+    if (begin := getattr(strategy, "_start_method", "popen")) != "popen":
+        refuse("strategy", f"ddp_{begin}", "a run would end with its process; pass strategy='ddp', in a script")
     if where not in ("cpu", "cuda"):
         refuse("accelerator", where, "kernels run on a CPU or on NVIDIA GPUs; pass accelerator='cpu'")
     if run is not None and run.device != where:
@@ -352,10 +364,8 @@ def check_trainer(trainer, run):
         for kind, why in REFUSED.items():
             if isinstance(callback, kind):
                 refuse("callbacks", [type(callback).__name__], f"{why}; leave it out")
-        if (
-            getattr(callback, "_train_time_interval", None) is not None
-        ):  # Lightning 2.6 passes over it here, without a word
-            fix = "Lightning ignores it in manual optimization; pass every_n_epochs, and limit_train_batches to the Trainer"
+        if getattr(callback, "_train_time_interval", None) is not None:
+            fix = "Lightning 2.6 ignores it here, without a word; pass every_n_epochs, and limit_train_batches to the Trainer"
             refuse("callbacks", ["ModelCheckpoint(train_time_interval=...)"], fix)
     if run is not None:
         check_ranks(trainer, run)

@@ -47,12 +47,12 @@ def unpacked(run, kept):
         if type(kept) is not dict or set(kept) != PARTS:
             raise FormatError(f"it is {shown(kept)}")
         texts, content = [kept["config"], kept["metrics"]], kept["checkpoint"]
-        if [type(text) for text in texts] != [str, str] or not isinstance(content, torch.Tensor):
-            raise FormatError("its parts are not two texts and a tensor")
-        Int().check(kept["began"], "began")
+        if [type(text) for text in texts] != [str, str] or not is_bytes(content):
+            raise FormatError("its parts are not two texts and a tensor of bytes")
         config = read_json(texts[0].encode(errors="replace"), CONFIG, FORMAT)
         rows = unpack_metrics(texts[1].encode(errors="replace"))
-        saved, _ = unpack_checkpoint(io.BytesIO(content.cpu().numpy().tobytes()), content.nbytes)
+        saved, _ = unpack_checkpoint(io.BytesIO(content.cpu().numpy().tobytes()), len(content))
+        Int(high=saved["step"]).check(kept["began"], "began")
     except FormatError as error:
         where = f"what is of cupydrive in this checkpoint of Lightning's, under {KEY!r},"
         raise TrainingError(explained(where, "run", error, "Pass another checkpoint")) from None
@@ -62,6 +62,12 @@ def unpacked(run, kept):
     run.step = saved["step"]
     run.metrics = [row for row in rows if row["charts/global_step"] <= run.step]
     return kept["began"]
+
+
+def is_bytes(tensor):
+    """Return whether it is an ordinary tensor of bytes."""
+    plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type != "meta"
+    return plain and tensor.dtype == torch.uint8 and tensor.dim() == 1
 
 
 def require_same(mine, theirs):
