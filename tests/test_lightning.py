@@ -46,8 +46,9 @@ def pl():
 
 
 @pytest.fixture
-def trainer(pl, tmp_path):
+def trainer(pl, tmp_path, monkeypatch):
     """A function that makes a quiet Trainer, which saves only what a callback saves."""
+    monkeypatch.setenv("MASTER_PORT", "0")  # any; Lightning writes here which one it takes
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
 
     def make(callbacks=(), **options):

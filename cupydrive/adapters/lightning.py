@@ -74,8 +74,8 @@ class RLModule(LightningModule):
     waits for it. Weights stay in the run: Lightning's summary of the model counts a single number.
 
     A checkpoint of Lightning's holds what a run folder holds, as text and one tensor of bytes, and loads with
-    ``weights_only=True``; ``fit(..., ckpt_path=...)`` goes on bit for bit. Ctrl-C ends the iteration before Lightning hears
-    of it, and ``run`` goes on from there.
+    ``weights_only=True``; ``fit(..., ckpt_path=...)`` goes on bit for bit. Lightning hears of Ctrl-C at the end of an
+    iteration, from where ``run`` can go on; pressed twice, it ends at once.
 
     With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the environments, and gradients are summed
     as ``cupydrive.train`` sums them in several processes; Lightning's wrapper sees none of them. The run must be made in each
