@@ -110,18 +110,6 @@ def goal_of(run, steps=None):
     return goal
 
 
-def goal_of(run, steps=None):
-    """Return up to how many env-steps a run is to be trained that goes on: ``steps`` more, by default up to its total.
-
-    Raises:
-        ParameterError: If it has done them.
-    """
-    goal = run.total if steps is None else run.step + steps
-    if goal is None or run.step >= goal:
-        raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
-    return goal
-
-
 @contextmanager
 def replaced(run, out):
     """Hold the lock of ``out``, once the run that it held has been removed."""
