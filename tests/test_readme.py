@@ -17,7 +17,6 @@ from conftest import python_path
 from test_project import EXTRAS, _targets
 
 import cupydrive as cd
-from cupydrive.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -60,20 +59,6 @@ def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
             timeout=SECONDS,
         )
         assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_commands_of_ours_run_twice_in_one_folder(tmp_path, monkeypatch, capsys):
-    """What a person has written is never overwritten: `new` says so the second time, and nothing is changed."""
-    monkeypatch.chdir(tmp_path)
-    lines = [words[1:] for words in SHELL if words[:1] == ["cupydrive"]]
-    assert [words[0] for words in lines] == ["new", "check"]
-    assert [main(words) for words in lines] == [0, 0]
-    files = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}  # bytecode lies in a folder
-    capsys.readouterr()
-    assert [main(words) for words in lines] == [2, 0]
-    assert "exists and is not overwritten" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in files} == files
 
 
 def test_it_is_read_in_ten_minutes():
