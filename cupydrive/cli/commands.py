@@ -48,9 +48,9 @@ def run_train(
     Args:
         name: An environment, or the path of a .py file that defines one; not needed with --resume.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps in all, such as 2e6; if left out, as many as the environment suggests for the algorithm (cupydrive envs
-            NAME). With --resume and no name: more of them, by default up to the run's total.
-        num_envs: Environments at once; likewise.
+        steps: Env-steps in all, such as 2e6; by default what cupydrive envs NAME says of the algorithm. With --resume and no
+            name: more of them, by default up to the run's total.
+        num_envs: Environments at once; by default likewise.
         seed: Of everything random, by default 0.
         seeds: Train so many runs, with the seeds from --seed on, and print what they say together.
         device: "auto": CUDA where a GPU is usable, else the CPU.
@@ -150,8 +150,8 @@ def run_sweep(
         out: Folder for the trials and a picture of them.
         trials: How many in all, those of before a --resume and those that are pruned included.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps of each trial, such as 2e5; if left out, as many as the environment suggests for the algorithm.
-        num_envs: Environments of each trial; likewise.
+        steps: Env-steps of each trial, such as 2e5; by default what cupydrive envs NAME says of the algorithm.
+        num_envs: Environments of each trial; by default likewise.
         objective: "mark": the fewest env-steps to the mark; "return": the highest return; "auto": the mark where there is one.
         mark: The return to reach; the environment's own if left out.
         key: Metric that is the return, where there are several groups, such as charts/episodic_return/tagger.

@@ -138,7 +138,7 @@ SPEC = EnvSpec(
             "normalize_obs": True,
             "normalize_reward": True,
         },
-        # It swings up and holds most of the time, but stays below the mark: of four seeds the best had -204, the worst -367.
+        # It swings up from most starts, and stays below the mark: of two seeds one had -204, the other -367.
         "a2c": {
             "num_envs": 64,
             "steps": 6_000_000,

@@ -48,7 +48,7 @@ class Member:
         setting: What it changes, in words.
         seed: Its seed.
         arguments: Those of ``train`` that make it.
-        where: What an error calls it; empty if there is nothing that it changes besides the seed.
+        where: What an error calls it; empty if members differ in their seeds alone.
         plan: ``Plan`` that was made from the arguments, or None.
     """
 
@@ -317,9 +317,8 @@ def check_members(out, planned, resume, overwrite):
                 f"out = {str(out)!r} holds a population of {len(known)} runs already. Go on with it: resume=True; replace it: "
                 "overwrite=True"
             )
-        for k, (theirs, mine) in enumerate(
-            zip_longest(known, (member.about() for member in planned), fillvalue="none")
-        ):
+        members = [member.about() for member in planned]
+        for k, (theirs, mine) in enumerate(zip_longest(known, members, fillvalue="none")):
             if theirs != mine:
                 raise TrainingError(
                     f"out = {str(out)!r} holds a population of other members: number {k} is {theirs} there, and {mine} was "
