@@ -35,6 +35,7 @@ LESS = {
     "training.sweep:sweep": {"trials": 3, "batch": 3, "steps": 5_000},
     "checks.checker:check": {"agent_steps": 1_000},
     "rendering.video:render": {"episodes": 2},
+    "rendering.video:Video.__init__": {"seconds": 0.2},
     "playing.evaluation:evaluate": {"episodes": 20},
     "playing.tournament:tournament": {"episodes": 20},
     "training.run:Run.evaluate": {"episodes": 20},
