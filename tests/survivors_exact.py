@@ -61,9 +61,13 @@ FROM_TWICE = "for (int half = CHAINS * 2; half > 0; half /= 2) {"
 CHAINS_OF = "DEVICE int chains_of(const int n) { return n < 1 ? 1 : n < CHAINS ? n : CHAINS; }"
 ERROR = "error = near * near > error ? near * near : error;"
 CHAINS_OF_CHUNK = "DEVICE int chains() const { return chains_of(until - from); }"
-ROW = "const int j = first + k * CHAINS;"
-LAST_ROW = "if (j >= chunk.until) continue;"
-ONE_ROW = "on a CPU a chain has one row on its way at once, the first, which there is"
+FIRST_ROW = "for (int first = chunk.from + c; first < chunk.until; first += AT_ONCE * CHAINS) {"
+IN_GAME = "in_game = call.active[place.group] == nullptr ? (u8)1 : call.active[place.group][place.row];"
+DRAWS = "if (team.rank < used) {  // who has no row does not make the keys"
+RUN = "Run run{0, 0};"
+NEXT_RUN = "if (SHUFFLED || at >= run.end) run = run_of_block(call, chunk.block, at);"
+AT_LEAST = "const float least = (float)(count < 1 ? 1 : count);"
+FOUND_MEAN = "call.moments[e] = {1.0f / least, sum / least, 1.0f, (float)count};"
 DIVISOR = "if (team.leader()) call.moments[e].divisor = math::sqrt(squares * call.moments[e].inverse) + 1e-8f;"
 TOP = "top = math::max(top, logits[k]);"
 SHARED = "if constexpr (SHARERS > 1) team.sync();"
@@ -76,8 +80,21 @@ EXACT = {
     (GRADIENT, REPORTERS, REPORTERS.replace("/", "*")): "other members add up the same numbers",
     (DRAWN, AT_ONCE, AT_ONCE.replace("> 1", ">= 1")): TURNS_OF_ROW,
     (DRAWN, CHAINS_OF_CHUNK, CHAINS_OF_CHUNK.replace("-", "+")): "more chains are added up, of nothing",
-    (DRAWN, ROW, ROW.replace("+", "-")): ONE_ROW,
-    (DRAWN, LAST_ROW, LAST_ROW.replace(">=", ">")): ONE_ROW,
+    (DRAWN, AT_ONCE, AT_ONCE.replace("16", "(16 + 1)")): TURNS_OF_ROW,
+    (DRAWN, AT_ONCE, AT_ONCE.replace("> 1", "> (1 + 1)")): "a vector has 8 numbers or 16, a GPU's thread one",
+    (DRAWN, "from = call.part(minibatch, count);", "from = call.part(count, minibatch);"): PRODUCT,
+    (DRAWN, IN_GAME, IN_GAME.replace("(u8)1", "(u8)(1 + 1)")): "any number but 0 is one in the game",
+    (DRAWN, DRAWS, DRAWS.replace("<", "<=")): SPEED,
+    (DRAWN, RUN, RUN.replace("{0", "{(0 + 1)")): "it ends at 0, so that another one takes its place before it is read",
+    (DRAWN, FIRST_ROW, FIRST_ROW.replace("<", "<=")): "one turn more, of no rows",
+    (DRAWN, NEXT_RUN, "run = run_of_block(call, chunk.block, at);"): SPEED,
+    (DRAWN, AT_LEAST, AT_LEAST.replace("<", "<=")): SAME,
+    (DRAWN, AT_LEAST, AT_LEAST.replace("< 1", "< (1 + 1)")): SAME,
+    (
+        DRAWN,
+        FOUND_MEAN,
+        FOUND_MEAN.replace(", 1.0f,", ", (1.0f * 1.5f + 0.25f),"),
+    ): "the deviation is written there next, or nobody divides by it",
     (DRAWN, DIVISOR, DIVISOR.replace("if (team.leader()) ", "")): ALIKE,
     (
         "learn/categorical.cuh",
@@ -91,6 +108,7 @@ EXACT = {
     (SUMS, CHAINS_OF, CHAINS_OF.replace("n < 1", "n < (1 + 1)")): SAME,
     (SUMS, CHAINS_OF, CHAINS_OF.replace("? 1", "? (1 + 1)")): NO_ROWS,
     (MINIBATCHES, LOOKED, LOOKED.replace("<", "<=")): FOUND,
+    (MINIBATCHES, LOOKED, LOOKED.replace("- 1", "+ 1")): FOUND,
     (MINIBATCHES, PART_OF, PART_OF.replace("(m, n, m", "(n, m, m")): PRODUCT,
     (
         UPDATE,
