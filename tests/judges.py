@@ -190,6 +190,7 @@ JUDGES = {
     "learn/statistics.cu": [
         "tests/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",
         "tests/test_statistics.py::test_a_rank_sums_up_its_blocks_as_one_that_has_all",
+        "tests/test_statistics.py::test_a_block_of_very_many_environments_is_all_of_it",
         "tests/test_statistics.py::test_scales_are_one_over_the_deviation",
         "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
     ],

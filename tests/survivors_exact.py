@@ -52,7 +52,9 @@ LEAST = "constexpr int at_least_one(int n) { return n > 0 ? n : 1; }"
 OBJECTIVE = "objective = plain > clipped ? clipped : plain;  // keeps NaN"
 USED = "const int used = chains_of(STRIPS - 1);"
 LOOKED = "for (int g = 0; g < AGENT_GROUPS - 1; ++g) {"
+RUN_OF = "return {before + (t * call.num_envs + first) * agents - begin, begin + envs * agents};"
 PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
+STATISTICS, FIRST_STEP = "learn/statistics.cu", "first_step = share(slice, call.steps, call.slices);"
 INITIAL = "learn/initial.cu"
 LANE = "for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);"
 PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
@@ -107,6 +109,8 @@ EXACT = {
     (SUMS, CHAINS_OF, CHAINS_OF.replace("n < 1", "n <= 1")): SAME,
     (SUMS, CHAINS_OF, CHAINS_OF.replace("n < 1", "n < (1 + 1)")): SAME,
     (SUMS, CHAINS_OF, CHAINS_OF.replace("? 1", "? (1 + 1)")): NO_ROWS,
+    (MINIBATCHES, GROUPS, GROUPS.replace("<", "<=")): FOUND,
+    (MINIBATCHES, RUN_OF, RUN_OF.replace("begin + envs", "begin - envs")): SPEED,
     (MINIBATCHES, LOOKED, LOOKED.replace("<", "<=")): FOUND,
     (MINIBATCHES, LOOKED, LOOKED.replace("- 1", "+ 1")): FOUND,
     (MINIBATCHES, PART_OF, PART_OF.replace("(m, n, m", "(n, m, m")): PRODUCT,
@@ -160,6 +164,7 @@ EXACT = {
     (UPDATE, CHANGE, CHANGE.replace("if (k != call.norm_at) ", "")): UNUSED,
     (UPDATE, CHANGE, CHANGE.replace("k < call", "k <= call")): UNUSED,
     (UPDATE, TURNS, TURNS.replace("<", "<=")): NO_NUMBER,
+    (STATISTICS, FIRST_STEP, FIRST_STEP.replace("slice, call.steps", "call.steps, slice")): PRODUCT,
     (
         INITIAL,
         LANE,

@@ -107,8 +107,8 @@ def test_a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all(envs
 
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 2000, (1, 1), 1, 1), (130, 5, (2, 1), 1, 1), (130, 5, (2, 1), 1, 2)],
-    ids=["long", "in order", "shuffled"],
+    [(1, 2000, (1, 1), 1, 1), (2, 3, (128,), 1, 1), (130, 5, (2, 1), 1, 1), (130, 5, (2, 1), 1, 2)],
+    ids=["long", "a step has as many rows as there are chains", "in order", "shuffled"],
 )
 def test_minibatches_are_the_same_by_any_team_in_any_order(sizes):
     n, steps, agents, epochs, minibatches = sizes

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from told import Keeping, Told
 
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.ranks import Shard
+from cupydrive.executors.ranks import Ranks, Shard
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.normalize import RunningMeanStd
 
@@ -45,6 +45,14 @@ def test_a_rank_sums_up_its_blocks_as_one_that_has_all(sizes):
         shard = Shard(sizes[1], Told(rank, 3, everything.kept))
         assert all(torch.equal(tensor, whole[name]) for name, tensor in taken_in(shard).items())
         assert not shard.ranks.left
+
+
+def test_a_block_of_very_many_environments_is_all_of_it():
+    """Of more than there are 32 bits for, once their number is multiplied by that of blocks; of the other ranks' is nothing."""
+    shard = Shard(2**26 + 5, Ranks(127, 128))
+    rms, statistics = RunningMeanStd((1,), "cpu"), Statistics(HostExecutor(), shard)
+    statistics.update(rms, torch.ones(1, shard.num_envs, 1, 1))
+    assert statistics.sums_of(1, 1)[0].view(-1).tolist() == [0] * 127 + [shard.num_envs]
 
 
 def test_scales_are_one_over_the_deviation():
