@@ -22,10 +22,11 @@ from cupydrive.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = "80"  # columns of the command line's help
-FROM_REPOSITORY = {
+FROM_REPOSITORY = {  # pages that are files elsewhere
     "contributing.md": "CONTRIBUTING.md",
+    "changes.md": "CHANGELOG.md",
     "notes.md": "kernels/NOTES.md",
-}  # pages that are files elsewhere
+}
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4", ".html")  # of the gallery, and its own page
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 LISTED = "<!-- blocks that no test runs -->"
