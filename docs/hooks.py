@@ -22,11 +22,13 @@ from cupydrive.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = "80"  # columns of the command line's help
-FROM_REPOSITORY = {
+FROM_REPOSITORY = {  # pages that are files elsewhere
     "contributing.md": "CONTRIBUTING.md",
+    "changes.md": "CHANGELOG.md",
     "notes.md": "kernels/NOTES.md",
-}  # pages that are files elsewhere
-PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4", ".html")  # of the gallery, and its own page
+}
+PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4")  # of the gallery
+TABLES = 'href="SPEED.md"', 'href="../speed.html"'  # in the gallery's own page, and here
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 LISTED = "<!-- blocks that no test runs -->"
 INCLUDED = re.compile(r"^<!-- from ([\w./]+) -->$", re.M)
@@ -110,6 +112,8 @@ def on_files(files, config):
     for path in sorted((ROOT / "gallery").iterdir()):
         if path.suffix in PICTURES:
             files.append(File.generated(config, f"gallery/{path.name}", abs_src_path=str(path)))
+    page = (ROOT / "gallery" / "index.html").read_text()
+    files.append(File.generated(config, "gallery/index.html", content=page.replace(*TABLES)))
     return files
 
 

@@ -117,5 +117,7 @@ def test_paths_on_pages_exist(name):
 def test_the_pages_of_environments_and_questions_are_whole():
     names = re.findall(r"^\| `(\w+)` \|", PAGES["environments.md"], re.M)
     assert sorted(names) == sorted(envs.names())
+    lessons = re.findall(r"^\| \[(\w+)\]\(notebooks/\1\.md\)", PAGES["notebooks.md"], re.M)
+    assert lessons == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     asked = {f"how/{page}" for page in re.findall(r"\]\((\w+\.md)\)", PAGES["how/index.md"])}
     assert asked == {name for name in PAGES if name.startswith("how/")} - {"how/index.md"}

@@ -25,14 +25,7 @@ import cupydrive as cd
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ("mkdocs", "material", "mkdocstrings", "nbconvert")
 # Looked at in `make test`; `make test-all` opens every page.
-MAIN = [
-    "index.html",
-    "tutorial/own.html",
-    "dialect.html",
-    "api/settings.html",
-    "notebooks/00_quickstart.html",
-    "speed.html",
-]
+MAIN = ["index.html", "tutorial/own.html", "dialect.html", "api/settings.html"]
 MODES = [("light", 1280), ("dark", 1280), ("light", 390)]
 
 
