@@ -250,7 +250,7 @@ def table(found):
 def chart(found, axis):
     """Return a figure: for each environment the return over ``axis``, by the number of copies, the mark as a dashed line."""
     names = [env for env in found["envs"] if by_copies(found, env)]
-    figure = Curves(figsize=(0.6 + 3.8 * len(names), 3.6), dpi=160, layout="constrained")
+    figure = Curves(figsize=(0.5 + 4 * len(names), 3.6), dpi=160, layout="constrained")
     every = sorted({cell["copies"] for cell in found["cells"]})
     colors = dict(zip(every, colormaps["viridis"](np.linspace(1.0, 0.4, len(every))), strict=True))
     for number, env in enumerate(names):

@@ -152,6 +152,8 @@ def chart(about, levels):
             if key in means:
                 axes.axhline(means[key], color=color, linewidth=1.4, linestyle="--", label=player)
         engineered(axes, "env-steps", in_words(key))
+        if number == 0:
+            axes.set_title(f"{about['device']}, {about['date']}, {about['num_envs']:,} copies", fontsize=10, loc="left")
         axes.legend(frameon=False, loc="best")
     return svg(figure)
 

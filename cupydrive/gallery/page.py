@@ -126,7 +126,7 @@ def section(name, entry):
 {clips}
 <figure class="chart"><div class="scroll" tabindex="0"><img src="{curve}" alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4>
-<details><summary>How it was trained</summary><p>{html.escape(made(entry) + changed)}</p>
+<details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + changed)}</p>
 <code>{html.escape(training["command"])}</code></details></figcaption></figure>
 </div>
 </section>"""
