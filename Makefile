@@ -34,7 +34,7 @@ PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --d
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
 
-.PHONY: demo test test-all lint bench gallery notebook release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
+.PHONY: demo test test-all lint bench gallery notebook notebooks release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
@@ -108,10 +108,14 @@ bench: setup
 gallery: setup
 	$(RUN) -m cupydrive gallery
 
-# JupyterLab comes with it: `make demo` and `make test` do without.
+# JupyterLab comes with it: `make demo` and `make test` do without. It opens copies, in runs/notebooks.
 notebook: setup
 	$(RUN) -m pip install -q --disable-pip-version-check jupyterlab
-	$(RUN) -m jupyterlab notebooks
+	$(RUN) notebooks/start.py
+
+# Runs the lessons on this machine's GPU, or CPU, and keeps them with what they showed. ONLY="03 04": some of them.
+notebooks: setup
+	$(RUN) tests/run_notebooks.py $(if $(ONLY),--only $(ONLY))
 
 setup:
 	@$(PYTHON) setup_venv.py
