@@ -34,7 +34,7 @@ PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --d
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
 
-.PHONY: demo test test-all lint bench gallery notebook site release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
+.PHONY: demo test test-all lint bench gallery notebook notebooks site release clean setup test-notebook test-core test-checker test-build test-gpu test-slow test-slow-gpu test-lowest
 # Groups must not share the cores, or their times would mean nothing.
 .NOTPARALLEL:
 
@@ -108,8 +108,13 @@ bench: setup
 gallery: setup
 	$(RUN) -m cupydrive gallery
 
+# It opens copies, in runs/notebooks.
 notebook: setup
-	$(RUN) -m jupyterlab notebooks
+	$(RUN) notebooks/start.py
+
+# Runs the lessons on this machine's GPU, or CPU, and keeps them with what they showed. ONLY="03 04": some of them.
+notebooks: setup
+	$(RUN) tests/run_notebooks.py $(if $(ONLY),--only $(ONLY))
 
 # What the theme says about its successor, each time, is left out.
 site: setup
