@@ -20,6 +20,7 @@ from test_gymnasium import IDS
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import CupydriveError
 from cupydrive.gymnasium import Env, VectorEnv, make_vec, register
 
@@ -370,5 +371,6 @@ def test_frames_are_those_of_the_environment():
     left, right = env.render()
     width, height = env.env.spec.render_size
     assert left.shape == (height, width, 3) and left.dtype == np.uint8
-    dark = [np.nonzero((frame < 80).all(-1)[height // 3 :])[1].mean() for frame in (left, right)]
-    assert dark[1] - dark[0] > width / 5  # the second cart stands further right
+    blue = np.array(tuple(bytes.fromhex(Canvas.BLUE[1:])))
+    cart = [np.nonzero((abs(frame.astype(int) - blue) < 9).all(-1))[1].mean() for frame in (left, right)]
+    assert cart[1] - cart[0] > width / 5  # the second cart stands further right

@@ -13,7 +13,7 @@ import torch
 
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.drawing.frames import GAP, pictures_beside
+from cupydrive.drawing.frames import BESIDE, GAP, pictures_beside
 from cupydrive.errors import ParameterError
 from cupydrive.gallery.beside import SideBySide
 from cupydrive.gallery.build import read_entries
@@ -196,9 +196,10 @@ def test_side_by_side_stand_the_frames_of_each():
     )
     frames = list(both.frames())
     assert len(frames) == len(both) == 6 and frames[0].shape == (320, 480, 3)
-    header, part = Canvas(480, 320).header, (480 - GAP) // 2
+    shown, part = round(480 * BESIDE), (480 - GAP) // 2
+    header = Canvas(480, 320, part_of=shown).header
     for recording, title, x in zip(recordings, ("one", "two"), (0, part + GAP), strict=True):
-        cell = Canvas(part, (320 - header) // 2 * 2, part_of=480)
+        cell = Canvas(part, (320 - header) // 2 * 2, part_of=shown)
         alone = [picture for _, picture in pictures_beside(cell, recording, title, "cpu", 2)]
         alone += [alone[-1]] * (len(frames) - len(alone))  # one that is over stays as it ended
         for frame, expected in zip(frames, alone, strict=True):

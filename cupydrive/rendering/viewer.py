@@ -125,7 +125,7 @@ def game_of_notebook():
         if error.name not in ("anywidget", "ipywidgets", "traitlets"):
             raise
         raise RenderError(
-            f"players = 'keyboard' needs {error.name}: pip install 'cupydrive[notebook]', or pip install anywidget; in a "
+            f"players = 'keyboard' needs {error.name}: pip install anywidget, or the extra `notebook`; in a "
             "terminal there is `cupydrive play`"
         ) from None
     return live
