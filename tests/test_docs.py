@@ -57,6 +57,8 @@ def less(function, most):
     return call
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's parts and torch, about each other
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
 @pytest.mark.parametrize("name", RUN)
 def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
     for place, most in LESS.items():
