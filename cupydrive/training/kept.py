@@ -89,9 +89,7 @@ class Kept:
         with torch.no_grad():
             for own, copy in zip(self.own, self.slots[slot], strict=True):
                 own.copy_(copy)
-            run.rollout.nonfinite.fill_(NONE_FOUND)
-            for learner in run.learners.values():
-                learner.bad.zero_()
+        run.forget_nonfinite()
         step, iteration = self.began
         return step + (int(run.rollout.iteration) - iteration) * run.steps_per_iteration
 

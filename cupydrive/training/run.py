@@ -21,7 +21,7 @@ from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
-from cupydrive.playing.rollout import LatestEpisodes, Rollout, episodes_unit
+from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec, kept_params
@@ -269,6 +269,14 @@ class Run:
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(kept[name])
+        self.forget_nonfinite()
+        self.failed = self.explanation = None
+
+    def forget_nonfinite(self):
+        """Count all numbers so far as finite: the run is at another moment now than when one was not."""
+        self.rollout.nonfinite.fill_(NONE_FOUND)
+        for learner in self.learners.values():
+            learner.bad.zero_()
 
     # ---- files ----
 

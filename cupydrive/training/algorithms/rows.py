@@ -37,7 +37,7 @@ def mean_of_ranks(values, weight, ranks):
 
 def share_of_rows(values, weight, ranks):
     """Return the share of this rank in the rows of ``weight`` 1 (None: in all), which its means count for in those of all."""
-    own = values.new_tensor(float(len(values))) if weight is None else weight.sum()
+    own = values.new_full((), float(len(values))) if weight is None else weight.sum()
     total = own.clone()
     ranks.add(total)
     return own / total.clamp(min=1.0)
