@@ -18,6 +18,7 @@ _HOME = {
     "check": "checks.checker",
     "train": "training.train",
     "tune": "simulation.tuner",
+    "profile": "profiling",
     "best_num_envs": "training.num_envs",
     "Run": "training.run",
     "Population": "training.population",

@@ -28,12 +28,16 @@ def count_operations(env, params):
 @lru_cache(maxsize=64)
 def _count(env, params):
     spec = envs.get(env)
+    return count_steps(spec, spec.make_params(**dict(params)))
+
+
+def count_steps(spec, params):
+    """Return what ``count_operations`` does, of an ``EnvSpec`` and the parameters that it made."""
     if spec.own_program is not None:
         return None
-    made = spec.make_params(**dict(params))
-    agents, steps = sum(g.count for g in spec.groups(made)), min(MOST_STEPS, made.max_episode_steps)
+    agents, steps = sum(g.count for g in spec.groups(params)), min(MOST_STEPS, params.max_episode_steps)
     try:
-        batch = Batch(spec, max(2, AGENT_STEPS // (agents * steps)), made, HostExecutor(count=True))
+        batch = Batch(spec, max(2, AGENT_STEPS // (agents * steps)), params, HostExecutor(count=True))
     except (CompileError, DeviceError):  # a kernel that asks for the compiler's own float; no compiler
         return None
     batch.reset(0)

@@ -66,12 +66,19 @@ def make_row(case, env, num_envs, agents, steps, seconds, who="cupydrive", **mor
     return Row(case, who, env, num_envs, agents, steps, list(seconds), rate, **more)
 
 
-def timed(call, where, runs):
-    """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on the CPU."""
+def timed(call, where, runs, run_seconds=None):
+    """Return the seconds of one call in each of ``runs`` runs: by events on a GPU, by the clock on the CPU.
+
+    Args:
+        call: What is timed.
+        where: Its executor.
+        runs: Timed runs, after a warm-up.
+        run_seconds: Of one run, at least; None: ``RUN_SECONDS``.
+    """
     for _ in range(WARM_UP):
         call()
     once = _run(call, where, 1)
-    repeats = max(1, min(1000, int(RUN_SECONDS[where.name] / max(once, 1e-9)) + 1))
+    repeats = max(1, min(1000, int((run_seconds or RUN_SECONDS[where.name]) / max(once, 1e-9)) + 1))
     _run(call, where, repeats)
     return [_run(call, where, repeats) / repeats for _ in range(runs)]
 

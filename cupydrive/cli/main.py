@@ -19,7 +19,9 @@ from cupydrive import envs
 from cupydrive.cli.commands import (
     Device,
     JsonFile,
+    Pairs,
     check_writable,
+    parsed,
     run_evaluate,
     run_gallery,
     run_render,
@@ -267,9 +269,7 @@ def run_bench(
     from cupydrive.executors.processes import numbers_of_gpus
 
     check_writable(json_file)
-    if chart is not None and chart.suffix not in CHARTS:
-        raise CupydriveError(f"--chart {chart} ends in {chart.suffix!r}; it must end in {', '.join(CHARTS)}")
-    check_writable(chart)
+    check_chart(chart)
     if sweep and len(env) != 1:
         raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
     if sweep:
@@ -291,9 +291,7 @@ def run_bench(
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
     if chart is not None:
-        picture = io.BytesIO()
-        draw(result).savefig(picture, format=chart.suffix.removeprefix("."))
-        write_file(chart, picture.getvalue())
+        write_chart(chart, draw(result))
     return 130 if result.interrupted else 0
 
 
@@ -318,6 +316,53 @@ def run_tune(
     return 0
 
 
+def run_profile(
+    name: Annotated[str, tyro.conf.Positional],
+    num_envs: int = 10_000,
+    steps: int | None = None,
+    device: Device = "auto",
+    param: Pairs = (),
+    json_file: JsonFile = None,
+    chart: Path | None = None,
+) -> int:
+    """Say what an environment's kernel costs on this device, what binds it, and what to try.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+        num_envs: Copies of it.
+        steps: Of a launch; by default 32, or as many as fit.
+        device: Where to run.
+        param: Parameters of the environment, such as grid_length=20.
+        json_file: Write all figures to this file.
+        chart: Draw the roofline into this file (png, svg or pdf).
+    """
+    from cupydrive.profiling import profile
+
+    check_writable(json_file)
+    check_chart(chart)
+    result = profile(name, num_envs=num_envs, steps=steps, device=device, **parsed(param))
+    print(result, flush=True)
+    if json_file is not None:
+        write_json_file(json_file, result.to_dict())
+    if chart is not None:
+        write_chart(chart, result.plot())
+    return 0
+
+
+def check_chart(path):
+    """Raise ``CupydriveError`` if a chart cannot be written to ``path``."""
+    if path is not None and path.suffix not in CHARTS:
+        raise CupydriveError(f"--chart {path} ends in {path.suffix!r}; it must end in {', '.join(CHARTS)}")
+    check_writable(path)
+
+
+def write_chart(path, figure):
+    """Write a figure in the format of the file's name."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.removeprefix("."))
+    write_file(path, picture.getvalue())
+
+
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted."""
@@ -335,6 +380,7 @@ COMMANDS = {
     "demo": run_demo,
     "bench": run_bench,
     "tune": run_tune,
+    "profile": run_profile,
     "data": run_data,
 }
 

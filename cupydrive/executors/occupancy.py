@@ -1,0 +1,51 @@
+"""How many blocks of a kernel a GPU's processor holds at once, and what does not allow more."""
+
+import cupy
+
+from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
+
+WARP = 32  # threads
+REGISTERS_AT_ONCE = 256  # of a warp, in which they are given out
+
+
+def attributes(program, kernel):
+    """Return what one kernel of a ``CudaProgram`` needs, by name.
+
+    Returns:
+        ``registers`` of a thread; ``local_bytes``, a thread's memory for spilled registers and arrays with an index that the
+        compiler does not know; ``shared_bytes`` of a block; ``threads`` of a block.
+    """
+    function = program.kernels[kernel]
+    return {
+        "registers": function.num_regs,
+        "local_bytes": function.local_size_bytes,
+        "shared_bytes": program.shared_bytes + function.shared_size_bytes,
+        "threads": program.threads,
+    }
+
+
+def resident_blocks(program, kernel):
+    """Return how many blocks of a kernel one processor holds at once, by the driver, and why not more.
+
+    Returns:
+        ``resident`` blocks; ``bound``, what does not allow more: ``"registers"``, ``"shared memory"``, ``"threads"`` or
+        ``"blocks"``; ``processors`` of the GPU; ``most_threads`` that one of them holds.
+    """
+    need, device = attributes(program, kernel), program.device.attributes
+    resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+        program.kernels[kernel].kernel.ptr, program.threads, program.shared_bytes
+    )
+    warps = -(-need["threads"] // WARP)
+    warp_registers = -(-need["registers"] * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+    allowed = {
+        "threads": device["MaxThreadsPerMultiProcessor"] // (warps * WARP),
+        "blocks": device["MaxBlocksPerMultiprocessor"],
+        "registers": PROCESSOR_REGISTERS // (warps * warp_registers),
+        "shared memory": device["MaxSharedMemoryPerMultiprocessor"] // (need["shared_bytes"] + BLOCK_BYTES),
+    }
+    return {
+        "resident": resident,
+        "bound": min(allowed, key=allowed.get),
+        "processors": device["MultiProcessorCount"],
+        "most_threads": device["MaxThreadsPerMultiProcessor"],
+    }

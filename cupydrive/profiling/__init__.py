@@ -1,0 +1,143 @@
+"""What a kernel costs on this device, and why: ``profile`` measures in this process, and advises.
+
+It rolls an environment out at random and asks what binds it: whether a launch fills the device, how near its writes and its
+arithmetic are to what the device does at most in the same seconds, and what parts of a step take alone.
+"""
+
+import statistics
+from functools import lru_cache
+
+from cupydrive import envs
+from cupydrive.bench.cases import written_bytes
+from cupydrive.bench.limits import ceilings
+from cupydrive.bench.operations import count_steps
+from cupydrive.bench.sweep import DEFAULTS
+from cupydrive.bench.timing import timed
+from cupydrive.errors import ParameterError
+from cupydrive.executors import choose, executor
+from cupydrive.inputs.arguments import checked_int
+from cupydrive.profiling.report import Profile, Use
+from cupydrive.simulation.batch import KEEP_FREE, OBS_DTYPES, Batch
+from cupydrive.simulation.buffers import row_bytes
+from cupydrive.simulation.vector import VectorEnv
+from cupydrive.spec import kept_params
+
+__all__ = ["Profile", "Use", "profile"]
+KERNEL = "env_rollout"
+RUNS, RUN_SECONDS = 5, 0.01  # of each thing that is timed
+LIMIT_RUNS = 3
+BEFORE = 0.5  # of an environment's longest episode is rolled out first, so that episodes end at all times
+MOST_BEFORE = 20  # launches
+
+
+def profile(env, *, num_envs=None, steps=None, device="auto", **params):
+    """Return the ``Profile`` of an environment's random rollouts: what they cost, what binds them, and what to try.
+
+    It takes about two seconds where the kernel is compiled already, and a few more where it is not, most of them because its
+    operations are counted by another build, on the CPU.
+
+    Args:
+        env: Name, path of a Python file, ``EnvSpec``; or a ``VectorEnv``, which is profiled as it was made, with its
+            parameters, copies, device and layout, and which stays as it is.
+        num_envs: Copies; None: 10,000, or the ``VectorEnv``'s.
+        steps: Of a launch; None: 32, or as many as fit into the device's memory.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+        **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If an argument is wrong, or ``num_envs``, ``device`` or parameters are given beside a ``VectorEnv``.
+        UnknownEnvironmentError, UnknownParameterError, CompileError, DeviceError, MemoryLimitError: As ``make`` does.
+    """
+    if steps is not None:
+        checked_int("profile", "steps", steps)
+    if not isinstance(env, VectorEnv):
+        spec = envs.get(env)
+        spec.require_known(params, profile)
+        made = spec.make_params(**params)
+        copies = DEFAULTS["num_envs"] if num_envs is None else num_envs
+        return measured(Batch(spec, copies, made, executor(choose(device)[0])), steps)
+    told = [name for name, value in (("num_envs", num_envs), *params.items()) if value is not None]
+    told += ["device"] * (device != "auto")
+    if told:
+        raise ParameterError(f"profile: {told[0]} is that of the environment as it was made; leave it out")
+    return measured(like(env.batch), steps)
+
+
+def like(batch, num_envs=None):
+    """Return a ``Batch`` of its own, made as another one was, of as many copies or of ``num_envs``."""
+    dtype = next(name for name, kind in OBS_DTYPES.items() if kind == batch.obs_dtype.str[1:])
+    made = batch.params, batch.executor, 0, batch.layout, dtype
+    return Batch(batch.spec, batch.num_envs if num_envs is None else num_envs, *made)
+
+
+def measured(batch, steps=None):
+    """Return the ``Profile`` of a ``Batch``, which is reset and stepped."""
+    where, spec, params = batch.executor, batch.spec, batch.params
+    half, single = like(batch, max(1, batch.num_envs // 2)), like(batch, 1)
+    for each in (batch, half, single):
+        if each.printer is not None:
+            each.printer.choose(None)  # what a kernel prints would be in the way
+        each.reset(0)
+    steps = steps or min(DEFAULTS["steps"], fitting(batch))
+    for _ in range(min(MOST_BEFORE, int(BEFORE * params.max_episode_steps / steps) + 1)):
+        buffers = batch.rollout(steps, final_obs=False)
+    ends = (where.get(buffers.terminated) | where.get(buffers.truncated)).mean()
+
+    def median(call):
+        return statistics.median(timed(call, where, RUNS, RUN_SECONDS))
+
+    rollout = median(lambda: batch.rollout(steps, final_obs=False))
+    seconds = {
+        "rollout": rollout,
+        "half": median(lambda: half.rollout(steps, final_obs=False)),
+        "one_step": median(lambda: batch.rollout(1, final_obs=False)),
+        "observe": median(batch.observe),
+        "reset": median(batch.reset),
+        "least_observe": median(single.observe),
+        "least_reset": median(single.reset),
+    }
+    usual = kept_params(spec.make_params())
+    return Profile(
+        env=spec.name,
+        params={name: value for name, value in kept_params(params).items() if value != usual.get(name)},
+        num_envs=batch.num_envs,
+        agents=sum(g.count for g in batch.groups),
+        steps=steps,
+        device=where.name,
+        machine=where.describe(),
+        seconds=seconds,
+        episode_ends=float(ends),
+        state_bytes=batch.state_dtype.itemsize,
+        bytes_per_step=written_bytes(batch.groups, entry=batch.obs_dtype.itemsize),
+        observed_bytes=sum(g.count * g.obs_dim for g in batch.groups) * batch.obs_dtype.itemsize,
+        half_obs=batch.layout.half_obs,
+        operations_per_step=count_steps(spec, params),
+        ceilings=limits(where.name),
+        use=use_of(batch),
+    )
+
+
+def fitting(batch):
+    """Return how many steps of a rollout fit into what is free, at least one."""
+    each = row_bytes(batch.spec, batch.params, False, batch.obs_dtype.itemsize) * batch.num_envs
+    return max(1, int(batch.executor.free_bytes() * KEEP_FREE / 2) // each)
+
+
+@lru_cache(maxsize=2)
+def limits(device):
+    """Return the ``Ceilings`` of a device, measured once in a process."""
+    return ceilings(executor(device), LIMIT_RUNS)
+
+
+def use_of(batch):
+    """Return the ``Use`` that the kernel of rollouts makes of a GPU; None on a CPU, or where kernels are Python."""
+    if batch.executor.name == "cpu" or batch.spec.own_program is not None:
+        return None
+    from cupydrive.executors.occupancy import attributes, resident_blocks
+
+    program = batch.program
+    return Use(
+        **attributes(program, KERNEL),
+        blocks=-(-batch.num_envs // program.layout.block_envs),
+        **resident_blocks(program, KERNEL),
+    )

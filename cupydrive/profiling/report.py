@@ -1,0 +1,243 @@
+"""What a profile found, in words, as a picture and as data."""
+
+import html
+from dataclasses import asdict, dataclass
+
+from cupydrive.bench.limits import Ceilings
+from cupydrive.bench.timing import short
+from cupydrive.errors import ParameterError
+from cupydrive.profiling.advice import BINDS, advice, binding
+from cupydrive.terminal.progress import image
+
+WARP = 32  # threads
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a kernel takes of a GPU.
+
+    Args:
+        registers: Of a thread.
+        local_bytes: Of a thread: spilled registers, and arrays with an index that the compiler does not know.
+        shared_bytes: Of a block.
+        threads: Of a block.
+        blocks: Of a launch.
+        resident: Blocks that one processor holds at once.
+        bound: What does not allow more.
+        processors: Of the GPU.
+        most_threads: That one processor holds.
+    """
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+    threads: int
+    blocks: int
+    resident: int
+    bound: str
+    processors: int
+    most_threads: int
+
+    @property
+    def occupancy(self):
+        """Share of its threads that a processor holds of this kernel, if there are blocks enough."""
+        return self.resident * self.threads / self.most_threads
+
+    @property
+    def filled(self):
+        """The same of this launch, on average over the processors."""
+        return min(self.resident, self.blocks / self.processors) * self.threads / self.most_threads
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What random rollouts of an environment cost on a device, and what binds them.
+
+    Args:
+        env: Its name.
+        params: Parameters that are not the defaults.
+        num_envs: Copies.
+        agents: Of one copy.
+        steps: T, of a launch.
+        device: ``"cuda"`` or ``"cpu"``.
+        machine: Its name.
+        seconds: Medians by what was timed: a ``rollout`` of T steps in one launch; the same of ``half`` as many copies;
+            ``one_step`` in a launch; all copies ``observe`` alone, or ``reset``; and ``least_observe``, ``least_reset``:
+            the same of a single copy.
+        episode_ends: Share of env-steps that end an episode.
+        state_bytes: Of one copy's state.
+        bytes_per_step: Written for one env-step.
+        observed_bytes: Of those, observations.
+        half_obs: Whether these are bfloat16.
+        operations_per_step: Float operations of one env-step; None: not counted.
+        ceilings: What the device does at most.
+        use: ``Use``; None on a CPU.
+    """
+
+    env: str
+    params: dict
+    num_envs: int
+    agents: int
+    steps: int
+    device: str
+    machine: str
+    seconds: dict[str, float]
+    episode_ends: float
+    state_bytes: int
+    bytes_per_step: int
+    observed_bytes: int
+    half_obs: bool
+    operations_per_step: float | None
+    ceilings: Ceilings
+    use: Use | None
+
+    # ---- rates and shares ----
+
+    @property
+    def rate(self):
+        """env-steps per second."""
+        return self.num_envs * self.steps / self.seconds["rollout"]
+
+    @property
+    def write_share(self):
+        """Of what the device can write."""
+        return self.rate * self.bytes_per_step / self.ceilings.write
+
+    @property
+    def arithmetic_share(self):
+        """Of the float32 operations that the device can make; None: they are not counted."""
+        return (
+            None
+            if self.operations_per_step is None
+            else self.rate * self.operations_per_step / self.ceilings.arithmetic
+        )
+
+    @property
+    def halved_gain(self):
+        """How many times as many steps writes allow where observations take half of the bytes."""
+        return self.bytes_per_step / (self.bytes_per_step - self.observed_bytes / 2)
+
+    @property
+    def half_share(self):
+        """Time that half of the copies take, of that of all: 0.5 where the device is full, 1 where copies cost nothing."""
+        return self.seconds["half"] / self.seconds["rollout"]
+
+    @property
+    def launch_share(self):
+        """Of a launch, beginning and ending it."""
+        s = self.seconds
+        return min(1.0, max(0.0, (s["one_step"] - s["rollout"] / self.steps) / s["rollout"]))
+
+    @property
+    def observe_share(self):
+        """Of a step, making observations, as that takes alone; in a rollout a part of it fills the time of other waits."""
+        return self._alone("observe")
+
+    @property
+    def reset_share(self):
+        """Of a step, resets: at most, as all threads of a warp wait where one begins anew."""
+        lanes = 1 if self.use is None else max(1.0, WARP * self.num_envs / (self.use.threads * self.use.blocks))
+        return (1 - (1 - self.episode_ends) ** lanes) * self._alone("reset")
+
+    def _alone(self, part):
+        """Return what one part takes of a step's time.
+
+        That is the time of a launch that does nothing else for all copies, beyond that for one, and beyond what memory takes to
+        bring the states and observations, as rollouts keep states near.
+        """
+        more = self.seconds[part] - self.seconds[f"least_{part}"]
+        moved = self.num_envs * (self.state_bytes + self.observed_bytes) / self.ceilings.copy
+        return min(1.0, max(0.0, more - moved) * self.steps / self.seconds["rollout"])
+
+    @property
+    def binds(self):
+        """What binds: a key of ``cupydrive.profiling.advice.BINDS``."""
+        return binding(self)
+
+    @property
+    def advice(self):
+        """Three sentences on what to try, the most promising first."""
+        return advice(self)
+
+    # ---- shown ----
+
+    def __str__(self):
+        given = "".join(f", {name} = {value}" for name, value in self.params.items())
+        agents = f" of {self.agents:,} agents" if self.agents > 1 else ""
+        lines = [
+            f"{self.env}{given}: {self.num_envs:,} copies{agents} x {self.steps} steps in one launch, {self.machine}",
+            f"  time         {short(self.rate)} env-steps/s, {in_time(1 / self.rate)} each; a launch takes "
+            f"{in_time(self.seconds['rollout'])}",
+            *self._of_a_gpu(),
+            f"  writes       {self.bytes_per_step:,} bytes a step, {self.observed_bytes:,} of them observations: "
+            f"{self.write_share:.0%} of the {short(self.ceilings.write)}B/s that this device writes",
+            f"  arithmetic   {self._operations()}",
+            f"  parts        observing {self.observe_share:.0%}, resets at most {self.reset_share:.0%}, beginning and ending a "
+            f"launch {self.launch_share:.0%} of the time; half of the copies take {self.half_share:.0%}",
+            f"  what binds   {BINDS[self.binds]}",
+            *(f"  {'to try' if k == 0 else '':<12} {k + 1}. {sentence}" for k, sentence in enumerate(self.advice)),
+        ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _of_a_gpu(self):
+        """Return the line of registers, memory and occupancy; none on a CPU."""
+        u = self.use
+        if u is None:
+            return []
+        local = f"{u.local_bytes} bytes of local memory (spills)" if u.local_bytes else "no spills"
+        return [
+            f"  kernel       {u.registers} registers and {local} a thread, {u.shared_bytes:,} bytes of shared memory a "
+            f"block of {u.threads} threads",
+            f"  occupancy    {u.occupancy:.0%} of a processor's {u.most_threads:,} threads, bound by {u.bound}; this launch "
+            f"fills {u.filled:.0%}",
+        ]
+
+    def _operations(self):
+        if self.operations_per_step is None:
+            return "not counted: that takes a C++ compiler, and a kernel in C++"
+        return (
+            f"{self.operations_per_step:,.4g} float operations a step: {self.arithmetic_share:.0%} of the "
+            f"{short(self.ceilings.arithmetic)}FLOP/s that this device makes"
+        )
+
+    def _repr_html_(self):
+        picture = "" if self.operations_per_step is None else image(self.plot(), "roofline")
+        return f"<pre>{html.escape(str(self))}</pre>{picture}"
+
+    def plot(self):
+        """Return the roofline as a Matplotlib figure: what the device allows by operations for each byte written, and this.
+
+        Raises:
+            ParameterError: If the operations were not counted.
+        """
+        from cupydrive.profiling.roofline import roofline
+
+        if self.operations_per_step is None:
+            raise ParameterError(
+                f"{self.env}: a roofline needs the operations of a step, which are {self._operations()}"
+            )
+        return roofline(self)
+
+    def to_dict(self):
+        """Return all that was measured, and what follows, as JSON can hold it."""
+        return asdict(self) | {
+            "rate": self.rate,
+            "write_share": self.write_share,
+            "arithmetic_share": self.arithmetic_share,
+            "half_share": self.half_share,
+            "launch_share": self.launch_share,
+            "observe_share": self.observe_share,
+            "reset_share": self.reset_share,
+            "binds": self.binds,
+            "advice": self.advice,
+        }
+
+
+def in_time(seconds):
+    """Return seconds in words, in a unit that suits them."""
+    for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
+        if seconds >= limit:
+            return f"{seconds / limit:.3g} {unit}"
+    return f"{seconds * 1e12:.3g} ps"
