@@ -5,6 +5,7 @@ import cupy
 from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
 
 WARP = 32  # threads
+SCHEDULERS = 4  # of a processor, each with its share of the registers
 REGISTERS_AT_ONCE = 256  # of a warp, in which they are given out
 
 
@@ -24,6 +25,19 @@ def attributes(program, kernel):
     }
 
 
+def allowed_blocks(program, kernel):
+    """Return how many blocks of a kernel each thing that they need allows on one processor, by name."""
+    need, device = attributes(program, kernel), program.device.attributes
+    warps = -(-need["threads"] // WARP)
+    warp_registers = -(-need["registers"] * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+    return {
+        "threads": device["MaxThreadsPerMultiProcessor"] // (warps * WARP),
+        "blocks": device["MaxBlocksPerMultiprocessor"],
+        "registers": SCHEDULERS * (PROCESSOR_REGISTERS // SCHEDULERS // warp_registers) // warps,
+        "shared memory": device["MaxSharedMemoryPerMultiprocessor"] // (need["shared_bytes"] + BLOCK_BYTES),
+    }
+
+
 def resident_blocks(program, kernel):
     """Return how many blocks of a kernel one processor holds at once, by the driver, and why not more.
 
@@ -31,18 +45,10 @@ def resident_blocks(program, kernel):
         ``resident`` blocks; ``bound``, what does not allow more: ``"registers"``, ``"shared memory"``, ``"threads"`` or
         ``"blocks"``; ``processors`` of the GPU; ``most_threads`` that one of them holds.
     """
-    need, device = attributes(program, kernel), program.device.attributes
+    allowed, device = allowed_blocks(program, kernel), program.device.attributes
     resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         program.kernels[kernel].kernel.ptr, program.threads, program.shared_bytes
     )
-    warps = -(-need["threads"] // WARP)
-    warp_registers = -(-need["registers"] * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
-    allowed = {
-        "threads": device["MaxThreadsPerMultiProcessor"] // (warps * WARP),
-        "blocks": device["MaxBlocksPerMultiprocessor"],
-        "registers": PROCESSOR_REGISTERS // (warps * warp_registers),
-        "shared memory": device["MaxSharedMemoryPerMultiprocessor"] // (need["shared_bytes"] + BLOCK_BYTES),
-    }
     return {
         "resident": resident,
         "bound": min(allowed, key=allowed.get),

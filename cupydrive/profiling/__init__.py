@@ -15,6 +15,7 @@ from cupydrive.bench.sweep import DEFAULTS
 from cupydrive.bench.timing import timed
 from cupydrive.errors import ParameterError
 from cupydrive.executors import choose, executor
+from cupydrive.executors.interop import capture, torch_stream
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.profiling.report import Profile, Use
 from cupydrive.simulation.batch import KEEP_FREE, OBS_DTYPES, Batch
@@ -25,6 +26,7 @@ from cupydrive.spec import kept_params
 __all__ = ["Profile", "Use", "profile"]
 KERNEL = "env_rollout"
 RUNS, RUN_SECONDS = 5, 0.01  # of each thing that is timed
+AT_ONCE = 20  # launches of one CUDA graph
 LIMIT_RUNS = 3
 BEFORE = 0.5  # of an environment's longest episode is rolled out first, so that episodes end at all times
 MOST_BEFORE = 20  # launches
@@ -33,8 +35,9 @@ MOST_BEFORE = 20  # launches
 def profile(env, *, num_envs=None, steps=None, device="auto", **params):
     """Return the ``Profile`` of an environment's random rollouts: what they cost, what binds them, and what to try.
 
-    It takes about two seconds where the kernel is compiled already, and a few more where it is not, most of them because its
-    operations are counted by another build, on the CPU.
+    Launches of a GPU are timed as a CUDA graph replays them, without what the host takes. It takes about two seconds where the
+    kernel is compiled already, and a few more where it is not, most of them because operations are counted by another build,
+    on the CPU.
 
     Args:
         env: Name, path of a Python file, ``EnvSpec``; or a ``VectorEnv``, which is profiled as it was made, with its
@@ -84,11 +87,11 @@ def measured(batch, steps=None):
     ends = (where.get(buffers.terminated) | where.get(buffers.truncated)).mean()
 
     def median(call):
-        return statistics.median(timed(call, where, RUNS, RUN_SECONDS))
+        calls, count = several(call, where, spec)
+        return statistics.median(timed(calls, where, RUNS, RUN_SECONDS)) / count
 
-    rollout = median(lambda: batch.rollout(steps, final_obs=False))
     seconds = {
-        "rollout": rollout,
+        "rollout": median(lambda: batch.rollout(steps, final_obs=False)),
         "half": median(lambda: half.rollout(steps, final_obs=False)),
         "one_step": median(lambda: batch.rollout(1, final_obs=False)),
         "observe": median(batch.observe),
@@ -115,6 +118,19 @@ def measured(batch, steps=None):
         ceilings=limits(where.name),
         use=use_of(batch),
     )
+
+
+def several(call, where, spec):
+    """Return what makes several calls, and how many: on a GPU a CUDA graph, as the host takes longer than most kernels."""
+    if where.name == "cpu" or spec.own_program is not None:
+        return call, 1
+
+    def calls():
+        for _ in range(AT_ONCE):
+            call()
+
+    with torch_stream():
+        return capture(calls, lambda: None).replay, AT_ONCE
 
 
 def fitting(batch):

@@ -56,44 +56,44 @@ class Rule:
 RULES = (
     Rule(
         lambda p: p.binds == "latency",
-        """More copies: half of them take {p.half_share:.0%} of the time, so that more of them cost little; CartPole makes 46 G
-        env-steps/s with 10,000 copies on an H200 and 108 G with 1,048,576.""",
+        """More copies: half of them take {p.half_share:.0%} of the time, so that more of them cost little; CartPole makes
+        46 G env-steps/s with 10,000 copies on an H200 and 108 G with 1,048,576.""",
         "10,000 copies | 43 G | 46 G",
     ),
     Rule(
         lambda p: p.launch_share >= LAUNCHES,
-        """More steps a launch: beginning and ending one takes {p.launch_share:.0%} of it, however many steps it has; RICE-N makes
-        13.7 M env-steps/s in launches of 4 steps and 24.2 M in launches of 20.""",
+        """More steps a launch: beginning and ending one takes {p.launch_share:.0%} of it, however many steps it has; RICE-N
+        makes 13.7 M env-steps/s in launches of 4 steps and 24.2 M in launches of 20.""",
         "RICE-N makes 13.7 M env-steps/s\nin launches of 4 steps, 24.2 M in launches of 20",
     ),
     Rule(
         lambda p: p.binds == "writes" and not p.half_obs and p.observed_bytes >= p.bytes_per_step / 3,
-        """Fewer bytes: {p.observed_bytes:,} of {p.bytes_per_step:,} are observations, which obs_dtype="bfloat16" halves; writes
-        alone then allow {p.halved_gain:.2g} times as many steps.""",
+        """Fewer bytes: {p.observed_bytes:,} of {p.bytes_per_step:,} are observations, which obs_dtype="bfloat16" halves;
+        writes alone then allow {p.halved_gain:.2g} times as many steps.""",
     ),
     Rule(
         lambda p: p.binds == "writes",
-        """Leave the arithmetic as it is: CartPole's rollout of 1,048,576 copies lost a quarter of its instructions and was no
-        faster, as it waited for memory alone.""",
+        """Leave the arithmetic as it is: CartPole's rollout of 1,048,576 copies lost a quarter of its instructions and was
+        no faster, as it waited for memory alone.""",
         "a quarter of the instructions less, and no faster: memory alone",
     ),
     Rule(
         lambda p: p.use is not None and p.use.local_bytes > 0,
-        """Keep arrays in registers: {p.use.local_bytes:,} bytes of each thread lie in local memory, because the compiler does not
-        know an index or had no register left; Array<T, N> selects instead, and took continuous Tag of five agents from 1.9 to
-        3.3 G env-steps/s.""",
+        """Keep arrays in registers: {p.use.local_bytes:,} bytes of each thread lie in local memory, because the compiler
+        does not know an index or had no register left; Array<T, N> selects instead, and took continuous Tag of five agents
+        from 1.9 to 3.3 G env-steps/s.""",
         "no local memory; 4,280 instructions",
     ),
     Rule(
-        lambda p: p.observe_share >= OBSERVING and p.agents > 1,
-        """Make observations cheaper: alone they take {p.observe_share:.0%} of a step; what is read for each pair of agents belongs
-        in aligned rows of struct Shared, which took continuous Tag from 28 instructions a pair to 4.7.""",
+        lambda p: p.half_share < LATENCY and p.observe_share >= OBSERVING and p.agents > 1,
+        """Make observations cheaper: alone they take {p.observe_share:.0%} of a step; what is read for each pair of agents
+        belongs in aligned rows of struct Shared, which took continuous Tag from 28 instructions a pair to 4.7.""",
         "28 instructions a candidate became 4.7",
     ),
     Rule(
-        lambda p: p.reset_share >= RESETS,
-        """A cheaper reset, or longer episodes: up to {p.reset_share:.0%} of the time goes there, as a warp waits for each copy that
-        begins anew; with starts drawn ahead by all lanes CartPole's instructions fell by 15 %.""",
+        lambda p: p.half_share < LATENCY and p.reset_share >= RESETS,
+        """A cheaper reset, or longer episodes: up to {p.reset_share:.0%} of the time goes there, as a warp waits for each
+        copy that begins anew; with starts drawn ahead by all lanes CartPole's instructions fell by 15 %.""",
         "instructions fell by 15 %",
     ),
     Rule(
@@ -110,8 +110,8 @@ RULES = (
     ),
     Rule(
         lambda p: p.use is not None and p.use.occupancy < FEW_THREADS and p.use.bound == "shared memory",
-        """Less shared memory: {p.use.shared_bytes:,} bytes a block leave a processor {p.use.occupancy:.0%} of its threads; six
-        blocks instead of five took 105 agents of continuous Tag from 48 to 51 M env-steps/s.""",
+        """Less shared memory: {p.use.shared_bytes:,} bytes a block leave a processor {p.use.occupancy:.0%} of its threads;
+        six blocks instead of five took 105 agents of continuous Tag from 48 to 51 M env-steps/s.""",
         "actions and rewards not near: six blocks on a processor instead of five",
     ),
     Rule(
@@ -122,14 +122,14 @@ RULES = (
     ),
     Rule(
         lambda p: p.binds == "instructions",
-        """Selections instead of branches: lanes of a warp, or of a vector, wait for each other where they go different ways;
-        an insertion without branches, by distance and id in one word, takes 22 operations instead of 60.""",
+        """Selections instead of branches: lanes of a warp, or of a vector, wait for each other where they go different
+        ways; an insertion without branches, by distance and id in one word, takes 22 operations instead of 60.""",
         "distance and id in one word: 22 operations an insertion instead of 60",
     ),
     Rule(
         lambda p: p.device == "cuda",
-        """Look at the lines: ncu --section SourceCounters --page source --csv says what each one of the machine code waits for;
-        most of what made these kernels fast came from there.""",
+        """Look at the lines: ncu --section SourceCounters --page source --csv says what each one of the machine code waits
+        for; most of what made these kernels fast came from there.""",
         "most of the second half of each table came from there",
     ),
     Rule(

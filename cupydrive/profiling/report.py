@@ -172,8 +172,7 @@ class Profile:
             f"  writes       {self.bytes_per_step:,} bytes a step, {self.observed_bytes:,} of them observations: "
             f"{self.write_share:.0%} of the {short(self.ceilings.write)}B/s that this device writes",
             f"  arithmetic   {self._operations()}",
-            f"  parts        observing {self.observe_share:.0%}, resets at most {self.reset_share:.0%}, beginning and ending a "
-            f"launch {self.launch_share:.0%} of the time; half of the copies take {self.half_share:.0%}",
+            f"  parts        {self._parts()}; half of the copies take {self.half_share:.0%}",
             f"  what binds   {BINDS[self.binds]}",
             *(f"  {'to try' if k == 0 else '':<12} {k + 1}. {sentence}" for k, sentence in enumerate(self.advice)),
         ]
@@ -193,6 +192,12 @@ class Profile:
             f"  occupancy    {u.occupancy:.0%} of a processor's {u.most_threads:,} threads, bound by {u.bound}; this launch "
             f"fills {u.filled:.0%}",
         ]
+
+    def _parts(self):
+        launch = f"beginning and ending a launch {self.launch_share:.0%}"
+        if self.binds == "latency":  # what each copy waits for alone is not what it takes of a full device
+            return f"{launch} of the time"
+        return f"observing {self.observe_share:.0%}, resets at most {self.reset_share:.0%}, {launch} of the time"
 
     def _operations(self):
         if self.operations_per_step is None:
