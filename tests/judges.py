@@ -287,6 +287,7 @@ JUDGES = {
         *SANITIZED[:1],
     ],
     "drive/backend/cpu_launch.cuh": [
+        TOGETHER + "a_range_of_all_members_elements_is_one_range_of_each_member_in_it",
         *BATCH,
         "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang",
         *SANITIZED[1:],
