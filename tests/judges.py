@@ -291,6 +291,8 @@ JUDGES = {
         *BATCH,
         "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang",
         *SANITIZED[1:],
+        PLAY + "one_launch_has_the_bytes_of_many[episodes end]",
+        CREW + "[two policies, normalised-4-True]",
     ],
     "drive/faults.cuh": [
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",
