@@ -287,9 +287,12 @@ JUDGES = {
         *SANITIZED[:1],
     ],
     "drive/backend/cpu_launch.cuh": [
+        TOGETHER + "a_range_of_all_members_elements_is_one_range_of_each_member_in_it",
         *BATCH,
         "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang",
         *SANITIZED[1:],
+        PLAY + "one_launch_has_the_bytes_of_many[episodes end]",
+        CREW + "[two policies, normalised-4-True]",
     ],
     "drive/faults.cuh": [
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",

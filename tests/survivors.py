@@ -89,6 +89,14 @@ ERROR = "any number but 0 is an error"
 FLUSH = "FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }"
 GUARDED = "GUARDED(e, body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until))"
 UNTIL = "until = steps - from < piece ? steps : from + piece;"
+PART_OF_MEMBER = (
+    "const i64 member = begin / count, first = begin - member * count, "
+    "last = first + end - begin < count ? first + end - begin : count;"
+)
+CREW_STEPS = (
+    "return run<1, Block>(begin, end, 1, 1, "
+    "[&](const Team team, Block* const work, const int first, int, int, int) INLINED { \\"
+)
 FAULTS = "drive/faults.cuh"
 FIRST_FAULT = (
     "if (__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) {  // the first of all threads is kept"
@@ -138,7 +146,6 @@ SCALED = "const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;"
 PARTS = "parts = MOST / bound;"
 DOUBT = "the order is in doubt more often, and then found in the slower way, with the same result"
 EARLY = "return 0;"
-LOAD = "load;" + " " * 101 + "\\"
 DISCRETE = "DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }"
 FITS_NOT = "return fits ? inside : x > 0.0f ? above : below;"
 BOUNDED = "const float bounded = below < -120.0f ? -120.0f : below;  // keeps NaN"
@@ -226,7 +233,6 @@ EQUIVALENT = {
     (GROUPS, OWN, OWN.replace("FEW_HEADS<Kind> &&", "FEW_HEADS<Kind> ||")): FASTER,
     (GROUPS, OWN, OWN.replace("<=", "<")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
-    (LAUNCH, LOAD, "\\"): "on a CPU weights stay where they are, so that there is nothing to load",
     (LAUNCH, FIRST_ELEMENT, FIRST_ELEMENT.replace(">", ">=")): "all members call one sync more, at the beginning",
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
     (LAUNCH, OPEN, OPEN.replace("1u", "(1u + 1)")): "any seed shuffles the members",
@@ -236,6 +242,12 @@ EQUIVALENT = {
     (LAUNCH, UNEVEN, UNEVEN.replace("? 1", "? (1 + 1)")): ERROR,
     (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
+    (LAUNCH, PART_OF_MEMBER, PART_OF_MEMBER.replace("<", "<=")): SAME,
+    (
+        LAUNCH,
+        CREW_STEPS,
+        CREW_STEPS.replace("1, 1,", "1, (1 + 1),"),
+    ): "one step is one piece, however many a piece may have",
     (
         "train/episodes.cu",
         "if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);\nteam.sync();",

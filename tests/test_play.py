@@ -43,6 +43,12 @@ CASES = {  # environment, settings by policy, copies, parameters
     "Gaussian, wide": ("pendulum", cd.A2C(num_steps=8, hidden=(130,)), 3, {}),
     "five heads, masks": ("five_heads", cd.A2C(num_steps=8, hidden=(16,)), 6, {}),
     "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(20, 16)), 6, {"max_episode_steps": 5}),
+    "two policies, normalised": (
+        "tag_grid",
+        cd.A2C(num_steps=8, hidden=(8,), normalize_obs=True),
+        3,
+        {"max_episode_steps": 5},
+    ),
     "agents leave": ("tag_continuous", cd.A2C(num_steps=8, hidden=(24,)), 5, FEW),
     "one policy, two groups": (
         "tag_continuous",
@@ -54,7 +60,9 @@ CASES = {  # environment, settings by policy, copies, parameters
 
 
 # What others nearly cover is left to `make test-all`.
-NEARLY_COVERED = ("episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies")
+NEARLY_COVERED = (
+    "episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies", "two policies, normalised",
+)  # fmt: skip
 SAMPLED = [pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES]
 
 
@@ -161,6 +169,7 @@ def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
         pytest.param("episodes end", 4, False, marks=pytest.mark.slow),
         pytest.param("two policies", 32, False, marks=pytest.mark.slow),
         pytest.param("two policies", 32, True, marks=pytest.mark.slow),
+        pytest.param("two policies, normalised", 4, True, marks=pytest.mark.slow),  # members see by what others load
     ],
 )
 def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch):

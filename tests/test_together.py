@@ -1,17 +1,20 @@
 """Runs side by side: each has the bits that it has alone, and an iteration of many has the launches of one."""
 
+import ctypes
 import dataclasses
 import gc
 import os
 import signal
 import warnings
 import weakref
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
 import torch
 
 import cupydrive as cd
+from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import NotFiniteError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
@@ -167,6 +170,41 @@ def test_members_share_threads(threads, monkeypatch):
     population = cd.train("cartpole", ppo(), seeds=3, steps=STEPS, **SMALL)
     monkeypatch.setenv("CUPYDRIVE_THREADS", "1")
     assert all(same(run, cd.train("cartpole", ppo(), seed=run.seed, steps=STEPS, **SMALL)) for run in population)
+
+
+# What a launch of several members calls: it notes its calls in memory of its own member, and returns that member's code.
+NOTING = """
+struct Noted { int* calls; int code; };  // how many, and the last one's [first, last)
+extern "C" int noted(const Noted* member, int first, int last) {
+  member->calls[0] += 1;
+  member->calls[1] = first;
+  member->calls[2] = last;
+  return member->code;
+}
+KERNEL_OF_MEMBERS(noted, Noted)
+"""
+NOTED = np.dtype([("calls", "u8"), ("code", "i4")], align=True)
+
+
+@pytest.mark.parametrize("count", [1, 4, 2**31 - 1])  # the most elements that a member has: those of three are no int
+def test_a_range_of_all_members_elements_is_one_range_of_each_member_in_it(count):
+    """Wherever it begins and ends, on a CPU; and an error of one member is the launch's."""
+    unit = assemble_file("tools/fused")
+    unit = dataclasses.replace(unit, text=unit.text + NOTING, kernels=("noted",))
+    run = HostExecutor(threads=1).build(unit).library.noted_of_members
+    # The three stand among many more: a call of another one shows, and writes nothing that is somebody else's.
+    calls, members = np.zeros((200, 3), np.int32), np.zeros(200, NOTED)
+    members["calls"], members["code"] = calls.ctypes.data + np.arange(200) * calls.strides[0], 8
+    members["code"][100:103] = codes = np.array([1, 2, 4])
+    address, starts = ctypes.c_void_p(members[100:].ctypes.data), np.arange(3) * count
+    edges = sorted({edge for near in range(-2, 3) for edge in np.arange(4) * count + near if 0 <= edge <= 3 * count})
+    for begin, end in combinations_with_replacement(edges, 2):
+        calls[:] = 0
+        code = run(address, *map(ctypes.c_int64, (count, begin, end)))
+        first, last = np.maximum(begin - starts, 0), np.minimum(end - starts, count)
+        within, expected = first < last, np.zeros_like(calls)
+        expected[100:103][within] = np.stack([np.ones_like(first), first, last], 1)[within]
+        assert np.array_equal(calls, expected) and code == codes[within].sum(), (begin, end)
 
 
 def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
