@@ -154,6 +154,11 @@ ROWS = {
         lambda it: {"env": "cartpole", "num_envs": 4, "device": "cpu", "remember": True, "gravity": 9.8},
         after=lambda it, tuned: tuned.layout, slow=True,
     ),
+    "profile": Row(
+        lambda it, **given: cd.profile(**given),
+        lambda it: {"env": "cartpole", "num_envs": 4, "steps": 1, "device": "cpu", "gravity": 9.8},
+        after=lambda it, found: str(found), slow=True,
+    ),
     "evaluate": Row(
         lambda it, **given: cd.evaluate(**given),
         lambda it: {

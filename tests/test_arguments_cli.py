@@ -40,6 +40,7 @@ RIGHT = {
     "gallery": ["no_such_env", "--device", "cpu"],  # a known one would train for long
     "demo": ["--device", "nowhere"],
     "bench": ["rollout", "--env", "no_such_env", "--device", "cpu"],
+    "profile": ["cartpole", "--num-envs", "4", "--steps", "1", "--device", "cpu"],
     "tune": ["cartpole", "--num-envs", "2", "--device", "cpu"],
     "data": [],
 }

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "cupydrive"
 ORDER = [
     "errors", "protocols", "inputs", "random", "spec", "shortest_ways", "envs", "codegen", "executors", "drawing",
     "terminal", "simulation", "checks", "playing", "rendering", "training", "examples", "adapters", "gymnasium", "pettingzoo",
-    "stable_baselines3", "lightning", "gallery", "bench", "cli", "__main__",
+    "stable_baselines3", "lightning", "gallery", "bench", "profiling", "cli", "__main__",
 ]  # fmt: skip
 MOST_MODULES = 14  # directly in cupydrive/
 ROOMS = [room for room in ORDER if (PACKAGE / room).is_dir()]
