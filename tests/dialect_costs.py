@@ -38,6 +38,7 @@ STATEMENTS = {
     "max": "y = math::max(x, z);",
     "min": "y = math::min(x, z);",
     "pow": "y = math::pow(x, z);",
+    "pow_minus_1": "y = math::pow_minus_1(x, z);",
     "shortest_turn": "y = math::shortest_turn(x, z);",
     "sin": "y = math::sin(x);",
     "sincos": "float other; math::sincos(x, &y, &other);",

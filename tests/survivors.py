@@ -111,6 +111,8 @@ TANH = "return copy_sign(magnitude >= 0.55f ? outer : inner, x);"
 FITS = "const bool fits = (x >= -2147483648.0f) & (x < 2147483648.0f);  // & rather than &&: no branch"
 LIMIT = "const float limit = (x == 0.0f) == (y > 0.0f) ? 0.0f : infinity();"
 BELOW = "const float below = e > 120.0f ? 120.0f : e;"
+IN_RANGE = "const bool finite = (x > 0.0f) & (x < infinity()) & (abs(e) < 80.0f);"
+NOTHING = "const float r = abs(e) < 1e-30f ? 0.0f : fma(n, 1.90465421e-9f, fma(n, -0.693147182f, e)) + e_low;"
 EVERY_FLOAT = "no float has another result: all 2^32 were tried"
 SAME = "the two are the same number where they are equal"
 HALVES = "drive/halves.cuh"
@@ -284,6 +286,8 @@ EQUIVALENT = {
     (MATH, FITS, FITS.replace(">=", ">")): "-2^31 is the least int either way",
     (MATH, LIMIT, LIMIT.replace("y >", "y >=")): "the result for y = 0 is 1, whatever was found before",
     (MATH, BELOW, BELOW.replace(">", ">=")): SAME,
+    (MATH, IN_RANGE, IN_RANGE.replace("(e) <", "(e) <=")): "at 80 itself both ways are right",
+    (MATH, NOTHING, NOTHING.replace("<", "<=")): "either is right at 1e-30 itself",
     (MATH, FITS_NOT, FITS_NOT.replace(">", ">=")): "0 fits",
     (MATH, BOUNDED, BOUNDED.replace("<", "<=")): SAME,
     (MATH, GREATER_INT, GREATER_INT.replace(">", ">=")): SAME,

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DIALECT = (ROOT / "docs" / "dialect.md").read_text()
 KERNELS = ROOT / "kernels"
 # Of math.cuh, for other kernels or for functions there: no environment needs them.
-INSIDE = {"exp_small", "split", "log_near_1", "sqrt_double", "inverse"}
+INSIDE = {"exp_rest", "exp_small", "split", "log_near_1", "log_in_two", "sqrt_double", "inverse"}
 # Of a team, for the kernels around an environment.
 AROUND = {"in_step", "near_any", "near_lanes", "warp_sync", "lanes", "reduce", "of_lanes"}
 

@@ -31,6 +31,7 @@ FUNCTIONS = {
     "softplus": "bits(softplus(a))",
     "tanh": "bits(tanh(a))",
     "pow": "bits(pow(a, b))",
+    "pow_minus_1": "bits(pow_minus_1(a, b))",
     "sqrt": "bits(sqrt(a))",
     "divide": "bits(divide(a, b))",
     "divisor": "bits(Divisor(b).of(a))",
@@ -250,6 +251,15 @@ def test_error_of_pow(cpu):
     assert worst_ulp(cpu("pow", x, y), np.power(x.astype(np.float64), y)) <= 5
 
 
+def test_error_of_pow_minus_1(cpu):
+    random = np.random.default_rng(4)
+    x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
+    for power, bound in ((y, 2.2), (np.float32(1e-3) * y, 1.6), (np.float32(1e-6) * y, 1.1)):  # ever nearer to 1
+        exact = np.expm1(power * np.log(x.astype(np.float64)))
+        keep = np.abs(exact) >= SMALL
+        assert worst_ulp(cpu("pow_minus_1", x, power)[keep], exact[keep]) <= bound
+
+
 @pytest.mark.parametrize(
     "name, low, high, bound", [("wrap_angle", -np.pi, np.pi, 3.6e-7), ("wrap_turn", 0, 2 * np.pi, 4.8e-7)]
 )
@@ -305,6 +315,12 @@ EDGE_CASES = [  # name, a, b, result; zeros compare with their sign
     ("pow", 2, -126, SMALL), ("pow", 2, -127, 0), ("pow", 3, 2, 9), ("pow", 0, inf, 0),
     ("pow", 0, -inf, inf), ("pow", 0, 0.5, 0), ("pow", -0.0, 0.5, 0), ("pow", 0, -0.5, inf),
     ("pow", inf, 0.5, inf), ("pow", inf, -0.5, 0), ("pow", inf, inf, inf), ("pow", inf, nan, nan), ("pow", 10, 3, 1000),
+    ("pow_minus_1", 1, 7, 0), ("pow_minus_1", 7, 0, 0), ("pow_minus_1", 0, 0.5, -1), ("pow_minus_1", 0, -0.5, inf),
+    ("pow_minus_1", inf, 0.5, inf), ("pow_minus_1", inf, -0.5, -1), ("pow_minus_1", -1, 2, nan), ("pow_minus_1", 10, 50, inf),
+    ("pow_minus_1", 10, -50, -1), ("pow_minus_1", nan, 2, nan), ("pow_minus_1", 2, nan, nan), ("pow_minus_1", 3, 2, 8),
+    ("pow_minus_1", 2, 127, 2.0**127), ("pow_minus_1", 0, 0, 0), ("pow_minus_1", nan, 0, 0), ("pow_minus_1", 1, nan, 0),
+    ("pow_minus_1", 0.5, 2, -0.75), ("pow_minus_1", 1e-40, -0.5, inf), ("pow_minus_1", 2, inf, inf), ("pow_minus_1", 1, inf, 0),
+    ("pow_minus_1", 2, 1e-31, 0), ("pow_minus_1", 2, -1e-29, -6.931472e-30),
     ("floor", -0.5, 0, -1), ("floor", 2.5, 0, 2), ("floor", -inf, 0, -inf), ("floor", nan, 0, nan),
     ("abs", -0.0, 0, 0), ("abs", -inf, 0, inf), ("abs", -2, 0, 2), ("min", nan, 1, 1), ("min", 1, nan, nan),
     ("min", -0.0, 0, 0), ("min", 0, -0.0, -0.0), ("min", 1, 2, 1), ("max", nan, 1, 1), ("max", 1, nan, nan),

@@ -30,8 +30,8 @@ FUNCTIONS = {  # that a kernel must define, and their types
 }
 _words = re.compile(r"\w+").findall
 MATH = _words(
-    "abs atan2 clamp copy_sign cos divide exp floor fma infinity log max min not_a_number pow shortest_turn sin sincos sqrt "
-    "tanh to_int wrap_angle wrap_turn"
+    "abs atan2 clamp copy_sign cos divide exp floor fma infinity log max min not_a_number pow pow_minus_1 shortest_turn sin "
+    "sincos sqrt tanh to_int wrap_angle wrap_turn"
 )
 # Functions of C's and CUDA's own mathematics that have another name in `math::`, or none there.
 OTHER_NAMES = {"fabs": "abs", "fmin": "min", "fmax": "max", "copysign": "copy_sign", "fdivide": "divide"}

@@ -202,11 +202,12 @@ def act(p, s, rate, k, table):
     after |= dict(savings=save, mitigation=mitigate, export_limit=export, tariffs=rate[..., TARIFF : TARIFF + C])
     after |= dict(temperature=heat, carbon=carbon, balance=balance + p.years * (exports - imports))
     after["capital"] = retention[:, None] * s["capital"] + p.years * invested
-    # Where little is left at home, its root amplifies its rounding: more than fivefold, and a row counts as undecided.
-    left = np.where(export * output >= output - invested - 0.1 * output, np.abs(output - invested - demand), output)
+    # What is left at home is a small difference of outputs, and its root amplifies their rounding, 3.3e-7 at most (measured, of
+    # 3,000,000): more than threefold, and a row counts as undecided. Either outcome is right of who buys up what is for sale.
+    left = np.maximum(0, output - invested - limit) + np.abs(limit - demand)
     with np.errstate(invalid="ignore", divide="ignore"):
         slope = p.home_weight * np.sqrt(consumption / left) * (consumption / people + p.utility_offset) ** -p.alpha
-        margin = nearest_decision(5e-6 / (slope * output), (1 + debt) ** 2)
+        margin = nearest_decision(3e-6 / (slope * output), (1 + debt) ** 2)
     events = {
         "bids above the output": asked > output,
         "debt lowers bids": (debt < 0) & (debt > -1),

@@ -120,7 +120,7 @@ DEVICE void consume(Env& env, int i, int k) {
   const float exports = now.exports[i], home = now.kept[i] + (now.limit[i] - exports);
   const float root = p.home_weight * math::sqrt(home) + p.foreign_weight / (float)(REGIONS - 1) * foreign;
   const float people = env.table.population(k - 1, i) * 0.001f, power = 1.0f - p.alpha, consumption = root * root;
-  const float utility = people * ((math::pow(consumption / people + p.utility_offset, power) - 1.0f) / power);
+  const float utility = people * (math::pow_minus_1(consumption / people + p.utility_offset, power) / power);
   s.balance[i] = s.balance[i] + p.years * (exports - imports);
   s.consumption[i] = consumption;
   s.utility[i] = utility;
