@@ -73,6 +73,7 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, wo
     [
         (MOVE, "s.x += sinf(s.v);", "write math::sin, which gives the same bits"),
         (MOVE, "s.x += fabs(s.v);", "write math::abs"),
+        (MOVE, "s.x += log1pf(s.v);", "write math::log1p"),
         (MOVE, "s.x += fmaxf(s.v, 0.0f);", "write math::max"),
         (MOVE, "s.x += tanf(s.v);", "math:: has no tan; it has: abs, "),
         (MOVE, 'printf("%f", s.x);', "write env.print("),

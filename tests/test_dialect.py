@@ -8,6 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import dialect_costs
 
+from cupydrive.codegen.diagnostics import MATH, NOT_OFFERED
+
 ROOT = Path(__file__).resolve().parent.parent
 DIALECT = (ROOT / "docs" / "dialect.md").read_text()
 KERNELS = ROOT / "kernels"
@@ -49,6 +51,12 @@ def test_the_page_of_the_dialect_names_what_the_packages_environments_use():
         used |= set(re.findall(r'#include "(drive/\w+\.cuh)"|\b(IF_TABLE|UNROLL|NO_UNROLL)\b', code))
         used = {"".join(name) for name in used}
         assert not {name for name in used if not named(name) and not named(name.split(".")[-1])}, path.name
+
+
+def test_messages_offer_the_mathematics_that_there_is():
+    """A compile error names a function of C's that has one of ours, and lists ours where it has none."""
+    on_page = set(re.findall(r"`math::([a-z]\w*)\(", DIALECT)) - {"bits", "from_bits"}
+    assert on_page == set(MATH) and not on_page & set(NOT_OFFERED)
 
 
 def test_operations_and_errors_of_mathematics_are_the_counted_and_the_measured_ones():

@@ -30,16 +30,16 @@ FUNCTIONS = {  # that a kernel must define, and their types
 }
 _words = re.compile(r"\w+").findall
 MATH = _words(
-    "abs atan2 clamp copy_sign cos divide exp floor fma infinity log max min not_a_number pow pow_minus_1 shortest_turn sin "
-    "sincos sqrt tanh to_int wrap_angle wrap_turn"
+    "abs atan2 clamp copy_sign cos divide exp floor fma infinity log log1p max min not_a_number pow pow_minus_1 shortest_turn "
+    "sin sincos softplus sqrt tanh to_int wrap_angle wrap_turn"
 )
 # Functions of C's and CUDA's own mathematics that have another name in `math::`, or none there.
 OTHER_NAMES = {"fabs": "abs", "fmin": "min", "fmax": "max", "copysign": "copy_sign", "fdivide": "divide"}
 NOT_OFFERED = _words(
-    "acos acosh asin asinh atan atanh cbrt ceil cosh erf exp2 expm1 fmod hypot log10 log1p log2 remainder rint round rsqrt "
+    "acos acosh asin asinh atan atanh cbrt ceil cosh erf exp2 expm1 fmod hypot log10 log2 remainder rint round rsqrt "
     "sinh tan trunc"
 )
-_SHARED_WITH_C = _words("abs atan2 cos exp floor fma log max min pow sin sincos sqrt tanh")
+_SHARED_WITH_C = _words("abs atan2 cos exp floor fma log log1p max min pow sin sincos sqrt tanh")
 _BARE = re.compile(
     rf"(?<![\w.:])(?<!->)(?P<name>(?:{'|'.join((*_SHARED_WITH_C, *OTHER_NAMES, *NOT_OFFERED))})f?|printf)\s*\("
 )
