@@ -8,6 +8,7 @@ import cupydrive as cd
 from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.playing.rollout import LatestEpisodes
+from cupydrive.terminal.curves import bars
 from cupydrive.training.plan import make_run
 from cupydrive.training.report import Report
 from cupydrive.training.run import Run
@@ -83,3 +84,8 @@ def test_a_checkpoint_from_before_latest_episodes_were_kept_loads():
     del kept["episodes"], kept["latest_episodes"]
     run.restore({**kept, "episode_sums": torch.zeros(3, dtype=torch.float64)})
     assert not run.episodes.values.any()
+
+
+def test_bars_say_their_numbers_in_digits():
+    figure = bars({"few": 0.125, "more": 2463.9, "many": 118_901.5}, "copies", "rate")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0.125", "2,464", "118,902"]

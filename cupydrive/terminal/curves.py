@@ -5,7 +5,7 @@ from itertools import cycle
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
@@ -160,7 +160,8 @@ def bars(values, xlabel, ylabel):
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     shown = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
-    axes.bar_label(shown, fmt="{:,.4g}", fontsize=8)
+    axes.bar_label(shown, [f"{v:,.4g}" if abs(v) < 1e4 else f"{v:,.0f}" for v in values.values()], fontsize=8)
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
