@@ -133,22 +133,6 @@ def test_a_rollout_in_one_launch_is_taken_apart():
     assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
 
 
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_a_run_put_back_to_before_its_failure_has_not_failed(learner):
-    """As the warm-up of a graph's capture leaves it, in which a number may not be finite already."""
-    run = make_run("cartpole", ppo(learning_rate=1e30), num_envs=ENVS, learner=learner, device="cpu")
-    before, found = run.snapshot(), []
-    for _ in range(2):
-        with pytest.raises(NotFiniteError):
-            cd.train(run, steps=SMALL["steps"], progress=False)
-        found.append(run.explain())
-        run.restore(before)
-        run.step = 0
-        with pytest.raises(TrainingError, match="nothing to explain"):
-            run.explain()
-    assert found[0] is not found[1] and found[0].line == found[1].line and found[0].gradient_step == 2
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_runs_that_are_captured_in_a_graph_are_explained(learner):

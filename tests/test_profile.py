@@ -9,15 +9,16 @@ import streaks
 import torch
 
 import cupydrive as cd
-from cupydrive import envs
+from cupydrive import envs, profiling
 from cupydrive.bench import Ceilings, written_bytes
 from cupydrive.bench.operations import count_operations
 from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
-from cupydrive.profiling import KERNEL, Profile, Use, limits
+from cupydrive.profiling import KERNEL, Profile, Use
 from cupydrive.profiling.advice import BINDS, RULES, SENTENCES
+from cupydrive.simulation.batch import Batch
 
 NOTES = (Path(__file__).resolve().parent.parent / "kernels" / "NOTES.md").read_text()
 SECONDS = {
@@ -58,9 +59,7 @@ def little(monkeypatch):
     """Make measurements of the device's limits short: they mean little then."""
     monkeypatch.setattr("cupydrive.bench.limits.BYTES", {"cpu": 2**20, "cuda": 2**20})
     monkeypatch.setattr("cupydrive.profiling.RUN_SECONDS", 0.001)
-    limits.cache_clear()
-    yield
-    limits.cache_clear()
+    monkeypatch.setattr(profiling, "_limits", {})
 
 
 @pytest.mark.parametrize("name", BINDS)
@@ -131,10 +130,37 @@ def test_an_environment_is_profiled_as_it_was_made_and_stays_as_it_is(little):
     before = {name: tensor.clone() for name, tensor in env.state.items()}
     p = cd.profile(env, steps=8)
     assert p.params == {"gravity": 5.0} and p.num_envs == 32 and p.half_obs and "1 thread" in p.machine
+    assert list(profiling._limits) == [("cpu", p.machine)]  # what one thread can do, not all
     assert all(torch.equal(tensor, before[name]) for name, tensor in env.state.items())
     for given in ({"num_envs": 64}, {"device": "cpu"}, {"gravity": 1.0}):
         with pytest.raises(ParameterError, match=f"{next(iter(given))} is that of the environment as it was made"):
             cd.profile(env, **given)
+
+
+@pytest.mark.build
+def test_each_time_is_of_the_copies_and_steps_that_it_says(little, monkeypatch):
+    """By a clock that counts: a step of one copy takes a second, and so does an observation or a reset of one."""
+    clock = []
+
+    def counted(call):
+        def counting(batch, *args, **options):
+            clock.append(batch.num_envs * (args or (1,))[0])
+            return call(batch, *args, **options)
+
+        return counting
+
+    for name in ("rollout", "observe", "reset"):
+        monkeypatch.setattr(Batch, name, counted(getattr(Batch, name)))
+
+    def timed(call, where, runs, run_seconds):
+        clock.clear()
+        call()
+        return [float(sum(clock))]
+
+    monkeypatch.setattr(profiling, "timed", timed)
+    p = cd.profile("cartpole", num_envs=10, steps=4, device="cpu")
+    alone = {"observe": 10, "reset": 10, "least_observe": 1, "least_reset": 1}
+    assert p.seconds == {"rollout": 40, "half": 20, "one_step": 10, **alone}
 
 
 @pytest.mark.parametrize(

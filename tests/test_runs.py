@@ -9,10 +9,12 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+import streaks
 from point import KERNEL, PYTHON
 
 import cupydrive as cd
-from cupydrive.errors import CupydriveWarning, DeviceError, ParameterError, TrainingError
+from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
+from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run, checkpoints
 
 QUIET = {"device": "cpu", "progress": False}
@@ -287,3 +289,27 @@ def test_a_killed_run_always_loads_and_goes_on():
     from kill import kill_many
 
     kill_many(3)
+
+
+PUT_BACK = {
+    "learning": ("cartpole", cd.PPO(learning_rate=1e30, num_minibatches=2, update_epochs=2, **SMALL_PPO)),
+    "an environment": (streaks.spec(streaks.kernel(total=streaks.NONE)), cd.A2C(learning_rate=1e-3, **SMALL_PPO)),
+}
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+@pytest.mark.parametrize("broken", PUT_BACK)
+def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, learner):
+    """As the warm-up of a graph's capture leaves it, in which a number may not be finite already."""
+    env, settings = PUT_BACK[broken]
+    run = make_run(env, settings, num_envs=6, learner=learner, device="cpu")
+    before, found = run.snapshot(), []
+    for _ in range(2):
+        with pytest.raises(NotFiniteError):
+            cd.train(run, steps=1920, progress=False)
+        found.append(run.explain())
+        run.restore(before)
+        run.step = 0
+        with pytest.raises(TrainingError, match="nothing to explain"):
+            run.explain()
+    assert found[0] is not found[1] and found[0].line == found[1].line

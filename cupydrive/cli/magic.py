@@ -50,8 +50,8 @@ def cuda_profile(line, cell, namespace):
     """Return the ``Profile`` of an environment; with a cell, as ``cuda_env`` has made it of the cell's text.
 
     Args:
-        line: The environment's name, or of an ``EnvSpec`` in the notebook.
-        cell: CUDA C++ text, or None.
+        line: The environment's name.
+        cell: CUDA C++ text, or None: the environment as it is registered.
         namespace: The notebook's variables.
     """
     name = line.strip()

@@ -2,9 +2,9 @@
 
 import cupy
 
+from cupydrive.codegen.layout import WARP
 from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
 
-WARP = 32  # threads
 SCHEDULERS = 4  # of a processor, each with its share of the registers
 REGISTERS_AT_ONCE = 256  # of a warp, in which they are given out
 

@@ -5,7 +5,6 @@ arithmetic are to what the device does at most in the same seconds, and what par
 """
 
 import statistics
-from functools import lru_cache
 
 from cupydrive import envs
 from cupydrive.bench.cases import written_bytes
@@ -115,7 +114,7 @@ def measured(batch, steps=None):
         observed_bytes=sum(g.count * g.obs_dim for g in batch.groups) * batch.obs_dtype.itemsize,
         half_obs=batch.layout.half_obs,
         operations_per_step=count_steps(spec, params),
-        ceilings=limits(where.name),
+        ceilings=limits(where),
         use=use_of(batch),
     )
 
@@ -139,10 +138,15 @@ def fitting(batch):
     return max(1, int(batch.executor.free_bytes() * KEEP_FREE / 2) // each)
 
 
-@lru_cache(maxsize=2)
-def limits(device):
-    """Return the ``Ceilings`` of a device, measured once in a process."""
-    return ceilings(executor(device), LIMIT_RUNS)
+_limits = {}  # by what the executor says of itself, its threads included
+
+
+def limits(where):
+    """Return the ``Ceilings`` of an executor, measured once in a process."""
+    known = where.name, where.describe()
+    if known not in _limits:
+        _limits[known] = ceilings(where, LIMIT_RUNS)
+    return _limits[known]
 
 
 def use_of(batch):

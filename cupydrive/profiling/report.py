@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass
 
 from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.timing import short
+from cupydrive.codegen.layout import WARP
 from cupydrive.errors import ParameterError
 from cupydrive.profiling.advice import BINDS, advice, binding
 from cupydrive.terminal.progress import image
-
-WARP = 32  # threads
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,9 @@ class Profile:
     @property
     def arithmetic_share(self):
         """Of the float32 operations that the device can make; None: they are not counted."""
-        return (
-            None
-            if self.operations_per_step is None
-            else self.rate * self.operations_per_step / self.ceilings.arithmetic
-        )
+        if self.operations_per_step is None:
+            return None
+        return self.rate * self.operations_per_step / self.ceilings.arithmetic
 
     @property
     def halved_gain(self):

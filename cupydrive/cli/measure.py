@@ -1,0 +1,153 @@
+"""The commands that measure this machine: demo, bench, tune, profile."""
+
+import io
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from cupydrive.cli.commands import Device, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
+from cupydrive.errors import CupydriveError, ParameterError
+
+CHARTS = (".png", ".svg", ".pdf")
+Case = Literal["rollout", "stepping", "sampling", "training", "startup"]  # cupydrive.bench.CASES
+
+
+def run_demo(device: Device = "auto") -> int:
+    """Check the environments briefly, train two of them, draw videos, and show how fast rollouts are on this machine.
+
+    Args:
+        device: Where to train and roll out; checks use all that can be used here, or this one.
+    """
+    from cupydrive.cli.demo import demo
+
+    return 0 if demo(device) else 1
+
+
+def run_bench(
+    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = ("rollout", "stepping", "sampling", "startup"),
+    device: Device = "auto",
+    runs: int = 9,
+    env: tuple[str, ...] = (),
+    sweep: tuple[str, ...] = (),
+    gpus: str | None = None,
+    compare: bool = False,
+    json_file: JsonFile = None,
+    chart: Path | None = None,
+) -> int:
+    """Time this machine beside its own limits.
+
+    Args:
+        cases: What to time.
+        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
+        runs: Timed runs of each; medians are reported.
+        env: Time rollouts and stepping of these environments alone; of one, by the sizes of --sweep.
+        sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
+        gpus: Of training, time how it gets faster with the number of GPUs: several numbers, such as 1,2.
+        compare: Also time the other libraries that are installed (from a checkout: tests/peers).
+        json_file: Write the result to this file.
+        chart: Draw it into this file (png, svg or pdf).
+    """
+    from cupydrive.bench import bench
+    from cupydrive.bench import chart as draw
+    from cupydrive.bench.sweep import listed
+    from cupydrive.bench.sweep import sweep as combinations
+    from cupydrive.executors import choose
+    from cupydrive.executors.processes import numbers_of_gpus
+
+    check_writable(json_file)
+    check_chart(chart)
+    if sweep and len(env) != 1:
+        raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
+    if sweep:
+        work = combinations(*env, sweep)
+    else:
+        work = [one for name in env for one in listed(name, choose(device)[0])] or None
+    command = shlex.join(["cupydrive", *sys.argv[1:]])
+    say = partial(print, flush=True)
+    result = bench(
+        cases,
+        device=device,
+        runs=runs,
+        work=work,
+        processes=None if gpus is None else numbers_of_gpus(gpus, device),
+        compare=compare,
+        command=command,
+        progress=say,
+    )
+    if json_file is not None:
+        write_json_file(json_file, result.to_dict())
+    if chart is not None:
+        write_chart(chart, draw(result))
+    return 130 if result.interrupted else 0
+
+
+def run_tune(
+    name: Annotated[str, tyro.conf.Positional], num_envs: int = 10_000, device: Device = "auto", training: bool = False
+) -> int:
+    """Measure how this device runs an environment fastest, and remember it for layout="tuned" and num_envs="auto".
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+        num_envs: Copies of it.
+        device: Where to run.
+        training: Find the number of copies that trains fastest instead.
+    """
+    from cupydrive.simulation.tuner import tune
+    from cupydrive.training.num_envs import best_num_envs
+
+    if training:
+        print(f"{best_num_envs(name, device=device):,} copies")
+    else:
+        print(tune(name, num_envs, device=device))
+    return 0
+
+
+def run_profile(
+    name: Annotated[str, tyro.conf.Positional],
+    num_envs: int = 10_000,
+    steps: int | None = None,
+    device: Device = "auto",
+    param: Pairs = (),
+    json_file: JsonFile = None,
+    chart: Path | None = None,
+) -> int:
+    """Say what an environment's kernel costs on this device, what binds it, and what to try.
+
+    Args:
+        name: An environment, or the path of a .py file that defines one.
+        num_envs: Copies of it.
+        steps: Of a launch; by default 32, or as many as fit.
+        device: Where to run.
+        param: Parameters of the environment, such as grid_length=20.
+        json_file: Write all figures to this file.
+        chart: Draw the roofline into this file (png, svg or pdf).
+    """
+    from cupydrive.profiling import profile
+
+    check_writable(json_file)
+    check_chart(chart)
+    result = profile(name, num_envs=num_envs, steps=steps, device=device, **parsed(param))
+    print(result, flush=True)
+    if json_file is not None:
+        write_json_file(json_file, result.to_dict())
+    if chart is not None:
+        write_chart(chart, result.plot())
+    return 0
+
+
+def check_chart(path):
+    """Raise ``CupydriveError`` if a chart cannot be written to ``path``."""
+    if path is not None and path.suffix not in CHARTS:
+        raise CupydriveError(f"--chart {path} ends in {path.suffix!r}; it must end in {', '.join(CHARTS)}")
+    check_writable(path)
+
+
+def write_chart(path, figure):
+    """Write a figure in the format of the file's name."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.removeprefix("."))
+    write_file(path, picture.getvalue())
