@@ -1,31 +1,31 @@
 """The gallery's pictures of Tag as published, from the runs of ``tests/tag_published.py``: whole arenas, three speeds, curves.
 
-    python tests/tag_gallery.py --runs runs/tag --continuous LABEL LABEL LABEL --grid LABEL [--out gallery]
+    python tests/tag_gallery.py --runs runs/tag --continuous LABEL LABEL LABEL --longer LABEL --grid LABEL [--out gallery]
     python tests/tag_gallery.py --draw gallery/tag_published-trained.npz [MORE.npz ...] --video FILE.mp4
     python tests/tag_gallery.py --redraw [--out gallery]
 
-Labels are names of run folders: of the runs with runners 1, 1.5 and 2 times as fast as taggers, and of grid Tag. The first
-form writes clips, recordings and curves, and the entries ``tag_published`` and ``tag_grid_published`` of the gallery. It plays
-nothing: episodes are those that ``--evaluate`` has recorded, figures those in ``tag_published.json``. All it needs of a run is
-``config.json``, ``metrics.jsonl`` and ``recordings``: a megabyte. The second form draws a clip again, the third all of them and
-the curves, from what lies in the gallery.
+Labels are names of run folders: of the runs with runners 1, 1.5 and 2 times as fast as taggers, of one that was trained longer
+(alone it joins an entry that is there), and of grid Tag. The first form writes clips, recordings and curves, and the entries
+``tag_published`` and ``tag_grid_published`` of the gallery. It plays nothing: episodes are those that ``--evaluate`` has
+recorded, figures those in ``tag_published.json``. Curves are medians of all seeds of a run that lie beside it. All it needs of
+one is ``config.json``, ``metrics.jsonl`` and ``recordings``: a megabyte. The second form draws a clip again, the third all of
+them and the curves, from what lies in the gallery.
 """
 
 import argparse
-import json
 import sys
 from itertools import cycle
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np
 import tag_published
 
 from cupydrive.drawing.stage import svg
 from cupydrive.gallery.beside import SideBySide
-from cupydrive.gallery.build import poster, read_entries
+from cupydrive.gallery.build import poster, read_entries, write_entries
 from cupydrive.gallery.curves import PANEL, WIDTH, read_curves, rounded, write_curves
-from cupydrive.gallery.page import write_pages
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
@@ -36,7 +36,7 @@ from cupydrive.training.runfolder import read_config, read_metrics
 
 # Pixels of one arena, frames per second, and steps from one frame to the next: of a clip, of one of several side by side, and
 # of the small animations, which also have an end.
-LOOK = {"tag_continuous": dict(size=(640, 702), fps=12, every=6), "tag_grid": dict(size=(640, 702), fps=8)}
+LOOK = {"tag_continuous": dict(size=(640, 702), fps=10, every=8), "tag_grid": dict(size=(640, 702), fps=8)}
 BESIDE = dict(size=(1200, 576), fps=12, every=8)
 PREVIEW = dict(fps=6, every=8, seconds=2)
 PREVIEW_SIZES = {1: (360, 394), 3: (800, 396)}
@@ -119,16 +119,21 @@ def cells_of(results, label):
     return results[label]
 
 
+def make_clip(entry, kind, folder, row, out):
+    """Write the clip of one match of a run, and keep its recording; return what ``gallery.json`` says of it."""
+    match = "trained taggers" if kind == "general" else "trained"
+    cell, title = row["cells"][match], TITLES[match]
+    if kind == "longer":
+        title += f" for {row['env_steps'] / 1e6:,.0f} M env-steps"
+    keep(folder, match, out / f"{entry}-{kind}.npz")
+    return clip(entry, kind, [f"{entry}-{kind}.npz"], title, cell["mean"], cell["episodes of means"], out)
+
+
 def make_entry(entry, folders, results, out):
     """Write the clips and curves of one entry; return it. The first folder's run is the one that is told about."""
     first, found = folders[0], [cells_of(results, folder.name) for folder in folders]
     config, row = read_config(first), found[0]
-    clips = []
-    for kind, match in (("trained", "trained"), ("general", "trained taggers")):
-        keep(first, match, out / f"{entry}-{kind}.npz")
-        cell = row["cells"][match]
-        about = [f"{entry}-{kind}.npz"], TITLES[match], cell["mean"], cell["episodes of means"]
-        clips.append(clip(entry, kind, *about, out))
+    clips = [make_clip(entry, kind, first, row, out) for kind in ("trained", "general")]
     if len(folders) > 1:
         files = [f"{entry}-trained.npz", *(f"{entry}-beside-{k}.npz" for k in range(1, len(folders)))]
         for folder, file in zip(folders[1:], files[1:], strict=True):
@@ -140,7 +145,7 @@ def make_entry(entry, folders, results, out):
         about = TITLES["trained"], means, row["cells"]["trained"]["episodes of means"]
         clips.append(clip(entry, "beside", files, *about, out))
     write_curves(out, read_curves(out) | curves_of(entry, folders, found))
-    draw_curves(entry, found, out)
+    draw_curves(entry, results, found, out)
     spec, params = Recording.load(out / f"{entry}-trained.npz").spec, row["params"]
     return {
         "chapter": "Many agents",
@@ -164,26 +169,28 @@ def figure(found, curves):
     """Return curves: what both groups earn while they learn, and within an episode who is in the game and how far away.
 
     Args:
-        found: What ``tag_published.json`` says of each run.
-        curves: What ``curves.json`` says of each.
+        found: What ``tag_published.json`` says of all seeds of each run.
+        curves: What ``curves.json`` says of each run.
     """
     panels = Curves(figsize=(WIDTH, 4 * PANEL), layout="constrained")
     axes = [panels.add_subplot(4, 1, k + 1) for k in range(4)]
-    speeds = [row["params"].get("skill_level_runner", 1.0) for row in found]
+    speeds = [seeds[0]["params"].get("skill_level_runner", 1.0) for seeds in found]
     colors = dict(zip(speeds, cycle(COLORS), strict=False))
     for about, speed in zip(curves, speeds, strict=True):
-        label = f"runners {speed:g} x as fast" if len(found) > 1 else "one seed"
+        many = f"{about['seeds']} seeds" if about["seeds"] > 1 else "one seed"
+        label = f"runners {speed:g} x as fast, {many}" if len(found) > 1 else many
         for axis, group in zip(axes, ("tagger", "runner"), strict=False):
             seeds = about["points"].get(f"charts/episodic_return/{group}", [])
             draw_median(axis, [[tuple(point) for point in points] for points in seeds], colors[speed], label)
             engineered(axis, "env-steps", f"return of a {group}, points")
-    for row, speed in zip(found, speeds, strict=True):
+    for seeds, speed in zip(found, speeds, strict=True):
         for match, style in (("trained", "-"), ("heuristic", ":")):
-            cell = row["cells"][match]
+            cells = [row["cells"][match] for row in seeds]
+            alike = [cell for cell in cells if cell["steps"] == cells[0]["steps"]]
             for axis, name in zip(axes[2:], ("in_game", "to_tagger"), strict=True):
-                values = [float("nan") if value is None else value for value in cell["curves"][name]]
+                values = np.median(np.array([cell["curves"][name] for cell in alike], float), axis=0)
                 label = TITLES[match] if speed == speeds[0] else None
-                axis.plot(cell["steps"], values, style, color=colors[speed], linewidth=1.6, label=label)
+                axis.plot(cells[0]["steps"], values, style, color=colors[speed], linewidth=1.6, label=label)
     engineered(axes[2], "step of an episode", "runners in the game, share")
     engineered(axes[3], "step of an episode", "distance to the nearest tagger")
     axes[2].set_ylim(0, 1.02)
@@ -193,14 +200,21 @@ def figure(found, curves):
     return panels
 
 
+def seeds_of(folder):
+    """Return the folders of a run and of its other seeds, by seed."""
+    same = folder.name.rpartition("-seed")[0]
+    return sorted(folder.parent.glob(f"{same}-seed*"), key=lambda path: int(path.name.rpartition("-seed")[2]))
+
+
 def curves_of(entry, folders, found):
-    """Return what ``curves.json`` is to say of some runs: by the entry's name with the number of the run, of one seed each."""
+    """Return what ``curves.json`` is to say of some runs and their other seeds: by the entry's name with the run's number."""
     keys, made = [f"charts/episodic_return/{group}" for group in ("tagger", "runner")], {}
     for number, (folder, row) in enumerate(zip(folders, found, strict=True)):
-        metrics = read_metrics(folder)
-        points = {key: [rounded(pooled([each for each in metrics if key in each], key))] for key in keys}
-        config = read_config(folder)
-        sizes = {"seeds": 1, "env_steps": row["env_steps"], "num_envs": config["num_envs"]}
+        metrics = [read_metrics(seed) for seed in seeds_of(folder)]
+        points = {
+            key: [rounded(pooled([each for each in rows if key in each], key)) for rows in metrics] for key in keys
+        }
+        sizes = {"seeds": len(metrics), "env_steps": row["env_steps"], "num_envs": read_config(folder)["num_envs"]}
         made[f"{entry}_{number}"] = {**sizes, **where(row), "points": points}
     return made
 
@@ -212,11 +226,12 @@ def where(row):
     return {"device": device, "versions": part["versions"], "date": part["date"]}
 
 
-def draw_curves(entry, found, out):
-    """Draw the curves of an entry from the points that its folder keeps."""
+def draw_curves(entry, results, found, out):
+    """Draw the curves of an entry from the points that its folder keeps, and from the figures of all seeds of its runs."""
     kept = read_curves(out)
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
-    write_atomically(out / f"{entry}-curve.svg", svg(figure(found, curves)))
+    seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
+    write_atomically(out / f"{entry}-curve.svg", svg(figure(seeds, curves)))
 
 
 def redraw(results, out):
@@ -228,9 +243,12 @@ def redraw(results, out):
         for said in entries[entry]["clips"]:
             files, title = [said["recording"], *said.get("beside", [])], next(iter(said["players"].values()))
             said["size"] = draw_files(entry, said["kind"], files, title, out)
-        draw_curves(entry, [row for row in results.values() if row["case"].startswith(cases)], out)
-    write_atomically(out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
-    write_pages(out, entries)
+        shown = {}
+        for row in results.values():
+            if row["case"].startswith(cases):
+                shown.setdefault(row["case"], row)  # the first run of a case is the one that is shown
+        draw_curves(entry, results, [*shown.values()], out)
+    write_entries(out, entries)
 
 
 def main():
@@ -238,6 +256,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/tag"))
     parser.add_argument("--continuous", nargs="+", default=[], help="labels of the runs of continuous Tag")
+    parser.add_argument("--longer", help="label of a run of continuous Tag that was trained longer")
     parser.add_argument("--grid", nargs=1, default=[], help="label of the run of grid Tag")
     parser.add_argument("--json", type=Path, default=Path("gallery/tag_published.json"))
     parser.add_argument("--out", type=Path, default=Path("gallery"))
@@ -258,9 +277,13 @@ def main():
     for entry, labels in (("tag_published", args.continuous), ("tag_grid_published", args.grid)):
         if labels:
             made = make_entry(entry, [args.runs / label for label in labels], results, args.out)
-            entries = dict(sorted({**read_entries(args.out), entry: made}.items()))
-            write_atomically(args.out / "gallery.json", json.dumps(entries, indent=1).encode() + b"\n")
-            write_pages(args.out, read_entries(args.out))
+            write_entries(args.out, {**read_entries(args.out), entry: made})
+    if args.longer:
+        entries, row = read_entries(args.out), cells_of(results, args.longer)
+        clips = entries["tag_published"]["clips"]
+        made = make_clip("tag_published", "longer", args.runs / args.longer, row, args.out)
+        clips[:] = [*(clip for clip in clips if clip["kind"] != "longer"), made]
+        write_entries(args.out, entries)
     size = sum(path.stat().st_size for path in args.out.glob("tag*published*"))
     print(f"wrote {size:,} bytes into {args.out}")
 

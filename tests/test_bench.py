@@ -90,6 +90,8 @@ def test_goals_of_lessons_are_told_in_words():
     assert tables.goals({"r": {}, "seeds": seeds}) == {"r": "> 1, constant levels", "s": "> 1.5, constant levels"}
     seeds = [{"length": [3.0, 0.1], "heuristic": [4.0, 0.1]}, {"length": [3.0, 0.1], "heuristic": [6.0, 0.1]}]
     assert tables.goals({"length": {}, "seeds": seeds}) == {"length": "< 5, the heuristic"}
+    found = tables.goals({"of_heuristic": 0.6, "length": {}, "seeds": seeds})
+    assert found == {"length": "< 3, 0.6 of the heuristic's 5"}
     bounds = {"rise": [None, 2.0], "index": [0.4, None], "paid": [0.0, 0.0]}
     words = tables.goals({"mark": 168 / 27, "bounds": bounds, "r": {}, "seeds": [{"r": [7.0, 0.0]}]})
     assert words == {"r": "at least 6.2222", "rise": "at most 2", "index": "at least 0.4", "paid": "0"}

@@ -1,19 +1,14 @@
 """The gallery: what it writes is there, can be drawn again, and its page works in a browser."""
 
-import http.server
-import json
 import re
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
-from conftest import optional
 
 import cupydrive as cd
-from cupydrive.drawing.stage import LETTERS
 from cupydrive.errors import MissingDataError, RenderError
-from cupydrive.gallery.build import all_alike, gallery, learning_curves, read_entries, redraw
+from cupydrive.gallery.build import all_alike, gallery, learning_curves, levels, read_entries, redraw
 from cupydrive.gallery.curves import read_curves, worth_a_panel
 from cupydrive.gallery.page import CHAPTERS, charts_in, in_order, ordered, page, readme, with_interval
 from cupydrive.playing.recording import Recording
@@ -196,14 +191,25 @@ def test_no_figure_on_the_page_is_a_power_of_ten():
 RISING, FLAT = [[1, 0.0], [2, 50.0], [3, 100.0]], [[1, 200.0], [3, 200.0]]
 
 
-@pytest.mark.parametrize(("points", "levels", "panels"), [
+@pytest.mark.parametrize(
+    ("rival", "compared"), [("heuristic", ["all heuristic"]), ("ppo", ["all random", "all heuristic"])]
+)
+def test_a_curve_is_compared_with_who_plays_against_the_same_rivals(rival, compared):
+    players = {"random": ("random", "random"), "heuristic": ("heuristic", "heuristic"), "trained": ("ppo", rival)}
+    clips = [
+        dict(kind=kind, players=dict(zip(("a", "b"), two, strict=True)), means={}) for kind, two in players.items()
+    ]
+    assert list(levels(clips)) == compared
+
+
+@pytest.mark.parametrize(("points", "means", "panels"), [
     ({"return": [RISING], "length": [FLAT]}, {}, ["return"]),  # a constant
     ({"return": [RISING], "length": [FLAT]}, {"random": {"length": 50.0}}, ["return", "length"]),  # but not for everybody
     ({"return": [RISING], "length": [[[1, -1.0], [3, -101.0]]]}, {}, ["return"]),  # says the same
     ({"return": [FLAT, RISING], "length": [RISING, FLAT]}, {}, ["return", "length"]),
 ])  # fmt: skip
-def test_a_panel_shows_something_that_changes(points, levels, panels):
-    assert worth_a_panel(points, levels) == panels
+def test_a_panel_shows_something_that_changes(points, means, panels):
+    assert worth_a_panel(points, means) == panels
 
 
 def test_committed_curves_have_no_empty_and_no_constant_panel():
@@ -270,137 +276,3 @@ def test_a_committed_recording_gives_the_same_bits_here(name, monkeypatch):
     found = [steps[name] for steps in known if name in steps]
     *_, last = recording.moments()
     assert recording.checksum is not None and found and all(last.elapsed.tolist() == steps for steps in found)
-
-
-# ---- in a browser ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def opened(browser):
-    """Return a function that opens the committed page; afterwards nothing has gone wrong and no other host was asked."""
-    wrong, contexts = [], []
-
-    def open_page(width=1440, address=None, **options):
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
-        shown = contexts[-1].new_page()
-        shown.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        shown.on("pageerror", lambda error: wrong.append(str(error)))
-        here = ("file://", "data:") if address is None else (address, "data:")
-        shown.on("request", lambda request: None if request.url.startswith(here) else wrong.append(request.url))
-        shown.goto(f"{address or HERE.as_uri()}/index.html")
-        return shown
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not wrong
-
-
-def plays(shown, number):
-    """Wait until a video has played on; return nothing, or fail by the time limit."""
-    shown.wait_for_function(
-        "k => { const v = document.querySelectorAll('video')[k]; return v.currentTime > 0.1 && !v.paused && !v.error }",
-        arg=number,
-    )
-
-
-@pytest.mark.notebook
-@pytest.mark.parametrize("served", [False, True])
-def test_every_video_plays_when_pointed_at_and_pauses_afterwards(opened, served):
-    address = None
-    if served:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-    shown = opened(address=address)
-    stages = shown.locator(".stage")
-    assert stages.count() == sum(len(entry["clips"]) for entry in read_entries(HERE).values())
-    for k in range(stages.count()):
-        stages.nth(k).hover()
-        plays(shown, k)
-        assert shown.evaluate("k => document.querySelectorAll('video')[k].videoWidth", k) > 300
-    shown.mouse.move(0, 0)
-    shown.wait_for_function("[...document.querySelectorAll('video')].every(v => v.paused)")
-    if served:
-        server.shutdown()
-        server.server_close()
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves the gallery and says nothing."""
-
-    def __init__(self, *args):
-        super().__init__(*args, directory=str(HERE))
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.mark.notebook
-def test_it_works_with_the_keyboard_alone_and_tells_what_the_buttons_do(opened):
-    shown = opened()
-    button = shown.locator(".stage button").nth(1)  # the first clip plays by itself
-    assert button.get_attribute("aria-label") == "Play tag_published: trained"
-    for _ in range(60):
-        shown.keyboard.press("Tab")
-        if button.evaluate("b => b === document.activeElement"):
-            break
-    shown.keyboard.press("Enter")
-    plays(shown, 1)
-    assert button.get_attribute("aria-label") == "Pause tag_published: trained"
-    shown.keyboard.press("Enter")
-    shown.wait_for_function("document.querySelectorAll('video')[1].paused")
-
-
-@pytest.mark.notebook
-def test_the_first_clip_plays_as_long_as_it_is_in_view_unless_it_is_stopped(opened):
-    shown = opened()
-    stage = shown.locator(".stage").first
-    stage.scroll_into_view_if_needed()
-    plays(shown, 0)
-    assert shown.evaluate("[...document.querySelectorAll('video')].filter(v => !v.paused).length") == 1
-    shown.evaluate("window.scrollTo(0, document.body.scrollHeight)")
-    shown.wait_for_function("document.querySelector('video').paused")
-    stage.scroll_into_view_if_needed()
-    plays(shown, 0)
-    stage.locator("button").click()
-    shown.wait_for_function("document.querySelector('video').paused")
-    shown.evaluate("window.scrollTo(0, document.body.scrollHeight)")
-    stage.scroll_into_view_if_needed()
-    shown.mouse.move(0, 0)
-    assert shown.evaluate("document.querySelector('video').paused")
-
-
-@pytest.mark.notebook
-@pytest.mark.parametrize("width", [390, 1440])
-def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, width):
-    """Of clips those of the header, a thirtieth of the width; of charts all, which have ten points."""
-    shown = opened(width)
-    shown.evaluate("document.querySelectorAll('img').forEach(i => { i.loading = 'eager' })")
-    shown.wait_for_function("[...document.images].every(i => i.complete && i.naturalWidth)")
-    assert min(shown.evaluate("[...document.querySelectorAll('video')].map(v => v.clientWidth)")) >= 334
-    for name, drawn, natural in shown.evaluate("[...document.images].map(i => [i.src, i.clientWidth, i.naturalWidth])"):
-        points = natural * 72 / (96 if name.endswith("svg") else 160 if "convergence" in name else 200)
-        assert drawn * LETTERS / points >= 9, name
-
-
-@pytest.mark.notebook
-def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
-    shown = opened(reduced_motion="reduce")
-    shown.locator(".stage").first.hover(position={"x": 5, "y": 5})
-    shown.locator(".stage").nth(1).hover(position={"x": 5, "y": 5})
-    assert shown.evaluate("[...document.querySelectorAll('video')].every(v => v.paused && v.currentTime === 0)")
-    shown.locator(".stage button").first.click()
-    plays(shown, 0)
-
-
-@pytest.mark.notebook
-@pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible_and_fits_its_window(opened, width, scheme):
-    axe = optional("axe_playwright_python.sync_playwright").Axe()
-    shown = opened(width, color_scheme=scheme)
-    violations = axe.run(shown).response["violations"]
-    assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
-    assert shown.evaluate("document.documentElement.scrollWidth") <= width
-    assert json.loads(shown.evaluate("JSON.stringify([...document.images].map(i => i.alt.length > 5))"))

@@ -1,6 +1,7 @@
 """Tag as published: figures of hand-made arenas, and the whole chain, from training to pictures, in miniature."""
 
 import json
+import shutil
 from itertools import product
 
 import imageio.v3 as iio
@@ -172,14 +173,27 @@ def test_figures_are_kept_cell_by_cell(runs):
     assert after["random"]["mean"] == "kept" and after["trained"] == cells["trained"]
 
 
+def test_curves_are_of_all_seeds_that_lie_beside_a_run(runs, tmp_path):
+    label, result = tag_published.label("continuous-1.0", 0, STEPS), json.loads((runs / "figures.json").read_text())
+    for seed in (10, 2, 0):
+        shutil.copytree(runs / label, tmp_path / tag_published.label("continuous-1.0", seed, STEPS))
+    shutil.copytree(runs / label, tmp_path / tag_published.label("continuous-1.0", 0, 2 * STEPS))
+    assert [path.name[-6:] for path in tag_gallery.seeds_of(tmp_path / label)] == ["-seed0", "-seed2", "seed10"]
+    (about,) = tag_gallery.curves_of("tag", [tmp_path / label], [result[label]]).values()
+    one, two, three = about["points"]["charts/episodic_return/tagger"]
+    assert about["seeds"] == 3 and one == two == three and one[-1][0] == STEPS
+
+
 @pytest.mark.notebook
 def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch):
     labels = [tag_published.label(f"continuous-{ratio}", 0, STEPS) for ratio in (1.0, 2.0)]
     where = ["--runs", str(runs), "--json", str(runs / "figures.json"), "--out", str(tmp_path / "gallery")]
-    monkeypatch.setattr("sys.argv", ["tag_gallery.py", *where, "--continuous", *labels])
-    tag_gallery.main()
+    for asked in (["--continuous", *labels], ["--longer", labels[0]]):
+        monkeypatch.setattr("sys.argv", ["tag_gallery.py", *where, *asked])
+        tag_gallery.main()
     (entry,) = read_entries(tmp_path / "gallery").values()
-    assert [clip["kind"] for clip in entry["clips"]] == ["trained", "general", "beside"]
+    assert [clip["kind"] for clip in entry["clips"]] == ["trained", "general", "beside", "longer"]
+    assert entry["clips"][-1]["players"]["runner"] == "trained together for 0 M env-steps"
     for clip in entry["clips"]:
         assert all((tmp_path / "gallery" / clip[key]).stat().st_size > 500 for key in ("video", "poster", "preview"))
         monkeypatch.chdir(tmp_path)

@@ -178,7 +178,9 @@ def goals(lesson):
     key = next(key for key in lesson if key in seeds[0] and key not in ("passed", "seconds"))
     if "heuristic" in seeds[0]:
         heuristic = statistics.median(seed["heuristic"][0] for seed in seeds)
-        return {key: f"{'<' if key == 'length' else '>'} {heuristic:.4g}, the heuristic"}
+        times = lesson.get("of_heuristic", 1.0)
+        of = "the heuristic" if times == 1 else f"{times:g} of the heuristic's {heuristic:.4g}"
+        return {key: f"{'<' if key == 'length' else '>'} {times * heuristic:.4g}, {of}"}
     asked = {key: f"at least {lesson['mark']:.5g}"}
     for name, (low, high) in lesson["bounds"].items():
         asked[name] = f"{low:g}" if low == high else f"at least {low:g}" if high is None else f"at most {high:g}"

@@ -37,6 +37,7 @@ PREVIEW_WIDTH = 360  # pixels of the small animated pictures
 PREVIEW_FPS = 12  # at most
 PREVIEW_SECONDS = 8
 MOSAIC = 16
+UNTRAINED = ("random", "heuristic")  # kinds of clips, and players
 
 
 def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, steps=None, progress=print):
@@ -216,14 +217,23 @@ def planned(spec, steps=None):
     return policies, params, goal, wanted.get("num_envs", about.num_envs)
 
 
+def levels(clips):
+    """Return the means of who has not learnt, by what a chart calls it: ``{player: {metric: value}}``.
+
+    Only of clips whose rivals are the rivals that learning had: against others a return says nothing about the learner.
+    """
+    learnt = next((clip["players"] for clip in clips if clip["kind"] == "trained"), {})
+    rivals = {group: player for group, player in learnt.items() if player in UNTRAINED}
+    others = [clip for clip in clips if clip["kind"] in UNTRAINED and rivals.items() <= clip["players"].items()]
+    return {f"{'all ' * (len(clip['players']) > 1)}{clip['kind']}": level(clip["means"]) for clip in others}
+
+
 def draw_curve(name, entry, out):
     """Draw the learning curve of an entry from the points that are kept, beside the means of who has not learnt."""
-    others = [clip for clip in entry["clips"] if clip["kind"] in ("random", "heuristic")]
-    levels = {f"{'all ' * (len(clip['players']) > 1)}{clip['kind']}": level(clip["means"]) for clip in others}
     about = read_curves(out).get(name)
     if about is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-            write_atomically(out / entry["curve"], chart(about, levels))
+            write_atomically(out / entry["curve"], chart(about, levels(entry["clips"])))
 
 
 def trained(spec, policies, params, goal, num_envs, seed, device, folder):

@@ -17,6 +17,7 @@ KINDS = {
     "random": "Random",
     "heuristic": "Heuristic",
     "trained": "Trained",
+    "longer": "Trained longer",
     "mosaic": "Trained, many starts",
     "general": "Against those it has not trained with",
 }

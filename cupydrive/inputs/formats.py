@@ -231,7 +231,7 @@ SNAPSHOT = Record(
 WORDS = Text(10_000, lines=True)
 CLIP = Record(
     {
-        "kind": Exactly(("random", "heuristic", "trained", "mosaic", "general", "beside")),
+        "kind": Exactly(("random", "heuristic", "trained", "mosaic", "longer", "general", "beside")),
         **dict.fromkeys(("video", "poster", "preview", "recording"), Text()),
         "size": Sequence(Int(1, 2**16), 2, 2),
         "players": Table(WORDS),
