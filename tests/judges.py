@@ -142,7 +142,9 @@ JUDGES = {
         *(TEAM.replace("team of 4", how) for how in ("narrow vectors", "products by a library")),
         TENSOR[1],
     ],
-    "learn/gradient.cu": [ROWS_OF + "a_minibatch_of_no_rows_has_a_gradient_of_0", *LOSSES],
+    "learn/gradient.cu": [
+        ROWS_OF + "a_minibatch_of_no_rows_has_a_gradient_of_0", LEARN + "pieces_of_any_size_have_the_same_sum", *LOSSES,
+    ],
     **dict.fromkeys(("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR),
     "learn/tile.cuh": [CHUNKS, *TENSOR],
     **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),

@@ -196,11 +196,12 @@ def test_pieces_of_any_size_have_the_same_sum():
             gradients = case.gradients
             gradients.pieces, gradients.call["pieces"] = gradients.blocks, gradients.blocks
             gradients.sums = gradients.partials = torch.zeros(gradients.blocks, case.layout.gradient)
-            chunks = torch.zeros_like(gradients.partials)
+            chunks = torch.full_like(gradients.partials, torch.nan)
             gradients.call["chunks"], gradients.call["partials"] = chunks.data_ptr(), gradients.partials.data_ptr()
             case.steps.attach(gradients)
         found.append(bits(compute(case)))
     assert found[0] == found[1]
+    assert not chunks.isnan().any()  # each piece has worked in memory of its own
 
 
 def test_adam_is_torchs():
