@@ -17,6 +17,7 @@ _HOME = {
     "Trajectory": "simulation.trajectory",
     "check": "checks.checker",
     "train": "training.train",
+    "suggested_algorithm": "training.suggestions",
     "tune": "simulation.tuner",
     "profile": "profiling",
     "best_num_envs": "training.num_envs",

@@ -167,6 +167,11 @@ ROWS = {
         },
         right={"max_episode_steps": ("2**31-1",)},
     ),
+    "suggested_algorithm": Row(
+        lambda it, **given: cd.suggested_algorithm(given.pop("env"), given.pop("name"), **given),
+        lambda it: {"env": "cartpole", "name": "ppo", "gamma": 0.9},
+        after=lambda it, settings: str(settings), words={"name": ("algorithm", "name")},
+    ),
     "difference": Row(
         lambda it, **given: cd.difference(**given), lambda it: {"one": played(1), "other": played(1), "name": "runner"},
     ),

@@ -143,7 +143,9 @@ JUDGES = {
         TENSOR[1],
     ],
     "learn/gradient.cu": [
-        ROWS_OF + "a_minibatch_of_no_rows_has_a_gradient_of_0", LEARN + "pieces_of_any_size_have_the_same_sum", *LOSSES,
+        ROWS_OF + "a_minibatch_of_no_rows_has_a_gradient_of_0",
+        LEARN + "pieces_of_any_size_have_the_same_sum",
+        *LOSSES,
     ],
     **dict.fromkeys(("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tensor_gradient.cu"), TENSOR),
     "learn/tile.cuh": [CHUNKS, *TENSOR],

@@ -186,7 +186,7 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch)
 
 def test_a_cpu_takes_the_plain_path_and_says_so():
     run = made("episodes end")
-    line = "rollouts are launched step by step: a CPU computes many rows sooner together than those of each environment"
+    line = "rollouts are launched step by step: a CPU is faster where one launch computes the rows of all environments"
     assert make_play(run.rollout) == (None, line) and line in repr(run)
 
 

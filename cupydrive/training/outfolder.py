@@ -76,12 +76,17 @@ def resumed(out, plan, given, share=1):
         for name, settings in policies.items():
             mine, theirs = json.loads(json.dumps(describe(settings))), config["policies"].get(name, {})
             known += [(f"{key} of policy {name!r}", value, theirs.get(key)) for key, value in mine.items()]
-    for name, mine, theirs in known:
-        if mine != theirs:
-            raise TrainingError(
-                f"{out} holds a run whose settings differ: {name} is {shown(theirs)} there, and {shown(mine)} was asked for. "
-                "Leave it out to go on with the run's, or pass overwrite=True or another folder"
-            )
+    differ = [
+        f"{name} is {shown(theirs)} there, and {shown(mine)} was asked for"
+        for name, mine, theirs in known
+        if mine != theirs
+    ]
+    if differ:
+        whole = " (PPO(...) and the like ask for their own defaults where they name nothing)" if len(differ) > 1 else ""
+        raise TrainingError(
+            f"{out} holds a run whose settings differ: {'; '.join(differ)}{whole}. "
+            "Leave them out to go on with the run's, or pass overwrite=True or another folder"
+        )
     own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
     return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share)
 

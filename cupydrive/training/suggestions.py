@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError, did_you_mean
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import checked_str, shown
 from cupydrive.protocols import LearnerSettings
 
 DEFAULTS = {"algorithm": "ppo", "num_envs": 1024, "steps": 1_000_000}
@@ -48,16 +48,24 @@ def all_suggestions(env):
 
 
 def suggested_algorithm(env, name=None, /, **changed):
-    """Return the settings that the environment suggests for the algorithm called ``name``, by default the one it suggests.
+    """Return the settings that an environment suggests, to train with all of them but those that you change.
+
+    ``cd.PPO(gamma=0.9)`` takes nothing from the environment: what it does not name are the algorithm's own defaults.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        name: ``"ppo"``, ``"a2c"``, ``"ddpg"`` or None.
+        name: ``"ppo"``, ``"a2c"``, ``"ddpg"``, or None: the algorithm that the environment suggests.
         **changed: Settings that differ.
+
+    Returns:
+        ``PPO``, ``A2C`` or ``DDPG``.
+
+    Raises:
+        ParameterError: If there is no such environment, algorithm or setting, or a value does not fit.
     """
     from cupydrive.training.algorithms import ALGORITHMS  # torch: who only asks for numbers does without
 
-    name = None if name is None else name.lower()
+    name = None if name is None else checked_str("suggested_algorithm", "name", name).lower()
     about = suggestion(env, name)
     if about.algorithm not in ALGORITHMS:
         raise ParameterError(

@@ -151,7 +151,7 @@ def choose_layout(batch, player_of):
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
     if batch.executor.name == "cpu":
-        return None, "a CPU computes many rows sooner together than those of each environment"
+        return None, "a CPU is faster where one launch computes the rows of all environments"
     if len({policy.tensor for policy in policies}) > 1:
         return None, "some policies compute by matrix units and some exactly"
     if batch.spec.own_program is not None:
