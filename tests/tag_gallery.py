@@ -25,7 +25,7 @@ import tag_published
 from cupydrive.drawing.stage import svg
 from cupydrive.gallery.beside import SideBySide
 from cupydrive.gallery.build import poster, read_entries, write_entries
-from cupydrive.gallery.curves import PANEL, WIDTH, read_curves, rounded, write_curves
+from cupydrive.gallery.curves import PANEL, WIDTH, in_short, read_curves, rounded, write_curves
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.recording import Recording
 from cupydrive.rendering.video import Video
@@ -44,6 +44,10 @@ SUMMARIES = {
     "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn together.",
     "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x 101 cells, who learn together.",
 }
+READING = (
+    "Both groups learn from nothing, against each other: what taggers earn falls as runners learn to flee, and falls further "
+    "in the run that is five times as long. Heuristic taggers catch every heuristic runner, and of the trained ones few."
+)
 TITLES = {
     "trained": "trained together",
     "trained taggers": "trained taggers, heuristic runners",
@@ -145,15 +149,17 @@ def make_entry(entry, folders, results, out):
         about = TITLES["trained"], means, row["cells"]["trained"]["episodes of means"]
         clips.append(clip(entry, "beside", files, *about, out))
     write_curves(out, read_curves(out) | curves_of(entry, folders, found))
-    draw_curves(entry, results, found, out)
+    learning = draw_curves(entry, results, found, out)
     spec, params = Recording.load(out / f"{entry}-trained.npz").spec, row["params"]
     return {
         "chapter": "Many agents",
         "summary": SUMMARIES[entry],
+        **({"reading": READING} if entry == "tag_published" else {}),
         "params": {**kept_params(spec.make_params(**params))},
         "changed": params,
         "clips": clips,
         "curve": f"{entry}-curve.svg",
+        "learning": learning,
         "training": {
             "command": row["training"][-1]["command"],
             "policies": {name: str(rebuild(name, about, None)) for name, about in config["policies"].items()},
@@ -189,10 +195,11 @@ def figure(found, curves):
             alike = [cell for cell in cells if cell["steps"] == cells[0]["steps"]]
             for axis, name in zip(axes[2:], ("in_game", "to_tagger"), strict=True):
                 values = np.median(np.array([cell["curves"][name] for cell in alike], float), axis=0)
-                label = TITLES[match] if speed == speeds[0] else None
+                label = f"{TITLES[match]}, colours as above" if speed == speeds[0] else None
                 axis.plot(cells[0]["steps"], values, style, color=colors[speed], linewidth=1.6, label=label)
     engineered(axes[2], "step of an episode", "runners in the game, share")
-    engineered(axes[3], "step of an episode", "distance to the nearest tagger")
+    engineered(axes[3], "step of an episode", "to the nearest tagger, lengths")
+    axes[0].set_title("{device}, {date}, {num_envs:,} copies".format(**curves[0]), fontsize=10, loc="left")
     axes[2].set_ylim(0, 1.02)
     for axis in axes:
         if axis.get_legend_handles_labels()[0]:
@@ -227,11 +234,12 @@ def where(row):
 
 
 def draw_curves(entry, results, found, out):
-    """Draw the curves of an entry from the points that its folder keeps, and from the figures of all seeds of its runs."""
+    """Draw the curves of an entry from the points that its folder keeps and all seeds' figures; return what they are of."""
     kept = read_curves(out)
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
     seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
     write_atomically(out / f"{entry}-curve.svg", svg(figure(seeds, curves)))
+    return in_short(curves[0])
 
 
 def redraw(results, out):
@@ -247,7 +255,7 @@ def redraw(results, out):
         for row in results.values():
             if row["case"].startswith(cases):
                 shown.setdefault(row["case"], row)  # the first run of a case is the one that is shown
-        draw_curves(entry, results, [*shown.values()], out)
+        entries[entry]["learning"] = draw_curves(entry, results, [*shown.values()], out)
     write_entries(out, entries)
 
 

@@ -8,9 +8,8 @@ Source: the equations and coefficients of the AI for Global Climate Cooperation 
   once in float64, and not in the state; the revenue of tariffs, which nobody gets, is left out;
 * ``full_rate=True`` adds a level to each head, the rate 1, which the two policies that define the published indices take.
 
-``world_once=True``, for fast rollouts, writes what all regions see once: as the observation of a second group, ``world``, one
-agent without reward whose one choice is 0. Numbers are the same; ``whole_observations`` puts rows together. Policies see what
-their own group observes, so training takes the default: with ``world_once``, regions would learn without the world.
+``world_once=True``, for fast rollouts, writes what all regions see once: as the observation of a second group, ``world``,
+one agent without reward or choice; ``whole_observations`` puts rows together. Train without it: policies see their own group.
 
 Letters: N environments, C = 27 regions, P periods; [i, j] is what region i does to region j, or imports from it.
 """
@@ -31,7 +30,7 @@ WIDTHS = (C + 9, 8 + 10 * C + C * C), (C + 10 + 6 * C, 9 + 10 * C + C * C)
 LEAST = -6 * C - 1  # with negotiation: the entry of the least mitigation, before those of treaties
 FORCING, LAND, RETENTION, DISCOUNT = range(4)  # columns of the table `world`
 POOR, MIDDLE, RICH = "#FF8A3D", "#A9B7C4", "#4CB5F9"
-# Warming and output of two extreme policies, the published ends 0 and 1 of both indices.
+# Two extreme policies: the published ends 0 and 1 of both indices.
 MOST_WARMING, LEAST_WARMING, LEAST_OUTPUT, MOST_OUTPUT = 7.0067387, 1.2506777, 606.57275, 9673.5322
 
 
@@ -396,5 +395,6 @@ SPEC = EnvSpec(
     render_fps=8,
     training=TRAINING,
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
+    showcase={"reading": "Return is what people consume; temperature and indices are told beside it, not rewarded."},
     summary="27 regions save, cut emissions, trade and negotiate for a century (RICE-N).",
 )

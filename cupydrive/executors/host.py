@@ -160,7 +160,7 @@ class HostExecutor:
 
     def describe(self):
         """Return one line about this device."""
-        return f"{processor_name()}, {self.threads} threads"
+        return f"{processor_name()}, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
 def usable_cores():

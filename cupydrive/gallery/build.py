@@ -16,7 +16,7 @@ from cupydrive import envs
 from cupydrive.errors import RenderError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
-from cupydrive.gallery.curves import chart, of_runs, read_curves, train_curves, write_curves
+from cupydrive.gallery.curves import chart, in_short, of_runs, read_curves, train_curves, write_curves
 from cupydrive.gallery.page import chapter_of, write_pages
 from cupydrive.inputs.arguments import checked_count, checked_int, checked_path, checked_sequence, shown
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
@@ -164,7 +164,8 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     run = trained(spec, policies, params, goal, num_envs, seed, device, folder)
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
-    kinds = {"random": (spec, dict.fromkeys(groups, Random()))}
+    rivals = {name: Heuristic() for name in spec.showcase.get("rivals", ())}
+    kinds = {"random": (spec, dict.fromkeys(groups, Random()) | rivals)}  # against whom the others learn, too
     if spec.heuristic is not None:
         kinds["heuristic"] = (spec, dict.fromkeys(groups, Heuristic()))
     kinds["trained"] = (run, None)
@@ -187,6 +188,7 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     entry = {
         "chapter": chapter_of(spec, groups),
         "summary": spec.summary,
+        **({"reading": spec.showcase["reading"]} if "reading" in spec.showcase else {}),
         "params": {**kept_params(made), **params},
         "changed": params,
         "clips": clips,
@@ -225,7 +227,7 @@ def levels(clips):
     learnt = next((clip["players"] for clip in clips if clip["kind"] == "trained"), {})
     rivals = {group: player for group, player in learnt.items() if player in UNTRAINED}
     others = [clip for clip in clips if clip["kind"] in UNTRAINED and rivals.items() <= clip["players"].items()]
-    return {f"{'all ' * (len(clip['players']) > 1)}{clip['kind']}": level(clip["means"]) for clip in others}
+    return {clip["kind"]: level(clip["means"]) for clip in others}
 
 
 def draw_curve(name, entry, out):
@@ -234,6 +236,7 @@ def draw_curve(name, entry, out):
     if about is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
             write_atomically(out / entry["curve"], chart(about, levels(entry["clips"])))
+        entry["learning"] = in_short(about)
 
 
 def trained(spec, policies, params, goal, num_envs, seed, device, folder):

@@ -69,6 +69,16 @@ def of_runs(runs, keys, device):
     }
 
 
+def in_short(about):
+    """Return in words of which runs a curve is: they need not be those that play in the clips."""
+    seeds = f"{about['seeds']} seeds" if about["seeds"] > 1 else "One seed"
+    source = f" {about['source'][:1].upper()}{about['source'][1:]}." if "source" in about else ""
+    return (
+        f"{seeds} of {about['env_steps']:,} env-steps in {about['num_envs']:,} environments each, on {about['device']}, "
+        f"{about['date']}.{source}"
+    )
+
+
 def rounded(points):
     """Return points (env-steps, value) with five digits of each value that count."""
     return [[int(step), float(f"{value:.5g}")] for step, value in points]

@@ -122,11 +122,11 @@ def section(name, entry):
     training, changed = entry["training"], parameters(entry)
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(entry["summary"])}</p>
+<p>{html.escape(told(entry))}</p>
 <div class="clips{broad}">
 {clips}
 <figure class="chart"><div class="scroll" tabindex="0"><img src="{curve}" alt="Learning curve of {name}" loading="lazy"></div>
-<figcaption><h4>Learning curve</h4>
+<figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
 <details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + changed)}</p>
 <code>{html.escape(training["command"])}</code></details></figcaption></figure>
 </div>
@@ -145,6 +145,11 @@ def measured(file, title, words):
     return f"""<figure class="{kind}"><div class="scroll" tabindex="0"><img src="{html.escape(quote(file))}"
 alt="{title}. {words}" loading="lazy"></div>
 <figcaption><h3>{title}</h3><p>{words}</p></figcaption></figure>"""
+
+
+def told(entry):
+    """Return what an environment is, and how to read its figures."""
+    return " ".join(entry[key] for key in ("summary", "reading") if key in entry)
 
 
 def parameters(entry):
@@ -237,7 +242,7 @@ def entry_in_readme(name, entry):
     """Return the lines of one environment in ``README.md``."""
     clips, called = in_order(entry["clips"]), markdown(name)
     commands = [" ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])]
-    lines = ["", f"### {called}", "", markdown(entry["summary"] + parameters(entry))]
+    lines = ["", f"### {called}", "", markdown(told(entry) + parameters(entry))]
     wide = [clip for clip in clips if clip["kind"] in WIDE]
     rows = [[clip] for clip in wide] + pairs([clip for clip in clips if clip not in wide])
     for row in rows:  # two beside each other: four would be too small to read
@@ -251,7 +256,9 @@ def entry_in_readme(name, entry):
         words = f"{shown(clip)}.{means}"
         lines += ["", f"{KINDS[clip['kind']]}: {markdown(words)}"]
     lines += ["", *fenced(commands)]
-    return [*lines, "", f"![Learning curve of {called}]({quote(entry['curve'])})", "", markdown(made(entry))]
+    words = [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
+    words.append(markdown(f"Clips: {made(entry)}"))
+    return [*lines, "", f"![Learning curve of {called}]({quote(entry['curve'])})", "", *words]
 
 
 def pairs(things):

@@ -274,7 +274,7 @@ GALLERY = Table(
             "versions": Table(Text()),
             "date": Text(),
         },
-        {"chapter": WORDS},
+        {"chapter": WORDS, "reading": WORDS, "learning": WORDS},
     ),
     NAME,
 )
