@@ -133,7 +133,7 @@ def test_reset_refuses_a_wrong_mask(mask):
 
 def changed(name, old, new):
     """Return a user's environment: a kernel of the package with one change."""
-    from dataclasses import make_dataclass, replace
+    from dataclasses import replace
 
     spec = envs.get(name)
     text = kernel_text(spec)[1]

@@ -90,18 +90,19 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
-        params = spec.make_params(**case)
+        params, report.case = spec.make_params(**case), case
         try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]))
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
         yield
     for case in alike:
-        params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
+        params, report.case, rng = spec.make_params(**case), case, np.random.default_rng([seed, 10_000])
         compare_teams(report, spec, params, executors, rng)
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
         yield
+    report.case = None  # branches are counted over all of them
     if alike and "cpu" in executors:
         count_branches(report, spec, seed)
         yield
