@@ -1,15 +1,18 @@
 """A check says what is wrong: a value that is no number, the parameters of its case, what a reference lacks or mistypes."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cupydrive import envs
+from cupydrive.checks.answers import require_outcome
 from cupydrive.checks.causes import REFERENCE
 from cupydrive.checks.checker import check
 from cupydrive.checks.report import Report
 from cupydrive.cli.scaffold import new
+from cupydrive.errors import SpecError
 
 pytestmark = pytest.mark.checker
 
@@ -98,3 +101,93 @@ def test_a_nan_that_comes_later_takes_the_place_of_a_difference():
     for value in (2, NAN, 3):
         report.compare(REFERENCE, "reward.a", np.float32([value]), np.float64([1]), scale=1.0)
     assert "kernel nan, reference 1 (1 of 1 rows)" in report.failures()[0]
+
+
+OF_STATE = (
+    "must hold every field of the state that observe does not return in Observed.state: x, y, vx, vy, goal_x, goal_y"
+)
+# What is done to the reference's Outcome or Observed, and what the check says before it compares anything.
+WRONG_ANSWERS = {
+    "a field left out": (
+        "step",
+        lambda o: o.state.pop("goal_y"),
+        f"step's Outcome.state lacks 'goal_y'; it {OF_STATE}.",
+    ),
+    "a field misspelt": (
+        "step",
+        lambda o: o.state.update(goaly=o.state.pop("goal_y")),
+        "goal_y. Did you mean 'goaly'?",
+    ),
+    "a reward left out": (
+        "step",
+        lambda o: o.reward.clear(),
+        "step's Outcome.reward lacks 'point'; it must hold every group",
+    ),
+    "a metric left out": (
+        "step",
+        lambda o: o.metrics.clear(),
+        "step's Outcome.metrics lacks 'arrivals'; it must hold every ",
+    ),
+    "an int reward": (
+        "step",
+        lambda o: o.reward.update(point=o.reward["point"].astype(np.int32)),
+        "step's reward['point'] is int32; it must be floating, as float64 is",
+    ),
+    "an int state": (
+        "step",
+        lambda o: o.state.update(vx=o.state["vx"].astype(int)),
+        "step's state['vx'] is int64; it must be floating",
+    ),
+    "an int end": (
+        "step",
+        lambda o: setattr(o, "terminated", o.terminated.astype(int)),
+        "step's terminated is int64; it must be bool",
+    ),
+    "no observation": (
+        "observe",
+        lambda o: o.obs.clear(),
+        "observe's Observed.obs lacks 'point'; it must hold every group",
+    ),
+    "an int observation": (
+        "observe",
+        lambda o: o.obs.update(point=o.obs["point"].astype(int)),
+        "observe's obs['point'] is int64; it must be floating",
+    ),
+}
+
+
+def answered_by(written_env, function, change):
+    """Return the environment whose reference's ``function`` returns what ``change`` has made of its result."""
+    spec, text = written_env
+    return replace(spec, kernel=text, cases=({},), **{function: lambda *args: change(getattr(spec, function)(*args))})
+
+
+@pytest.mark.parametrize("mistake", WRONG_ANSWERS)
+def test_a_reference_that_returns_something_else_is_told_so(written_env, mistake):
+    function, change, words = WRONG_ANSWERS[mistake]
+    spec = answered_by(written_env, function, lambda answer: (change(answer), answer)[1])
+    with pytest.raises(SpecError, match=f"^mine: .*{re.escape(words)}"):
+        check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
+
+
+@pytest.mark.parametrize(("function", "type_name"), [("step", "Outcome"), ("observe", "Observed")])
+def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, type_name):
+    spec = answered_by(written_env, function, lambda answer: None)
+    with pytest.raises(SpecError, match=f"mine: {function} returns a NoneType; it must return a cupydrive.{type_name}"):
+        check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
+
+
+def test_a_field_that_observe_computes_may_be_left_out(written_env):
+    """As ``Observed.state`` says; and all that the reference has no ``observe`` for."""
+    spec, _ = written_env
+    params, action = spec.make_params(), {"point": np.zeros((2, 3), int)}
+    groups, states = spec.groups(params), spec.sample(params, np.random.default_rng(0), 2)
+    outcome, seen = (
+        spec.step(params, states, action, np.ones(2, int), None),
+        spec.observe(params, states, np.ones(2, int)),
+    )
+    del outcome.state["goal_y"]
+    require_outcome(spec, params, groups, outcome, replace(seen, state={"goal_y": states["goal_y"]}))
+    require_outcome(spec, params, groups, outcome, None)
+    with pytest.raises(SpecError, match="lacks 'goal_y'"):
+        require_outcome(spec, params, groups, outcome, seen)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import envs
+from cupydrive.checks.answers import require_observed, require_outcome
 from cupydrive.checks.bits import (
     axes_of,
     compare_devices,
@@ -289,12 +290,14 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
     after, want, seen = kept["state"], None, None
     if spec.observe is not None:
         seen = spec.observe(params, after, elapsed)
+        require_observed(spec, groups, seen)
         part = f"{name} {REFERENCE}"
         compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
         compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
     if spec.step is not None:
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
         want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+        require_outcome(spec, params, groups, want, seen)
         compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
     compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
     if spec.reset is not None:
