@@ -191,3 +191,10 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
     require_outcome(spec, params, groups, outcome, None)
     with pytest.raises(SpecError, match="lacks 'goal_y'"):
         require_outcome(spec, params, groups, outcome, seen)
+
+
+@pytest.mark.parametrize(("value", "said"), [(3.08216e-41, True), (-1e-39, True), (0.0, False), (1.2e-38, False)])
+def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written(value, said):
+    report = Report("e", ["cpu"], [{}], 0)
+    report.compare(REFERENCE, "obs.a", np.float32([value]), np.float64([0.5]), scale=1.0)
+    assert ("; so small a number is perhaps memory that was never written; " in report.failures()[0]) == said

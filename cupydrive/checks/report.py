@@ -10,6 +10,7 @@ import numpy as np
 from cupydrive.checks.causes import meaning, rank
 from cupydrive.errors import CupydriveError, SpecError
 from cupydrive.inputs.arguments import shown as in_short
+from cupydrive.inputs.descriptions import SMALLEST
 from cupydrive.inputs.files import file_errors, write_atomically
 
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
@@ -200,6 +201,8 @@ class Report:
                 values[-1] += f", and {values[-1].split()[-1]} agrees with nothing"
             counted = f"{wrong.sum():,} of {wrong.size:,} rows"
             tally.failure = f"{', '.join(place)}{self.with_case}: {', '.join(values)} ({counted})"
+            if got.dtype == np.float32 and 0 < abs(got[at]) < SMALLEST:
+                tally.failure += "; so small a number is perhaps memory that was never written"
             tally.share = float(wrong.mean())
 
     @property
