@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 
 import everything
@@ -31,7 +31,7 @@ from cupydrive.executors import compiler, cupy_hint
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.descriptions import TAKEN
 from cupydrive.simulation.make import make
-from cupydrive.spec import Group
+from cupydrive.spec import Field, Group, Table, param
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -299,3 +299,33 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
     pair = (Group("cart", 1, 4, Discrete(2)), Group("cart", 2, 4, Discrete(2)))
     with pytest.raises(SpecError, match="2 groups are called 'cart'; each needs a name of its own"):
         replace(spec, groups=lambda p: pair).make_params()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("new", r" = 'new' is a word of C\+\+, which cannot name a member .*; choose another, such as 'new_'"),
+        ("lambda", " = 'lambda' is a word of Python, "),
+        ("class", r" = 'class' is a word of C\+\+ and Python, "),
+        ("__global__", " = '__global__'; compilers keep names that begin with __"),
+        ("two words", " = 'two words'; it must be an identifier"),
+    ],
+)
+def test_words_of_a_language_name_no_member_of_a_struct(name, words):
+    for make_one in (
+        lambda: Field(name),
+        lambda: Table(name, (2,)),
+        lambda: Group(name, 1, 4, Discrete(2)),
+        lambda: replace(envs.get("cartpole"), metrics={name: "int"}),
+    ):
+        with pytest.raises(SpecError, match=words):
+            make_one()
+
+
+def test_a_word_of_cpp_names_no_float_parameter():
+    """An int may be called so: in a kernel it is an upper-case constant."""
+    base, spec = envs.get("cartpole").params, envs.get("cartpole")
+    with pytest.raises(SpecError, match="cartpole: params = 'register' is a word of"):
+        replace(spec, params=make_dataclass("P", [("register", float, param(1.0, "One."))], bases=(base,), frozen=True))
+    kept = make_dataclass("P", [("register", int, param(1, "One."))], bases=(base,), frozen=True)
+    assert replace(spec, params=kept).params is kept

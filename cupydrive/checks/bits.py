@@ -208,14 +208,14 @@ def compare_teams(report, spec, params, executors, rng):
                     teamed = trajectory(spec, short, team, seed, n, length, states=states)
                     compare(report, part, teamed, one, agents, sides)
         except KernelFault as fault:
-            report.tally(f"cpu: {SYNCS}", "syncs").failure = str(fault)
+            report.fault(f"cpu: {SYNCS}", "syncs", fault)
         part = f"cpu: {BOUNDS}"
         try:
             one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)
             guarded = trajectory(spec, short, HostExecutor(debug=True), seed, n, steps, states=states)
             compare_bits(report, part, guarded, one, agents, ("bounds-checked", "fast"))
         except KernelFault as fault:
-            report.tally(part, "bounds").failure = str(fault)
+            report.fault(part, "bounds", fault)
     if "cuda" in executors:
         device = executors["cuda"]
         n, steps = TEAM_ENVS, 1 + 3000 // max(100, agents)

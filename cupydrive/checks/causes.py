@@ -29,6 +29,11 @@ SHARE = EVERY_MEMBER + (
 RETURN = EVERY_MEMBER + (
     "an episode ends if any of them returns true; what all agents decide together takes env.team.sum, all or any first"
 )
+# What makes a value that is no number where the reference has one.
+NOT_FINITE = {
+    "NaN": "a square root or logarithm of a negative number, 0 / 0, or a value that was never written",
+    "inf": "a division by 0, or more than float32 holds",
+}
 # What a difference means: the comparison, how names begin, words. Causes stand before what follows from them.
 FAULTS = (
     (BOUNDS, ("bounds",), "the kernel reaches outside of an array"),
@@ -78,18 +83,34 @@ def _find(part, name):
     return (True, len(CAUSES_ON_GPU)), None
 
 
-def rank(part, name):
-    """Return a key that puts failures into the order in which one makes another."""
-    return *_find(part, name)[0], next(k for k, begin in enumerate(DERIVED) if name.startswith(begin))
+def rank(part, name, not_finite=False):
+    """Return a key that puts failures into the order in which one makes another.
+
+    ``not_finite`` says that the kernel's value is no number where the reference has one: decisions
+    that it takes part in go wrong for that, and only a kernel that reaches outside of an array explains more.
+    """
+    on_gpu, place = _find(part, name)[0]
+    return (
+        on_gpu,
+        place >= len(FAULTS),
+        not not_finite,
+        place,
+        next(k for k, begin in enumerate(DERIVED) if name.startswith(begin)),
+    )
 
 
-def meaning(part, name, of_agents=False):
+def meaning(part, name, of_agents=False, not_finite="", both=False):
     """Return in words what it means that ``name`` differs in ``part``.
 
     Args:
         part: What was compared with what.
         name: The field.
         of_agents: Whether it has a value for each agent.
+        not_finite: ``"NaN"`` or ``"inf"``, where the kernel has that and the reference a number.
+        both: The reference has it too.
     """
+    if not_finite:
+        who = "kernel and reference give" if both else "the kernel gives"
+        return f"{who} {not_finite} in {name} ({NOT_FINITE[not_finite]})"
     _, words = _find(part, name)
     return f"{name} differs" if words is None else SHARE if words is GUARD and of_agents else words

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import envs
+from cupydrive.checks.answers import require_observed, require_outcome
 from cupydrive.checks.bits import (
     axes_of,
     compare_devices,
@@ -90,18 +91,19 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
-        params = spec.make_params(**case)
+        params, report.case = spec.make_params(**case), case
         try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]))
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
         yield
     for case in alike:
-        params, rng = spec.make_params(**case), np.random.default_rng([seed, 10_000])
+        params, report.case, rng = spec.make_params(**case), case, np.random.default_rng([seed, 10_000])
         compare_teams(report, spec, params, executors, rng)
         if "cpu" in executors and "cuda" in executors:
             compare_devices(report, spec, params, executors)
         yield
+    report.case = None  # branches are counted over all of them
     if alike and "cpu" in executors:
         count_branches(report, spec, seed)
         yield
@@ -288,12 +290,14 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
     after, want, seen = kept["state"], None, None
     if spec.observe is not None:
         seen = spec.observe(params, after, elapsed)
+        require_observed(spec, groups, seen)
         part = f"{name} {REFERENCE}"
         compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
         compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
     if spec.step is not None:
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
         want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+        require_outcome(spec, params, groups, want, seen)
         compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
     compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
     if spec.reset is not None:

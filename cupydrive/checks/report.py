@@ -9,12 +9,16 @@ import numpy as np
 
 from cupydrive.checks.causes import meaning, rank
 from cupydrive.errors import CupydriveError, SpecError
+from cupydrive.inputs.arguments import shown as in_short
+from cupydrive.inputs.descriptions import SMALLEST
 from cupydrive.inputs.files import file_errors, write_atomically
 
 TOLERANCE = 1e-6  # of a field's scale: about ten units in the last place
 MAX_EXCUSED = 0.005  # of the rows: decisions so near that either outcome is right
 AXES = ("environment", "agent", "entry", "entry")  # of an array, unless said otherwise
 SHOWN = 8  # failures that a printed report lists
+# What a comparison has found, from the least that its words can explain to the most.
+AGREES, BOTH_NOT_FINITE, DIFFERS, NOT_FINITE = range(4)
 
 
 @dataclass
@@ -31,6 +35,8 @@ class Tally:
         failure: Place and values of the first mismatch in words, or an empty string.
         share: Of the rows of the comparison with the first mismatch, those that differ.
         of_agents: Whether there is a value for each agent.
+        found: What ``failure`` is about: ``BOTH_NOT_FINITE``, ``DIFFERS``, or ``NOT_FINITE``, where the reference is finite.
+        not_finite: The kernel's value of the first and the last of these, ``"NaN"`` or ``"inf"``.
     """
 
     part: str
@@ -42,6 +48,8 @@ class Tally:
     failure: str = ""
     share: float = 0.0
     of_agents: bool = False
+    found: int = AGREES
+    not_finite: str = ""
 
     @property
     def too_many_excused(self):
@@ -64,10 +72,23 @@ class Report:
     calls_of_step: int = 0
     skipped: list[str] = field(default_factory=list)
     compared_with: str = "against the reference"
+    case: dict | None = None  # of ``cases``, which is compared now
 
     def tally(self, part, name):
         """Return the tally of ``name`` in ``part``, made on first use."""
         return self.tallies.setdefault((part, name), Tally(part, name))
+
+    @property
+    def with_case(self):
+        """In words with which parameters the comparison is made, where there are several sets of them."""
+        if self.case is None or (len(self.cases) == 1 and not self.case):
+            return ""
+        changed = ", ".join(f"{name}={in_short(value)}" for name, value in self.case.items())
+        return f", with {changed or 'default parameters'}"
+
+    def fault(self, part, name, fault):
+        """Record that a kernel did what none may: ``fault`` is the ``KernelFault``."""
+        self.tally(part, name).failure = f"{fault}{self.with_case}"
 
     def count(self, events):
         """Add the true entries of ``events``, bool arrays by name."""
@@ -117,7 +138,11 @@ class Report:
             error = np.abs(got.astype(np.float64) - want) / scale
             equal = error <= TOLERANCE * factor  # False for NaN
         near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
-        self._record(part, name, got, want, equal, error, near, ids, step, axes, sides)
+        lost = np.zeros_like(equal)
+        if not equal.all():
+            lost = ~equal & ~np.isfinite(got) & np.isfinite(want)
+            near = near & ~lost.reshape(*near.shape, -1).any(axis=-1)  # no rounding makes NaN of a number
+        self._record(part, name, got, want, equal, error, near, ids, step, axes, sides, lost)
 
     def identical(self, part, name, got, want, *, where=None, step=None, axes=AXES, sides=("kernel", "reference")):
         """Compare bit for bit; NaN equals NaN. Arguments are those of ``compare``."""
@@ -138,10 +163,14 @@ class Report:
             counts = ", ".join(axes[: max(got.ndim, want.ndim)])
             raise SpecError(
                 f"{self.env}: {name}: {sides[0]} gives shape {got.shape}, {sides[1]} {want.shape}; the axes are {counts}"
+                f"{self.with_case}"
             )
 
-    def _record(self, part, name, got, want, equal, error, near, ids, step, axes, sides):
-        """Count a comparison; keep place and values of its first mismatch in words."""
+    def _record(self, part, name, got, want, equal, error, near, ids, step, axes, sides, lost=None):
+        """Count a comparison; keep place and values of its first mismatch in words.
+
+        ``lost`` are entries where ``got`` alone is not finite: the first of them says more than any other.
+        """
         tally = self.tally(part, name)
         tally.of_agents |= "agent" in axes[: got.ndim]
         if got.size == 0:
@@ -155,16 +184,25 @@ class Report:
         counted = counted[np.isfinite(counted)]
         if counted.size:
             tally.worst = max(tally.worst, float(counted.max()))
-        if wrong.any() and not tally.failure:
-            row = tuple(np.argwhere(wrong)[0])
-            at = (*row, *(np.argwhere(~equal[row])[0] if equal[row].ndim else ()))
+        if not wrong.any():
+            return
+        entries = ~equal & wrong.reshape(*wrong.shape, *(1,) * (equal.ndim - wrong.ndim))
+        found, entries = telling(got, want, entries, lost)
+        if found > tally.found:
+            at = tuple(np.argwhere(entries)[0])
+            tally.found = found
+            tally.not_finite = "" if found == DIFFERS else "NaN" if np.isnan(got[at]) else "inf"
             first = int(ids[at[0]])
             place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
             if step is not None:
                 place.append(f"step {int(step[first] if np.ndim(step) else step)}")
             values = [f"{side} {value}" for side, value in zip(sides, shown(got[at], want[at]), strict=True)]
+            if found == BOTH_NOT_FINITE:
+                values[-1] += f", and {values[-1].split()[-1]} agrees with nothing"
             counted = f"{wrong.sum():,} of {wrong.size:,} rows"
-            tally.failure = f"{', '.join(place)}: {', '.join(values)} ({counted})"
+            tally.failure = f"{', '.join(place)}{self.with_case}: {', '.join(values)} ({counted})"
+            if got.dtype == np.float32 and 0 < abs(got[at]) < SMALLEST:
+                tally.failure += "; so small a number is perhaps memory that was never written"
             tally.share = float(wrong.mean())
 
     @property
@@ -185,11 +223,18 @@ class Report:
         """Return what went wrong, in words: the cause first, then what may follow from it."""
         # Of several fields that one comparison found, the one that differs most often, or by most, is the root.
         failed = sorted(
-            (t for t in self.tallies.values() if t.failure), key=lambda t: (*rank(t.part, t.name), -t.share, -t.worst)
+            (t for t in self.tallies.values() if t.failure),
+            key=lambda t: (
+                t.found == BOTH_NOT_FINITE,
+                *rank(t.part, t.name, t.found == NOT_FINITE),
+                -t.share,
+                -t.worst,
+            ),
         )
         found = [f"{f'{t.name}: ' * bool(t.rows)}{t.failure}; {t.part}" for t in failed]
         if failed:
-            found[0] = f"{meaning(failed[0].part, failed[0].name, failed[0].of_agents)}; {found[0]}"
+            t = failed[0]
+            found[0] = f"{meaning(t.part, t.name, t.of_agents, t.not_finite, t.found == BOTH_NOT_FINITE)}; {found[0]}"
         for t in self.tallies.values():
             if t.too_many_excused:
                 found.append(
@@ -278,6 +323,16 @@ class Report:
             "skipped": self.skipped,
             "failures": self.failures(),
         }
+
+
+def telling(got, want, wrong, lost=None):
+    """Return what is found, and those of the ``wrong`` entries that tell most about it: not finite alone, then different."""
+    if lost is not None and lost.any():
+        return NOT_FINITE, lost
+    if got.dtype.kind != "f" and want.dtype.kind != "f":
+        return DIFFERS, wrong
+    differs = wrong & (np.isfinite(got) | np.isfinite(want))
+    return (DIFFERS, differs) if differs.any() else (BOTH_NOT_FINITE, wrong)
 
 
 def shown(*values):

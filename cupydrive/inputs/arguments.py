@@ -5,6 +5,7 @@ the argument, its value and what it must be. NumPy's scalars count as the Python
 """
 
 import contextlib
+import keyword
 import math
 import os
 import reprlib
@@ -24,6 +25,17 @@ MOST_NUMBERS = 65_536  # of an argument that lists them: one for each agent of t
 MOST_SIDE, MOST_PIXELS = 16_382, 8192 * 4320  # of a picture: WebP's widest, H.264 takes 2 more; and 8K film's
 # Names of devices that people write, and what they mean here.
 MEANT = {"gpu": "cuda", "CUDA": "cuda", "CPU": "cpu", "host": "cpu"}
+
+
+# Words of C++ (2017 and 2020, and its other spellings of operators) that can name nothing in a kernel.
+WORDS_OF_CPP = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await
+    co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double
+    dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
+    not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof
+    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union
+    unsigned using virtual void volatile wchar_t while xor xor_eq
+"""
 
 
 class _Short(reprlib.Repr):
@@ -252,6 +264,27 @@ def checked_name(where, name, value, error=ParameterError):
     if not isinstance(value, str) or not value.isidentifier() or not value.isascii() or len(value) > MOST_LETTERS:
         raise error(
             f"{where}: {name} = {shown(value)}; it must be an identifier of ASCII letters, digits and _, such as 'my_name'"
+        )
+    return str(value)
+
+
+def checked_member(where, name, value, error=ParameterError):
+    """Return ``value`` if it can name a member of a kernel's struct, whether the kernel is C++ or Python."""
+    checked_name(where, name, value, error)
+    languages = [
+        language
+        for language, taken in (("C++", value in WORDS_OF_CPP.split()), ("Python", keyword.iskeyword(value)))
+        if taken
+    ]
+    if languages:
+        raise error(
+            f"{where}: {name} = {value!r} is a word of {' and '.join(languages)}, which cannot name a member of a kernel's "
+            f"struct; choose another, such as {value + '_'!r}"
+        )
+    if value.startswith("__") or (value[0] == "_" and value[1:2].isupper()):
+        raise error(
+            f"{where}: {name} = {value!r}; compilers keep names that begin with __, or with _ and a capital, to themselves; "
+            "choose another, such as 'my_name'"
         )
     return str(value)
 

@@ -20,6 +20,7 @@ from cupydrive.inputs.arguments import (
     checked_float,
     checked_int,
     checked_mapping,
+    checked_member,
     checked_name,
     checked_numbers,
     checked_sequence,
@@ -80,7 +81,7 @@ def _limit(where, name, value):
 
 def check_field(f):
     """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
-    where = f"Field({checked_name('Field', 'name', f.name, SpecError)!r})"
+    where = f"Field({checked_member('Field', 'name', f.name, SpecError)!r})"
     checked_choice(where, "dtype", f.dtype, ("f4", "i4", "u4"), SpecError)
     check_shape(where, f.shape)
     checked_float(where, "scale", f.scale, SMALLEST, FLOAT32, SpecError)
@@ -116,7 +117,7 @@ def check_groups(where, groups):
 
 def check_group(g):
     """Raise ``SpecError`` if a ``Group``'s name, sizes, spaces or scales are wrong."""
-    where = f"group {checked_name('Group', 'name', g.name, SpecError)!r}"
+    where = f"group {checked_member('Group', 'name', g.name, SpecError)!r}"
     if g.name in TAKEN:
         raise SpecError(
             f"{where}: kernels call something else env.{g.name}; choose another name, such as {g.name + 's'!r}"
@@ -167,7 +168,7 @@ def check_spec(spec):
             f"{where}: table_fields declares tables, but there is no tables(params), which returns their arrays"
         )
     for metric, kind in checked_mapping(where, "metrics", spec.metrics, SpecError).items():
-        checked_name(where, "metrics", metric, SpecError)
+        checked_member(where, "metrics", metric, SpecError)
         checked_choice(where, f"metrics[{metric!r}]", kind, ("int", "float"), SpecError)
     for event in checked_sequence(where, "events", spec.events, SpecError):
         checked_str(where, "events", event, SpecError)
@@ -201,3 +202,8 @@ def _check_params(where, params):
     for f in fields(params):
         if "help" not in f.metadata:
             raise SpecError(f"{where}: params: {params.__name__}.{f.name} must be made by param(default, help, ...)")
+        if type(f.default) in (
+            float,
+            tuple,
+        ):  # members of the kernel's Params and Table; others are upper-case constants
+            checked_member(where, "params", f.name, SpecError)

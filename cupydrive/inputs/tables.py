@@ -19,7 +19,7 @@ from cupydrive.inputs.arguments import (
     checked_float,
     checked_instance,
     checked_mapping,
-    checked_name,
+    checked_member,
     checked_sequence,
     checked_str,
     shown,
@@ -63,7 +63,7 @@ class Table:
     finite: bool = True
 
     def __post_init__(self):
-        where = f"Table({checked_name('Table', 'name', self.name, SpecError)!r})"
+        where = f"Table({checked_member('Table', 'name', self.name, SpecError)!r})"
         checked_choice(where, "dtype", self.dtype, tuple(RANGES), SpecError)
         object.__setattr__(self, "shape", check_shape(where, self.shape))
         least, most = RANGES[self.dtype]
@@ -257,7 +257,7 @@ def _derived(where, given):
     """Return what ``table_fields`` would have declared for these arrays."""
     declared = []
     for name, value in checked_mapping(where, "tables", given, SpecError).items():
-        checked_name(where, "tables", name, SpecError)
+        checked_member(where, "tables", name, SpecError)
         array = checked_array(f"{where}: table {name!r}", "tables", value, SpecError)
         dtype, finite = "f4" if array.dtype.kind == "f" else "i4", array[np.isfinite(array)]
         low, high = np.clip([finite.min(), finite.max()], *RANGES[dtype]).tolist() if finite.size else (0.0, 1.0)

@@ -1,0 +1,62 @@
+"""What the functions of a NumPy reference have to return: names and types, asked before anything is compared with them."""
+
+import numpy as np
+
+from cupydrive.errors import SpecError, did_you_mean
+from cupydrive.spec import Observed, Outcome
+
+KINDS = {"f": "floating, as float64 is", "b": "bool"}
+EVERY_FIELD = "every field of the state that observe does not return in Observed.state"
+
+
+def require_observed(spec, groups, seen):
+    """Raise ``SpecError`` unless ``seen``, what ``observe`` gave, is an ``Observed`` with all groups, of the right types."""
+    _require_type(spec, "observe", seen, Observed)
+    masked = [g.name for g in groups if g.mask]
+    _require(spec, "observe", "Observed.obs", seen.obs, [g.name for g in groups], "every group", kind="f")
+    _require(spec, "observe", "Observed.mask", seen.mask, masked, "every group that has a mask", kind="b")
+
+
+def require_outcome(spec, params, groups, want, seen):
+    """Raise ``SpecError`` unless ``want``, which ``step`` returned, is an ``Outcome`` with all names, of the right types.
+
+    ``seen`` is the reference's ``Observed``. Without one, the state's fields may be left out: ``observe`` would compute them.
+    """
+    _require_type(spec, "step", want, Outcome)
+    fields = spec.state(params)
+    needed = [f.name for f in fields if seen is not None and f.name not in seen.state]
+    _require(spec, "step", "Outcome.state", want.state, needed, EVERY_FIELD)
+    for f in fields:
+        if f.name in want.state and np.dtype(f.dtype).kind == "f":  # an integer array would have cut its fractions off
+            _require_kind(spec, f"step's state[{f.name!r}]", want.state[f.name], "f")
+    _require(spec, "step", "Outcome.reward", want.reward, [g.name for g in groups], "every group", kind="f")
+    _require_kind(spec, "step's terminated", want.terminated, "b")
+    leaving, words = [g.name for g in groups if g.leaves], "every group whose agents leave"
+    _require(spec, "step", "Outcome.active", want.active, leaving, words, kind="b")
+    _require(spec, "step", "Outcome.left", want.left, leaving, words, kind="b")
+    _require(spec, "step", "Outcome.metrics", want.metrics, list(spec.metrics), "every metric")
+
+
+def _require_type(spec, function, given, wanted):
+    if not isinstance(given, wanted):
+        raise SpecError(
+            f"{spec.name}: {function} returns a {type(given).__name__}; it must return a cupydrive.{wanted.__name__}"
+        )
+
+
+def _require(spec, function, member, given, needed, every, kind=None):
+    """Raise ``SpecError`` if the dictionary ``given`` lacks one of the names ``needed``, or if its array is not of ``kind``."""
+    for name in needed:
+        if name not in given:
+            raise SpecError(
+                f"{spec.name}: {function}'s {member} lacks {name!r}; it must hold {every}: {', '.join(needed)}."
+                f"{did_you_mean(name, [other for other in given if other not in needed])}"
+            )
+        if kind is not None:
+            _require_kind(spec, f"{function}'s {member.split('.')[1]}[{name!r}]", given[name], kind)
+
+
+def _require_kind(spec, what, array, kind):
+    dtype = np.asarray(array).dtype
+    if dtype.kind != kind:
+        raise SpecError(f"{spec.name}: {what} is {dtype}; it must be {KINDS[kind]}")
