@@ -3,6 +3,7 @@
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
 """
 
+import contextlib
 import os
 import shlex
 import sys
@@ -26,6 +27,7 @@ from cupydrive.cli.commands import (
     run_train,
 )
 from cupydrive.cli.data import run_data
+from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (
@@ -251,12 +253,14 @@ def _show_warning(otherwise, message, category, *where, **more):
 
 def main(args=None):
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
+    # Only a process that is the command line's own may be ended, not that of a program which calls this function.
+    watched = ended_if_stuck() if args is None else contextlib.nullcontext()
     args = sys.argv[1:] if args is None else list(args)
     arguments.set(args)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
     try:
-        with warnings.catch_warnings():
+        with watched, warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
