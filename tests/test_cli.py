@@ -271,6 +271,31 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
     assert f"my_env.cu:{line}:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("np.linalg.norm(goal", "np.abss(goal", ", in step: AttributeError: module 'numpy' has no attribute 'abss'"),
+        ("    wanted = place +", "    wanted = place + )", ": SyntaxError: unmatched ')'"),
+        ("SPEC = EnvSpec(", "SPEC = EnvSpeck(", ": NameError: name 'EnvSpeck' is not defined"),
+    ],
+)
+def test_a_mistake_in_a_users_python_is_two_lines(right, wrong, says, tmp_path, capsys, unregistered):
+    python, _ = new("my_env", tmp_path)
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    line = text[: text.index(right)].count("\n") + 1
+    assert main(["check", str(python), "--agent-steps", "100", "--device", "cpu"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"cupydrive: {python}:{line}{says}") and wrong in f"    {second.strip()}"
+
+
+def test_a_mistake_of_this_program_shows_its_traceback(monkeypatch):
+    monkeypatch.setattr(cupydrive.checks.checker, "check", lambda *given, **named: {}["nothing"])
+    with pytest.raises(KeyError, match="nothing"):
+        main(["check", "cartpole"])
+
+
 def test_templates_pass_the_linter(tmp_path):
     optional("ruff")
     new("my_env", tmp_path)

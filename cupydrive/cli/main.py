@@ -29,6 +29,7 @@ from cupydrive.cli.commands import (
 from cupydrive.cli.data import run_data
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
+from cupydrive.cli.mistakes import own_mistake
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (
     CupydriveError,
@@ -201,8 +202,11 @@ def check_envs(
                     fail_fast=fail_fast,
                     progress=sys.stderr.isatty(),
                 )
-            except CupydriveError as error:  # of this environment: the others are checked all the same
-                _say(error)
+            except Exception as error:  # of this environment: the others are checked all the same
+                words = error if isinstance(error, CupydriveError) else own_mistake(error)
+                if words is None:  # a mistake of this program
+                    raise
+                _say(words)
                 code = 2
                 continue
             reports.append(report)
@@ -283,4 +287,10 @@ def main(args=None):
         return 1
     except OSError as error:  # a full disk, a file that cannot be opened: no mistake of this program
         _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        return 2
+    except Exception as error:
+        words = own_mistake(error)
+        if words is None:  # a mistake of this program: all of the traceback
+            raise
+        _say(words)
         return 2
