@@ -15,7 +15,7 @@ import cupydrive
 import cupydrive.checks.checker
 from cupydrive import envs
 from cupydrive.checks.report import Report
-from cupydrive.cli.main import main
+from cupydrive.cli.main import choices, main
 from cupydrive.cli.scaffold import new
 from cupydrive.errors import CompileError, CupydriveError
 from cupydrive.executors.about import Gpu, info
@@ -112,6 +112,12 @@ def test_envs_lists_all(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1 : 1 + len(envs.names())]] == envs.names()
     assert "4 tagger + 1 runner" in next(line for line in lines if line.startswith("tag_grid"))
+    assert max(map(len, lines)) < 200
+
+
+def test_choices_of_an_action_are_short_and_in_their_order():
+    told = {choices(sizes) for sizes in ((5,), (21, 21), (21, 2), (10,) * 57, (10,) * 111 + (2,) * 27, (2, 10, 2))}
+    assert told == {"5", "2 x 21", "21 and 2", "57 x 10", "111 x 10 and 27 x 2", "2 and 10 and 2"}
 
 
 def test_envs_shows_every_parameter_with_unit_and_range(capsys):

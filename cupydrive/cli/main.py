@@ -10,6 +10,7 @@ import sys
 import warnings
 from dataclasses import fields
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -75,7 +76,8 @@ def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
             )
         )
     print(_table(rows))
-    print("\nAll with default parameters; `cupydrive envs NAME` shows the parameters of one.")
+    print("\nActions: 2 x 21 are two choices of 21 each at every step.")
+    print("All with default parameters; `cupydrive envs NAME` shows the parameters of one.")
     return 0
 
 
@@ -114,9 +116,13 @@ def _distinct(texts):
 
 
 def _actions(group):
-    if group.continuous:
-        return f"Box({group.heads})"
-    return " x ".join(str(n) for n in group.sizes)
+    return f"Box({group.heads})" if group.continuous else choices(group.sizes)
+
+
+def choices(sizes):
+    """Return the choices that make up an action in words: ``57 x 10``: 57 of 10 each; ``21 and 2``: one of 21, one of 2."""
+    counted = ((size, len(list(equal))) for size, equal in groupby(sizes))
+    return " and ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
 
 
 def _number(value):
