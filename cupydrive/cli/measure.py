@@ -28,7 +28,7 @@ def run_demo(device: Device = "auto") -> int:
 
 
 def run_bench(
-    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = ("rollout", "stepping", "sampling", "startup"),
+    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = (),
     device: Device = "auto",
     runs: int = 9,
     env: tuple[str, ...] = (),
@@ -41,10 +41,10 @@ def run_bench(
     """Time this machine beside its own limits.
 
     Args:
-        cases: What to time.
+        cases: What to time; by default rollout, stepping, sampling and startup.
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         runs: Timed runs of each; medians are reported.
-        env: Time rollouts and stepping of these environments alone; of one, by the sizes of --sweep.
+        env: Time these environments alone, by their names or .py files; of one, rollouts and stepping by the sizes of --sweep.
         sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
         gpus: Of training, time how it gets faster with the number of GPUs: several numbers, such as 1,2.
         compare: Also time the other libraries that are installed (from a checkout: tests/peers).
@@ -69,7 +69,7 @@ def run_bench(
     command = shlex.join(["cupydrive", *sys.argv[1:]])
     say = partial(print, flush=True)
     result = bench(
-        cases,
+        cases or None,
         device=device,
         runs=runs,
         work=work,
