@@ -97,11 +97,25 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["chek"], ["check", "cartpole", "--seed", "x"], ["info", "extra"]])
+@pytest.mark.parametrize("arguments", [[], ["check", "cartpole", "--seed", "x"], ["info", "extra"]])
 def test_wrong_usage_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
+
+
+def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
+    assert main(["trian", "cartpole"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "no command 'trian'. Did you mean 'train'?" in err
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--steps", "float"), ("--seeds", "int")])
+def test_a_number_that_is_none_is_told_without_classes(option, kind, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "cartpole", option, "abc"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and option in said and kind in said.lower() and "'abc'" in said and "None}" not in said and "NoneType" not in said
 
 
 # ---- envs, info ------------------------------------------------------------------------------------------------------
@@ -350,6 +364,12 @@ def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, 
     out, err = capsys.readouterr()
     assert err == "cupydrive: cartpole does not compile\n"
     assert out.count("PASS") == len(envs.names()) - 1
+
+
+def test_check_looks_at_all_names_before_it_fetches_data(monkeypatch, capsys):
+    monkeypatch.setattr(envs, "with_data", lambda say: pytest.fail("data was looked for"))
+    assert main(["check", "all", "nope"]) == 2
+    assert "there is no environment 'nope'" in capsys.readouterr().err
 
 
 def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, tmp_path):

@@ -38,9 +38,10 @@ from cupydrive.errors import (
     LostProcessError,
     MissingDataError,
     UnregisteredEnvironmentError,
+    did_you_mean,
 )
 from cupydrive.executors.processes import LOST, MEETING, arguments
-from cupydrive.inputs.arguments import checked_int
+from cupydrive.inputs.arguments import checked_int, shown
 from cupydrive.spec import constant_params
 from cupydrive.training.suggestions import all_suggestions
 
@@ -193,9 +194,10 @@ def check_envs(
     seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
     check_writable(json_file)
     # All names first: a wrong one is found out before minutes of work.
-    specs = {
-        spec.name: spec for name in names for spec in (envs.with_data(_say) if name == "all" else [envs.get(name)])
-    }
+    found = {name: [envs.get(name)] for name in dict.fromkeys(names) if name != "all"}
+    # Only then what fetches data.
+    found |= {"all": envs.with_data(_say)} if "all" in names else {}
+    specs = {spec.name: spec for name in names for spec in found[name]}
     reports, code = [], 0
     try:
         for spec in specs.values():
@@ -269,6 +271,9 @@ def main(args=None):
     arguments.set(args)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
+    if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        _say(f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: {', '.join(COMMANDS)}")
+        return 2
     try:
         with watched, warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cupydrive.cli.commands import Device, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
+from cupydrive.cli.commands import Device, Int, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
 from cupydrive.errors import CupydriveError, ParameterError
 
 CHARTS = (".png", ".svg", ".pdf")
@@ -109,7 +109,7 @@ def run_tune(
 def run_profile(
     name: Annotated[str, tyro.conf.Positional],
     num_envs: int = 10_000,
-    steps: int | None = None,
+    steps: Int = None,
     device: Device = "auto",
     param: Pairs = (),
     json_file: JsonFile = None,
