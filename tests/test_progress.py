@@ -150,6 +150,16 @@ def test_ctrl_c_finishes_the_iteration_and_keeps_the_result(tmp_path, capfd):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_after_ctrl_c_it_is_said_whether_anything_is_saved(tmp_path, capfd):
+    def press(step, metrics):
+        signal.raise_signal(signal.SIGINT)
+
+    for out, saved in ((None, False), (tmp_path, True)):
+        train("ppo", 4, out=out, callback=press, progress=True)
+        (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("interrupted after"))
+        assert "the result is kept" in line and line.endswith("nothing is saved without out (--out DIR)") != saved
+
+
 def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path):
     def press_twice(step, metrics):
         signal.raise_signal(signal.SIGINT)
