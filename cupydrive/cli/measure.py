@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from cupydrive import envs
 from cupydrive.cli.commands import Device, Int, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
 from cupydrive.errors import CupydriveError, ParameterError
 
@@ -130,7 +131,9 @@ def run_profile(
 
     check_writable(json_file)
     check_chart(chart)
-    result = profile(name, num_envs=num_envs, steps=steps, device=device, **parsed(param))
+    params = parsed(param)
+    envs.get(name).require_known(params)  # a name that is none of its parameters is not taken for an argument
+    result = profile(name, num_envs=num_envs, steps=steps, device=device, **params)
     print(result, flush=True)
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
