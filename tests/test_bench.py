@@ -17,8 +17,10 @@ import cupydrive
 from cupydrive import bench as bench_module
 from cupydrive import envs
 from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, measure, short, tables, timing, written_bytes
+from cupydrive.bench import chosen as chosen_module
 from cupydrive.bench import training as training_module
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work
+from cupydrive.bench.chosen import Chosen
 from cupydrive.bench.operations import count_operations, learning_operations
 from cupydrive.bench.peers import run_peers
 from cupydrive.bench.solving import marks, solve
@@ -45,8 +47,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(timing, "RUN_SECONDS", {"cpu": 0.001, "cuda": 0.001})
     monkeypatch.setattr("cupydrive.bench.limits.BYTES", {"cpu": 2**20, "cuda": 2**20})
     monkeypatch.setattr(bench_module, "CREATED", {"cpu": 10, "cuda": 10})
-    monkeypatch.setattr(bench_module, "STARTED", (("cartpole", {}),))
-    monkeypatch.setattr(bench_module, "TRAINED", ())
+    monkeypatch.setattr(chosen_module, "STARTED", (("cartpole", {}),))
+    monkeypatch.setattr(chosen_module, "TRAINED", ())
     small = {"cpu": (Work("cartpole", 64, 4), Work("tag_grid", 16, 4))}
     monkeypatch.setattr(bench_module, "ROLLOUTS", small)
     monkeypatch.setattr(bench_module, "STEPS", small)
@@ -322,6 +324,35 @@ def test_a_chart_has_a_line_only_where_one_size_varies():
     assert [len(axes([(8, a, 4) for a in (2, 3, 4)]).lines), len(axes([(n, 1, 4) for n in (1, 2, 3)]).lines)] == [1, 1]
     mixed = axes([(8, 1, 4), (16, 1, 4), (8, 1, 8)])
     assert (len(mixed.lines), len(mixed.patches)) == (0, 3)
+
+
+def test_of_a_named_environment_nothing_else_is_timed(quick, monkeypatch, tmp_path, capsys):
+    starts = {"cold": {"first step": 1.0}, "warm": {"first step": 1.0}}
+    monkeypatch.setattr(bench_module, "start_times", lambda env, params, device: starts)
+    path = tmp_path / "bench.json"
+    small = ["--device", "cpu", "--runs", "1", "--json", str(path)]
+    assert main(["bench", *small, "--env", "tag_grid", "--sweep", "num_envs=8", "steps=2"]) == 0
+    kept = json.loads(path.read_text())
+    assert [(r["case"], r["env"]) for r in kept["rows"]] == [("rollout", "tag_grid"), ("stepping", "tag_grid")]
+    assert list(kept["startup"]) == ["tag_grid"] and not kept["creation"] and not kept["train_startup"]
+    assert "not done: sampling draws from logits without an environment" in capsys.readouterr().out
+    for case, words in (("sampling", "sampling draws"), ("training", "it has some of: cartpole")):
+        assert main(["bench", case, "--env", "tag_grid", "--device", "cpu"]) == 2
+        out, err = capsys.readouterr()
+        assert words in err and out == ""
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_concerns_an_environment_is_all_of_it_and_nothing_else(device):
+    everything = Chosen(None, device)
+    known = dict.fromkeys([*envs.names()])
+    each = {name: Chosen([Work(name, 8, 2)], device) for name in known}
+    for name, chosen in each.items():
+        assert {env for env, _ in chosen.started()} == {name}  # of one that is not listed, with its defaults
+        assert chosen.lessons() == [lesson for lesson in everything.lessons() if lesson.env == name]
+        assert [chosen.concerns(other) for other in known] == [other == name for other in known]
+    assert sorted(k for chosen in each.values() for k in chosen.scaled()) == everything.scaled()
+    assert [one for chosen in each.values() for one in chosen.trained()] == everything.trained()
 
 
 def test_wrong_input_is_refused(capsys):

@@ -15,7 +15,7 @@ import cupydrive
 import cupydrive.checks.checker
 from cupydrive import envs
 from cupydrive.checks.report import Report
-from cupydrive.cli.main import main
+from cupydrive.cli.main import choices, main
 from cupydrive.cli.scaffold import new
 from cupydrive.errors import CompileError, CupydriveError
 from cupydrive.executors.about import Gpu, info
@@ -97,11 +97,26 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["chek"], ["check", "cartpole", "--seed", "x"], ["info", "extra"]])
+@pytest.mark.parametrize("arguments", [[], ["check", "cartpole", "--seed", "x"], ["info", "extra"]])
 def test_wrong_usage_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
+
+
+def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
+    assert main(["trian", "cartpole"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "no command 'trian'. Did you mean 'train'?" in err
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--steps", "float"), ("--seeds", "int")])
+def test_a_number_that_is_none_is_told_without_classes(option, kind, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "cartpole", option, "abc"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and option in said and kind in said.lower() and "'abc'" in said
+    assert "None}" not in said and "NoneType" not in said
 
 
 # ---- envs, info ------------------------------------------------------------------------------------------------------
@@ -112,6 +127,12 @@ def test_envs_lists_all(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1 : 1 + len(envs.names())]] == envs.names()
     assert "4 tagger + 1 runner" in next(line for line in lines if line.startswith("tag_grid"))
+    assert max(map(len, lines)) < 200
+
+
+def test_choices_of_an_action_are_short_and_in_their_order():
+    told = {choices(sizes) for sizes in ((5,), (21, 21), (21, 2), (10,) * 57, (10,) * 111 + (2,) * 27, (2, 10, 2))}
+    assert told == {"5", "2 x 21", "21 and 2", "57 x 10", "111 x 10 and 27 x 2", "2 and 10 and 2"}
 
 
 def test_envs_shows_every_parameter_with_unit_and_range(capsys):
@@ -271,6 +292,31 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
     assert f"my_env.cu:{line}:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("np.linalg.norm(goal", "np.abss(goal", ", in step: AttributeError: module 'numpy' has no attribute 'abss'"),
+        ("    wanted = place +", "    wanted = place + )", ": SyntaxError: unmatched ')'"),
+        ("SPEC = EnvSpec(", "SPEC = EnvSpeck(", ": NameError: name 'EnvSpeck' is not defined"),
+    ],
+)
+def test_a_mistake_in_a_users_python_is_two_lines(right, wrong, says, tmp_path, capsys, unregistered):
+    python, _ = new("my_env", tmp_path)
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    line = text[: text.index(right)].count("\n") + 1
+    assert main(["check", str(python), "--agent-steps", "100", "--device", "cpu"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"cupydrive: {python}:{line}{says}") and wrong in f"    {second.strip()}"
+
+
+def test_a_mistake_of_this_program_shows_its_traceback(monkeypatch):
+    monkeypatch.setattr(cupydrive.checks.checker, "check", lambda *given, **named: {}["nothing"])
+    with pytest.raises(KeyError, match="nothing"):
+        main(["check", "cartpole"])
+
+
 def test_templates_pass_the_linter(tmp_path):
     optional("ruff")
     new("my_env", tmp_path)
@@ -319,6 +365,12 @@ def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, 
     out, err = capsys.readouterr()
     assert err == "cupydrive: cartpole does not compile\n"
     assert out.count("PASS") == len(envs.names()) - 1
+
+
+def test_check_looks_at_all_names_before_it_fetches_data(monkeypatch, capsys):
+    monkeypatch.setattr(envs, "with_data", lambda say: pytest.fail("data was looked for"))
+    assert main(["check", "all", "nope"]) == 2
+    assert "there is no environment 'nope'" in capsys.readouterr().err
 
 
 def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, tmp_path):

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "docs"))
 from page_blocks import blocks, not_run, pages
 
 from cupydrive import envs
+from cupydrive.cli.main import choices
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = pages()
@@ -119,6 +120,13 @@ def test_paths_on_pages_exist(name):
 def test_the_pages_of_environments_and_questions_are_whole():
     names = re.findall(r"^\| `(\w+)` \|", PAGES["environments.md"], re.M)
     assert sorted(names) == sorted(envs.names())
+    rows = re.findall(r"^\| `(\w+)` \|[^|]+\|[^|]+\| ([^|]+) \|", PAGES["environments.md"], re.M)
+    spaces = {name: envs.get(name).groups(envs.get(name).params()) for name in envs.names()}
+    assert {name: told.split(";")[0] for name, told in rows if "[" not in told} == {
+        name: ", ".join(dict.fromkeys(choices(group.sizes) for group in groups))
+        for name, groups in spaces.items()
+        if not groups[0].continuous
+    }
     lessons = re.findall(r"^\| \[(\w+)\]\(notebooks/\1\.md\)", PAGES["notebooks.md"], re.M)
     assert lessons == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
     asked = {f"how/{page}" for page in re.findall(r"\]\((\w+\.md)\)", PAGES["how/index.md"])}

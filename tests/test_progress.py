@@ -1,6 +1,8 @@
 """What training shows: curves that hold the metrics, lines in a log, a display in a notebook, TensorBoard's events."""
 
+import io
 import json
+import re
 import signal
 
 import pytest
@@ -9,7 +11,7 @@ from test_runs import QUIET, same, train, without_time
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
-from cupydrive.terminal.progress import Log, Notebook
+from cupydrive.terminal.progress import BAR, Line, Log, Notebook
 from cupydrive.training.run import Run
 
 ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
@@ -75,6 +77,22 @@ def test_a_log_is_short_and_ends_with_the_last_numbers(capfd):
     assert "episodic_return=100" in first and second == "that is all"
 
 
+@pytest.mark.parametrize("columns", [30, 50, 60, 70, 80, 81, 90, 100, 120, 140, 160])
+def test_a_terminals_line_has_a_bar_and_whole_entries_the_returns_first(columns):
+    entries = ["episodic_return/tagger=500", "episodic_return/runner=-12.5", "value_loss=1.25", "entropy=0.5"]
+    with Line(total=400_000, desc="train tag_grid", unit="step", unit_scale=True, file=io.StringIO()) as bar:
+        bar.ncols, bar.entries = columns, entries
+        bar.update(163_840)
+        line = str(bar)
+    assert len(line) == columns
+    words, drawn, numbers = line.split("|")
+    assert words == "train tag_grid:  41%" and len(drawn) >= BAR
+    shown = re.findall(r"[^ ,]+=[^ ,\]]+", numbers)
+    assert shown in [entries] + [[entry.replace("episodic_", "") for entry in entries[:k]] for k in range(5)]
+    assert not numbers or numbers.endswith("]")
+    assert (len(shown) > 0) == (columns >= 70) and (shown == entries) == (columns == 160)
+
+
 def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypatch):
     """Each is an output of its own, which is drawn anew in place: what git hosts do to HTML matters to neither."""
     optional("IPython")
@@ -130,6 +148,16 @@ def test_ctrl_c_finishes_the_iteration_and_keeps_the_result(tmp_path, capfd):
     cd.train(resumed, out=tmp_path, progress=False)
     assert same(whole, resumed) and without_time(resumed.metrics) == without_time(whole.metrics)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_after_ctrl_c_it_is_said_whether_anything_is_saved(tmp_path, capfd):
+    def press(step, metrics):
+        signal.raise_signal(signal.SIGINT)
+
+    for out, saved in ((None, False), (tmp_path, True)):
+        train("ppo", 4, out=out, callback=press, progress=True)
+        (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("interrupted after"))
+        assert "the result is kept" in line and line.endswith("nothing is saved without out (--out DIR)") != saved
 
 
 def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path):

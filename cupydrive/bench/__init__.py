@@ -10,21 +10,14 @@ import shlex
 from cupydrive import envs
 from cupydrive.bench.cases import ROLLOUTS, STEPS, Work, measure, measure_sampling, measure_steps, written_bytes
 from cupydrive.bench.charts import chart
+from cupydrive.bench.chosen import Chosen
 from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.peers import programs, run_peers
 from cupydrive.bench.report import Bench
 from cupydrive.bench.scaling import check_counts, measure_scaling
-from cupydrive.bench.startup import (
-    CREATED,
-    STARTED,
-    TRAINED,
-    creation_time,
-    free,
-    start_times,
-    train_start_times,
-)
+from cupydrive.bench.startup import CREATED, CREATED_ENV, creation_time, free, start_times, train_start_times
 from cupydrive.bench.timing import Row, short
-from cupydrive.bench.training import LESSONS, measure_lesson
+from cupydrive.bench.training import measure_lesson
 from cupydrive.errors import MemoryLimitError, MissingDataError, ParameterError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
@@ -37,16 +30,15 @@ CASES = ("rollout", "stepping", "sampling", "training", "startup")
 DEFAULT = ("rollout", "stepping", "sampling", "startup")
 
 
-def bench(
-    cases=DEFAULT, *, device="auto", runs=9, work=None, processes=None, compare=False, command=None, progress=print
-):
+def bench(cases=None, *, device="auto", runs=9, work=None, processes=None, compare=False, command=None, progress=print):
     """Time cases on one device and return a ``Bench``.
 
     Args:
-        cases: Of ``CASES``.
+        cases: Of ``CASES``; None: ``DEFAULT``, less what times nothing of the environments of ``work``.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         runs: Timed runs of each, after a warm-up; medians are reported.
-        work: ``Work``s for ``rollout`` and ``stepping``; None: those of this device.
+        work: ``Work``s for ``rollout`` and ``stepping``; of the other cases what concerns their environments is timed. None:
+            those of this device, and all of the others.
         processes: Of ``training`` time this instead: how it gets faster with these numbers of processes, on as many GPUs, or
             on the CPU.
         compare: Also time the other libraries that are installed, each in a process of its own after the rest.
@@ -58,10 +50,12 @@ def bench(
     Raises:
         DeviceError: If the device cannot be used here, or there are fewer GPUs than ``processes``.
         ParameterError: If a case is unknown, ``runs`` is not a positive int, or ``processes`` are not, or ``training`` is
-            not asked for with them.
+            not asked for with them, or a case times nothing of the environments of ``work``.
         CupydriveError: If there is nothing to ``compare`` with, outside of a checkout, or data of a ``work`` is missing.
     """
     runs = checked_int("bench", "runs", runs)
+    all_named = cases is not None
+    cases = tuple(cases) if all_named else DEFAULT
     for case in cases:
         if case not in CASES:
             raise ParameterError(f"there is no case {case!r}.{did_you_mean(case, CASES)} Cases: {', '.join(CASES)}")
@@ -76,16 +70,22 @@ def bench(
     name, _ = choose(device)
     if processes is not None:
         processes = check_counts(processes, name)
+    chosen = Chosen(work, name, processes is not None)
+    left_out = chosen.left_out(cases)
+    if left_out and all_named:
+        raise ParameterError(f"{' and '.join(left_out.values())}; leave it out, or work (--env)")
+    cases = tuple(case for case in cases if case not in left_out)
     where = executor(name)
     several = [] if processes is None else ["--gpus", ",".join(map(str, processes))]
     command = command or shlex.join(["cupydrive", "bench", *cases, "--device", name, "--runs", str(runs), *several])
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     result = Bench(name, where.describe(), info().versions, date, command, ceilings(where, runs))
+    result.skipped += left_out.values()
     for line in result.head():
         say(line)
 
     try:
-        _measure_all(result, where, cases, runs, work, processes, compare, say)
+        _measure_all(result, where, cases, runs, chosen, processes, compare, say)
     except KeyboardInterrupt:  # what was measured is kept
         result.interrupted = True
         result.skipped.append("what would have come next: interrupted")
@@ -94,7 +94,7 @@ def bench(
     return result
 
 
-def _measure_all(result, where, cases, runs, work, processes, compare, say):
+def _measure_all(result, where, cases, runs, chosen, processes, compare, say):
     """Add to ``result`` all that ``bench`` was asked for, as it is measured."""
 
     def add(rows):
@@ -106,7 +106,7 @@ def _measure_all(result, where, cases, runs, work, processes, compare, say):
         ("rollout", measure, ROLLOUTS[where.name]),
         ("stepping", measure_steps, STEPS[where.name]),
     ):
-        for one in (works if work is None else work) if case in cases else ():
+        for one in (works if chosen.work is None else chosen.work) if case in cases else ():
             try:
                 add([measured(one, where, runs)])
             except MemoryLimitError as error:  # a small GPU: the other rows are worth having
@@ -118,21 +118,22 @@ def _measure_all(result, where, cases, runs, work, processes, compare, say):
         add(measure_sampling(where, runs))
     if processes is not None:
         free(where)
-        add(measure_scaling(processes, where.name, runs))
+        add(measure_scaling(processes, where.name, runs, chosen.scaled()))
     elif "training" in cases:
-        for lesson in LESSONS[where.name]:
+        for lesson in chosen.lessons():
             try:
                 add(measure_lesson(lesson, where.name, runs))
             except MemoryLimitError as error:
                 result.skipped.append(str(error))
             free(where)
     if "startup" in cases:
-        for env, params in STARTED:
+        for env, params in chosen.started():
             result.startup[env] = start_times(env, params, where.name)
-        for env, learner, mark in TRAINED:
+        for env, learner, mark in chosen.trained():
             result.train_startup[f"{env} by {learner}"] = train_start_times(env, learner, mark, where.name)
         try:
-            result.creation = creation_time(where, CREATED[where.name])
+            if chosen.concerns(CREATED_ENV):
+                result.creation = creation_time(where, CREATED[where.name])
         except MemoryLimitError as error:
             result.skipped.append(str(error))
     if compare:

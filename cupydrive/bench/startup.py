@@ -23,6 +23,7 @@ STARTED = (("cartpole", {}), ("tag_grid", {}), ("tag_continuous", LARGE_TAG))
 TRAINED = tuple(("cartpole", learner, envs.get("cartpole").mark) for learner in ("kernels", "torch"))
 PROCESSES = 3  # of each start of training: with the seeds 0, 1, ...; the middle one counts
 NOT_OURS = ("import torch", "CUDA context")  # parts of a start
+CREATED_ENV = "tag_continuous"
 CREATED = {"cpu": 2_000, "cuda": 100_000}  # environments of LARGE_TAG, 100 kB each
 
 # Torch and the GPU's context have lines of their own: any program that uses them pays for them.
@@ -141,7 +142,7 @@ def _python_path():
 
 def creation_time(where, num_envs):
     """Return the time to create and reset ``num_envs`` environments of large continuous Tag, its kernel in the cache."""
-    spec = envs.get("tag_continuous")
+    spec = envs.get(CREATED_ENV)
     params = spec.make_params(**LARGE_TAG)
     layout = where.layout(spec, params, num_envs)
     Batch(spec, 1, params, where, layout=layout).reset(0)  # compiles

@@ -17,16 +17,31 @@ Device = Literal["auto", "cpu", "cuda"]
 JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
 Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 EnvFile = Annotated[str | None, tyro.conf.arg(metavar="FILE.py")]
+
+
+def number(kind):
+    """Return how tyro reads a number, or None: as a union of types it would name Python's classes in its messages."""
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=kind.__name__.upper(),
+        instance_from_str=lambda texts: None if texts == ["None"] else kind(*texts),
+        is_instance=lambda value: value is None or isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+Int = Annotated[int | None, number(int)]
+Float = Annotated[float | None, number(float)]
 Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
 
 
 def run_train(
     name: Annotated[str | None, tyro.conf.Positional] = None,
     algorithm: str | None = None,
-    steps: float | None = None,
-    num_envs: int | None = None,
-    seed: int | None = None,
-    seeds: int | None = None,
+    steps: Float = None,
+    num_envs: Int = None,
+    seed: Int = None,
+    seeds: Int = None,
     device: Device = "auto",
     out: Folder = None,
     resume: bool = False,
@@ -130,10 +145,10 @@ def run_sweep(
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")],
     trials: int = 40,
     algorithm: str | None = None,
-    steps: float | None = None,
-    num_envs: int | None = None,
+    steps: Float = None,
+    num_envs: Int = None,
     objective: Literal["auto", "mark", "return"] = "auto",
-    mark: float | None = None,
+    mark: Float = None,
     key: str | None = None,
     pruner: Literal["median", "halving", "hyperband"] | None = None,
     batch: int = 8,
@@ -224,7 +239,7 @@ def run_render(
     sample: bool = False,
     device: Device = "auto",
     size: tuple[int, int] | None = None,
-    fps: int | None = None,
+    fps: Int = None,
     env: EnvFile = None,
     param: Pairs = (),
 ) -> int:
@@ -268,8 +283,8 @@ def run_gallery(
     runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
     device: Device = "auto",
     seed: int = 0,
-    seeds: int | None = None,
-    steps: float | None = None,
+    seeds: Int = None,
+    steps: Float = None,
     redraw: bool = False,
 ) -> int:
     """Train and play every environment; write videos, learning curves, and a page that shows them.

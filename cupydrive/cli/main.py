@@ -3,12 +3,14 @@
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.
 """
 
+import contextlib
 import os
 import shlex
 import sys
 import warnings
 from dataclasses import fields
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +28,9 @@ from cupydrive.cli.commands import (
     run_train,
 )
 from cupydrive.cli.data import run_data
+from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
+from cupydrive.cli.mistakes import own_mistake
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (
     CupydriveError,
@@ -34,9 +38,10 @@ from cupydrive.errors import (
     LostProcessError,
     MissingDataError,
     UnregisteredEnvironmentError,
+    did_you_mean,
 )
 from cupydrive.executors.processes import LOST, MEETING, arguments
-from cupydrive.inputs.arguments import checked_int
+from cupydrive.inputs.arguments import checked_int, shown
 from cupydrive.spec import constant_params
 from cupydrive.training.suggestions import all_suggestions
 
@@ -72,7 +77,8 @@ def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
             )
         )
     print(_table(rows))
-    print("\nAll with default parameters; `cupydrive envs NAME` shows the parameters of one.")
+    print("\nActions: 2 x 21 are two choices of 21 each at every step.")
+    print("All with default parameters; `cupydrive envs NAME` shows the parameters of one.")
     return 0
 
 
@@ -111,9 +117,13 @@ def _distinct(texts):
 
 
 def _actions(group):
-    if group.continuous:
-        return f"Box({group.heads})"
-    return " x ".join(str(n) for n in group.sizes)
+    return f"Box({group.heads})" if group.continuous else choices(group.sizes)
+
+
+def choices(sizes):
+    """Return the choices that make up an action in words: ``57 x 10``: 57 of 10 each; ``21 and 2``: one of 21, one of 2."""
+    counted = ((size, len(list(equal))) for size, equal in groupby(sizes))
+    return " and ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)
 
 
 def _number(value):
@@ -184,9 +194,10 @@ def check_envs(
     seed = checked_int("check", "seed", seed, 0, 2**63 - 1)
     check_writable(json_file)
     # All names first: a wrong one is found out before minutes of work.
-    specs = {
-        spec.name: spec for name in names for spec in (envs.with_data(_say) if name == "all" else [envs.get(name)])
-    }
+    found = {name: [envs.get(name)] for name in dict.fromkeys(names) if name != "all"}
+    # Only then what fetches data.
+    found |= {"all": envs.with_data(_say)} if "all" in names else {}
+    specs = {spec.name: spec for name in names for spec in found[name]}
     reports, code = [], 0
     try:
         for spec in specs.values():
@@ -199,8 +210,11 @@ def check_envs(
                     fail_fast=fail_fast,
                     progress=sys.stderr.isatty(),
                 )
-            except CupydriveError as error:  # of this environment: the others are checked all the same
-                _say(error)
+            except Exception as error:  # of this environment: the others are checked all the same
+                words = error if isinstance(error, CupydriveError) else own_mistake(error)
+                if words is None:  # a mistake of this program
+                    raise
+                _say(words)
                 code = 2
                 continue
             reports.append(report)
@@ -251,12 +265,17 @@ def _show_warning(otherwise, message, category, *where, **more):
 
 def main(args=None):
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
+    # Only a process that is the command line's own may be ended, not that of a program which calls this function.
+    watched = ended_if_stuck() if args is None else contextlib.nullcontext()
     args = sys.argv[1:] if args is None else list(args)
     arguments.set(args)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
+    if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        _say(f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: {', '.join(COMMANDS)}")
+        return 2
     try:
-        with warnings.catch_warnings():
+        with watched, warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             return tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="cupydrive", description=DESCRIPTION, args=args)
@@ -279,4 +298,10 @@ def main(args=None):
         return 1
     except OSError as error:  # a full disk, a file that cannot be opened: no mistake of this program
         _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
+        return 2
+    except Exception as error:
+        words = own_mistake(error)
+        if words is None:  # a mistake of this program: all of the traceback
+            raise
+        _say(words)
         return 2

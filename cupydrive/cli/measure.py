@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from cupydrive import envs
-from cupydrive.cli.commands import Device, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
+from cupydrive.cli.commands import Device, Int, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
 from cupydrive.errors import CupydriveError, ParameterError
 
 CHARTS = (".png", ".svg", ".pdf")
@@ -29,7 +29,7 @@ def run_demo(device: Device = "auto") -> int:
 
 
 def run_bench(
-    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = ("rollout", "stepping", "sampling", "startup"),
+    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = (),
     device: Device = "auto",
     runs: int = 9,
     env: tuple[str, ...] = (),
@@ -42,10 +42,10 @@ def run_bench(
     """Time this machine beside its own limits.
 
     Args:
-        cases: What to time.
+        cases: What to time; by default rollout, stepping, sampling and startup.
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         runs: Timed runs of each; medians are reported.
-        env: Time rollouts and stepping of these environments alone; of one, by the sizes of --sweep.
+        env: Time these environments alone, by their names or .py files; of one, rollouts and stepping by the sizes of --sweep.
         sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
         gpus: Of training, time how it gets faster with the number of GPUs: several numbers, such as 1,2.
         compare: Also time the other libraries that are installed (from a checkout: tests/peers).
@@ -70,7 +70,7 @@ def run_bench(
     command = shlex.join(["cupydrive", *sys.argv[1:]])
     say = partial(print, flush=True)
     result = bench(
-        cases,
+        cases or None,
         device=device,
         runs=runs,
         work=work,
@@ -110,7 +110,7 @@ def run_tune(
 def run_profile(
     name: Annotated[str, tyro.conf.Positional],
     num_envs: int = 10_000,
-    steps: int | None = None,
+    steps: Int = None,
     device: Device = "auto",
     param: Pairs = (),
     json_file: JsonFile = None,
@@ -132,7 +132,7 @@ def run_profile(
     check_writable(json_file)
     check_chart(chart)
     params = parsed(param)
-    envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
+    envs.get(name).require_known(params)  # a name that is none of its parameters is not taken for an argument
     result = profile(name, num_envs=num_envs, steps=steps, device=device, **params)
     print(result, flush=True)
     if json_file is not None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cupydrive.cli.commands import Device, EnvFile, Pairs, check_writable, is_folder, named, parsed
+from cupydrive.cli.commands import Device, EnvFile, Int, Pairs, check_writable, is_folder, named, parsed
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import checked_int
 
@@ -15,8 +15,8 @@ def run_play(
     what: Annotated[str, tyro.conf.Positional],
     agent: str | None = None,
     others: Literal["random", "heuristic"] | None = None,
-    fps: int | None = None,
-    episodes: int | None = None,
+    fps: Int = None,
+    episodes: Int = None,
     seed: int = 10_000,
     sample: bool = False,
     device: Device = "auto",

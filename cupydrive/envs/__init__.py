@@ -26,6 +26,7 @@ from cupydrive.errors import (
 from cupydrive.inputs.arguments import checked_path, checked_str, shown
 from cupydrive.spec import EnvSpec
 
+USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
 _registered = {}
 _files = {}  # what `register` was given, by name, for environments from files
 _pythons = {}  # (path or None, SHA-256) of the Python text that a registered environment came from, by name
@@ -150,7 +151,7 @@ def _load(source):
         path = Path(source).resolve()
         if not path.is_file():
             raise SpecError(f"there is no file {path} that could define an environment (env, or spec of register)")
-        loader = importlib.util.spec_from_file_location(f"cupydrive_user_{path.stem}", path)
+        loader = importlib.util.spec_from_file_location(USER_MODULE + path.stem, path)
         module = importlib.util.module_from_spec(loader)
         sys.modules[module.__name__] = module
         loader.loader.exec_module(module)

@@ -13,6 +13,10 @@ from tqdm import tqdm
 LOG_SECONDS = 10.0  # between the lines of a log
 DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
 DRAW_SHARE = 20  # of the time, at most one part in this many goes into drawing
+BAR = 6  # characters of a bar, at least
+ALL = "{l_bar}{bar}{r_bar}"  # how tqdm writes a line
+NO_COUNT = "{l_bar}{bar}| [{elapsed}<{remaining}{postfix}]"  # without env-steps: a return says more
+ONLY_BAR = "{l_bar}{bar}|"
 
 
 def in_notebook():
@@ -81,15 +85,40 @@ class Silent:
         """Show the end; ``words`` say what happened."""
 
 
+class Line(tqdm):
+    """A line of which the terminal's columns hold what they can: a bar, and whole entries of ``entries``, the first ones."""
+
+    entries = ()
+
+    @property
+    def format_dict(self):
+        """What the line is made of; the columns are looked up each time, as a window's size changes."""
+        found = super().format_dict
+        short = [entry.replace("episodic_", "") for entry in self.entries]
+        fewer = [short[:count] for count in range(len(short), 0, -1)]
+        tried = [(None, self.entries), *((form, some) for form in (None, NO_COUNT) for some in fewer), (None, ())]
+        for form, entries in tried:
+            parts = found | {"bar_format": form, "postfix": ", ".join(entries)}
+            if not found["ncols"] or fits(parts):
+                return parts
+        return found | {"bar_format": ONLY_BAR}
+
+
+def fits(parts):
+    """Return whether a line of these parts leaves ``BAR`` columns for the bar."""
+    others = (parts["bar_format"] or ALL).replace("{bar}", "")
+    return len(tqdm.format_meter(**parts | {"bar_format": others, "ncols": None})) + BAR <= parts["ncols"]
+
+
 class Terminal(Silent):
     """One line that is written over."""
 
     def __init__(self, total, words):
-        self.bar = tqdm(total=total, desc=words, unit="step", unit_scale=True, dynamic_ncols=True)
+        self.bar = Line(total=total, desc=words, unit="step", unit_scale=True, dynamic_ncols=True)
 
     def update(self, done, row):
         """Write the line anew."""
-        self.bar.set_postfix(summary(row), refresh=False)
+        self.bar.entries = [f"{name}={value}" for name, value in summary(row).items()]
         self.bar.update(done - self.bar.n)
 
     def close(self, words=None):

@@ -38,9 +38,14 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     capture = run.device == "cuda" if capture is None else capture
     try:
         if Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep).go():
-            words = f"interrupted after {run.step:,} env-steps; the result is kept"
+            words = f"interrupted after {run.step:,} env-steps; {kept(out)}"
     finally:
         line.close(words)
+
+
+def kept(out):
+    """Return where the result is after an interrupt, in words; ``out`` is its folder, or None."""
+    return "the result is kept" + " in what train returns; nothing is saved without out (--out DIR)" * (out is None)
 
 
 def go_on(runs, goal):
@@ -246,7 +251,7 @@ def train_members(planned, steps, progress, callback, where, loop):
         interrupted = True
     finally:
         if interrupted:
-            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; the result is kept"
+            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; {kept(out)}"
         line.close(words)
     if len(training.failures) == len(planned):
         raise training.failures[0]

@@ -1,0 +1,80 @@
+"""Ctrl-C where it cannot be heard: the main thread is in a kernel that does not end, and Python raises nothing there."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+SECONDS = 3.0  # that the main thread has for an answer
+STUCK = (
+    "cupydrive: interrupted: what runs has not come back for {:g} s (a kernel's loop without an end?); this process ends, "
+    "what was saved before is kept\n"
+)
+INTERRUPTED = 130  # the exit code
+STOP = b"\0"  # no signal has this number
+
+
+@contextlib.contextmanager
+def ended_if_stuck():
+    """End the process at the second SIGINT, or a later one, after which the main thread does not come back from native code.
+
+    What else SIGINT does stays as it is: here it is only counted, by a thread that Python tells of every signal. Nothing is
+    done outside of the main thread, where somebody else is told already, and on Windows, where only sockets can be told.
+    """
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    if before != -1:  # an event loop's
+        signal.set_wakeup_fd(before)
+        os.close(reading)
+        os.close(writing)
+        yield
+        return
+    thread = threading.Thread(target=_listen, args=(reading,), name="interrupts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.write(writing, STOP)
+        os.close(writing)
+
+
+def _listen(reading):
+    """Count SIGINTs until ``STOP``, and ask for a sign of life from the second on."""
+    pressed = 0
+    while (number := os.read(reading, 1)) not in (STOP, b""):
+        pressed += number[0] == signal.SIGINT
+        if number[0] == signal.SIGINT and pressed > 1 and not answers(SECONDS):
+            os.write(sys.__stderr__.fileno(), STUCK.format(SECONDS).encode())  # no lock that the main thread may hold
+            os._exit(INTERRUPTED)
+    os.close(reading)
+
+
+_asked = []  # callbacks that Python may still call
+
+
+def answers(seconds):
+    """Return whether the main thread runs Python code within ``seconds``; for other threads."""
+    alive = threading.Event()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    def answer(_):
+        alive.set()
+        return 0
+
+    _asked.append(answer)  # until the process ends: it may be called late, and one is made for a Ctrl-C only
+    end = time.monotonic() + seconds
+    while (
+        ctypes.pythonapi.Py_AddPendingCall(answer, None) != 0
+    ):  # the queue is full, and empties as soon as Python runs
+        if time.monotonic() > end:
+            return False
+        time.sleep(seconds / 100)
+    return alive.wait(end - time.monotonic())

@@ -1,0 +1,76 @@
+"""Ctrl-C ends the command line also where a kernel never comes back, and nothing else that still answers."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from conftest import python_path
+
+from cupydrive.cli import interrupts
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process on Windows gets no SIGINT from another")
+
+# A mutex that its own thread locks again never comes back, as little as a kernel's loop without an end.
+STUCK = """
+import ctypes, signal, sys
+from cupydrive.cli import interrupts, main
+
+def stuck() -> int:
+    mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # one that comes before the lock ends nothing
+    lock(mutex)
+    print("in native code", flush=True)
+    lock(mutex)
+
+interrupts.SECONDS = 0.2
+main.COMMANDS["info"] = stuck
+sys.argv = ["cupydrive", "info"]
+sys.exit(main.main())
+"""
+
+
+def test_ctrl_c_again_ends_a_process_that_does_not_come_back_from_native_code():
+    environment = os.environ | {"PYTHONPATH": python_path()}
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "in native code\n"
+            for _ in range(100):
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(0.1)
+                    break
+                except subprocess.TimeoutExpired:  # as a person does: once more
+                    continue
+            assert process.poll() == 130
+            said = process.stderr.read()
+        finally:
+            process.kill()
+    assert said.count("\n") == 1 and "has not come back for 0.2 s" in said and "saved before is kept" in said
+
+
+def test_a_main_thread_that_runs_python_answers():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(interrupts.answers(60.0)))
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.01)
+    assert found == [True]
+
+
+def test_the_handler_stays_and_the_process_of_others_is_not_watched():
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts.ended_if_stuck():
+        assert signal.getsignal(signal.SIGINT) is before
+        mine = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(mine)
+        with interrupts.ended_if_stuck():  # somebody is told already: left alone
+            assert signal.set_wakeup_fd(mine) == mine != -1
+        assert signal.set_wakeup_fd(mine) == mine
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.set_wakeup_fd(-1) == -1
