@@ -70,7 +70,10 @@ def notebook_pages(config):
 def command_line():
     """Return the page of the command line: the help of each command, as it prints it."""
     parts = ["# Command line", "What `cupydrive COMMAND --help` prints. Each command calls a function of the package."]
-    parts.append("Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted.")
+    parts.append(
+        "Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted; a training that was "
+        "interrupted and keeps its result ends with 0."
+    )
     for command in COMMANDS:
         said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         plain = patch.dict(os.environ, {"COLUMNS": WIDTH, "NO_COLOR": "1"})

@@ -112,6 +112,9 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowUp", 3), ("ArrowLeft", 2), ("End", 10), ("Home", 0)):
         page.keyboard.press(key)
         assert (slider.input_value(), active(page)) == (str(step), before)
+    for key in "dd":  # which deletes a cell
+        page.keyboard.press(key)
+    assert active(page) == before
     page.keyboard.press("Space")
     page.wait_for_function("document.querySelector('.jp-OutputArea-output input').value === '3'")
     page.keyboard.press("Space")

@@ -35,7 +35,7 @@ def explained(path, what, error, otherwise):
     """
     if isinstance(error, NewerFormatError):
         return f"{path} {error}"
-    return f"{path} is no {what}, or damaged: {error}. {otherwise}"
+    return f"{path} is no {what}, or damaged: {str(error).lstrip()}. {otherwise}"
 
 
 # ---- kinds of values ---------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def read_json(content, kind, newest, words=""):
             bytes(content).decode(), object_pairs_hook=unique, parse_constant=None if any_float else refuse
         )
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"it is no JSON ({str(error)[:60]})") from None
+        raise FormatError(f"it is no JSON ({str(error)[:200]})") from None
     if newest is not None and isinstance(value, dict) and type(value.get("format")) is int and value["format"] > newest:
         raise NewerFormatError(newer(value["format"], newest))
     kind.check(value, words)

@@ -23,14 +23,16 @@
   button.addEventListener("click", play);
 
   // Notebooks take arrows and space as commands, some before the page's elements hear of them: so this listens on the window,
-  // as the first of all, while the keyboard's focus is in here. It takes the keys that it uses, and leaves the others alone.
+  // as the first of all, while the keyboard's focus is in here. It takes the keys that it uses, and letters, too, of which two
+  // delete a cell; others, such as Tab and Escape, and all with Ctrl are left alone.
   const press = event => {
     if (!box.isConnected) return leave();
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
-    if (event.key !== " " && !(event.key in steps)) return;
+    const used = event.key === " " || event.key in steps;
+    if (!used && event.key.length > 1) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    if (event.type === "keyup") return;
+    if (event.type === "keyup" || !used) return;
     if (event.key === " ") { if (!event.repeat) play(); return; }
     stop();
     show(Number(slider.value) + steps[event.key]);

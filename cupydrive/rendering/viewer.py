@@ -19,7 +19,7 @@ from cupydrive.rendering.words import words
 MOST_STEPS = 500
 NARROWEST = 340  # pixels, so that a line of the table fits
 
-HINT = "click here, then: \u2190 \u2192 a step, Page Up and Down ten, Home and End, space plays"
+HINT = "click here, then: \u2190 \u2192 a step, Page Up ten on, Page Down ten back, Home and End, space plays"
 PAGE = """<div id="{name}" tabindex="0" role="group" aria-label="{alt}; {hint}"
  style="font-family:sans-serif;font-size:13px;max-width:{column}px;padding:3px;outline-offset:-2px">
 <img alt="{alt}" width="{width}" src="{first}">

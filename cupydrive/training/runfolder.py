@@ -175,8 +175,10 @@ def unpack_checkpoint(file, size):
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
     except TORCH_ERRORS as error:
-        words = str(error).splitlines() or [""]
-        raise FormatError(f"torch cannot read it ({type(error).__name__}: {words[0][:200]})") from None
+        words = (str(error).splitlines() or [""])[0][:200]
+        if isinstance(error, pickle.UnpicklingError):  # whose own words advise to load it without care
+            words = "it holds something else than tensors, numbers and strings, or is damaged"
+        raise FormatError(f"torch cannot read it ({type(error).__name__}: {words})") from None
     if type(saved) is not dict or type(saved.get("tensors")) is not dict:
         raise FormatError("it holds no tensors by name")
     CHECKPOINT.check({name: value for name, value in saved.items() if name != "tensors"}, "")
