@@ -124,7 +124,7 @@ def step(p, states, action, elapsed, random):
     speed = np.clip(states["speed"] + p.gain * np.float64(action["driver"][..., 0]), -1, 1)
     return Outcome(
         state={"place": after, "active": here & ~leaves, "speed": speed},
-        reward={"walker": np.where(here, others, 0), "driver": speed * action["driver"][..., 1]},
+        reward={"walker": np.where(here, others, 0.0), "driver": speed * action["driver"][..., 1]},
         terminated=~(here & ~leaves).any(1),
         active={"walker": here},
         left={"walker": leaves},
