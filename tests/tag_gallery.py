@@ -44,10 +44,6 @@ SUMMARIES = {
     "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn together.",
     "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x 101 cells, who learn together.",
 }
-READING = (
-    "Both groups learn from nothing, against each other: what taggers earn falls as runners learn to flee, and falls further "
-    "in the run that is five times as long. Heuristic taggers catch every heuristic runner, and of the trained ones few."
-)
 TITLES = {
     "trained": "trained together",
     "trained taggers": "trained taggers, heuristic runners",
@@ -133,6 +129,28 @@ def make_clip(entry, kind, folder, row, out):
     return clip(entry, kind, [f"{entry}-{kind}.npz"], title, cell["mean"], cell["episodes of means"], out)
 
 
+def reading(results, row):
+    """Return how to read the figures of continuous Tag: the mean tags of all seeds of a run, and of one that is longer."""
+    seeds = [r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))]
+    longer = [r for r in results.values() if r["case"] == row["case"] and r["env_steps"] > row["env_steps"]]
+
+    def tags(match, runs):
+        return ", ".join(f"{r['cells'][match]['mean']['tags'][0]:.0f}" for r in runs)
+
+    said = (
+        f"Both groups learn from nothing, against each other. Of {row['params']['num_runners']} runners that keep to the rule, "
+        f"taggers by the rule catch {tags('heuristic', [row])}, trained ones {tags('trained taggers', seeds)} (one figure for "
+        f"each seed); of trained runners, taggers by the rule catch {tags('trained runners', seeds)}, trained ones "
+        f"{tags('trained', seeds)}."
+    )
+    if longer:
+        said += (
+            f" Runners gain more from learning on: after {longer[0]['env_steps'] / 1e6:,.0f} M env-steps (one seed) "
+        )
+        said += f"taggers by the rule catch {tags('trained runners', longer)}, trained ones {tags('trained', longer)}."
+    return said
+
+
 def make_entry(entry, folders, results, out):
     """Write the clips and curves of one entry; return it. The first folder's run is the one that is told about."""
     first, found = folders[0], [cells_of(results, folder.name) for folder in folders]
@@ -154,7 +172,7 @@ def make_entry(entry, folders, results, out):
     return {
         "chapter": "Many agents",
         "summary": SUMMARIES[entry],
-        **({"reading": READING} if entry == "tag_published" else {}),
+        **({"reading": reading(results, row)} if entry == "tag_published" else {}),
         "params": {**kept_params(spec.make_params(**params))},
         "changed": params,
         "clips": clips,
@@ -239,7 +257,8 @@ def draw_curves(entry, results, found, out):
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
     seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
     write_atomically(out / f"{entry}-curve.svg", svg(figure(seeds, curves)))
-    return in_short(curves[0])
+    numbers = sorted({about["seeds"] for about in curves})
+    return in_short(curves[0]).replace(f"{numbers[-1]} seeds", " or ".join(map(str, numbers)) + " seeds")
 
 
 def redraw(results, out):
@@ -255,6 +274,8 @@ def redraw(results, out):
         for row in results.values():
             if row["case"].startswith(cases):
                 shown.setdefault(row["case"], row)  # the first run of a case is the one that is shown
+        if entry == "tag_published":
+            entries[entry]["reading"] = reading(results, next(iter(shown.values())))
         entries[entry]["learning"] = draw_curves(entry, results, [*shown.values()], out)
     write_entries(out, entries)
 

@@ -119,7 +119,7 @@ def section(name, entry):
     clips = "\n".join(figure(name, clip) for clip in in_order(entry["clips"]))
     broad = " broad" if all(clip["size"][0] > BROAD for clip in entry["clips"]) else ""
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
-    training, changed = entry["training"], parameters(entry)
+    code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
 <p>{html.escape(told(entry))}</p>
@@ -127,8 +127,8 @@ def section(name, entry):
 {clips}
 <figure class="chart"><div class="scroll" tabindex="0"><img src="{curve}" alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
-<details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + changed)}</p>
-<code>{html.escape(training["command"])}</code></details></figcaption></figure>
+<details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + parameters(entry))}</p>
+<code>{code}</code></details></figcaption></figure>
 </div>
 </section>"""
 
@@ -145,6 +145,11 @@ def measured(file, title, words):
     return f"""<figure class="{kind}"><div class="scroll" tabindex="0"><img src="{html.escape(quote(file))}"
 alt="{title}. {words}" loading="lazy"></div>
 <figcaption><h3>{title}</h3><p>{words}</p></figcaption></figure>"""
+
+
+def learnt(entry):
+    """Return the settings of each policy that has learnt, a line each."""
+    return [f"{name}: {how}" for name, how in entry["training"]["policies"].items() if how != "heuristic"]
 
 
 def told(entry):
@@ -255,7 +260,7 @@ def entry_in_readme(name, entry):
         means = f" Means of {clip['episodes_of_means']:,} episodes: {means}." if clip["kind"] != "mosaic" else ""
         words = f"{shown(clip)}.{means}"
         lines += ["", f"{KINDS[clip['kind']]}: {markdown(words)}"]
-    lines += ["", *fenced(commands)]
+    lines += ["", *fenced([*commands, *(f"# {' '.join(line.split())}" for line in learnt(entry))])]
     words = [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
     words.append(markdown(f"Clips: {made(entry)}"))
     return [*lines, "", f"![Learning curve of {called}]({quote(entry['curve'])})", "", *words]
