@@ -257,8 +257,7 @@ def draw_curves(entry, results, found, out):
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
     seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
     write_atomically(out / f"{entry}-curve.svg", svg(figure(seeds, curves)))
-    numbers = sorted({about["seeds"] for about in curves})
-    return in_short(curves[0]).replace(f"{numbers[-1]} seeds", " or ".join(map(str, numbers)) + " seeds")
+    return in_short(*curves)
 
 
 def redraw(results, out):

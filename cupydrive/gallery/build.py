@@ -231,7 +231,7 @@ def levels(clips):
 
 
 def draw_curve(name, entry, out):
-    """Draw the learning curve of an entry from the points that are kept, beside the means of who has not learnt."""
+    """Draw the learning curve of an entry from points that are kept, beside who has not learnt; tell it whose that is."""
     about = read_curves(out).get(name)
     if about is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):

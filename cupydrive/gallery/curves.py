@@ -69,9 +69,10 @@ def of_runs(runs, keys, device):
     }
 
 
-def in_short(about):
-    """Return in words of which runs a curve is: they need not be those that play in the clips."""
-    seeds = f"{about['seeds']} seeds" if about["seeds"] > 1 else "One seed"
+def in_short(about, *others):
+    """Return in words of which runs a chart is, maybe not the clips'; ``others`` differ in how many seeds they have."""
+    numbers = sorted({each["seeds"] for each in (about, *others)})
+    seeds = "One seed" if numbers == [1] else f"{' or '.join(map(str, numbers))} seeds"
     source = f" {about['source'][:1].upper()}{about['source'][1:]}." if "source" in about else ""
     return (
         f"{seeds} of {about['env_steps']:,} env-steps in {about['num_envs']:,} environments each, on {about['device']}, "

@@ -35,7 +35,7 @@ def explained(path, what, error, otherwise):
     """
     if isinstance(error, NewerFormatError):
         return f"{path} {error}"
-    return f"{path} is no {what}, or damaged: {str(error).lstrip()}. {otherwise}"
+    return f"{path} is no {what}, or damaged: {error}. {otherwise}"
 
 
 # ---- kinds of values ---------------------------------------------------------------------------------------------------
@@ -159,13 +159,14 @@ class Record:
 
     def check(self, value, where):
         """Raise ``FormatError`` unless ``value`` is one."""
+        it = where or "it"
         if type(value) is not dict:
-            raise FormatError(f"{where} is {shown(value)}; it must be an object")
+            raise FormatError(f"{it} is {shown(value)}; it must be an object")
         kinds = {**self.members, **self.optional}
         if missing := [name for name in self.members if name not in value]:
-            raise FormatError(f"{where} has no {missing[0]!r}")
+            raise FormatError(f"{it} has no {missing[0]!r}")
         if unknown := [name for name in value if name not in kinds]:
-            raise FormatError(f"{where} has an entry {shown(unknown[0])}, which its format does not know")
+            raise FormatError(f"{it} has an entry {shown(unknown[0])}, which its format does not know")
         for name, element in value.items():
             kinds[name].check(element, f"{where}: {name}" if where else name)
 

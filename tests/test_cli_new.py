@@ -1,0 +1,139 @@
+"""`cupydrive new`: what it writes works, and mistakes in it are told by where they are."""
+
+import json
+
+import pytest
+from conftest import optional
+from test_cli import ROOT, run
+
+import cupydrive
+import cupydrive.checks.checker
+from cupydrive import envs
+from cupydrive.cli.main import main
+from cupydrive.cli.scaffold import new
+from cupydrive.errors import CupydriveError
+
+
+@pytest.fixture
+def unregistered():
+    """Forget what a test has registered."""
+    before = dict(envs._registered)
+    yield
+    envs._registered.clear()
+    envs._registered.update(before)
+
+
+def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
+    assert main(["new", "my_env", "--folder", str(tmp_path)]) == 0
+    python, kernel = tmp_path / "my_env.py", tmp_path / "my_env.cu"
+    assert sorted(tmp_path.iterdir()) == [kernel, python]
+    assert f"cupydrive check {python}" in capsys.readouterr().out
+    assert "ENV_NAME" not in python.read_text() + kernel.read_text()
+    assert python.stat().st_mode & 0o600 == 0o600
+
+    python.unlink()
+    kernel.write_text("mine")
+    assert main(["new", "my_env", "--folder", str(tmp_path)]) == 2
+    assert "not overwritten" in capsys.readouterr().err
+    assert (python.exists(), kernel.read_text()) == (False, "mine")
+
+
+def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypatch):
+    import cupydrive.cli.scaffold as module
+
+    write = module._write_new
+
+    def failing(path, text):
+        if path.suffix == ".cu":
+            raise OSError(28, "No space left on device")
+        write(path, text)
+
+    monkeypatch.setattr(module, "_write_new", failing)
+    with pytest.raises(CupydriveError, match=r"my_env\.cu cannot be written: No space left"):
+        new("my_env", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("my-env", "'my_env'"),
+        ("3d", "'my_3d'"),
+        ("class", "'my_class'"),
+        ("My Env.py", "'my_env'"),
+        ("", "'env'"),
+        ("cartpole", "'my_cartpole'"),
+        ("a/b", "'a_b'"),
+    ],
+)
+def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_path):
+    with pytest.raises(CupydriveError, match=suggestion):
+        new(name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    new(suggestion.strip("'"), tmp_path)
+
+
+def test_new_wants_a_folder_that_exists(tmp_path, capsys):
+    assert main(["new", "my_env", "--folder", str(tmp_path / "no")]) == 2
+    assert "mkdir -p" in capsys.readouterr().err
+
+
+@pytest.mark.checker
+def test_a_new_environment_passes_its_check(tmp_path, capsys, unregistered):
+    """Both templates, as they are."""
+    python, _ = new("my_env", tmp_path)
+    path = tmp_path / "report.json"
+    assert main(["check", str(python), "--agent-steps", "30000", "--json", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("PASS  my_env")
+    (report,) = json.loads(path.read_text())
+    assert report["passed"] and report["agent_steps"] >= 30_000 and report["failures"] == []
+    assert all(report["events"].values())
+
+
+@pytest.mark.checker
+def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregistered):
+    python, kernel = new("my_env", tmp_path)
+    text = kernel.read_text()
+    assert text.count("p.drag * s.vx[i]") == 1
+    kernel.write_text(text.replace("p.drag * s.vx[i]", "p.drag * s.vy[i]"))
+    assert main(["check", str(python), "--agent-steps", "2000"]) == 1
+    assert "state.vx" in capsys.readouterr().out
+
+    kernel.write_text(text.replace("p.drag * s.vx[i]", "p.drg * s.vx[i]"))
+    assert main(["check", str(python), "--agent-steps", "2000"]) == 2
+    line = next(n for n, source in enumerate(text.splitlines(), 1) if "p.drag * s.vx[i]" in source)
+    assert f"my_env.cu:{line}:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("np.linalg.norm(goal", "np.abss(goal", ", in step: AttributeError: module 'numpy' has no attribute 'abss'"),
+        ("    wanted = place +", "    wanted = place + )", ": SyntaxError: unmatched ')'"),
+        ("SPEC = EnvSpec(", "SPEC = EnvSpeck(", ": NameError: name 'EnvSpeck' is not defined"),
+    ],
+)
+def test_a_mistake_in_a_users_python_is_two_lines(right, wrong, says, tmp_path, capsys, unregistered):
+    python, _ = new("my_env", tmp_path)
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    line = text[: text.index(right)].count("\n") + 1
+    assert main(["check", str(python), "--agent-steps", "100", "--device", "cpu"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"cupydrive: {python}:{line}{says}") and wrong in f"    {second.strip()}"
+
+
+def test_a_mistake_of_this_program_shows_its_traceback(monkeypatch):
+    monkeypatch.setattr(cupydrive.checks.checker, "check", lambda *given, **named: {}["nothing"])
+    with pytest.raises(KeyError, match="nothing"):
+        main(["check", "cartpole"])
+
+
+def test_templates_pass_the_linter(tmp_path):
+    optional("ruff")
+    new("my_env", tmp_path)
+    # `cupydrive` is not first-party outside of this repository.
+    for command in (["check", "--ignore", "I001"], ["format", "--check"]):
+        done = run("-m", "ruff", *command, "--config", ROOT / "pyproject.toml", tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
