@@ -100,6 +100,8 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
     entry = read_entries(made / "out")["tag_grid"]
     clips = {clip["kind"]: clip for clip in entry["clips"]}
     assert len({clips[kind]["first_env"] for kind in ("random", "heuristic", "trained")}) == 1
+    assert clips["random"]["players"] == {"tagger": "random", "runner": "heuristic"}  # the rival that learning had
+    assert entry["reading"] == cd.envs.get("tag_grid").showcase["reading"]
     run = Run.load(made / "runs" / "tag_grid")
     found = run.evaluate(1000)
     assert clips["trained"]["means"]["length"][0] == pytest.approx(found.mean("length")[0], abs=1e-4)

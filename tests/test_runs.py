@@ -139,6 +139,21 @@ def test_loading_runs_no_code(tmp_path, monkeypatch):
     assert not Path("planted").exists()
 
 
+def test_all_settings_that_differ_from_the_runs_are_named(tmp_path):
+    plan = dict(num_envs=8, steps=128, out=tmp_path, device="cpu", progress=False)
+    cd.train("cartpole", cd.PPO(num_steps=16, gamma=0.9, gae_lambda=0.8), **plan)
+    with pytest.raises(TrainingError) as raised:
+        cd.train("cartpole", cd.PPO(num_steps=16), resume=True, **plan)
+    said = str(raised.value)
+    assert (
+        "gamma of policy 'cart' is 0.9 there, and 0.99 was asked for; gae_lambda" in said
+        and "0.95 was asked for" in said
+    )
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(TrainingError, match=r"damaged: it has no '"):
+        Run.load(tmp_path)
+
+
 def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(TrainingError, match="no run folder"):
         Run.load(tmp_path / "nothing")
