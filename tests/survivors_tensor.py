@@ -28,10 +28,10 @@ LEFT = "const int first = e * ROWS, left = about.rows - first, rows = left < ROW
 TURN = "team.sync();  // its memory is written again"
 ACTIVATE = "if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN"
 SECOND = "DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }"
-PUT = "put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[m], d));"
+PUT = "put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));"
 BY_MATRIX_UNITS = {
     (
-        "learn/tensor_gradient.cu",
+        "learn/tower_gradient.cuh",
         PUT,
         PUT.replace(": 0]", ": (0 + 1)]"),
     ): "of entries not loaded ahead none is read there",

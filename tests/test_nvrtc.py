@@ -148,6 +148,7 @@ FILES = [
     ("learn/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/resident", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/group_gradient", TILED, WIDTHS.replace("17", "40") + head_sizes((3, 7))),
 ]
 WARP_GROUPS = 90  # the one architecture that has wgmma
@@ -181,7 +182,7 @@ def test_every_kernel_that_is_no_environments_is_compiled_here():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    if name.startswith(("learn/tensor", "learn/warp", "learn/wide")) and architecture < MATRIX_UNITS:
+    if name.startswith(("learn/tensor", "learn/resident", "learn/warp", "learn/wide")) and architecture < MATRIX_UNITS:
         pytest.skip("its matrix units do not take bfloat16: it learns by exact kernels")
     unit = unit_of(name, constants, generated)
     if unit.architecture_specific and architecture != WARP_GROUPS:

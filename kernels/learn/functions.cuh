@@ -11,6 +11,11 @@
 DEVICE float exponential(float x) { return __expf(x); }
 DEVICE float logarithm(float x) { return __logf(x); }
 DEVICE float quotient(float x, float y) { return __fdividef(x, y); }
+DEVICE float square_root(float x) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 DEVICE float hyperbolic_tangent(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -20,5 +25,6 @@ DEVICE float hyperbolic_tangent(float x) {
 DEVICE float exponential(float x) { return math::exp(x); }
 DEVICE float logarithm(float x) { return math::log(x); }
 DEVICE float quotient(float x, float y) { return x / y; }
+DEVICE float square_root(float x) { return math::sqrt(x); }
 DEVICE float hyperbolic_tangent(float x) { return math::tanh(x); }
 #endif

@@ -227,10 +227,8 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
                         const int shares, float* gradients) {
   const Learn& call = about.learn;
   Tower<T>& tower = work.tower.of<T>();
-  const Chunks chunks(about.table, call.blocks, work.chunks);
+  const Chunks chunks(call, call.epoch, about.table, work.chunks);
   const int count = chunks.rows;
-  const int* const order = call.epoch_order(call.epoch);
-  const auto row_of = [&](int i) INLINED { return i < count ? order[chunks.place(i)] : -1; };
   // The loss's halves are shared out: parameters of all rows, then values of all rows.
   constexpr int HALVES = TOWERS == 1 ? 2 : 1, OWN_HALVES = own_count(HALVES * ROWS), OWN_ROWS = own_count(ROWS);
   const auto each_half = [&](auto visit) INLINED {
@@ -255,7 +253,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   for (int i : team.each(2 * call.blocks)) work.chunks[i] = about.table[2 + i];
   team.sync();
   each_row([&](int, int m) INLINED {
-    const int first = row_of(share * ROWS + m), second = row_of(share * ROWS + stride + m);
+    const int first = chunks.row(share * ROWS + m), second = chunks.row(share * ROWS + stride + m);
     work.row[0][m] = first;
     work.row[1][m] = second;
   });
@@ -298,7 +296,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
         });
       } else if constexpr (L == 1) {
         load_entries(work.row[turn ^ 1]);
-        each_row([&](int k, int m) INLINED { next[k] = row_of(first + 2 * stride + m); });
+        each_row([&](int k, int m) INLINED { next[k] = chunks.row(first + 2 * stride + m); });
       }
     });
     team.sync();

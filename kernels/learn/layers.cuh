@@ -15,6 +15,7 @@
 
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up
 constexpr int METRICS = PAD;  // numbers of the last row: sums over rows of what is reported
+constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
 
 enum Size { FORWARD_COPIES, BACKWARD_COPIES, GRADIENT, GRADIENT_ROWS, OUTPUTS };
 // What the layers before layer (tower, layer) take: numbers of either part of `copies` and of `gradients`, rows of `gradients`,

@@ -52,14 +52,18 @@ template <int T, int L = 0> DEVICE void load_layers(const Team team, TowerWeight
     load.store(tower.template weights_of<L>(), tower.biases + taken(Part::BIASES, T, L));
   }
 }
-// Loads the weights, and puts zeros where observations have no entries. Who reads them must sync first.
-template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
-  load_layers<T>(team, tower, tensors);
+// Puts zeros where observations have no entries.
+template <int T> DEVICE void clear_beside_observations(const Team team, Tower<T>& tower) {
   if constexpr (OBS < padded(OBS)) {
     for (int m : team.each(ROWS)) {
       for (int d = OBS; d < padded(OBS); ++d) tower.observations().row(m)[d] = 0.0f;
     }
   }
+}
+// Loads the weights, and clears what has no observations. Who reads them must sync first.
+template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
+  load_layers<T>(team, tower, tensors);
+  clear_beside_observations(team, tower);
 }
 
 // All layers, of rows whose observations all members can see.

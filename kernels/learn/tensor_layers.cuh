@@ -1,4 +1,4 @@
-// tensor_layers.cuh -- what all kernels for matrix units take of layers: how many tensors they have, and the activation.
+// tensor_layers.cuh -- what all kernels for matrix units take of layers: memory for a tower, and the activation.
 // Constants: those of layers.cuh.
 #pragma once
 #define APPROXIMATE 1
@@ -6,8 +6,6 @@
 #include "learn/bfloat.cuh"
 #include "learn/layers.cuh"
 #include "learn/neuron.cuh"
-
-constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer, as the network has them: (OUT, IN), (OUT)
 
 using policy::seen;
 

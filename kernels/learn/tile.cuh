@@ -17,10 +17,13 @@ struct TensorLearn {
 // What the host knows of a minibatch's rows, chunk after chunk.
 struct Chunks {
   const int* before;  // (B) rows of the chunks before; (B) places in `order`
+  const int* order;   // of the epoch
   int blocks, rows, each;  // each: rows of each chunk, or 0 if they differ
   // `before`: where what follows the first two numbers of the table is kept.
-  DEVICE Chunks(const int* table, const int blocks, const int* before)
-      : before(before), blocks(blocks), rows(table[0]), each(table[1]) {}
+  DEVICE Chunks(const Learn& call, const int epoch, const int* table, const int* before)
+      : before(before), order(call.epoch_order(epoch)), blocks(call.blocks), rows(table[0]), each(table[1]) {}
+  // Row i of the minibatch, as `Place` takes it; -1 behind the last one.
+  DEVICE int row(const int i) const { return i < rows ? order[place(i)] : -1; }
   // The place in `order` of row i of the minibatch, in [0, rows).
   DEVICE int place(const int i) const {
     if (each > 0) {

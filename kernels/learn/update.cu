@@ -1,15 +1,9 @@
 // update.cu -- from sums of gradients to new weights: norm, clipping, Adam; and copies of weights as layers.cuh wants them.
 //
-// Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with epsilon outside of the root.
-// Bias corrections are followed by the averages' own recursions, of an average of ones, so that they need no powers and
-// correct what rounding does, too. Where `step` is another one than they were followed to, as in a checkpoint that was read,
-// they are followed again from the beginning.
 // Constants: those of layers.cuh.
-#include "learn/layers.cuh"
+#include "learn/adam.cuh"
 #include "learn/sums.cuh"
 
-constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each average
-constexpr int TENSORS = 2 * TOWERS * LAYERS;                               // weights and biases of each layer
 constexpr int LANES = PAD;                                                 // numbers of `total` that one team adds up
 constexpr int STRIPS = GRADIENT_FLOATS / LANES;                            // so many; the last one is of what is reported
 constexpr int MOST_PARTS = 32;
@@ -24,62 +18,7 @@ struct Workspace {
   float chain[CHAINS];
 };
 
-enum Verdict { SKIPPED, SOUND, UNSOUND };
-// What is known of a step before the gradients' norm is.
-struct Prospect {
-  int verdict;  // SOUND: it happens if the norm is finite
-  float rate;   // learning rate over the first average's correction
-  float root;   // of the second average's correction
-};
-// The averages of ones after `step` steps.
-struct Corrections { float first, second, step; };
-
-struct Update {
-  int pieces, parts;           // of `partials`; P, by which the blocks' sums are added: at most MOST_PARTS
-  int strips;                  // that one team adds up; strips * parts is at most MOST_PARTS
-  int shares;                  // by how many teams the rows of weights are shared
-  int epoch_ends;              // 1: this is an epoch's last minibatch
-  int iteration_ends;          // 1: and the last one of all
-  int reported;                // numbers that `metric_sums` has before the last
-  int norm_at;                 // which of them is the gradients' norm
-  float target_kl;             // 0: none
-  const float* inverse;        // (1): one over the minibatch's rows in the game
-  const float* partials;       // (pieces, GRADIENT_FLOATS)
-  float* total;                // (GRADIENT_FLOATS)
-  float* squares;              // (STRIPS - 1): sums of the squares of LANES numbers of `total`
-  Prospect* prospect;          // (1)
-  Corrections* corrections;    // (1)
-  const float* learning_rate;  // (1)
-  const float* ent_coef;       // (1)
-  const float* vf_coef;        // (1)
-  const float* max_grad_norm;  // (1)
-  float* skip;                 // (1): 1: no step until the next iteration
-  float* bad;                  // (1): 1: a loss or gradient was not finite; no step ever
-  i64* iteration;              // (1): iterations so far
-  float* metric_sums;          // (reported + 1): the last one counts
-  float* step;                 // (TENSORS): steps so far, all equal
-  float* copies;               // or null: nobody reads them
-  float* weights[TENSORS];     // the network's own memory, (OUT, IN) or (OUT)
-  float* first[TENSORS];       // Adam's averages, of the same shapes
-  float* second[TENSORS];
-};
-
-DEVICE bool is_finite(float x) { return (math::bits(x) & 0x7f800000u) != 0x7f800000u; }
-
 // ---- the sum of the gradients ----
-
-// The corrections of step `step`, from those of the step before if `made` are they.
-DEVICE Corrections corrections_of(Corrections made, const float step) {
-  if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};
-  while (made.step < step) {
-    const Corrections before = made;
-    made.first = math::fma(FIRST_RATE, 1.0f - made.first, made.first);
-    made.second = math::fma(1.0f - SECOND_RATE, made.second, SECOND_RATE);
-    made.step += 1.0f;
-    if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more
-  }
-  return made;
-}
 
 // What the last strip's team finds out besides its sums. It is on its way while these are added up: the other strips need nothing
 // more, and would wait for it.
@@ -158,14 +97,6 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
 
 // ---- the step ----
 
-// What is decided for all weights of one step, by every team alike.
-struct Decision {
-  int verdict;
-  float norm;   // of the gradients
-  float scale;  // of the gradients
-  float rate, root;
-};
-
 DEVICE Decision decide_step(const Update& call, const Team team, Workspace& work) {
   const Prospect prospect = *call.prospect;
   const float most = *call.max_grad_norm;
@@ -237,49 +168,6 @@ template <class Here> DEVICE void copy_row(const Update& call, const Team team, 
 DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
   visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row); });
 }
-
-// Where one row of the weights, or of biases, and what goes with it are.
-struct WeightRow {
-  float* weights;
-  float* first;
-  float* second;
-  const float* gradients;
-  int columns;
-};
-DEVICE WeightRow weight_row(const Update& call, const int e) {
-  WeightRow found;
-  visit_row(e, [&](auto layer, const int row, const int first_number) INLINED {
-    typedef decltype(layer) Here;
-    const bool biases = row == Here::OUT;
-    const int tensor = 2 * Here::NUMBER + biases;
-    const size_type begin = biases ? 0 : (size_type)row * Here::IN;
-    found = {call.weights[tensor] + begin, call.first[tensor] + begin, call.second[tensor] + begin, call.total + first_number,
-             biases ? Here::OUT : Here::IN};
-  });
-  return found;
-}
-
-// One number of them.
-struct Weight {
-  float value, first, second, gradient;
-  DEVICE void load(const WeightRow& row, const int k) {
-    value = row.weights[k];
-    first = row.first[k];
-    second = row.second[k];
-  }
-  DEVICE void load_gradient(const WeightRow& row, const int k) { gradient = row.gradients[k]; }
-  DEVICE void descend(const Decision& decision) {
-    const float scaled = gradient * decision.scale;
-    first = math::fma(FIRST_RATE, scaled - first, first);
-    second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
-    value -= decision.rate * (first / (math::sqrt(second) / decision.root + EPSILON));
-  }
-  DEVICE void store(const WeightRow& row, const int k) const {
-    row.first[k] = first;
-    row.second[k] = second;
-    row.weights[k] = value;
-  }
-};
 
 // Lets each warp take rows of its own, if a team has more rows than warps; nobody reads copies then.
 DEVICE bool by_warps(const Update& call, const Team team, const int from, const int until, const Decision& decision) {

@@ -28,13 +28,12 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   if (*call.skip > 0.0f) return;
   WideTower<T>& tower = work.tower.of<T>();
   const Weights weights{about.tensors, about.fragments};
-  const Chunks chunks(about.table, call.blocks, about.table + 2);
+  const Chunks chunks(call, call.epoch, about.table, about.table + 2);
   const Coefficients of(call);
-  const int* const order = call.epoch_order(call.epoch);
   const size_type first = (size_type)tile * ROWS;
   for (int m : team.each(ROWS)) {
     const int i = tile * ROWS + m;
-    work.row[m] = i < about.count ? order[chunks.place(about.from + i)] : -1;
+    work.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
   }
   team.sync();
   put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.row[m]); });

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cupydrive.training.algorithms.kernels import gradients, tensor, wide
+from cupydrive.training.algorithms.kernels.resident import ResidentGradients, is_resident, resident_unit
 from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
 
 
@@ -21,7 +22,7 @@ class Arithmetic:
             many rows, and of the draws of actions.
         gradient_units: ``(layout, distribution, config, sizes, executor)`` -> the ``Unit``s of gradients; ``sizes`` as
             ``Gradients`` takes them.
-        gradients: Class of what computes gradients: ``Gradients``, or one like it.
+        gradients: What makes ``Gradients``, or one like it.
         steps: ``Steps``, or one like it.
         pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name: behind ``struct Forward`` too.
         rows_at_once: ``(layout, rows)`` -> of how many of a minibatch's rows the outputs of all layers are kept.
@@ -31,7 +32,7 @@ class Arithmetic:
     name: str
     forward_unit: Callable
     gradient_units: Callable
-    gradients: type
+    gradients: Callable
     steps: type = Steps
     pointers: Callable = lambda steps: {}
     rows_at_once: Callable = lambda layout, rows: 0
@@ -41,11 +42,25 @@ class Arithmetic:
 EXACT = Arithmetic(
     "exact", gradients.forward_unit, lambda *about: [gradients.gradient_unit(*about)], gradients.Gradients
 )
+
+
+def tensor_units(layout, distribution, config, sizes, executor):
+    """Return the ``Unit``s of gradients by matrix units, of the kernels that ``tensor_gradients`` chooses."""
+    unit = resident_unit if is_resident(layout, config, sizes, executor) else tensor.gradient_unit
+    return [unit(layout, distribution, config, sizes, executor)]
+
+
+def tensor_gradients(executor, layout, distribution, config, sizes, columns, shared):
+    """Return what computes gradients by matrix units: ``ResidentGradients`` of few rows, ``TensorGradients`` else."""
+    kind = ResidentGradients if is_resident(layout, config, sizes, executor) else tensor.TensorGradients
+    return kind(executor, layout, distribution, config, sizes, columns, shared)
+
+
 TENSOR = Arithmetic(
     "tensor",
     tensor.forward_unit,
-    lambda *about: [tensor.gradient_unit(*about)],
-    tensor.TensorGradients,
+    tensor_units,
+    tensor_gradients,
     UncopiedSteps,
     pointers=lambda steps: tensor.weight_pointers(steps.weights),
 )

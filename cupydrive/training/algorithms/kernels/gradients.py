@@ -16,7 +16,9 @@ from cupydrive.training.algorithms.kernels.tiles import forward_tiles, gradient_
 
 PARTS = 32  # of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
 DRAWERS = 128  # threads that draw the rows of one chunk: as many as there are chains in a sum of moments
-FEW_DRAWERS = 32  # and where a chunk has no more rows, and there are more than CHUNKS_AT_ONCE of a processor
+FEW_DRAWERS = (
+    4  # at least; fewer than DRAWERS where a chunk has fewer rows, and CHUNKS_AT_ONCE of a processor do not do
+)
 CHUNKS_AT_ONCE = 16
 ADDERS_AT_ONCE = (
     16  # teams of one processor that add gradients up: where more would wait, each has several strips of them
@@ -39,7 +41,7 @@ def minibatch_unit(config, sizes, executor):
     chunks = minibatches * len(shard.blocks)
     rows = shard.num_envs * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
     crowded = chunks > CHUNKS_AT_ONCE * executor.processors
-    team = FEW_DRAWERS if crowded and rows <= FEW_DRAWERS else DRAWERS
+    team = min(DRAWERS, max(FEW_DRAWERS, 1 << (rows - 1).bit_length())) if crowded else DRAWERS
     return assemble_file("learn/minibatches", constants, team=min(executor.max_team, team))
 
 
@@ -154,6 +156,13 @@ class Minibatches:
             self.drawing.launch("spread", self.call, chunks, rows)
             self.join_blocks("squares")
             self.drawing.launch("deviation", self.call, minibatches, chunks)
+
+    def learn(self, steps):
+        """Compute the gradients of all minibatches that ``arrange`` has drawn; ``Steps`` takes a step along each at once."""
+        for epoch in range(self.epochs):
+            for minibatch in range(self.minibatches):
+                self.compute(epoch, minibatch)
+                steps.descend(epoch, minibatch)
 
     def join_blocks(self, *names):
         """Fill in what other processes have found of their blocks."""

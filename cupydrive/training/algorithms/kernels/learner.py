@@ -213,10 +213,7 @@ class KernelLearner(OnPolicyLearner):
             for g in self.groups:
                 self.estimate(rollout, g)
             self.gradients.arrange()
-            for epoch in range(self.gradients.epochs):
-                for minibatch in range(self.gradients.minibatches):
-                    self.gradients.compute(epoch, minibatch)
-                    self.steps.descend(epoch, minibatch)
+            self.gradients.learn(self.steps)
             self.finish(rollout)  # its kernels, too, run in torch's stream
 
     def count(self):

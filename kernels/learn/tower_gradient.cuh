@@ -1,0 +1,90 @@
+// tower_gradient.cuh -- the gradient of a tower over tiles of a minibatch's rows, by one block.
+//
+// Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
+#pragma once
+#include "learn/tensor.cuh"
+#include "learn/tile.cuh"
+
+// What a block has of a tile besides the tower's rows.
+struct TileMemory {
+  int row[ROWS];               // as `Place` takes them; -1: none
+  float sums[REPORTED * WARPS];
+};
+
+// What one member loads of a tile, ahead of its use: some rows' numbers, or entries of observations.
+constexpr int OWN_ROWS = own_count(ROWS), OWN_ENTRIES = own_count(ROWS * OBS);
+constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
+
+// Puts entry d of the observation of row m to where `forward` reads it.
+template <int T> DEVICE void put_entry(const Learn& call, Tower<T>& tower, const int m, const int d, const float x) {
+  tower.observations().row(m)[d] = seen(x, call.center, call.scale, d);
+}
+
+// visit(k, m): the k-th row of a tile that is this member's is m.
+template <class Visit> DEVICE void each_own_row(const Team team, Visit visit) {
+  UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
+    const int m = team.rank + k * TEAM;
+    if (ROWS % TEAM == 0 || m < ROWS) visit(k, m);
+  }
+}
+
+// What the losses of a minibatch's rows need besides the rows.
+struct Losses {
+  Coefficients of;
+  Moments moments;
+  bool wanted;  // false: nothing is learnt
+};
+
+// Tiles share, share + shares, ... of a minibatch: the gradient of tower T into `sums`, which may lie where the tower does, and
+// report(k, sum) by one member of what is reported. All see the first tile's rows in `memory`. begin() returns `Losses`, once the
+// tower's weights are on their way to its memory, while that tile's observations are on theirs.
+template <int T, class Begin, class Told>
+DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
+                      const int share, const int shares, float* sums, Begin begin, Told report) {
+  const auto each_row = [&](auto visit) INLINED { each_own_row(team, visit); };
+  // visit(k, m, d): the k-th of its entries is entry d of the observation of row m.
+  const auto each_entry = [&](auto visit) INLINED {
+    UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
+      const int i = team.rank + k * TEAM;
+      if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);
+    }
+  };
+  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];
+  const auto load_entries = [&]() INLINED {
+    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, memory.row[m], d); });
+  };
+  load_entries();
+  const Losses losses = begin();
+  if (!losses.wanted) return;
+  Gradient<T> gradient;
+  gradient.clear();
+  float reported[REPORTED] = {};
+  for (int first = share * ROWS; first < chunks.rows; first += shares * ROWS) {
+    each_entry([&](int k, int m, int d) INLINED {
+      put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));
+    });
+    // What is needed after the forward pass, or for the next tile, is on its way during it.
+    Transition row[OWN_ROWS];
+    int next[OWN_ROWS];
+    bool there[OWN_ROWS];
+    each_row([&](int k, int m) INLINED {
+      there[k] = memory.row[m] >= 0;
+      if (there[k]) row[k].load(call, Place(call, memory.row[m]));
+      next[k] = chunks.row(first + shares * ROWS + m);
+    });
+    team.sync();
+    forward(team, tower);
+    each_row([&](int k, int m) INLINED {
+      float metric[METRICS];
+      differentiate<T>(losses.of, tower, m, there[k], row[k], losses.moments, metric);
+      UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
+      memory.row[m] = next[k];
+    });
+    team.sync();
+    load_entries();
+    backward(team, tower, gradient);
+    team.sync();  // rows are written again
+  }
+  gradient.store(team, sums);
+  sum_members(team, reported, memory.sums, report);
+}

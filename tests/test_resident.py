@@ -1,0 +1,147 @@
+"""All minibatches of an iteration by one block: what the launches of gradients and steps, one after the other, give."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from learner_kernels import problem
+
+import cupydrive as cd
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms import A2C, PPO
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.training.algorithms.kernels.resident import ResidentGradients
+from cupydrive.training.algorithms.kernels.tensor import TensorGradients
+from cupydrive.training.algorithms.looking import looking
+
+BY_LAUNCHES, BY_ONE_BLOCK = (replace(TENSOR, gradients=kind) for kind in (TensorGradients, ResidentGradients))
+SMALL = {"num_steps": 11, "num_minibatches": 2, "update_epochs": 3}
+GROUPS = {"envs": 9, "actions": "several", "agents": (2, 1), "masks": True, "leaving": True, "obs_dim": 13}
+CASES = {
+    "one tower": (PPO(**SMALL, hidden=(40, 34), shared_layers=True), GROUPS),
+    "two towers": (PPO(**SMALL, hidden=(24, 20)), GROUPS | {"normalised": True}),
+    "A2C, ReLU": (A2C(num_steps=8, activation="relu", hidden=(16,), shared_layers=True), {"envs": 3}),
+    "Gaussian": (PPO(**SMALL, hidden=(32,), clip_vloss=True), {"envs": 4, "actions": "box"}),
+    "one tile and a row": (PPO(num_steps=43, num_minibatches=1, hidden=(16,)), {"envs": 3}),
+    "too far": (PPO(**SMALL, hidden=(16,), target_kl=1e-4), {"envs": 5}),
+}
+CPU = {"one thread": lambda: HostExecutor(threads=1, flags=("-O1",)), "team": lambda: HostExecutor(team_threads=32)}
+
+
+def learnt(case, iterations=2):
+    """Return by name what some iterations of one rollout leave of a learner."""
+    for _ in range(iterations):
+        case.steps.lay_out()
+        case.gradients.arrange()
+        case.gradients.learn(case.steps)
+    return kept(case)
+
+
+def kept(case):
+    steps = case.steps
+    state = {"weights": steps.weights, "first": steps.first, "second": steps.second}
+    found = {f"{name}.{k}": tensor for name, tensors in state.items() for k, tensor in enumerate(tensors)}
+    found |= {"steps": steps.steps, "corrections": steps.corrections}
+    found |= {name: case.shared[name] for name in ("metric_sums", "skip", "bad", "iteration")}
+    return {name: tensor.detach().cpu().clone() for name, tensor in found.items()}
+
+
+def assert_alike(one, other):
+    """The squares of a gradient are added in another order, which moves its norm by some roundings, and roots are near ones."""
+    for name, tensor in one.items():
+        assert torch.allclose(tensor.double(), other[name].double(), rtol=1e-4, atol=2e-6), name
+
+
+def both(name, executors, change=lambda case: None):
+    """Return what launches leave, and what one block does."""
+    config, about = CASES[name]
+    found = []
+    for arithmetic, executor in zip((BY_LAUNCHES, BY_ONE_BLOCK), executors, strict=True):
+        case = problem(config, executor=executor, arithmetic=arithmetic, **about)
+        change(case)
+        found.append(learnt(case))
+    return found
+
+
+@pytest.mark.parametrize("how", CPU)
+@pytest.mark.parametrize("name", CASES)
+def test_one_block_learns_what_launches_do(name, how):
+    one, other = both(name, (CPU["one thread"](), CPU[how]()))
+    assert_alike(one, other)
+    if name == "too far":  # each iteration ends with its first epoch
+        assert one["steps"][0] == 2 * SMALL["num_minibatches"] and one["skip"] == 0 and one["iteration"] == 5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_one_block_of_a_gpu_learns_what_launches_do(name):
+    from cupydrive.executors.cuda import CudaExecutor
+
+    assert_alike(*both(name, (CudaExecutor(), CudaExecutor())))
+
+
+def test_steps_of_a_checkpoint_go_on_with_their_corrections():
+    def read(case):
+        case.steps.steps.fill_(1000.0)
+
+    one, other = both("one tower", (CPU["one thread"](), CPU["one thread"]()), read)
+    assert_alike(one, other)
+    assert one["steps"][0] == 1000 + 2 * SMALL["num_minibatches"] * SMALL["update_epochs"]
+
+
+def test_a_number_that_is_not_finite_stops_all_steps_behind_it():
+    def spoil(case):
+        case.gradients.arrange()
+        row = int(case.gradients.memory["order"][0, -1])  # the last one of the first epoch
+        case.columns["returns"][0].view(-1)[row] = float("nan")
+
+    one, other = both("A2C, ReLU", (CPU["one thread"](), CPU["one thread"]()), spoil)
+    assert_alike(one, other)
+    assert other["bad"] == 1 and other["steps"][0] == 0
+    one, other = both("one tile and a row", (CPU["one thread"](), CPU["one thread"]()), spoil)
+    assert_alike(one, other)
+
+
+def test_who_looks_sees_each_gradient_before_its_step():
+    """The same steps are taken, to the bit, and what is shown is what launches show."""
+    config, about = CASES["two towers"]
+    shown = []
+    for arithmetic in (BY_LAUNCHES, BY_ONE_BLOCK):
+        case = problem(config, executor=CPU["one thread"](), arithmetic=arithmetic, **about)
+        seen = []
+
+        def look(loss, reported, weights, gradients, skipped, seen=seen):
+            numbers = [loss, *reported, *(g.norm() for g in gradients), *(p.norm() for p in weights)]
+            seen.append([float(number) for number in numbers] + [bool(skipped)])
+
+        with looking(look):
+            watched = learnt(case, 1)
+        shown.append(seen)
+    assert len(shown[1]) == SMALL["num_minibatches"] * SMALL["update_epochs"]
+    assert torch.allclose(*map(torch.tensor, shown), rtol=1e-4, atol=1e-6)
+    alone = learnt(problem(config, executor=CPU["one thread"](), arithmetic=BY_ONE_BLOCK, **about), 1)
+    assert all(torch.equal(watched[name], alone[name]) for name in alone)
+
+
+@pytest.mark.gpu
+def test_members_that_have_a_processor_each_learn_by_one_block_as_alone():
+    """As many as a GPU has processors; a run alone learns by launches, to other bits and the same numbers."""
+    from cupydrive.executors.cuda import CudaExecutor
+
+    given = {
+        "algorithm": PPO(shared_layers=True),
+        "num_envs": 16,
+        "steps": 16 * 32 * 2,
+        "device": "cuda",
+        "progress": False,
+    }
+    together = cd.train("cartpole", seeds=CudaExecutor().processors, **given)
+    kinds = {type(run.learners["cart"].gradients) for run in together.runs}
+    alone = cd.train("cartpole", seed=3, **given)
+    assert kinds == {ResidentGradients} and isinstance(alone.learners["cart"].gradients, TensorGradients)
+    pairs = zip(together.runs[3].policies["cart"].parameters(), alone.policies["cart"].parameters(), strict=True)
+    assert all(torch.allclose(one, other, atol=1e-3) for one, other in pairs)
