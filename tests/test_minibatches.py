@@ -14,10 +14,11 @@ from other_teams import OTHER_TEAMS, Backwards
 from told import Keeping, Told
 from walled import walled
 
+from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches
+from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches, drawers
 
 
 @pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3, 1)), (300, (1,)), (129, (1, 2))])
@@ -166,3 +167,11 @@ def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
         assert (mine - exact).norm() <= 1e-5 * exact.norm()
     reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
     assert reported["value_loss"] == pytest.approx(losses["value_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_chunk_of_any_size_has_threads_that_a_block_can_have(crowded):
+    for rows in (1, 3, 4, 5, 8, 31, 32, 33, 63, 64, 65, 128, 1000):
+        team = drawers(rows, crowded)
+        unit = assemble_file("learn/minibatches", (("AGENT_GROUPS", 1), ("SHUFFLED", 1)), team=team)
+        assert unit.layout.team == team and (team >= min(rows, 128) or not crowded)

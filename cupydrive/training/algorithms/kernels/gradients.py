@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.layout import distribution_parts
@@ -41,8 +42,13 @@ def minibatch_unit(config, sizes, executor):
     chunks = minibatches * len(shard.blocks)
     rows = shard.num_envs * steps * sum(agents) * passes(config)[0] // chunks  # of a chunk
     crowded = chunks > CHUNKS_AT_ONCE * executor.processors
-    team = min(DRAWERS, max(FEW_DRAWERS, 1 << (rows - 1).bit_length())) if crowded else DRAWERS
-    return assemble_file("learn/minibatches", constants, team=min(executor.max_team, team))
+    return assemble_file("learn/minibatches", constants, team=min(executor.max_team, drawers(rows, crowded)))
+
+
+def drawers(rows, crowded):
+    """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks than a GPU takes at once."""
+    few = max(FEW_DRAWERS, 1 << (rows - 1).bit_length())
+    return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
 
 
 def loss_parts(distribution, config, agent_groups):
