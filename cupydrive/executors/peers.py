@@ -25,6 +25,7 @@ MAILS = 2**22  # of a slot: tensors up to 16 MB are joined, up to 16 MB / W adde
 MAIL_BYTES, SLOTS = 8, 2
 TEAM = 256  # threads of a block
 FIRST = 2  # number of the first exchange
+_stops = []  # functions that end the waits of this process
 TRIAL = 20.0  # seconds that the first exchange of all may take, after which peer memory is not used
 KERNELS = {
     torch.float32: "add_floats",
@@ -213,7 +214,7 @@ def said_of(attempt):
     """Return the first line of the error that a call raises, or an empty string."""
     try:
         attempt()
-    except (RuntimeError, OSError) as error:  # of CuPy, the system, a compiler
+    except (RuntimeError, OSError, ImportError) as error:  # of CuPy, the system, a compiler
         return str(error).splitlines()[0][:200] or type(error).__name__
     return ""
 
@@ -338,4 +339,11 @@ def watch(processes, stop):
             os.close(process)
 
     threading.Thread(target=wait, name="cupydrive-peers", daemon=True).start()
-    atexit.register(stop)
+    _stops.append(stop)
+
+
+@atexit.register
+def end_waits():
+    """End the waits of this process for others: it is about to end, and the driver would wait for its GPU."""
+    for stop in _stops:
+        stop()
