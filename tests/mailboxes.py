@@ -2,8 +2,8 @@
 
     python tests/mailboxes.py [--processes 2]      times sums in a replayed graph, beside those of NCCL
 
-With fewer GPUs than processes all use the first, in turns of milliseconds, and NCCL cannot be compared; on CPUs mailboxes are files
-that all of them map, with a smaller slot.
+With fewer GPUs than processes all use the first, in turns of milliseconds, and NCCL cannot be compared; on CPUs mailboxes are
+files that all of them map, with a smaller slot.
 """
 
 import argparse
@@ -122,18 +122,23 @@ def added(ranks, number, size, dtype, device):
     return tensor
 
 
-def joined(ranks, number, shape, dim, dtype, device):
-    """Return a joined tensor, and what it must be: of bits that are no sums, -0 and NaN among them."""
+def to_join(rank, size, number, shape, dim, dtype):
+    """Return a tensor of which a rank has written its range, the ranges of all, and NumPy of the whole: -0 and NaN among it."""
     rng = np.random.default_rng(number)
     whole = rng.integers(0, 2**32, size=(*shape, np.dtype(dtype).itemsize // 4), dtype=np.uint32)
     whole[..., -1].flat[:2] = 0x80000000, 0x7F812345
     whole, length = whole.view(dtype)[..., 0], shape[dim]
-    edges = [0, *sorted(rng.choice(np.arange(1, length), size=ranks.size - 1, replace=False)), length]
+    edges = [0, *sorted(rng.choice(np.arange(1, length), size=size - 1, replace=False)), length]
     shares = [range(int(a), int(b)) for a, b in pairwise(edges)]
-    own = torch.zeros(shape, dtype=getattr(torch, dtype))
-    mine = shares[ranks.rank]
+    own, mine = torch.zeros(shape, dtype=getattr(torch, dtype)), shares[rank]
     own.narrow(dim, mine.start, len(mine)).copy_(torch.from_numpy(whole).narrow(dim, mine.start, len(mine)))
-    own = own.to(device)
+    return own, shares, whole
+
+
+def joined(ranks, device, *about):
+    """Return a joined tensor, and what it must be."""
+    own, shares, whole = to_join(ranks.rank, ranks.size, *about)
+    own, dim = own.to(device), about[2]
     ranks.join(own, shares, dim)
     return own, whole
 
@@ -155,7 +160,7 @@ def exchanges(ranks, device):
                 look(f"sum of {size} {dtype}", added(ranks, number, size, dtype, device), expected)
         for shape, dim in (((4, 5), 0), ((3, 4, 7), 1), ((2, 3, 50), 2), ((3000, 3), 0)):
             for dtype in ("float32", "int64"):
-                look(f"join of {shape} along {dim}", *joined(ranks, number, shape, dim, dtype, device))
+                look(f"join of {shape} along {dim}", *joined(ranks, device, number, shape, dim, dtype))
         rows = ranks.gather(torch.full((3,), ranks.rank + 0.5, dtype=torch.float64, device=device))
         look("gather", rows, np.repeat(np.arange(ranks.size) + 0.5, 3).reshape(ranks.size, 3))
     most = MAILS[device] // ranks.size  # of floats that are added
@@ -222,8 +227,14 @@ def endless(device):
     """Train until another process is killed; say when it has begun, and return the error."""
     settings = cd.PPO(num_steps=8, hidden=(16,))
     options = {"num_envs": 20, "steps": 10**12, "device": device, "progress": False}
+    words = ["begun"]
+
+    def say(step, row):
+        if words:
+            print(words.pop(), flush=True)
+
     try:
-        cd.train("cartpole", settings, **options, callback=lambda step, row: print("begun", flush=True))
+        cd.train("cartpole", settings, **options, callback=say)
     except LostProcessError as error:
         return {"error": str(error)}
 

@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learner_weights import recorded
-from mailboxes import DTYPES, TRAINED, group_of_threads, said, same_bits, start, sum_of, values_of
+from mailboxes import DTYPES, TRAINED, group_of_threads, said, same_bits, start, sum_of, to_join, values_of
 
 from cupydrive.errors import DeviceError
 from cupydrive.executors.peers import SWITCH, first_of, open_peers, said_of, watch, why_not
@@ -44,6 +44,27 @@ def test_sums_are_added_in_the_order_of_ranks(size):
         assert all(
             same_bits(tensor, sum_of(size, k, *case)) for k, (tensor, case) in enumerate(zip(found, cases, strict=True))
         )
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_joins_keep_every_bit(size):
+    """Along any dimension, mixed with sums, by shares of any length: no rounding, no -0 that becomes 0, no other NaN."""
+    made, _ = group_of_threads(size, MAILS)
+    cases = [((size, 1), 0), ((4, 5), 0), ((3, 4, 7), 1), ((2, 3, 50), 2), ((600, 3), 0)]
+
+    def join(peers):
+        found = []
+        for number, (shape, dim) in enumerate(cases * 2):
+            tensor, shares, whole = to_join(peers.rank, size, number, shape, dim, ("float32", "int64")[number % 2])
+            assert peers.joins(tensor, shares, dim)
+            peers.join(tensor, shares, dim)
+            ones = torch.ones(40)
+            peers.add(ones)
+            found.append((tensor, whole, ones))
+        return found
+
+    for found in together(join, made):
+        assert all(same_bits(tensor, whole) and (ones == size).all() for tensor, whole, ones in found)
 
 
 def test_a_tensor_that_fills_the_slot_is_added_and_one_entry_more_is_not():
