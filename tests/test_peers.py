@@ -22,6 +22,13 @@ from cupydrive.executors.peers import SWITCH, first_of, open_peers, said_of, wat
 MAILS = 4096
 
 
+def framed(tensor, rank):
+    """Return a copy of a tensor, and the memory behind it, in which nobody has anything to write: 77 + the rank."""
+    memory = torch.full((tensor.numel() + 600,), 77 + rank, dtype=tensor.dtype)
+    memory[: tensor.numel()] = tensor.flatten()
+    return memory[: tensor.numel()].view(tensor.shape), memory[tensor.numel() :]
+
+
 def together(call, made):
     """Return what a call returns for each ``PeerMemory``, each in a thread of its own."""
     with ThreadPoolExecutor(len(made)) as pool:
@@ -34,37 +41,38 @@ def test_sums_are_added_in_the_order_of_ranks(size):
     cases = [(n, dtype) for n in (1, 31, 200, MAILS // size // 2) for dtype in DTYPES]
 
     def add(peers):
-        found = [torch.from_numpy(values_of(peers.rank, k, *case)) for k, case in enumerate(cases)]
-        for tensor in found:
+        found = [framed(torch.from_numpy(values_of(peers.rank, k, *case)), peers.rank) for k, case in enumerate(cases)]
+        for tensor, _ in found:
             assert peers.adds(tensor)
             peers.add(tensor)
         return found
 
-    for found in together(add, made):
-        assert all(
-            same_bits(tensor, sum_of(size, k, *case)) for k, (tensor, case) in enumerate(zip(found, cases, strict=True))
-        )
+    for rank, found in enumerate(together(add, made)):
+        for k, (tensor, behind) in enumerate(found):
+            assert same_bits(tensor, sum_of(size, k, *cases[k])) and (behind == 77 + rank).all()
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_joins_keep_every_bit(size):
     """Along any dimension, mixed with sums, by shares of any length: no rounding, no -0 that becomes 0, no other NaN."""
     made, _ = group_of_threads(size, MAILS)
-    cases = [((size, 1), 0), ((4, 5), 0), ((3, 4, 7), 1), ((2, 3, 50), 2), ((600, 3), 0)]
+    cases = [((size, 1), 0), ((4, 5), 0), ((3, 4, 7), 1), ((2, 3, 50), 2), ((601, 3), 0)]
 
     def join(peers):
         found = []
         for number, (shape, dim) in enumerate(cases * 2):
             tensor, shares, whole = to_join(peers.rank, size, number, shape, dim, ("float32", "int64")[number % 2])
+            tensor, behind = framed(tensor, peers.rank)
             assert peers.joins(tensor, shares, dim)
             peers.join(tensor, shares, dim)
             ones = torch.ones(40)
             peers.add(ones)
-            found.append((tensor, whole, ones))
+            found.append((tensor, whole, ones, behind))
         return found
 
-    for found in together(join, made):
-        assert all(same_bits(tensor, whole) and (ones == size).all() for tensor, whole, ones in found)
+    for rank, found in enumerate(together(join, made)):
+        for tensor, whole, ones, behind in found:
+            assert same_bits(tensor, whole) and (ones == size).all() and (behind == 77 + rank).all()
 
 
 def test_a_tensor_that_fills_the_slot_is_added_and_one_entry_more_is_not():

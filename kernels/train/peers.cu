@@ -24,9 +24,9 @@
 #include "drive/backend/cpu_shared_words.cuh"
 #endif
 
-constexpr u32 FIRST_NUMBER = 2;                      // after the last one: 0 is that of a new mailbox, and slots take turns
-constexpr u32 POLLS = 1024;                          // between looks at clock and host
-constexpr int AHEAD = RANKS < 8 ? 8 / RANKS : 1;     // entries of one thread whose mails are looked for at once
+constexpr u32 FIRST_NUMBER = 2;  // after the last one: 0 is that of a new mailbox, and slots take turns
+constexpr u32 POLLS = 1024;  // between looks at clock and host
+constexpr int AHEAD = RANKS < 8 ? 8 / RANKS : 1;  // entries of one thread whose mails are looked for at once
 
 struct Workspace {};
 struct State {
