@@ -1,9 +1,9 @@
 // peers.cu -- adds or joins a tensor of several processes of one machine, each of which writes into memory of all others.
 //
 // Every rank has a mailbox, which the others write to and it alone reads: two slots of MAILS mails. A mail is 8 bytes, which
-// are written and read at once: 4 bytes of a tensor, and above them the number of the exchange that they belong to. Whoever finds
-// the number has the bytes, so that nothing waits for anything else to be seen first: no fence, no flag, no barrier of blocks;
-// and no grid has to be that of another rank. (NCCL's protocol LL works like that.)
+// are written and read at once: 4 bytes of a tensor, and above them the number of the exchange that they belong to. Whoever
+// finds the number has the bytes, so that nothing waits for anything else to be seen first: no fence, no flag, no barrier of
+// blocks; and no grid has to be that of another rank. (NCCL's protocol LL works like that.)
 //
 // Two slots, taken in turn, are enough. In each exchange a rank reads at least one mail of every other rank, and all that were
 // written to it. So when a rank begins exchange k + 2, it has a mail of k + 1 of every other rank, which has therefore ended k:
@@ -13,8 +13,8 @@
 // exchanges, days of them: a mail of that age that no exchange has overwritten since, and that just this one reads, would be
 // taken for new.
 //
-// A rank that waits gives up when the host says so or its time is over. From then on nothing is exchanged, tensors hold anything,
-// and `told` says it to the host.
+// A rank that waits gives up when the host says so or its time is over. From then on nothing is exchanged, tensors hold
+// anything, and `told` says it to the host.
 //
 // Constants: RANKS, MAILS.
 #include "drive/platform.cuh"
@@ -55,7 +55,9 @@ struct Peers {
 };
 
 // The slot of an exchange in a rank's mailbox.
-DEVICE u64* slot_of(const Peers& call, const int rank, const u32 number) { return call.mailbox[rank] + (size_type)(number & 1u) * MAILS; }
+DEVICE u64* slot_of(const Peers& call, const int rank, const u32 number) {
+  return call.mailbox[rank] + (size_type)(number & 1u) * MAILS;
+}
 
 DEVICE u64 sealed(const u32 word, const u32 number) { return (u64)number << 32 | word; }
 
