@@ -1,7 +1,8 @@
 """How training gets faster with the number of processes, a GPU or a part of a CPU for each: weak and strong scaling.
 
 Weak: each process has as many environments as one process alone has. Strong: together they have so many. What the processes
-must tell each other is timed by itself, too: sums of as many bytes, as often as in one iteration, and nothing else.
+must tell each other is timed by itself, too: sums of as many bytes, as often as in one iteration, and nothing else. Where that
+goes by peer memory, the library's sums are timed beside it.
 """
 
 import json
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +22,7 @@ from cupydrive.bench.training import REPLAYS, SHARED, UNTIMED, WIDE, Lesson, abo
 from cupydrive.errors import CupydriveError, DeviceError, ParameterError
 from cupydrive.executors.interop import capture
 from cupydrive.executors.processes import joined, start
-from cupydrive.executors.ranks import BLOCKS, exchange_device
+from cupydrive.executors.ranks import BLOCKS, DistributedRanks, exchange_device
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.training.algorithms import A2C
 from cupydrive.training.plan import plan
@@ -98,6 +100,8 @@ def compared(found, least, count, fewest):
             words += (
                 f"; {found[kind]['calls']} sums of {found[kind]['bytes']:,} bytes in all, alone {part:.0%} of the time"
             )
+            if found[kind]["library"] is not None:
+                words += f" by peer memory and {found[kind]['library'] / statistics.median(row.seconds):.0%} without"
         rows.append(Row(**{**asdict(row), "note": f"{words}; {row.note}"}))
     return rows
 
@@ -106,18 +110,20 @@ def compared(found, least, count, fewest):
 
 
 def measure(lesson, size, device, runs):
-    """Return ``{"row", "exchange", "calls", "bytes"}`` of one lesson in this process and the others of its group, if any.
+    """Return ``{"row", "exchange", "library", "calls", "bytes"}`` of one lesson in this process and the others of its group.
 
-    ``exchange`` is the seconds that the sums of one iteration take with nothing else to do, ``calls`` how many they are, and
-    ``bytes`` of how many bytes in all.
+    ``exchange`` is the seconds that the sums of one iteration take with nothing else to do, ``library`` what they take by the
+    library of the process group alone (None: that is how they are done), ``calls`` how many they are, and ``bytes`` of how many
+    bytes in all.
     """
     given = {"algorithm": lesson.settings, "num_envs": size, **lesson.params}
     run = plan(lesson.env, **given, device=device).run()
     ranks = run.shard.ranks
-    added = Counter() if ranks.alone else ranks.added
+    ranks.connect(device)
+    added, joins = (Counter(), Counter()) if ranks.alone else (ranks.added, ranks.joined)
 
     def iterate():
-        added.clear()  # what is left at the end is of one iteration
+        added.clear(), joins.clear()  # what is left at the end is of one iteration
         run.iterate()
 
     kept = run.snapshot()
@@ -129,25 +135,40 @@ def measure(lesson, size, device, runs):
         operations_per_step=run_operations(run), factors=factors(run, lesson.settings), params=lesson.params,
         note=about(run, "kernels", lesson),
     )  # fmt: skip
-    sizes = dict(added)
-    exchange = exchange_seconds(ranks, sizes, device, runs) if sizes else 0.0
+    sizes, of_these = dict(added), dict(joins)
     total = sum(size * calls for size, calls in sizes.items())
-    return {"row": asdict(row), "exchange": exchange, "calls": sum(sizes.values()), "bytes": total}
+    found = {"row": asdict(row), "exchange": 0.0, "library": None, "calls": sum(sizes.values()), "bytes": total}
+    if sizes:
+        found["exchange"] = exchange_seconds(ranks, sizes, of_these, device, runs)
+    if sizes and ranks.peers is not None:
+        found["library"] = exchange_seconds(DistributedRanks(), sizes, of_these, device, runs)
+    return found
 
 
-def exchange_seconds(ranks, sizes, device, runs):
-    """Return the median time of adding tensors of such sizes over all processes, by the number of tensors of each size."""
-    tensors = [
-        torch.zeros(size // 4, dtype=torch.int32, device=exchange_device())
-        for size, calls in sizes.items()
-        for _ in range(calls)
-    ]
+def exchange_seconds(ranks, sizes, joins, device, runs):
+    """Return the median time of adding or joining tensors over all processes.
 
-    def add():
-        for tensor in tensors:
-            ranks.add(tensor)
+    Args:
+        ranks: ``DistributedRanks``.
+        sizes: How many tensors there are of so many bytes.
+        joins: How many of them are joined.
+        device: ``"cuda"`` or ``"cpu"``.
+        runs: Timed runs.
+    """
+    calls = []
+    for size, count in sizes.items():
+        words = size // 4
+        shares = [range(r * words // ranks.size, (r + 1) * words // ranks.size) for r in range(ranks.size)]
+        tensors = torch.zeros((count, words), dtype=torch.int32, device=exchange_device()).unbind()
+        first = joins.get(size, 0)
+        calls += [partial(ranks.join, tensor, shares) for tensor in tensors[:first]]
+        calls += [partial(ranks.add, tensor) for tensor in tensors[first:]]
 
-    replay = capture(add, lambda: None).replay if device == "cuda" else add
+    def exchange():
+        for call in calls:
+            call()
+
+    replay = capture(exchange, lambda: None).replay if device == "cuda" else exchange
     return statistics.median([timed(replay, REPLAYS[device], device) for _ in range(runs + UNTIMED)][UNTIMED:])
 
 

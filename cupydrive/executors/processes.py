@@ -111,6 +111,10 @@ def joined(device):
     try:
         yield rank == 0
     finally:
+        if backend == "nccl":
+            from cupydrive.executors.peers import end_waits
+
+            end_waits()
         distributed.destroy_process_group()
 
 

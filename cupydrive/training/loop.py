@@ -24,6 +24,7 @@ ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
 LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
 COMPARE = 60.0  # seconds after which they compare weights
+SUMS = "sums between processes"  # a run's choice of how
 MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
 
 
@@ -123,6 +124,9 @@ class Loop:
 
     def prepare(self):
         """Get ready to iterate: with ``capture``, iterate for a trial and go back."""
+        if self.several:
+            run = self.trained.runs[0]
+            run.choices[SUMS] = run.shard.ranks.connect(run.device)
         with memory_errors():
             self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
             self._begin_to_keep()
@@ -228,6 +232,7 @@ class Loop:
             interval = self.waiting.popleft()
             if interval.ready is not None:
                 interval.ready.synchronize()
+            self.trained.ranks.check()
             self._log(interval)
 
     def _log(self, interval):

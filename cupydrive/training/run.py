@@ -66,7 +66,7 @@ class Run:
         shard: ``Shard``: which of the environments this process has.
         step: Env-steps done.
         choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
-            a rollout is one launch, and why.
+            a rollout is one launch, and why; once several processes train, under ``sums between processes`` one about that.
         seconds: Spent training in this process, after set-up and capture.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.

@@ -173,7 +173,7 @@ class Minibatches:
     def join_blocks(self, *names):
         """Fill in what other processes have found of their blocks."""
         for name in names:
-            self.shard.ranks.join(self.memory[name], self.shard.blocks, dim=2)
+            self.shard.ranks.join(self.memory[name], self.shard.all_shares(), dim=2)
 
 
 class Gradients(Minibatches):
@@ -190,7 +190,8 @@ class Gradients(Minibatches):
 
     Attributes:
         parts: By how many sums the pieces are added: a number that depends on N of all and the network alone.
-        own: The range of ``sums`` that is made here.
+        shares: The range of ``sums`` that each rank makes.
+        own: That of this one.
     """
 
     def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
@@ -201,7 +202,10 @@ class Gradients(Minibatches):
         # all blocks of a part.
         whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % shard.ranks.size == 0)
         self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
-        self.own = range(*(k * self.all_pieces // blocks for k in (shard.blocks.start, shard.blocks.stop)))
+        self.shares = [
+            range(*(k * self.all_pieces // blocks for k in (those.start, those.stop))) for those in shard.all_shares()
+        ]
+        self.own = self.shares[shard.ranks.rank]
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, len(self.own))
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor))
 
@@ -212,7 +216,7 @@ class Gradients(Minibatches):
 
     def exchange(self):
         """Fill in the pieces of other processes: they are added in one order, whoever has made them."""
-        self.shard.ranks.join(self.sums, self.own)
+        self.shard.ranks.join(self.sums, self.shares)
 
     def chunk_memory(self, zeros, gradient):
         """Return memory for the sums of one chunk of each piece."""

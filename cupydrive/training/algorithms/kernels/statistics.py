@@ -59,7 +59,7 @@ class Statistics:
         call, chunks = make_call(ints, pointers), len(shard.blocks) * slices
         for part, made, total in (("sum_columns", sums, "find_means"), ("square_columns", squares, "find_variances")):
             self.program.launch(part, call, chunks * columns, values.numel())
-            shard.ranks.join(made, shard.blocks)
+            shard.ranks.join(made, shard.all_shares())
             self.program.launch(total, call, columns, made.numel())
         self.program.launch("merge", call, columns, columns)
         self.program.launch("count_rows", call, 1)
