@@ -41,6 +41,7 @@ template <class Visit> DEVICE void each_weight(const Update& call, const Team te
     for (int k = team.rank % LANES; k < row.columns; k += LANES) visit(row.first_number + k, row, k);
   }
 }
+// Who reads what is fetched must sync first.
 DEVICE void fetch(const Update& call, const Team team, Workspace& work) {
   for (int i : team.each(NUMBERS)) work.weights[i] = work.first[i] = work.second[i] = 0.0f;
   team.sync();
@@ -49,7 +50,6 @@ DEVICE void fetch(const Update& call, const Team team, Workspace& work) {
     work.first[i] = row.first[k];
     work.second[i] = row.second[k];
   });
-  team.sync();
 }
 DEVICE void leave(const Update& call, const Team team, const Workspace& work) {
   each_weight(call, team, [&](int i, const WeightRow& row, int k) INLINED {
@@ -156,6 +156,7 @@ DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Te
 
 // ---- the step ----
 
+// All members see the gradient, and those that summed up what is reported have done so before its sync.
 DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team team, Workspace& work, Standing& now,
                        const float inverse) {
   const float* const total = work.total();
@@ -227,7 +228,6 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       learn_tower<TOWERS - 1>(call.about, losses, team, work, k);
     }
     if (k + 1 < call.until) first.load(call.about, team, k + 1);  // on their way during the step
-    team.sync();
     const float inverse = losses.moments.inverse;
     const Decision decision = decide(rates, of, team, work, now, inverse);
     if (call.looks) return show(update, team, work, decision.verdict);
