@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import zipfile
@@ -260,6 +261,13 @@ def test_workflows_are_what_github_reads(path):
         pytest.skip("no actionlint on PATH")
     done = subprocess.run(["actionlint", str(path)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+
+
+def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
+    command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    for folder in (tempfile.mkdtemp(), made):  # those of pytest's own that are older than three runs it removes
+        assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
 
 
 def test_readme_names_only_targets_that_exist():
