@@ -1,5 +1,6 @@
 """The benchmark counts what it says, times what it says."""
 
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -15,7 +16,20 @@ from torch.utils.flop_counter import FlopCounterMode
 import cupydrive
 from cupydrive import bench as bench_module
 from cupydrive import envs
-from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, measure, short, tables, timing, written_bytes
+from cupydrive.bench import (
+    Bench,
+    Ceilings,
+    Row,
+    bench,
+    ceilings,
+    chart,
+    measure,
+    peers,
+    short,
+    tables,
+    timing,
+    written_bytes,
+)
 from cupydrive.bench import chosen as chosen_module
 from cupydrive.bench import training as training_module
 from cupydrive.bench.cases import ROLLOUTS, Work
@@ -370,10 +384,32 @@ def test_peers_of_other_cases_have_nothing_to_say(monkeypatch, capsys):
     import protocol
 
     monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--cases", "stepping", "startup"])
-    assert protocol.arguments("Of steps.", "stepping").device == "cpu"
+    assert protocol.arguments("Of steps.", "stepping", ["x"]).device == "cpu"
     with pytest.raises(SystemExit) as left:
-        protocol.arguments("Of rollouts.", "rollout")
+        protocol.arguments("Of rollouts.", "rollout", ["x"])
     assert not left.value.code and capsys.readouterr() == ("", "")
+
+
+def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import protocol
+
+    monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--envs", "z", "y"])
+    assert protocol.arguments("Of steps.", "stepping", {"x": 1, "y": 2, "z": 3}).envs == ["y", "z"]
+    monkeypatch.setattr(
+        "sys.argv", ["peer", "--device", "cpu", "--envs", "rice_n", "--cases", "rollout", "stepping", "training"]
+    )
+    for program in peers.programs():
+        with pytest.raises(SystemExit) as left:  # whatever is installed
+            importlib.import_module(program.stem).main()
+        assert not left.value.code and capsys.readouterr() == ("", "")
+    (tmp_path / "peer.py").write_text("import sys\nsys.exit(' '.join(sys.argv[1:]))\n")
+    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
+    chosen = Chosen([Work("cartpole", 8, 2), Work("acrobot", 8, 2)], "cpu")
+    ((_, said),) = run_peers("cpu", ["rollout"], 2, chosen.names)
+    assert said == ["peer failed: --device cpu --runs 2 --cases rollout --envs cartpole acrobot"]
+    ((_, said),) = run_peers("cpu", ["rollout"], 2, Chosen(None, "cpu").names)
+    assert said == ["peer failed: --device cpu --runs 2 --cases rollout"]
 
 
 @pytest.mark.build
