@@ -15,6 +15,7 @@ from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+import lowest
 import pytest
 from conftest import optional, python_path
 from packaging.requirements import Requirement
@@ -234,6 +235,15 @@ def test_a_group_ends_with_the_time_of_make_test(deadline, words):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.returncode != 0
     assert re.search(words, done.stdout), done.stdout
+
+
+def test_every_adapter_is_tried_with_the_lowest_versions():
+    adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
+    assert "gymnasium" in adapters and adapters <= set(lowest.TESTS)
+    bounded = {r.name for r in map(Requirement, lowest.dependencies()) if r.specifier}
+    pinned = [Requirement(text) for text in lowest.lowest(lowest.dependencies())]
+    assert {"gymnasium", "lightning"} <= {r.name for r in pinned} == bounded
+    assert all((ROOT / "tests" / f"test_{name}.py").exists() for name in lowest.TESTS)
 
 
 def test_ci_runs_make_test():
