@@ -1,11 +1,13 @@
 """The commands that make, play and draw runs: what they write, and one clear line for wrong input."""
 
 import json
+import signal
 
 import pytest
 
 import cupydrive
 from cupydrive.cli.main import main
+from cupydrive.training.logbook import Logbook
 
 # ---- train, evaluate -------------------------------------------------------------------------------------------------
 
@@ -116,3 +118,33 @@ def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
     assert main([*arguments, "--device", "cpu"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("seeds", [(), ("--seeds", "2")])
+def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seeds, tmp_path, monkeypatch):
+    add = Logbook.add
+
+    def add_and_press(book, step, *about):
+        row = add(book, step, *about)
+        if step < 64:
+            signal.raise_signal(signal.SIGINT)  # as Ctrl-C
+        return row
+
+    monkeypatch.setattr(Logbook, "add", add_and_press)
+    command = [
+        "train",
+        "cartpole",
+        "--steps",
+        "64",
+        "--num-envs",
+        "4",
+        "--device",
+        "cpu",
+        "--set",
+        "num_steps=4",
+        *seeds,
+    ]
+    assert main(command) == 130
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    monkeypatch.undo()
+    assert main(command) == main([*command, "--out", str(tmp_path / "run"), "--resume"]) == 0

@@ -95,7 +95,8 @@ def test_an_interrupt_keeps_the_trials_that_are_done(tmp_path, monkeypatch):
         return population
 
     monkeypatch.setattr(trials, "train", interrupted)
-    assert len(cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, **COMMON).trials) == 2
+    found = cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, **COMMON)
+    assert len(found.trials) == 2 and found.interrupted
     monkeypatch.undo()
     assert len(cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, resume=True, **COMMON).trials) == 6
 
@@ -112,6 +113,7 @@ def test_a_trial_that_does_not_fit_into_memory_fails_and_the_others_are_trained(
     with pytest.warns(cd.CupydriveWarning, match=words):
         found = cd.sweep("cartpole", BY_TORCH, trials=6, batch=batch, space=NEVER_FITS, out=tmp_path, **options)
     assert found.done and {trial.params["num_steps"] for trial in found.trials} == {8}
+    assert len(found.trials) < 6 and not found.interrupted
     run = eval(found.line().removesuffix(")") + ', device="cpu", progress=False)', {"cd": cd})
     assert run.metrics[-1][RETURN] == found.best.value  # also of one that was trained alone after its batch
 

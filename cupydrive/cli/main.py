@@ -1,7 +1,7 @@
 """The command line, from the functions that Python users call.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
-a training that was interrupted and keeps its result ends with 0.
+a training that was interrupted and keeps its result (--out) ends with 0.
 """
 
 import contextlib
@@ -233,7 +233,7 @@ def check_envs(
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
-a training that was interrupted and keeps its result ends with 0."""
+a training that was interrupted and keeps its result (--out) ends with 0."""
 COMMANDS = {
     "envs": list_envs,
     "info": show_info,

@@ -47,6 +47,7 @@ class Sweep:
         mark: The return whose env-steps count, or None: the return counts.
         alone: What training the best settings alone took: ``trial`` (its number), ``machine``, ``env_steps``, ``seconds`` of
             training, after set-up and capture, and ``seconds_to_mark``. None: it has not been done.
+        interrupted: Whether Ctrl-C came before all trials were begun and done.
     """
 
     env: str
@@ -55,6 +56,7 @@ class Sweep:
     trials: tuple
     mark: float | None
     alone: dict | None = None
+    interrupted: bool = False
 
     @property
     def done(self):
@@ -229,7 +231,7 @@ def sweep(
             "smaller num_envs=, or other settings"
         )
     shared = {"num_envs": num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
-    found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark)
+    found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark, interrupted=not whole)
     return timed(found, study, training) if time_best and whole and found.reached else found
 
 
