@@ -148,3 +148,19 @@ def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seed
     assert main([*command, "--out", str(tmp_path / "run")]) == 0
     monkeypatch.undo()
     assert main(command) == main([*command, "--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
+@pytest.mark.parametrize(
+    "command, named",
+    [
+        (["train", "cartpole", "--out", ""], "the argument after --out"),
+        (["train", "cartpole", "--out="], "--out"),
+        (["render", "", "--out", "x.mp4"], "the argument after render"),
+        (["new", "mine", "--folder", ""], "the argument after --folder"),
+        ([""], "the first argument"),
+    ],
+)
+def test_an_empty_argument_is_not_taken_for_the_folder_one_is_in(command, named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    assert capsys.readouterr().err.startswith(f"cupydrive: {named} is empty, ") and not list(tmp_path.iterdir())
