@@ -110,6 +110,8 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(arguments, message, cap
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--resume", "--out", "x", "--seed", "1"], "takes everything from the run"),
         (["train", "--resume", "--out", "/no/such/run"], "no run folder"),
+        (["evaluate", "there/mine.cu"], "Name its Python file: there/mine.py."),
+        (["train", "cartpole", "--set", "hidden=(("], "hidden = '(('; it must be a tuple of widths"),
         (["evaluate", "/no/such/run"], "no environment '/no/such/run'"),
         (["evaluate", "tag_grid", "--episodes", "0"], "episodes = 0 is out of range"),
     ],

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from ast import literal_eval
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -356,7 +357,13 @@ def parsed(pairs):
 
 
 def read(text):
-    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves."""
+    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves.
+
+    Tuples are read as Python has them, too: ``(1, 2)``, as messages about settings write them.
+    """
+    if text.startswith("("):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):  # brackets without end, too
+            return literal_eval(text)
     for form in (text, f"[{text}]") if "," in text else (text,):
         with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
             return json.loads(form)
