@@ -151,8 +151,8 @@ class Outcome:
 
     ``margin`` holds, for outputs that depend on a decision (a comparison of floats), how far the nearest such decision
     was from going the other way, relative to the scale of what is compared; keys are field names, ``reward.GROUP``,
-    ``left.GROUP``, ``terminated`` and ``metric.NAME``; shapes are the output's own or its leading part. Outputs that
-    are not named depend on no decision.
+    ``left.GROUP``, ``terminated`` and ``metric.NAME``, others are an error; shapes are the output's own or its leading part.
+    Outputs that are not named depend on no decision.
     """
 
     state: dict[str, np.ndarray]

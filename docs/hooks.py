@@ -72,7 +72,7 @@ def command_line():
     parts = ["# Command line", "What `cupydrive COMMAND --help` prints. Each command calls a function of the package."]
     parts.append(
         "Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted; a training that was "
-        "interrupted and keeps its result ends with 0."
+        "interrupted and keeps its result (--out) ends with 0."
     )
     for command in COMMANDS:
         said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

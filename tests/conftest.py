@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import warnings
 from functools import cache, lru_cache, wraps
 from pathlib import Path
@@ -113,6 +114,16 @@ def make_up_tables():
 
     get_made_up.of_package = get
     envs.get = get_made_up
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory):
+    """What tests and their programs write to the temporary folder lies in pytest's own, which keeps that of three runs."""
+    folder = tmp_path_factory.mktemp("temporary", numbered=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
 
 
 @pytest.fixture(autouse=True)

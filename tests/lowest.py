@@ -17,13 +17,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".cache" / "lowest"
 NEEDS = ("pytest", "hypothesis", "packaging")
-EXTRAS = "pettingzoo,stable-baselines3"
-TESTS = ("adapters", "gymnasium", "pettingzoo", "stable_baselines3", "vector")
+EXTRAS = ("pettingzoo", "stable-baselines3", "lightning")
+TESTS = ("adapters", "gymnasium", "pettingzoo", "stable_baselines3", "lightning", "vector")
 
 
-def lowest(dependencies):
+def dependencies():
+    """Return the requirements of the package and of ``EXTRAS``."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project["dependencies"] + [text for name in EXTRAS for text in project["optional-dependencies"][name]]
+
+
+def lowest(requirements):
     """Return pip constraints from requirements such as "numpy>=2"; those without a lower bound have none."""
-    pairs = (text.partition(">=") for text in dependencies)
+    pairs = (text.partition(">=") for text in requirements)
     return [f"{name.strip()}=={bound.strip()}" for name, _, bound in pairs if bound]
 
 
@@ -35,7 +41,7 @@ def plan(constraints, torch, python, index):
     return [
         [python, "-m", "venv", "--clear", str(VENV)],
         [*pip, *(["--index-url", index] if index else []), torch],
-        [*pip, torch, *pins, *NEEDS, "-e", f".[{EXTRAS}]"],
+        [*pip, torch, *pins, *NEEDS, "-e", f".[{','.join(EXTRAS)}]"],
         [str(VENV / "bin" / "python"), "-m", "pytest", "-q", "-m", "not gpu", *(f"tests/test_{n}.py" for n in TESTS)],
     ]
 
@@ -46,9 +52,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--torch", default="")
     args = parser.parse_args()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    constraints = lowest(project["dependencies"])
-    for command in plan(constraints, args.torch, args.python, os.environ.get("TORCH_INDEX")):
+    for command in plan(lowest(dependencies()), args.torch, args.python, os.environ.get("TORCH_INDEX")):
         print("+", *command, flush=True)
         code = subprocess.run(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode
         if code:

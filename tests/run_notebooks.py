@@ -98,7 +98,8 @@ def execute(notebook, folder, begun=lambda number: None):
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=lambda cell, cell_index: cell_index in places and begun(places.index(cell_index) + 1),
     )
-    client.execute(env=os.environ | {"PYTHONPATH": path})
+    with tempfile.TemporaryDirectory(prefix="cupydrive-lesson-") as temporary:  # what a lesson puts into one of its own
+        client.execute(env=os.environ | {"PYTHONPATH": path, "TMPDIR": temporary})
 
 
 def tidy(notebook):

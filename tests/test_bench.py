@@ -1,10 +1,8 @@
 """The benchmark counts what it says, times what it says."""
 
 import json
-import math
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,13 +13,23 @@ from torch.utils.flop_counter import FlopCounterMode
 import cupydrive
 from cupydrive import bench as bench_module
 from cupydrive import envs
-from cupydrive.bench import Bench, Ceilings, Row, bench, ceilings, chart, measure, short, tables, timing, written_bytes
+from cupydrive.bench import (
+    Bench,
+    Ceilings,
+    bench,
+    ceilings,
+    chart,
+    measure,
+    short,
+    tables,
+    timing,
+    written_bytes,
+)
 from cupydrive.bench import chosen as chosen_module
 from cupydrive.bench import training as training_module
 from cupydrive.bench.cases import ROLLOUTS, Work
 from cupydrive.bench.chosen import Chosen
 from cupydrive.bench.operations import count_operations, learning_operations
-from cupydrive.bench.peers import run_peers
 from cupydrive.bench.solving import marks, solve
 from cupydrive.bench.startup import own_seconds, train_start_times
 from cupydrive.bench.sweep import listed, sweep
@@ -36,8 +44,6 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.plan import make_run
 from cupydrive.training.train import train
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -349,39 +355,3 @@ def test_wrong_input_is_refused(capsys):
         bench(("rolout",), device="cpu")
     with pytest.raises(SystemExit):
         main(["bench", "rolout"])
-
-
-def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
-    (tmp_path / "there.py").write_text(
-        "from dataclasses import asdict\nimport json\nfrom cupydrive.bench.timing import make_row\n"
-        "print(json.dumps(asdict(make_row('rollout', 'x', 2, 1, 3, [0.5], who='there'))))\n"
-    )
-    (tmp_path / "absent.py").write_text("import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n")
-    (tmp_path / "broken.py").write_text("raise ValueError('broken')\n")
-    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
-    found = list(run_peers("cpu", ["rollout"], 2))
-    rows, skipped = [row for rows, _ in found for row in rows], [line for _, lines in found for line in lines]
-    assert [(row.who, row.rate) for row in rows] == [("there", 12.0)] and isinstance(rows[0], Row)
-    assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
-
-
-def test_peers_of_other_cases_have_nothing_to_say(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
-    import protocol
-
-    monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--cases", "stepping", "startup"])
-    assert protocol.arguments("Of steps.", "stepping").device == "cpu"
-    with pytest.raises(SystemExit) as left:
-        protocol.arguments("Of rollouts.", "rollout")
-    assert not left.value.code and capsys.readouterr() == ("", "")
-
-
-@pytest.mark.build
-def test_gymnasiums_program_tells_rows(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
-    import gymnasium_vector
-
-    monkeypatch.setattr("protocol.SECONDS", 0.002)
-    env = gymnasium_vector.make_vec("cartpole", 8, device="cpu", autoreset_mode="next_step")
-    row = gymnasium_vector.timed("cartpole", env, 3, "us")
-    assert row.case == "stepping" and len(row.seconds) == 3 and math.isfinite(row.rate)

@@ -143,6 +143,17 @@ WRONG_ANSWERS = {
         lambda o: setattr(o, "terminated", o.terminated.astype(int)),
         "step's terminated is int64; it must be bool",
     ),
+    "a misspelt margin": (
+        "step",
+        lambda o: o.margin.update({"reward.pont": o.margin.pop("reward.point")}),
+        "step's Outcome.margin has 'reward.pont', and nothing that is compared is called that. Did you mean 'reward.point'? "
+        "There are: terminated, x, y, vx, vy, goal_x, goal_y, metric.arrivals, reward.point, left.point",
+    ),
+    "a misspelt margin of an observation": (
+        "observe",
+        lambda o: o.margin.update({"obs.point": np.ones(1)}),
+        "observe's Observed.margin has 'obs.point', and nothing that is compared is called that. Did you mean 'point'?",
+    ),
     "no observation": (
         "observe",
         lambda o: o.obs.clear(),

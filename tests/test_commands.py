@@ -1,11 +1,13 @@
 """The commands that make, play and draw runs: what they write, and one clear line for wrong input."""
 
 import json
+import signal
 
 import pytest
 
 import cupydrive
 from cupydrive.cli.main import main
+from cupydrive.training.logbook import Logbook
 
 # ---- train, evaluate -------------------------------------------------------------------------------------------------
 
@@ -108,6 +110,8 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(arguments, message, cap
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--resume", "--out", "x", "--seed", "1"], "takes everything from the run"),
         (["train", "--resume", "--out", "/no/such/run"], "no run folder"),
+        (["evaluate", "there/mine.cu"], "Name its Python file: there/mine.py."),
+        (["train", "cartpole", "--set", "hidden=(("], "hidden = '(('; it must be a tuple of widths"),
         (["evaluate", "/no/such/run"], "no environment '/no/such/run'"),
         (["evaluate", "tag_grid", "--episodes", "0"], "episodes = 0 is out of range"),
     ],
@@ -116,3 +120,49 @@ def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
     assert main([*arguments, "--device", "cpu"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("seeds", [(), ("--seeds", "2")])
+def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seeds, tmp_path, monkeypatch):
+    add = Logbook.add
+
+    def add_and_press(book, step, *about):
+        row = add(book, step, *about)
+        if step < 64:
+            signal.raise_signal(signal.SIGINT)  # as Ctrl-C
+        return row
+
+    monkeypatch.setattr(Logbook, "add", add_and_press)
+    command = [
+        "train",
+        "cartpole",
+        "--steps",
+        "64",
+        "--num-envs",
+        "4",
+        "--device",
+        "cpu",
+        "--set",
+        "num_steps=4",
+        *seeds,
+    ]
+    assert main(command) == 130
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    monkeypatch.undo()
+    assert main(command) == main([*command, "--out", str(tmp_path / "run"), "--resume"]) == 0
+
+
+@pytest.mark.parametrize(
+    "command, named",
+    [
+        (["train", "cartpole", "--out", ""], "the argument after --out"),
+        (["train", "cartpole", "--out="], "--out"),
+        (["render", "", "--out", "x.mp4"], "the argument after render"),
+        (["new", "mine", "--folder", ""], "the argument after --folder"),
+        ([""], "the first argument"),
+    ],
+)
+def test_an_empty_argument_is_not_taken_for_the_folder_one_is_in(command, named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    assert capsys.readouterr().err.startswith(f"cupydrive: {named} is empty, ") and not list(tmp_path.iterdir())

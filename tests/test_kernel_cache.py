@@ -145,3 +145,16 @@ def test_blank_and_dangling_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUPYDRIVE_CACHE", "here")
     assert cache_folder() == tmp_path / "here"  # absolute: a later change of the folder moves nothing
+
+
+def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    where = {"CUPYDRIVE_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path / "temporary")}
+    program = "from cupydrive.executors.cache import cache_folder; print(cache_folder())"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, **where, "PYTHONPATH": python_path()}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.startswith(where["TMPDIR"]), done.stderr
+    assert not list((tmp_path / "temporary").iterdir())

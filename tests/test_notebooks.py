@@ -99,6 +99,17 @@ run = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, steps=10**6, device
 
 
 @pytest.mark.notebook
+def test_a_lessons_temporary_folders_go_with_it(tmp_path):
+    nbformat = optional("nbformat")
+    optional("nbclient"), optional("ipykernel")
+    cell = nbformat.v4.new_code_cell("import tempfile; print(tempfile.mkdtemp())")
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    run_notebooks.execute(notebook, tmp_path)
+    made = Path(notebook.cells[0].outputs[0].text.strip())
+    assert made.parent.name.startswith("cupydrive-lesson-") and not made.parent.exists()
+
+
+@pytest.mark.notebook
 @pytest.mark.filterwarnings("ignore")
 def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
     start_new_kernel = optional("jupyter_client.manager").start_new_kernel

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import zipfile
@@ -14,6 +15,7 @@ from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+import lowest
 import pytest
 from conftest import optional, python_path
 from packaging.requirements import Requirement
@@ -235,6 +237,15 @@ def test_a_group_ends_with_the_time_of_make_test(deadline, words):
     assert re.search(words, done.stdout), done.stdout
 
 
+def test_every_adapter_is_tried_with_the_lowest_versions():
+    adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
+    assert "gymnasium" in adapters and adapters <= set(lowest.TESTS)
+    bounded = {r.name for r in map(Requirement, lowest.dependencies()) if r.specifier}
+    pinned = [Requirement(text) for text in lowest.lowest(lowest.dependencies())]
+    assert {"gymnasium", "lightning"} <= {r.name for r in pinned} == bounded
+    assert all((ROOT / "tests" / f"test_{name}.py").exists() for name in lowest.TESTS)
+
+
 def test_ci_runs_make_test():
     script = ROOT / ".ci" / "run"
     lines = script.read_text().splitlines()
@@ -260,6 +271,13 @@ def test_workflows_are_what_github_reads(path):
         pytest.skip("no actionlint on PATH")
     done = subprocess.run(["actionlint", str(path)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+
+
+def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
+    command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    for folder in (tempfile.mkdtemp(), made):  # those of pytest's own that are older than three runs it removes
+        assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
 
 
 def test_readme_names_only_targets_that_exist():

@@ -255,6 +255,23 @@ def test_a_run_whose_parts_are_no_files_is_one_error(where, folder):
         Run.load(folder)
 
 
+@pytest.mark.parametrize("options", [{"resume": True}, {}, {"resume": True, "seeds": 1}])
+def test_the_metrics_of_a_run_whose_checkpoints_are_gone_are_not_lost(options, tmp_path):
+    plan = {"num_envs": 8, "steps": 1024, "out": tmp_path, "device": "cpu", "progress": False}
+    cd.train("cartpole", **plan, **options)
+    folder = tmp_path / "000" if "seeds" in options else tmp_path
+    rows = (folder / "metrics.jsonl").read_bytes()
+    shutil.rmtree(folder / "checkpoints")
+    words = "holds the metrics of a run of 1,024 env-steps, and no checkpoint to go on from.*checkpoints; replace it.*overwrite"
+    with pytest.raises(TrainingError, match=words):
+        cd.train("cartpole", **plan, **options)
+    assert (folder / "metrics.jsonl").read_bytes() == rows
+    cd.train("cartpole", **plan, **options | {"resume": False, "overwrite": True})
+    (folder / "metrics.jsonl").write_bytes(b"")  # killed before its first checkpoint
+    shutil.rmtree(folder / "checkpoints")
+    cd.train("cartpole", **plan, **options)
+
+
 # ---- an environment of one's own -------------------------------------------------------------------------------------
 
 

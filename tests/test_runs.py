@@ -289,6 +289,16 @@ def test_policies_by_group_and_shared_policies():
         cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)}, **common)
 
 
+@pytest.mark.parametrize("options", [{}, {"seeds": 2}])
+def test_training_in_which_nobody_learns_says_so_once(options):
+    policies = {"tagger": cd.Random(), "runner": cd.Heuristic()}
+    with pytest.warns(
+        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*Random\(\).*Heuristic\(\).*evaluate"
+    ) as said:
+        cd.train("tag_grid", policies=policies, steps=64, num_envs=8, grid_length=6, **options, **QUIET)
+    assert len(said) == 1
+
+
 def test_a_trained_policy_plays_on_in_another_run(tmp_path):
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, **QUIET)
     first = cd.train("tag_grid", cd.PPO(num_steps=8), out=tmp_path, **common)

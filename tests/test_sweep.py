@@ -1,6 +1,7 @@
 """Sweeps: what is drawn is what was asked for, what is kept is gone on with, and the best line trains the best trial."""
 
 import math
+from dataclasses import replace
 
 import masked
 import numpy as np
@@ -18,6 +19,8 @@ from cupydrive.training.trials import objective
 
 COMMON = {"num_envs": 8, "steps": 1000, "device": "cpu", "progress": False, "objective": "return", "time_best": False}
 SMALL = cd.PPO(num_steps=8, hidden=(16,), num_minibatches=2)
+RATES = {"learning_rate": (1e-5, 1e-1, "log")}
+RETURN = "charts/episodic_return"
 ROWS = [{"charts/global_step": 10 * k, "r": float(k)} for k in range(5)] + [{"charts/global_step": 50}]
 
 
@@ -92,16 +95,52 @@ def test_an_interrupt_keeps_the_trials_that_are_done(tmp_path, monkeypatch):
         return population
 
     monkeypatch.setattr(trials, "train", interrupted)
-    assert len(cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, **COMMON).trials) == 2
+    found = cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, **COMMON)
+    assert len(found.trials) == 2 and found.interrupted
     monkeypatch.undo()
     assert len(cd.sweep("cartpole", SMALL, trials=6, batch=3, out=tmp_path, resume=True, **COMMON).trials) == 6
+
+
+BY_TORCH = replace(SMALL, activation="silu")  # kernels would not number as many rows
+LARGE = 2**30  # steps of a rollout: with 64 copies no machine keeps them
+NEVER_FITS = {"num_steps": [8, LARGE], "learning_rate": (1e-4, 1e-2, "log")}
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_trial_that_does_not_fit_into_memory_fails_and_the_others_are_trained(batch, tmp_path):
+    options = COMMON | {"num_envs": 64, "steps": 5000}
+    words = rf"trial \d+, .*{LARGE}.*, has failed: cartpole: num_steps = {LARGE} needs .* are free"
+    with pytest.warns(cd.CupydriveWarning, match=words):
+        found = cd.sweep("cartpole", BY_TORCH, trials=6, batch=batch, space=NEVER_FITS, out=tmp_path, **options)
+    assert found.done and {trial.params["num_steps"] for trial in found.trials} == {8}
+    assert len(found.trials) < 6 and not found.interrupted
+    run = eval(found.line().removesuffix(")") + ', device="cpu", progress=False)', {"cd": cd})
+    assert run.metrics[-1][RETURN] == found.best.value  # also of one that was trained alone after its batch
+
+
+@pytest.mark.parametrize(
+    "space, fails",
+    [({"num_steps": [LARGE]}, "needs .* are free"), ({"learning_rate": [1e30]}, "is not finite|infinite")],
+)
+def test_a_sweep_whose_trials_have_all_failed_says_why(space, fails, tmp_path):
+    with (
+        pytest.warns(cd.CupydriveWarning, match="has failed"),
+        pytest.raises(TrainingError, match=rf"all trials have failed, at last .*{fails}.*; pass another space="),
+    ):
+        cd.sweep("cartpole", BY_TORCH, trials=2, space=space, out=tmp_path, **COMMON | {"num_envs": 64})
+
+
+def test_a_mistake_in_a_callers_network_still_ends_a_sweep(tmp_path):
+    def network(obs_dim, size):
+        raise RuntimeError("no memory of how to do this")
+
+    with pytest.raises(RuntimeError, match="no memory of how"):
+        cd.sweep("cartpole", cd.PPO(num_steps=8, policy=network), trials=2, space=RATES, out=tmp_path, **COMMON)
 
 
 # ---- pruners ---------------------------------------------------------------------------------------------------------
 
 LONGER = COMMON | {"steps": 4000}
-RATES = {"learning_rate": (1e-5, 1e-1, "log")}
-RETURN = "charts/episodic_return"
 
 
 def whole(trial, mark=None, device="cpu"):

@@ -41,7 +41,8 @@ def bench(cases=None, *, device="auto", runs=9, work=None, processes=None, compa
             those of this device, and all of the others.
         processes: Of ``training`` time this instead: how it gets faster with these numbers of processes, on as many GPUs, or
             on the CPU.
-        compare: Also time the other libraries that are installed, each in a process of its own after the rest.
+        compare: Also time the other libraries that are installed, as far as they have the environments, each in a process of
+            its own after the rest.
         command: What the report names as its command; None: this call as a command line.
         progress: Called with each line of the report as soon as it is known; None: nothing.
 
@@ -138,6 +139,6 @@ def _measure_all(result, where, cases, runs, chosen, processes, compare, say):
             result.skipped.append(str(error))
     if compare:
         free(where)
-        for rows, skipped in run_peers(where.name, cases, runs):
+        for rows, skipped in run_peers(where.name, cases, runs, chosen.names):
             add(rows)
             result.skipped += skipped

@@ -1,7 +1,7 @@
 """Other libraries beside cupydrive: programs in ``tests/peers`` of a checkout, each run in a process of its own.
 
-Such a program takes ``--device``, ``--runs`` and ``--cases`` and prints a ``Row`` as JSON on each line, none if its case is
-not among them; exit code 3 and its last line of errors say why there is nothing to time here.
+Such a program takes ``--device``, ``--runs``, ``--cases`` and ``--envs`` and prints a ``Row`` as JSON on each line, none if its
+case or its environments are not among them; exit code 3 and its last line of errors say why there is nothing to time here.
 """
 
 import json
@@ -30,11 +30,19 @@ def programs():
     return found
 
 
-def run_peers(device, cases, runs):
-    """Yield the ``Row``s of each program, and what it could not do."""
+def run_peers(device, cases, runs, envs=None):
+    """Yield the ``Row``s of each program, and what it could not do.
+
+    Args:
+        device: ``"cuda"`` or ``"cpu"``.
+        cases: Names.
+        runs: Timed runs of each.
+        envs: Names of the environments that are to be timed; None: all that a program has.
+    """
     path = os.pathsep.join(filter(None, (str(FOLDER.parent.parent), os.environ.get("PYTHONPATH"))))
     for program in programs():
         command = [sys.executable, str(program), "--device", device, "--runs", str(runs), "--cases", *cases]
+        command += [] if envs is None else ["--envs", *envs]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": path}

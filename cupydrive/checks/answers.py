@@ -3,18 +3,21 @@
 import numpy as np
 
 from cupydrive.errors import SpecError, did_you_mean
+from cupydrive.inputs.arguments import shown
 from cupydrive.spec import Observed, Outcome
 
 KINDS = {"f": "floating, as float64 is", "b": "bool"}
 EVERY_FIELD = "every field of the state that observe does not return in Observed.state"
 
 
-def require_observed(spec, groups, seen):
+def require_observed(spec, params, groups, seen):
     """Raise ``SpecError`` unless ``seen``, what ``observe`` gave, is an ``Observed`` with all groups, of the right types."""
     _require_type(spec, "observe", seen, Observed)
     masked = [g.name for g in groups if g.mask]
     _require(spec, "observe", "Observed.obs", seen.obs, [g.name for g in groups], "every group", kind="f")
     _require(spec, "observe", "Observed.mask", seen.mask, masked, "every group that has a mask", kind="b")
+    known = [*(g.name for g in groups), *(f.name for f in spec.state(params))]
+    _require_known(spec, "observe", "Observed.margin", seen.margin, known)
 
 
 def require_outcome(spec, params, groups, want, seen):
@@ -35,6 +38,9 @@ def require_outcome(spec, params, groups, want, seen):
     _require(spec, "step", "Outcome.active", want.active, leaving, words, kind="b")
     _require(spec, "step", "Outcome.left", want.left, leaving, words, kind="b")
     _require(spec, "step", "Outcome.metrics", want.metrics, list(spec.metrics), "every metric")
+    known = ["terminated", *(f.name for f in fields), *(f"metric.{name}" for name in spec.metrics)]
+    known += [f"{what}.{g.name}" for g in groups for what in ("reward", "left")]
+    _require_known(spec, "step", "Outcome.margin", want.margin, known)
 
 
 def _require_type(spec, function, given, wanted):
@@ -54,6 +60,16 @@ def _require(spec, function, member, given, needed, every, kind=None):
             )
         if kind is not None:
             _require_kind(spec, f"{function}'s {member.split('.')[1]}[{name!r}]", given[name], kind)
+
+
+def _require_known(spec, function, member, given, known):
+    """Raise ``SpecError`` if the dictionary ``given`` has a name which nothing that is compared has: it would do nothing."""
+    for name in given:
+        if name not in known:
+            raise SpecError(
+                f"{spec.name}: {function}'s {member} has {shown(name)}, and nothing that is compared is called that."
+                f"{did_you_mean(name, known)} There are: {', '.join(known)}"
+            )
 
 
 def _require_kind(spec, what, array, kind):

@@ -290,7 +290,7 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
     after, want, seen = kept["state"], None, None
     if spec.observe is not None:
         seen = spec.observe(params, after, elapsed)
-        require_observed(spec, groups, seen)
+        require_observed(spec, params, groups, seen)
         part = f"{name} {REFERENCE}"
         compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
         compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from ast import literal_eval
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,7 +57,7 @@ def run_train(
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, tyro.conf.arg(metavar="N|all")] = None,
 ) -> int:
-    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result.
+    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result in --out.
 
     Started by torchrun, all processes train one run together.
 
@@ -137,7 +138,14 @@ def run_train(
             print(run)
             if out is not None:
                 print(f"wrote {out}")
-    return 0
+    return 130 if out is None and was_interrupted(run, seeds or 1) else 0
+
+
+def was_interrupted(trained, asked):
+    """Return whether Ctrl-C has ended what ``train`` returned before its last env-step; ``asked`` is the number of runs."""
+    runs = getattr(trained, "runs", [trained])
+    failures = getattr(trained, "failures", ())
+    return len(runs) < asked or any(run.step < run.total for k, run in enumerate(runs) if k not in failures)
 
 
 def run_sweep(
@@ -190,7 +198,7 @@ def run_sweep(
     if found.trials:
         write_file(out / "sweep.png", found.plot().png())
         print(f"wrote {out}")
-    return 0 if len(found.trials) >= trials else 130
+    return 130 if found.interrupted else 0
 
 
 def run_evaluate(
@@ -349,7 +357,13 @@ def parsed(pairs):
 
 
 def read(text):
-    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves."""
+    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves.
+
+    Tuples are read as Python has them, too: ``(1, 2)``, as messages about settings write them.
+    """
+    if text.startswith("("):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):  # brackets without end, too
+            return literal_eval(text)
     for form in (text, f"[{text}]") if "," in text else (text,):
         with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
             return json.loads(form)

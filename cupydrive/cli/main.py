@@ -1,7 +1,7 @@
 """The command line, from the functions that Python users call.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
-a training that was interrupted and keeps its result ends with 0.
+a training that was interrupted and keeps its result (--out) ends with 0.
 """
 
 import contextlib
@@ -233,7 +233,7 @@ def check_envs(
 DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
-a training that was interrupted and keeps its result ends with 0."""
+a training that was interrupted and keeps its result (--out) ends with 0."""
 COMMANDS = {
     "envs": list_envs,
     "info": show_info,
@@ -265,6 +265,16 @@ def _show_warning(otherwise, message, category, *where, **more):
         otherwise(message, category, *where, **more)
 
 
+def empty_argument(args):
+    """Return in words which argument is empty, or None: as a path it would be taken for the folder one is in."""
+    for number, text in enumerate(args):
+        if not text:
+            return f"the argument after {args[number - 1]}" if number else "the first argument"
+        if text.startswith("--") and text.endswith("="):
+            return text.removesuffix("=")
+    return None
+
+
 def main(args=None):
     """Run the command line on ``args``, by default the process's own, and return the exit code."""
     # Only a process that is the command line's own may be ended, not that of a program which calls this function.
@@ -273,6 +283,9 @@ def main(args=None):
     arguments.set(args)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
+    if (empty := empty_argument(args)) is not None:
+        _say(f"{empty} is empty, as what a shell's variable gives that is not set; pass a value, or leave it out")
+        return 2
     if args and not args[0].startswith("-") and args[0] not in COMMANDS:
         _say(f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: {', '.join(COMMANDS)}")
         return 2

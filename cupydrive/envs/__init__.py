@@ -52,9 +52,8 @@ def get(name):
         return _registered[name]
     if name not in names():
         known = names()
-        raise UnknownEnvironmentError(
-            f"there is no environment {shown(name)}.{did_you_mean(name, known)} There are: {', '.join(known)}"
-        )
+        meant = f" Name its Python file: {name[:-3]}.py." if name.endswith(".cu") else did_you_mean(name, known)
+        raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{meant} There are: {', '.join(known)}")
     return import_module(f"{__name__}.{name}").SPEC
 
 

@@ -6,6 +6,7 @@ truncated, damaged, renamed or foreign file has another digest and is compiled a
 people it is the folder that must be its user's alone, since who may write there could also write the right name.
 """
 
+import atexit
 import hashlib
 import os
 import stat
@@ -14,6 +15,7 @@ import threading
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from shutil import rmtree
 
 from platformdirs import user_cache_dir
 
@@ -44,6 +46,7 @@ def _cache_folder(named):
     except OSError as error:
         reason = "it is a link to nothing" if wanted.is_symlink() and not wanted.exists() else error.strerror
         temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
+        atexit.register(rmtree, temporary, ignore_errors=True)
         warnings.warn(
             f"the cache folder {wanted} cannot be written ({reason}); this process keeps its kernels in {temporary}. "
             "Set CUPYDRIVE_CACHE to a folder that can be written",

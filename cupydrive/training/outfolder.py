@@ -10,7 +10,7 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_config
+from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_config, read_metrics
 
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
@@ -30,8 +30,16 @@ def check_single(out):
 
 
 def check_free(run, out):
-    """Raise ``TrainingError`` if ``out`` holds another run than this one, with the calls that go on."""
-    if not checkpoints(out) or (run.folder is not None and run.folder.resolve() == out.resolve()):
+    """Raise ``TrainingError`` if ``out`` holds another run than this one, with the calls that go on, or what is left of one."""
+    if run.folder is not None and run.folder.resolve() == out.resolve():
+        return
+    if not checkpoints(out):
+        if rows := read_metrics(out):  # the first checkpoint is written before them
+            raise TrainingError(
+                f"{out} holds the metrics of a run of {rows[-1]['charts/global_step']:,} env-steps, and no checkpoint to go on "
+                f"from. Put those of that run back into {out / 'checkpoints'}; replace it, its metrics too: overwrite=True, on "
+                "the command line --overwrite; or pass another folder"
+            )
         return
     env, done = read_config(out)["env"], int(checkpoints(out)[-1].stem)
     raise TrainingError(

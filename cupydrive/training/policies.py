@@ -3,9 +3,11 @@
 ``plan`` asks before anything is trained, or memory is taken; ``Run`` asks the same again, and lets them begin.
 """
 
+import warnings
+
 import torch
 
-from cupydrive.errors import ParameterError, did_you_mean
+from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
 from cupydrive.protocols import LearnerSettings, PolicySettings
@@ -74,6 +76,23 @@ def learning_settings(algorithm, policies, groups, suggested):
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
         raise ParameterError(f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names")
     return algorithm
+
+
+def warn_if_nobody_learns(env, policies):
+    """Warn, on behalf of ``train``, if training would only let players play that others have made.
+
+    Args:
+        env: Name of the environment, for the message.
+        policies: Settings by policy name.
+    """
+    if not any(isinstance(settings, LearnerSettings) for settings in policies.values()):
+        played = ", ".join(f"{name!r}: {shown(settings)}" for name, settings in policies.items())
+        warnings.warn(
+            f"train: nobody learns in {env} with policies = {{{played}}}; give one of them PPO(...) or the like. To see "
+            "how they play: cupydrive.evaluate or cupydrive.render with players=",
+            CupydriveWarning,
+            stacklevel=3,
+        )
 
 
 def check_ranks(policies, ranks):

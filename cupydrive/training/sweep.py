@@ -28,7 +28,7 @@ from cupydrive.training.policies import learning_settings
 from cupydrive.training.space import check_space, distributions
 from cupydrive.training.study import ALONE, PRUNERS, finished, opened, rungs
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
-from cupydrive.training.trials import MISSED, Trials, arguments
+from cupydrive.training.trials import FAILED, MISSED, Trials, arguments
 
 RETURN = "charts/episodic_return"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
@@ -47,6 +47,7 @@ class Sweep:
         mark: The return whose env-steps count, or None: the return counts.
         alone: What training the best settings alone took: ``trial`` (its number), ``machine``, ``env_steps``, ``seconds`` of
             training, after set-up and capture, and ``seconds_to_mark``. None: it has not been done.
+        interrupted: Whether Ctrl-C came before all trials were begun and done.
     """
 
     env: str
@@ -55,6 +56,7 @@ class Sweep:
     trials: tuple
     mark: float | None
     alone: dict | None = None
+    interrupted: bool = False
 
     @property
     def done(self):
@@ -134,7 +136,8 @@ def sweep(
 ):
     """Search settings and return a ``Sweep``; an interrupt (Ctrl-C) keeps the trials that are done.
 
-    Trials are drawn by Optuna's tree-structured Parzen estimator, ``batch`` of them at a time.
+    Trials are drawn by Optuna's tree-structured Parzen estimator, ``batch`` of them at a time. One that does not fit into
+    memory, or whose numbers do not stay finite, fails with a warning, and the sweep goes on.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
@@ -168,7 +171,7 @@ def sweep(
 
     Raises:
         ParameterError: If a name, range or setting is wrong, or there is no mark; nothing is trained then.
-        TrainingError: If Optuna is missing, or ``out`` holds another sweep, or none that can be read.
+        TrainingError: If Optuna is missing, ``out`` holds another sweep, or none that can be read, or all trials have failed.
     """
     if find_spec("optuna") is None:
         raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
@@ -221,8 +224,14 @@ def sweep(
                 study.tell(trial, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
         if not whole:
             break
+    if whole and not finished(study):
+        last = study.get_trials(deepcopy=False)[-1]
+        raise TrainingError(
+            f"sweep: all trials have failed, at last {last.params}: {last.user_attrs.get(FAILED)}; pass another space=, a "
+            "smaller num_envs=, or other settings"
+        )
     shared = {"num_envs": num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
-    found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark)
+    found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark, interrupted=not whole)
     return timed(found, study, training) if time_best and whole and found.reached else found
 
 

@@ -18,6 +18,7 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.training.members import check_capture, plan_population, train_alone, train_members
 from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
 from cupydrive.training.plan import begin_run, goal_of, plan, replaced
+from cupydrive.training.policies import warn_if_nobody_learns
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 
@@ -52,7 +53,7 @@ def train(
         algorithm: ``PPO(...)``, ``A2C(...)``, their names, or None: what the environment suggests. Each group gets a policy
             of its own.
         policies: Settings by group name instead, such as ``{"tagger": PPO(), "runner": Heuristic()}``; groups joined by
-            ``+``, such as ``"tagger+runner"``, share one policy.
+            ``+``, such as ``"tagger+runner"``, share one policy. Where nobody learns a warning says so.
         steps: Env-steps in all, rounded up to whole iterations; None: as many as the environment suggests for the algorithm.
             For a ``Run``: more of them, default up to its total.
         num_envs: N; None: as many as the environment suggests for the algorithm.
@@ -133,6 +134,8 @@ def train(
         )
     if seeds is not None or members is not None:
         planned = plan_population(env, given, seeds, members, device, resume)
+        for of_one in {str(member.plan.policies): member.plan.policies for member in planned}.values():
+            warn_if_nobody_learns(planned[0].plan.spec.name, of_one)
         where = {"out": out, "resume": resume, "overwrite": overwrite}
         return train_members(planned, steps, progress, callback, where, loop)
     if out is not None:
@@ -151,6 +154,7 @@ def train(
         return run
     if out is not None and not overwrite:
         check_free(run, out)
+    warn_if_nobody_learns(run.spec.name, run.settings)
     first = ranks.rank == 0
     call = None if callback is None or not first else lambda step, row, number: callback(step, row)
     with replaced(run, out) if overwrite and first else nullcontext():

@@ -1,11 +1,13 @@
 """Trials of a sweep: a batch of them is trained as a population from rung to rung, and the best one alone, for its time."""
 
+import gc
 import math
+import warnings
 from dataclasses import dataclass
 
 import torch
 
-from cupydrive.errors import ParameterError
+from cupydrive.errors import CupydriveWarning, MemoryLimitError, NotFiniteError, ParameterError
 from cupydrive.executors.host import processor_name
 from cupydrive.training.members import go_on
 from cupydrive.training.plan import plan
@@ -14,6 +16,7 @@ from cupydrive.training.space import misfit
 from cupydrive.training.train import train
 
 MOST_DRAWN = 1000  # in a row
+FAILED = "failed"  # of a trial's attributes, the one that says why it has failed
 MISSED = 2.0  # times the env-steps of a trial: what counts where it has not reached the mark
 
 
@@ -72,6 +75,35 @@ class Trials:
         )
 
     def train(self, study, asked):
+        """Train a batch, and tell the study of each trial that is done, pruned or failed; return whether no interrupt came.
+
+        Where a batch does not fit into memory, or none of its runs stays finite, its trials are trained one after the other;
+        one that cannot be trained alone fails, with a warning that says why.
+
+        Args:
+            study: Optuna's.
+            asked: Trials that it has drawn.
+        """
+        from optuna.trial import TrialState
+
+        try:
+            return self.train_together(study, asked)
+        except (MemoryLimitError, NotFiniteError) as error:
+            words = str(error).removeprefix("members[0]: ")
+        # Only here has the error let go of the runs.
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+        if len(asked) > 1:
+            known = study.get_trials(deepcopy=False)
+            return all(self.train(study, [trial]) for trial in asked if not known[trial.number].state.is_finished())
+        trial = asked[0]
+        trial.set_user_attr(FAILED, words)
+        study.tell(trial, state=TrialState.FAIL)
+        warnings.warn(f"trial {trial.number}, {trial.params}, has failed: {words}", CupydriveWarning, stacklevel=3)
+        return True
+
+    def train_together(self, study, asked):
         """Train a batch, and tell the study of each trial that is done or pruned; return whether no interrupt came.
 
         All go to the first rung as one population, and those that are left go on side by side where their shapes are equal.
@@ -143,7 +175,8 @@ class Trials:
         if rows:
             value = rows[-1][self.key] if self.mark is None else -rows[-1][self.key]
             last = self.rungs[-2] if self.at_mark(run) else rung
-            for each in (each for each in self.rungs if rung <= each <= last):
+            told = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # before memory was short
+            for each in (each for each in self.rungs if rung <= each <= last and each not in told):
                 trial.report(value, each)
         return bool(rows)
 

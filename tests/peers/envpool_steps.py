@@ -21,7 +21,7 @@ SIZES = (64, 1_000, 10_000)
 
 def main():
     """Tell the fastest size of each task."""
-    given = arguments(__doc__, "stepping")
+    given = arguments(__doc__, "stepping", IDS)
     if given.device != "cpu":
         absent("EnvPool's environments run on the CPU")
     try:
@@ -29,10 +29,10 @@ def main():
         import numpy as np
     except ImportError as missing:
         absent(f"not installed: {missing}")
-    for name, task in IDS.items():
+    for name in given.envs:
         found = []
         for n in SIZES:
-            env = envpool.make(task, env_type="gymnasium", num_envs=n)
+            env = envpool.make(IDS[name], env_type="gymnasium", num_envs=n)
             env.reset()
             actions = np.stack([env.action_space.sample() for _ in range(n)])
             seconds = stepping(lambda env=env, actions=actions: env.step(actions), given.runs)

@@ -36,16 +36,16 @@ def timed(name, env, runs, who):
 
 def main():
     """Tell the fastest of each kind for each task."""
-    given = arguments(__doc__, "stepping")
+    given = arguments(__doc__, "stepping", IDS)
     if given.device != "cpu":
         absent("Gymnasium's environments run on the CPU")
     warnings.simplefilter("ignore")  # of Gymnasium, about older versions of these environments
-    for name, task in IDS.items():
+    for name in given.envs:
         found = []
         for mode, sizes in (("vector_entry_point", SIZES), ("sync", FEW)):
-            if mode == "sync" or gymnasium.spec(task).vector_entry_point is not None:
+            if mode == "sync" or gymnasium.spec(IDS[name]).vector_entry_point is not None:
                 for n in sizes:
-                    env = gymnasium.make_vec(task, num_envs=n, vectorization_mode=mode)
+                    env = gymnasium.make_vec(IDS[name], num_envs=n, vectorization_mode=mode)
                     found.append(timed(name, env, given.runs, f"Gymnasium {type(env.unwrapped).__name__}"))
         tell(max(found, key=lambda row: row.rate))
         ours = (make_vec(name, n, device="cpu", autoreset_mode="next_step") for n in SIZES)

@@ -47,12 +47,12 @@ def rollout(jax, gymnax, task, n):
 
 def main():
     """Tell the fastest size of each task."""
-    given = arguments(__doc__, "rollout")
+    given = arguments(__doc__, "rollout", IDS)
     jax, gymnax = jax_and("gymnax", given)
-    for name, task in IDS.items():
+    for name in given.envs:
         found = []
         for n in SIZES[given.device]:
-            run, key = rollout(jax, gymnax, task, n), jax.random.key(0)
+            run, key = rollout(jax, gymnax, IDS[name], n), jax.random.key(0)
             begin = time.perf_counter()
             run(key).block_until_ready()
             compiled, seconds = time.perf_counter() - begin, []

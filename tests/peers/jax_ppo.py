@@ -127,7 +127,7 @@ def make_training(jax, gymnax, n):
 
 def main():
     """Tell each size."""
-    given = arguments(__doc__, "training")
+    given = arguments(__doc__, "training", ("cartpole",))
     jax, gymnax = jax_and("gymnax", given)
     for n in SIZES[given.device]:
         begin, iterate = make_training(jax, gymnax, n)

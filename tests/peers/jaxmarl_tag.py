@@ -45,7 +45,7 @@ def rollout(jax, env, n):
 
 def main():
     """Tell the fastest size, and our own environment with as many agents."""
-    given = arguments(__doc__, "rollout")
+    given = arguments(__doc__, "rollout", ("tag_continuous",))
     jax, jaxmarl = jax_and("jaxmarl", given)
     env = jaxmarl.make("MPE_simple_tag_v3")
     found = []

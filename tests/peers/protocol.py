@@ -11,19 +11,22 @@ SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in cupydrive/bench/peers.py
 
 
-def arguments(about, case, backends=()):
-    """Return what the command line says; leave if the case that this program times is not asked for.
+def arguments(about, case, envs, backends=()):
+    """Return what the command line says; leave if the case that this program times, or all of its ``envs``, is not asked for.
 
-    A program of several ``backends`` times all of them, or those that ``--backends`` names.
+    Of ``envs``, cupydrive's names, a program times all, or those that ``--envs`` names; of several ``backends`` likewise all of
+    them, or those that ``--backends`` names.
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--cases", nargs="+", default=["rollout", "stepping", "training"])
+    parser.add_argument("--envs", nargs="+", default=tuple(envs))
     if backends:
         parser.add_argument("--backends", nargs="+", choices=backends, default=backends)
     given = parser.parse_args()
-    if case not in given.cases:
+    given.envs = [name for name in envs if name in given.envs]
+    if case not in given.cases or not given.envs:
         sys.exit()
     return given
 

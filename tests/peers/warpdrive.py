@@ -129,7 +129,7 @@ def usable(backend):
 
 def main():
     """Tell each environment's row; what fails does not keep the others from being timed."""
-    given = arguments(__doc__, "rollout", backends=tuple(BACKENDS))
+    given = arguments(__doc__, "rollout", dict.fromkeys(env for env, *_ in WORKS), backends=tuple(BACKENDS))
     if given.device != "cuda":
         absent("WarpDrive's environments of its GPU backends run on a GPU")
     try:
@@ -141,7 +141,7 @@ def main():
         absent("; ".join(problems.values()))
     failed = []
     for (i, (env, module, *_, n)), backend in itertools.product(enumerate(WORKS), given.backends):
-        if problems[backend] or (backend == "pycuda" and module.startswith("single_agent")):
+        if env not in given.envs or problems[backend] or (backend == "pycuda" and module.startswith("single_agent")):
             continue
         program = f"import warpdrive; warpdrive.time_one(warpdrive.WORKS[{i}], {given.runs}, {backend!r})"
         what = f"{env} x {n}, {BACKENDS[backend]}"
