@@ -232,12 +232,17 @@ def test_summaries_and_names_are_text_in_page_and_readme():
         {**clip, "players": {MARKS: MARKS}, "means": {MARKS: [0, 0]}, "command": MARKS} for clip in entry["clips"]
     ]
     odd["training"] = {**entry["training"], "command": MARKS}
+    odd["table"] = [[MARKS, MARKS], [MARKS, MARKS]]
+    clips = [{**clip, "means": {"a": [0, 0]}} for clip in entry["clips"]]
+    plain[name] = {**entry, "table": [["a", "b"], ["c", "d"]], "clips": clips}
     for marked in ({name: odd}, {MARKS: odd}):
         html = page(marked)
         assert "<script>h" not in html.replace(page(plain), "") and "&lt;script&gt;h" in html
         text = readme(marked)
         outside = FENCE.sub("", text)
-        bare = re.sub(r"\\.|`index.html`|`make gallery`", "", outside)  # what a backslash precedes is text
+        bare = re.sub(
+            r"\\.|`index.html`|`make gallery`|</?(details|summary)>", "", outside
+        )  # what a backslash precedes is text
         assert not re.search(r"[`*<>&~$]|(?<![^\W_])_|_(?![^\W_])", bare)
         assert links(bare) == links(readme(plain))
         # A line or a table's cell more or less would be one that the text began.

@@ -7,7 +7,6 @@ all of them. Learning curves are kept as points (``cupydrive.gallery.curves``).
 import datetime
 import io
 import json
-from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -24,7 +23,7 @@ from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Recording
-from cupydrive.rendering.video import Video
+from cupydrive.rendering.video import Video, animation
 from cupydrive.spec import kept_params
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
@@ -98,6 +97,7 @@ def redraw(names=(), out="gallery", *, progress=print):
             raise RenderError(f"{out} has no entry {shown(name)} to draw again; it has {', '.join(known) or 'none'}")
     for spec in [envs.get(name) for name in names] or envs.with_data(progress, known):
         entry = entries[spec.name]
+        entry |= about(spec)
         for clip in entry["clips"]:
             recording = Recording.load(out / clip["recording"])
             clip["size"] = draw_files(recording, clip["kind"], out)
@@ -187,8 +187,7 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     versions = info().versions
     entry = {
         "chapter": chapter_of(spec, groups),
-        "summary": spec.summary,
-        **({"reading": spec.showcase["reading"]} if "reading" in spec.showcase else {}),
+        **about(spec),
         "params": {**kept_params(made), **params},
         "changed": params,
         "clips": clips,
@@ -208,15 +207,20 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     return entry
 
 
+def about(spec):
+    """Return what an environment is, and how to read its figures."""
+    return {"summary": spec.summary, **{key: spec.showcase[key] for key in ("reading",) if key in spec.showcase}}
+
+
 def planned(spec, steps=None):
     """Return what the gallery trains: policies by group, parameters, env-steps and copies."""
     wanted = spec.showcase
-    about, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
-    learner = suggested_algorithm(spec, about.algorithm, **wanted.get(about.algorithm, {}))
+    suggested, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
+    learner = suggested_algorithm(spec, suggested.algorithm, **wanted.get(suggested.algorithm, {}))
     groups = [group.name for group in spec.groups(spec.make_params(**params))]
     policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
-    goal = wanted.get("steps", about.steps) if steps is None else steps
-    return policies, params, goal, wanted.get("num_envs", about.num_envs)
+    goal = wanted.get("steps", suggested.steps) if steps is None else steps
+    return policies, params, goal, wanted.get("num_envs", suggested.num_envs)
 
 
 def levels(clips):
@@ -232,11 +236,11 @@ def levels(clips):
 
 def draw_curve(name, entry, out):
     """Draw the learning curve of an entry from points that are kept, beside who has not learnt; tell it whose that is."""
-    about = read_curves(out).get(name)
-    if about is not None:
+    kept = read_curves(out).get(name)
+    if kept is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-            write_atomically(out / entry["curve"], chart(about, levels(entry["clips"])))
-        entry["learning"] = in_short(about)
+            write_atomically(out / entry["curve"], chart(kept, levels(entry["clips"])))
+        entry["learning"] = in_short(kept)
 
 
 def trained(spec, policies, params, goal, num_envs, seed, device, folder):
@@ -300,16 +304,22 @@ def draw_files(recording, kind, out):
     video.save(out / f"{name}.mp4")
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         write_atomically(out / f"{name}.webp", poster(video))
-    preview(recording).save(out / f"{name}.gif")
+        write_atomically(out / f"{name}.gif", end_first(preview(recording)))
     return [video.width, video.height]
 
 
 def poster(video):
-    """Return the frame at a third of a video as bytes of a WebP file."""
+    """Return the still of a video as bytes of a WebP file."""
     file = io.BytesIO()
-    frame = next(islice(video.frames(), video.drawn // 3, None))
-    Image.fromarray(frame).save(file, "WEBP", quality=70)
+    Image.fromarray(video.still()).save(file, "WEBP", quality=70)
     return file.getvalue()
+
+
+def end_first(video):
+    """Return a video as bytes of a GIF file that begins with its end, held: one that does not play shows what came of it."""
+    frames = list(video.frames())
+    held = len(frames) - video.drawn + 1
+    return animation(frames[-held:] + frames[:-held], video.fps, ".gif", colours=frames[0])  # more would make it larger
 
 
 def preview(recording):

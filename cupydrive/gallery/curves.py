@@ -20,10 +20,8 @@ from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engi
 from cupydrive.training.train import train
 
 FILE = "curves.json"
-WIDTH, PANEL = (
-    4.6,
-    2.5,
-)  # inches: of a chart, and of the height of a panel; as wide as a telephone, its letters can be read
+# Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
+WIDTH, PANEL = 4.6, 2.5
 ALIKE = 0.99  # correlation of two metrics of which one panel says all
 MOVES = 0.02  # share of its largest value by which a metric changes, or its panel would show a constant
 
