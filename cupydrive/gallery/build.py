@@ -39,7 +39,9 @@ MOSAIC = 16
 UNTRAINED = ("random", "heuristic")  # kinds of clips, and players
 
 
-def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, steps=None, progress=print):
+def gallery(
+    names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, seeds=None, steps=None, progress=print
+):
     """Write the gallery of some environments into a folder; others in it are kept.
 
     Args:
@@ -49,6 +51,8 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
         runs: Folder of the runs. One that has reached its steps is taken as it is, others go on.
         device: Where to play and train.
         seed: Of the training.
+        seeds: Train so many, ``seed``, ``seed + 1``, ..., side by side: the curve is of all, clips are of the first, which is
+            the run that it would be alone; nothing goes into ``runs``. None: one.
         steps: Env-steps to train, by default what the environment's showcase says.
         progress: Called with a line of text after each clip.
 
@@ -60,6 +64,7 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     """
     names = checked_sequence("gallery", "names", names)
     seed = checked_int("gallery", "seed", seed, 0, 2**63 - 1)
+    seeds = None if seeds is None else checked_count("gallery", "seeds", seeds)
     steps = None if steps is None else checked_count("gallery", "steps", steps)
     out, runs = checked_path("gallery", "out", out), checked_path("gallery", "runs", runs)
     drawn = [name for name in envs.names() if envs.get(name).draw is not None]
@@ -71,7 +76,7 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:
-        entry = make_entry(spec, out, runs / spec.name, device, seed, steps, progress)
+        entry = make_entry(spec, out, runs / spec.name, device, seed, seeds, steps, progress)
         write_entries(
             out, read_entries(out) | {spec.name: entry}
         )  # after each one: an interrupt keeps those that are done
@@ -157,11 +162,14 @@ def read_entries(out):
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 
 
-def make_entry(spec, out, folder, device, seed, steps, progress):
+def make_entry(spec, out, folder, device, seed, seeds, steps, progress):
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
     policies, params, goal, num_envs = planned(spec, steps)
     made, groups = spec.make_params(**params), list(policies)
-    run = trained(spec, policies, params, goal, num_envs, seed, device, folder)
+    if seeds is None:
+        run = trained(spec, policies, params, goal, num_envs, seed, device, folder)
+    else:
+        run = train_curves(spec, out, planned(spec, steps), curve_keys, seeds, device, seed, progress)[0]
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
     rivals = {name: Heuristic() for name in spec.showcase.get("rivals", ())}
@@ -182,8 +190,9 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
         found = played.get(kind, played[last])
         clips.append(draw_clip(found, found.recording[part], kind, out))
         progress(f"{spec.name}: {clips[-1]['video']}")
-    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-        write_curves(out, read_curves(out) | {spec.name: of_runs([run], curve_keys(run), device)})
+    if seeds is None:
+        with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+            write_curves(out, read_curves(out) | {spec.name: of_runs([run], curve_keys(run), device)})
     versions = info().versions
     entry = {
         "chapter": chapter_of(spec, groups),
@@ -193,7 +202,7 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
         "clips": clips,
         "curve": f"{spec.name}-curve.svg",
         "training": {
-            "command": f"cupydrive gallery {spec.name}",
+            "command": f"cupydrive gallery {spec.name}{f' --seeds {seeds} --clips' if seeds else ''}",
             "policies": {name: str(settings) for name, settings in policies.items()},
             "env_steps": run.step,
             "num_envs": run.num_envs,

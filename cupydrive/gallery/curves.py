@@ -95,6 +95,9 @@ def train_curves(spec, out, plan, keys_of, seeds, device, seed, progress):
         device: Where to train.
         seed: The first one.
         progress: Called with a line of text.
+
+    Returns:
+        The ``Run``s, by seed.
     """
     (policies, params, goal, num_envs), device = plan, choose(device)[0]
     options = dict(policies=policies, steps=goal, num_envs=num_envs, seed=seed, seeds=seeds, device=device)
@@ -107,6 +110,7 @@ def train_curves(spec, out, plan, keys_of, seeds, device, seed, progress):
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         write_curves(out, read_curves(out) | {spec.name: of_runs(runs, keys_of(runs[0]), device)})
     progress(f"{spec.name}: {len(runs)} seeds of {runs[0].step:,} env-steps")
+    return runs
 
 
 def worth_a_panel(points, levels):
