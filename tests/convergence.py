@@ -258,17 +258,20 @@ def chart(found, axis):
         for copies, cells in by_copies(found, env).items():
             draw_median(axes, points(cells, AXES[axis]), colors[copies], f"{copies:,}", share=1.0)
         if about["mark"] is not None:
-            label = f"mark: {about['mark']:g}"
-            axes.axhline(about["mark"], color=Palette.SOFT, linewidth=1.2, linestyle="--", label=label)
+            axes.axhline(about["mark"], color=Palette.SOFT, linewidth=1.2, linestyle="--")
+            place = {"xytext": (-2, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
+            axes.annotate(f"mark: {about['mark']:g}", (1, about["mark"]), xycoords=("axes fraction", "data"), **place)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("seconds of training" if axis == "seconds" else "env-steps")
         axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
         axes.set_title(about["title"], fontsize=10)
-        axes.legend(frameon=False, title="copies", loc="best")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
+    # One key for all panels, beside them: within one it would lie on lines.
+    keys = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(keys.values(), keys.keys(), frameon=False, title="copies", loc="outside right upper")
     seeds = max(cell["seed"] for cell in found["cells"]) + 1
     figure.suptitle(
         f"PPO, {seeds} seed{'s' * (seeds > 1)}: median and quartiles. {found['machine']}, {found['date']}", fontsize=10

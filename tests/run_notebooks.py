@@ -165,7 +165,7 @@ def unfit(notebook):
                 said.append(f"it shows a folder of this machine, {folder[0]}")
             said += [f"a part was left out: {line}" for line in words.splitlines() if re.search(r"\bskipped\b", line)]
             if "<video" in data.get("text/html", "") and "image/png" not in data:
-                said.append("a video comes without its first frame as image/png, which git hosts and converters show")
+                said.append("a video comes without its still as image/png, which git hosts and converters show")
             found += [f"code cell {number}: {line}" for line in said]
     return found
 

@@ -21,10 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import tag_published
+from matplotlib.lines import Line2D
 
 from cupydrive.drawing.stage import svg
 from cupydrive.gallery.beside import SideBySide
-from cupydrive.gallery.build import poster, read_entries, write_entries
+from cupydrive.gallery.build import end_first, poster, read_entries, write_entries
 from cupydrive.gallery.curves import PANEL, WIDTH, in_short, read_curves, rounded, write_curves
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.recording import Recording
@@ -43,6 +44,13 @@ PREVIEW_SIZES = {1: (360, 394), 3: (800, 396)}
 SUMMARIES = {
     "tag_published": "Tag as WarpDrive published it: 5 taggers and 100 runners, who learn together.",
     "tag_grid_published": "Grid Tag as WarpDrive published it: 4 taggers and a runner on 101 x 101 cells, who learn together.",
+}
+MATCHES = {
+    "trained": "both trained, together",
+    "trained taggers": "trained taggers, runners by the rule",
+    "trained runners": "taggers by the rule, trained runners",
+    "heuristic": "both by the rule",
+    "random": "both at random",
 }
 TITLES = {
     "trained": "trained together",
@@ -103,7 +111,7 @@ def draw_files(entry, kind, files, title, out):
     drawn = video(recordings, title)
     drawn.save(out / f"{name}.mp4")
     write_atomically(out / f"{name}.webp", poster(drawn))
-    preview(recordings, title).save(out / f"{name}.gif")
+    write_atomically(out / f"{name}.gif", end_first(preview(recordings, title)))
     return [drawn.width, drawn.height]
 
 
@@ -129,26 +137,29 @@ def make_clip(entry, kind, folder, row, out):
     return clip(entry, kind, [f"{entry}-{kind}.npz"], title, cell["mean"], cell["episodes of means"], out)
 
 
-def reading(results, row):
-    """Return how to read the figures of continuous Tag: the mean tags of all seeds of a run, and of one that is longer."""
-    seeds = [r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))]
-    longer = [r for r in results.values() if r["case"] == row["case"] and r["env_steps"] > row["env_steps"]]
+READING = (
+    "Both groups learn from nothing, against each other. Runners by the rule flee from the nearest tagger, and trained taggers "
+    "catch nearly all; runners that have learnt get away from taggers by the rule, and gain more from learning on."
+)
 
-    def tags(match, runs):
-        return ", ".join(f"{r['cells'][match]['mean']['tags'][0]:.0f}" for r in runs)
 
-    said = (
-        f"Both groups learn from nothing, against each other. Of {row['params']['num_runners']} runners that keep to the rule, "
-        f"taggers by the rule catch {tags('heuristic', [row])}, trained ones {tags('trained taggers', seeds)} (one figure for "
-        f"each seed); of trained runners, taggers by the rule catch {tags('trained runners', seeds)}, trained ones "
-        f"{tags('trained', seeds)}."
-    )
-    if longer:
-        said += (
-            f" Runners gain more from learning on: after {longer[0]['env_steps'] / 1e6:,.0f} M env-steps (one seed) "
-        )
-        said += f"taggers by the rule catch {tags('trained runners', longer)}, trained ones {tags('trained', longer)}."
-    return said
+def caught(results):
+    """Return a table of how many runners are caught, by who plays, for each speed and length of training; all seeds."""
+    runs = {}
+    for row in results.values():
+        if row["case"].startswith("continuous") and {*MATCHES} <= {*row["cells"]}:
+            runs.setdefault((row["case"], row["env_steps"]), []).append(row)
+    titles = ["tags of 100 runners, mean of seeds ± the farthest seed's distance"]
+    rows = {match: [words] for match, words in MATCHES.items()}
+    for (case, env_steps), seeds in runs.items():
+        speed, many = float(case.partition("-")[2]), f"{len(seeds)} seeds" if len(seeds) > 1 else "1 seed"
+        titles.append(f"runners {speed:g} x as fast, {env_steps / 1e6:,.0f} M env-steps, {many}")
+        for match, cells in rows.items():
+            tags = np.array([row["cells"][match]["mean"]["tags"][0] for row in seeds])
+            learnt = len(seeds) > 1 and "trained" in match
+            spread = f" ± {np.abs(tags - tags.mean()).max():.0f}" if learnt else ""
+            cells.append(f"{tags.mean():.0f}{spread}")
+    return [titles, *rows.values()]
 
 
 def make_entry(entry, folders, results, out):
@@ -172,7 +183,7 @@ def make_entry(entry, folders, results, out):
     return {
         "chapter": "Many agents",
         "summary": SUMMARIES[entry],
-        **({"reading": reading(results, row)} if entry == "tag_published" else {}),
+        **({"reading": READING, "table": caught(results)} if entry == "tag_published" else {}),
         "params": {**kept_params(spec.make_params(**params))},
         "changed": params,
         "clips": clips,
@@ -196,8 +207,8 @@ def figure(found, curves):
         found: What ``tag_published.json`` says of all seeds of each run.
         curves: What ``curves.json`` says of each run.
     """
-    panels = Curves(figsize=(WIDTH, 4 * PANEL), layout="constrained")
-    axes = [panels.add_subplot(4, 1, k + 1) for k in range(4)]
+    panels = Curves(figsize=(2 * WIDTH, 2 * PANEL + 0.6), layout="constrained")
+    axes = [panels.add_subplot(2, 2, k + 1) for k in range(4)]
     speeds = [seeds[0]["params"].get("skill_level_runner", 1.0) for seeds in found]
     colors = dict(zip(speeds, cycle(COLORS), strict=False))
     for about, speed in zip(curves, speeds, strict=True):
@@ -213,15 +224,26 @@ def figure(found, curves):
             alike = [cell for cell in cells if cell["steps"] == cells[0]["steps"]]
             for axis, name in zip(axes[2:], ("in_game", "to_tagger"), strict=True):
                 values = np.median(np.array([cell["curves"][name] for cell in alike], float), axis=0)
-                label = f"{TITLES[match]}, colours as above" if speed == speeds[0] else None
-                axis.plot(cells[0]["steps"], values, style, color=colors[speed], linewidth=1.6, label=label)
-    engineered(axes[2], "step of an episode", "runners in the game, share")
-    engineered(axes[3], "step of an episode", "to the nearest tagger, lengths")
-    axes[0].set_title("{device}, {date}, {num_envs:,} copies".format(**curves[0]), fontsize=10, loc="left")
+                axis.plot(cells[0]["steps"], values, style, color=colors[speed], linewidth=1.6)
+    engineered(axes[2], "step of an episode", "free runners, share")
+    engineered(axes[3], "step of an episode", "to the nearest tagger,\nlengths")
+    titles = (
+        "taggers earn less as runners learn",
+        "runners earn more",
+        "who is not caught yet",
+        "how far away they are",
+    )
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, fontsize=10, loc="left")
     axes[2].set_ylim(0, 1.02)
-    for axis in axes:
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False)
+    # One key of all panels, above them: within one it would lie on lines.
+    styles = [
+        Line2D([], [], color="#666666", linestyle=s, label=f"in an episode: {w}")
+        for s, w in (("-", "trained"), (":", "by the rule"))
+    ]
+    lines = [*axes[0].get_legend_handles_labels()[0], *styles]
+    head = "{device}, {date}, {num_envs:,} copies; medians of seeds".format(**curves[0])
+    panels.legend(handles=lines, frameon=False, loc="outside upper left", ncols=3, title=head, alignment="left")
     return panels
 
 
@@ -274,7 +296,7 @@ def redraw(results, out):
             if row["case"].startswith(cases):
                 shown.setdefault(row["case"], row)  # the first run of a case is the one that is shown
         if entry == "tag_published":
-            entries[entry]["reading"] = reading(results, next(iter(shown.values())))
+            entries[entry] |= {"reading": READING, "table": caught(results)}
         entries[entry]["learning"] = draw_curves(entry, results, [*shown.values()], out)
     write_entries(out, entries)
 

@@ -17,6 +17,7 @@ from cupydrive.executors.interop import make_call
 from cupydrive.training import kept, loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.play import Play
+from cupydrive.training.explanation import array
 from cupydrive.training.kept import CHUNK, Kept, NotKeptError, chunks_of, contents, flat
 from cupydrive.training.plan import make_run
 
@@ -78,6 +79,10 @@ def test_the_first_environment_step_agent_and_field_are_the_known_ones(learner, 
     place = f"First of all, state 'total'[{agent}] in environment {env} after its step {step} is nan"
     words = "the NumPy reference does the same" if same else f"the NumPy reference gives {found.reference:.6g} there"
     assert f"{place}; {words}; more: {tmp_path / 'explanation.txt'}" in str(error) and "\n" not in str(error)
+    acted, compared, advice, blank = str(found).splitlines()[1:5]
+    assert acted.startswith(f"Actions: of one{array(found.trace[-1].action['one'], 0 if agent == 0 else None)}, of two")
+    assert acted.endswith(f"in step {step:,} of the episode.") and compared.endswith(f", {words}.") and not blank
+    assert ("the rule itself" if same else "compare what writes state.total") in advice
     assert str(found).count("  step ") == min(8, len(taken)) and f"  step {step}: actions of one" in str(found)
 
 
@@ -178,6 +183,7 @@ def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it
     assert [first.number, second.number] == [1, 2] and first.learning_rate == pytest.approx(1e30)
     assert max(first.weights.values()) < 10 and max(second.weights.values()) > 1e29
     assert math.isfinite(first.loss) and not math.isfinite(second.loss) and found.environment is None
+    assert str(found).splitlines()[1].startswith("What to do: lower learning_rate (it was 1e+30)")
     assert "gradient step before has taken the largest weight from" in str(error) and "PPO(learning_rate=1e+30" in str(
         found
     )
@@ -223,7 +229,9 @@ def test_weights_and_a_policys_outputs_are_named():
 
     _, found = failed("cartpole", a2c(policy=Huge))
     assert found.field == "value.cart" and found.policy == "cart" and found.environment is not None
-    assert "The observation there is finite" in str(found)
+    assert "The observation there is finite" in str(found) and str(found).splitlines()[1].startswith(
+        "What to do: look at"
+    )
 
 
 def test_an_off_policy_learners_networks_are_seen():

@@ -96,6 +96,23 @@ def test_many_seeds_change_the_curve_alone(made, tmp_path):
 
 
 @pytest.mark.notebook
+def test_curve_and_clips_are_of_the_same_runs_where_seeds_are_asked_for(made, tmp_path, monkeypatch):
+    """The clips' run is the one that it would be alone: what is drawn of it are the same bytes."""
+    options = {"device": "cpu", "steps": STEPS, "progress": lambda line: None}
+    monkeypatch.setattr("cupydrive.gallery.build.MOSAIC", 4)
+    gallery(["cartpole"], tmp_path, seeds=2, runs=tmp_path / "runs", **options)
+    once, told = (read_entries(folder)["cartpole"] for folder in (made / "out", tmp_path))
+    for clip in told["clips"]:
+        assert all(
+            (tmp_path / clip[key]).read_bytes() == (made / "out" / clip[key]).read_bytes()
+            for key in ("video", "preview")
+        )
+    assert told["clips"] == once["clips"] and told["learning"].startswith("2 seeds of ")
+    assert told["training"] == once["training"] | {"command": "cupydrive gallery cartpole --seeds 2 --clips"}
+    assert read_curves(tmp_path)["cartpole"]["seeds"] == 2 and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.notebook
 def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made):
     entry = read_entries(made / "out")["tag_grid"]
     clips = {clip["kind"]: clip for clip in entry["clips"]}
@@ -232,12 +249,17 @@ def test_summaries_and_names_are_text_in_page_and_readme():
         {**clip, "players": {MARKS: MARKS}, "means": {MARKS: [0, 0]}, "command": MARKS} for clip in entry["clips"]
     ]
     odd["training"] = {**entry["training"], "command": MARKS}
+    odd["table"] = [[MARKS, MARKS], [MARKS, MARKS]]
+    clips = [{**clip, "means": {"a": [0, 0]}} for clip in entry["clips"]]
+    plain[name] = {**entry, "table": [["a", "b"], ["c", "d"]], "clips": clips}
     for marked in ({name: odd}, {MARKS: odd}):
         html = page(marked)
         assert "<script>h" not in html.replace(page(plain), "") and "&lt;script&gt;h" in html
         text = readme(marked)
         outside = FENCE.sub("", text)
-        bare = re.sub(r"\\.|`index.html`|`make gallery`", "", outside)  # what a backslash precedes is text
+        bare = re.sub(
+            r"\\.|`index.html`|`make gallery`|</?(details|summary)>", "", outside
+        )  # what a backslash precedes is text
         assert not re.search(r"[`*<>&~$]|(?<![^\W_])_|_(?![^\W_])", bare)
         assert links(bare) == links(readme(plain))
         # A line or a table's cell more or less would be one that the text began.

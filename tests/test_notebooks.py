@@ -17,7 +17,7 @@ import run_notebooks
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = run_notebooks.lessons()
-SMALL = {"STEPS": 4_000, "RUNS": 1, "TRIALS": 4}  # parameters of any lesson that has them
+SMALL = {"STEPS": 4_000, "FEW": 4_000, "RUNS": 1, "TRIALS": 4}  # parameters of any lesson that has them
 SET_UP = 0  # which code cell that is
 SECONDS = 120
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -180,7 +180,7 @@ def test_a_changed_notebook_is_stale_and_changed_words_are_not():
     ({"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": []}, "code cell 1: ValueError: no"),
     ({"output_type": "stream", "name": "stdout", "text": "in /home/somebody/data"}, "a folder of this machine, /home/some"),
     ({"output_type": "stream", "name": "stdout", "text": "tables: skipped\n"}, "a part was left out: tables: skipped"),
-    ({"output_type": "display_data", "metadata": {}, "data": {"text/html": "<video></video>"}}, "without its first frame"),
+    ({"output_type": "display_data", "metadata": {}, "data": {"text/html": "<video></video>"}}, "without its still"),
     ({"output_type": "display_data", "metadata": {}, "data": {"text/plain": "x" * 300_000}}, "the limit is 300,000"),
 ])  # fmt: skip
 def test_what_must_not_be_committed_is_named(output, words):

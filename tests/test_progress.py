@@ -11,7 +11,7 @@ from test_runs import QUIET, same, train, without_time
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
-from cupydrive.terminal.progress import BAR, Line, Log, Notebook
+from cupydrive.terminal.progress import BAR, Line, Log, Notebook, of_one, since_its_begin
 from cupydrive.training.run import Run
 
 ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
@@ -27,6 +27,13 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
     assert second.lines[0].get_ydata().tolist() == [1, 1 / 2, 1 / 3] and len(second.lines) == 1
     with pytest.raises(ParameterError, match=r"losses/entropi'\. Did you mean 'losses/entropy'"):
         curves(ROWS, ["losses/entropi"])
+
+
+def test_a_live_curve_of_several_runs_is_of_the_last_that_began_and_says_so():
+    assert (
+        since_its_begin(ROWS) == ROWS and since_its_begin([*ROWS, *ROWS[:2]]) == ROWS[:2] and since_its_begin([]) == []
+    )
+    assert of_one("train 9 x cartpole") == "live: one of 9 runs" and of_one("train cartpole") is None
 
 
 def test_many_rows_are_pooled():

@@ -177,6 +177,10 @@ def test_search_finds_a_word(opened, address, site, served):
     shown.locator(".md-search-result__link", has_text="Settings of algorithms").first.click()
     shown.wait_for_url("**/api/settings.html**")
     assert "num_minibatches" in shown.locator("article").inner_text()
+    for words, title in (("self-play", "Train against opponents"), ("DDPG", "Settings of algorithms")):
+        shown.locator(".md-search__input").fill("")
+        shown.locator(".md-search__input").press_sequentially(words)  # the theme listens to keys
+        shown.locator(".md-search-result__item h1", has_text=title).first.wait_for()
 
 
 @pytest.mark.notebook

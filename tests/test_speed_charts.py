@@ -49,7 +49,7 @@ def test_each_other_library_stands_beside_ours_with_the_factor(name):
 @pytest.mark.parametrize("name", [*SWEEPS, "speed", "speed-cpu", "speed-training"])
 def test_axes_of_the_gallerys_charts_have_units(name, drawn):
     (axes,) = drawn[f"{name}.png"].axes
-    bars = name in ("speed", "speed-cpu")
+    bars = name in ("speed", "speed-cpu", "speed-training")
     assert (axes.get_xlabel() if bars else axes.get_ylabel()) == "env-steps per second"
     if not bars:
         assert re.match(r"(copies of the environment|agents in each copy|steps of a launch)", axes.get_xlabel())
@@ -70,17 +70,22 @@ def test_a_sweep_names_its_copies_and_shows_others_of_its_task(name):
         assert {*shown[who].get_ydata()} <= rates
 
 
-def test_training_stands_beside_jax_with_the_factor():
+def test_training_stands_beside_jax_with_the_factor_in_a_group_for_each_task():
     result = tables.results()["training"]
-    (axes,) = charts.training_chart(result).axes
-    jax = {row.num_envs: row.rate for row in result.rows if row.who.startswith("JAX")}
-    ours = {}
-    for row in result.rows:
-        if row.who == "cupydrive" and row.env == "cartpole":
-            ours.setdefault(row.num_envs, row.rate)
-    assert sorted(text.get_text() for text in axes.texts) == sorted(
-        f"ours {charts.times(ours[n] / r)}" for n, r in jax.items()
-    )
+    written, found = texts(charts.training_chart(result)), [row for row in result.rows if row.case == "training"]
+    for env, agents in {(row.env, row.agents) for row in found}:
+        assert [
+            text
+            for text in written
+            if text.startswith(f"{env}{'' if agents == 1 else f', {agents:,} agents'}, training")
+        ]
+    jax = {row.num_envs: row.rate for row in found if row.who.startswith("JAX")}
+    ours = {
+        n: max(r.rate for r in found if r.who == "cupydrive" and (r.env, r.num_envs) == ("cartpole", n)) for n in jax
+    }
+    factors = [f"{short(rate)}, ours {charts.times(ours[n] / rate)}" for n, rate in jax.items()]
+    shown = [text for text in written if ", ours " in text]
+    assert len(shown) == 3 and {*shown} <= {*factors} and {factors[0], factors[-1]} <= {*shown}
 
 
 def test_without_others_all_rows_are_shown_in_one_group_a_task():

@@ -166,11 +166,11 @@ def test_figures_are_kept_cell_by_cell(runs):
     for cell in cells.values():
         assert {"command", "machine", "versions", "date", "episodes of means"} <= set(cell)
     del before[label]["cells"]["trained"]
-    before[label]["cells"]["random"]["mean"] = "kept"
+    before[label]["cells"]["random"]["mean"] = {"tags": [12.5, 0.5]}
     path.write_text(json.dumps(before))
     tag_published.evaluate("continuous-1.0", runs / label, path, episodes=8, device="cpu", **SMALL)
     after = json.loads(path.read_text())[label]["cells"]
-    assert after["random"]["mean"] == "kept" and after["trained"] == cells["trained"]
+    assert after["random"]["mean"] == {"tags": [12.5, 0.5]} and after["trained"] == cells["trained"]
 
 
 def test_curves_are_of_all_seeds_that_lie_beside_a_run(runs, tmp_path):
@@ -192,6 +192,8 @@ def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch
         monkeypatch.setattr("sys.argv", ["tag_gallery.py", *where, *asked])
         tag_gallery.main()
     (entry,) = read_entries(tmp_path / "gallery").values()
+    titles, *rows = entry["table"]
+    assert len(titles) == 1 + len(labels) and [row[0] for row in rows] == [*tag_gallery.MATCHES.values()]
     assert [clip["kind"] for clip in entry["clips"]] == ["trained", "general", "beside", "longer"]
     assert entry["clips"][-1]["players"]["runner"] == "trained together for 0 M env-steps"
     for clip in entry["clips"]:

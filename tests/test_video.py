@@ -19,7 +19,7 @@ import point
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.errors import ParameterError, RenderError
+from cupydrive.errors import ParameterError, RenderError, SpecError
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
 ORANGE, BLUE = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE))
@@ -145,18 +145,26 @@ def test_a_notebook_plays_it_and_draws_it_once(monkeypatch):
     assert re.search(r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video></div>$', shown)
 
 
-def test_a_host_that_takes_videos_and_styles_away_shows_the_first_frame():
+def test_a_host_that_takes_videos_and_styles_away_shows_a_frame_in_which_something_has_happened():
     video = cd.render("tag_grid", device="cpu", size=(320, 240), **CHASE)
     still, size = video._repr_png_()
     picture = Image.open(io.BytesIO(still))
     assert picture.format == "PNG" and picture.size == (320, 240) and size == {"width": 160, "height": 120}
-    first = next(video.frames()).astype(int)
-    assert abs(np.asarray(picture.convert("RGB")) - first).mean() < 1.0  # 256 colours
+    late = list(video.frames())[round(0.9 * (video.drawn - 1))].astype(int)  # as tag_grid says
+    assert abs(np.asarray(picture.convert("RGB")) - late).mean() < 1.0  # 256 colours
     left = re.sub(r' style="[^"]*"|<video.*?</video>', "", video._repr_html_())
-    data = re.fullmatch(
-        r'<div><img alt="First frame of [^"]*" width="160" src="data:image/png;base64,(.*)"></div>', left
-    )
+    data = re.fullmatch(r'<div><img alt="A frame of [^"]*" width="160" src="data:image/png;base64,(.*)"></div>', left)
     assert base64.b64decode(data[1]) == still
+
+
+def test_a_still_is_the_middle_unless_the_environment_says_otherwise():
+    at = {name: cd.render(name, device="cpu", size=(64, 64), progress=False) for name in ("tag_continuous", "acrobot")}
+    assert at["tag_continuous"].telling == round((at["tag_continuous"].drawn - 1) / 2)
+    assert at["acrobot"].telling == at["acrobot"].drawn - 1
+    many = cd.render("acrobot", device="cpu", size=(128, 128), progress=False, episodes=4)
+    assert many.telling == round((many.drawn - 1) / 2)  # at their end all are over, and dim
+    with pytest.raises(SpecError, match=r"showcase\['still'\] = 2"):
+        replace(envs.get("acrobot"), showcase={"still": 2})
 
 
 @pytest.mark.parametrize("name", envs.names())

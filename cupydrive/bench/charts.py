@@ -100,10 +100,18 @@ def counted(number, one, many=None):
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def bars(result, groups):
-    """Return a figure with a group of bars for each task, each with its rate, others with how many times as fast ours is."""
+def bars(result, groups, named=None, said=None):
+    """Return a figure with a group of bars for each task, each with its rate, others with how many times as fast ours is.
+
+    Args:
+        result: ``Bench``.
+        groups: Rows by title, ours first.
+        named: What a bar is called, given its row and the first of its group; ``name_of`` by default.
+        said: What follows its rate, likewise; ``compared_with`` by default.
+    """
     from matplotlib.ticker import EngFormatter
 
+    named, said = named or name_of, said or compared_with
     count = sum(len(rows) + 1.4 for rows in groups.values())
     figure = Curves(figsize=(WIDTH, 0.9 + LINE * count), layout="constrained")
     axes, place, names = figure.add_subplot(), 0.0, {}
@@ -116,13 +124,12 @@ def bars(result, groups):
         axes.annotate(title, **at, fontweight="bold", bbox=ground).set_in_layout(False)
         for row in rows:
             place -= 1
-            names[place] = name_of(row, rows[0])
-            ours = row.who in OURS
+            names[place], ours = named(row, rows[0]), row.who in OURS
             axes.barh(place, row.rate - low, left=low, height=0.78, color=Palette.BLUE if ours else Palette.GREY)
-            words = short(row.rate) + ("" if ours else compared_with(row, rows[0]))
+            words = short(row.rate) + said(row, rows[0])
             axes.annotate(words, (row.rate, place), (4, 0), textcoords="offset points", va="center")
     axes.set_xscale("log")
-    axes.set_xlim(low, 60 * max(rates))
+    axes.set_xlim(low, 120 * max(rates))  # room for the words
     axes.set_axisbelow(True)
     axes.spines["left"].set_visible(False)
     axes.set_ylim(place - 0.8, -0.6)
@@ -141,7 +148,9 @@ def name_of(row, own):
 
 
 def compared_with(row, own):
-    """Return how many times as fast ours is, in words, and the copies of a row where ours has another number."""
+    """Return how many times as fast ours is, in words, and a row's copies where ours has others; of ours nothing."""
+    if row.who in OURS:
+        return ""
     copies = f" with {counted(row.num_envs, 'copy', 'copies')}" if row.num_envs != own.num_envs else ""
     return f"{copies}, ours {times(own.rate / row.rate)}"
 
@@ -242,26 +251,36 @@ def finished(figure, result, axes):
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def training_chart(result, env="cartpole"):
-    """Return a figure of training over copies: ours by kernels and by torch, and other libraries, with the factor at each."""
-    figure = Curves(figsize=(WIDTH, 4.0), layout="constrained")
-    axes, kinds = figure.add_subplot(), {}
-    first = next(row for row in result.rows if row.case == "training" and row.env == env)
-    network = first.note[first.note.index("network") :]
-    for row in result.rows:
-        if row.case == "training" and row.env == env and (row.who not in OURS or network in row.note):
-            kind = (
-                row.who if row.who not in OURS else f"cupydrive, {row.note.split(', network')[0].removeprefix('ppo ')}"
-            )
-            kinds.setdefault(kind, {})[row.num_envs] = row.rate
-    for (kind, points), color in zip(kinds.items(), (Palette.BLUE, *PEER_COLORS, Palette.SOFT), strict=False):
-        ours, few = kind.startswith("cupydrive"), len(points) < 3
-        axes.loglog(*zip(*sorted(points.items()), strict=True), color=color, marker="o" if ours else "s", markersize=5,
-                    linestyle="none" if few else "-" if ours else ":", label=kind)  # fmt: skip
-        if not ours:
-            best = next(iter(kinds.values()))
-            for copies, rate in points.items():
-                mark(axes, copies, rate, best[copies] / rate, above=True)
-    engineer(axes, AXES["num_envs"])
-    axes.legend(frameon=False)
-    return finished(figure, result, axes)
+def training_chart(result):
+    """Return a figure of training: a group of bars for each task, ours by kernels first, others with factors."""
+    rows = [row for row in result.rows if row.case == "training"]
+    groups = {}
+    for row in rows:
+        groups.setdefault((row.env, row.agents, row.num_envs), []).append(row)
+    shown = {}
+    for env, agents in dict.fromkeys(key[:2] for key in groups):
+        copies = sorted(key[2] for key in groups if key[:2] == (env, agents))
+        for num_envs in sorted(
+            {copies[0], copies[len(copies) // 2], copies[-1]}
+        ):  # where a task has many, those in the table
+            found = sorted(groups[env, agents, num_envs], key=lambda row: -row.rate)
+            network = network_of(found[0])
+            shown[title_of(found[0])] = [r for r in found if r.who not in OURS or network_of(r) == network]
+    return bars(result, shown, learner_of, faster_than)
+
+
+def network_of(row):
+    """Return the network of a row of training, in words."""
+    return row.note.partition("network ")[2]
+
+
+def learner_of(row, own):
+    """Return what a bar of training is called: whose it is; of ours by what it learns."""
+    return row.who if row.who not in OURS else f"cupydrive, {row.note.partition(', network')[0].partition(' ')[2]}"
+
+
+def faster_than(row, own):
+    """Return how many times as fast ours by kernels is, in words: beside other libraries, and beside ours by torch."""
+    if row.who not in OURS:
+        return f", ours {times(own.rate / row.rate)}"
+    return f", kernels {times(own.rate / row.rate)}" if "by torch" in row.note else ""

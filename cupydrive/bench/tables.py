@@ -249,6 +249,7 @@ def tables():
     return {
         "README.md": {"speed, briefly": briefly(found)},
         "gallery/SPEED.md": {
+            "speed, briefly": briefly(found),
             "speed": speed(found["cuda"]),
             "speed of the sciences": "\n\n".join(speed(found[name]) for name in ("sciences", "sciences on a CPU")),
             "peers": compared(found["cuda"]),

@@ -292,6 +292,7 @@ def run_gallery(
     device: Device = "auto",
     seed: int = 0,
     seeds: Int = None,
+    clips: bool = False,
     steps: Float = None,
     redraw: bool = False,
 ) -> int:
@@ -304,6 +305,7 @@ def run_gallery(
         device: "auto": CUDA where a GPU is usable, else the CPU.
         seed: Of the training.
         seeds: Train so many seeds of what the gallery shows, and draw their learning curves alone: medians and quartiles.
+        clips: With --seeds: also play the first of them and draw its clips, so that curve and clips are of the same runs.
         steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
         redraw: Train and play nothing: draw clips and curves again from the recordings and points that are there.
     """
@@ -311,12 +313,14 @@ def run_gallery(
 
     if redraw and (seeds is not None or steps is not None):
         raise CupydriveError("gallery: --redraw trains nothing; leave out --seeds and --steps")
+    if clips and seeds is None:
+        raise CupydriveError("gallery: --clips goes with --seeds N; without them clips are drawn anyway")
     if redraw:
         path = build.redraw(names, out)
-    elif seeds is not None:
+    elif seeds is not None and not clips:
         path = build.learning_curves(names, out, seeds=seeds, device=device, seed=seed, steps=steps)
     else:
-        path = build.gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
+        path = build.gallery(names, out, runs=runs, device=device, seed=seed, seeds=seeds, steps=steps)
     print(f"wrote {path}")
     return 0
 

@@ -16,6 +16,7 @@ from cupydrive.errors import ParameterError, RenderError
 GAP = 4  # pixels between the pictures of a mosaic
 CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the gap around the chosen one
 DIM = 0.4  # share of the background in the picture of an episode that is over: still to be seen
+LEARNT = ("ppo", "a2c", "ddpg")  # players, as recordings name them
 MOST = 64  # episodes of a mosaic
 BESIDE = 0.75  # letters above episodes side by side are as high as in a picture of this share of their width
 BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour of what lies between pictures
@@ -55,7 +56,12 @@ def check_drawable(spec):
 
 
 def players_in_words(players):
-    """Return who plays: what all groups do, or the groups, each after what it does."""
+    """Return who plays: what all groups do, or the groups, each after what it does.
+
+    An algorithm that ships says only that somebody has learnt, ``"trained"``, unless it plays another one.
+    """
+    if len({player for player in players.values() if player in LEARNT}) == 1:
+        players = {name: "trained" if player in LEARNT else player for name, player in players.items()}
     if len(set(players.values())) == 1:
         return next(iter(players.values()))
     return " vs ".join(f"{player} {name}" for name, player in players.items())

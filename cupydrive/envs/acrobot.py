@@ -212,5 +212,6 @@ SPEC = EnvSpec(
         },
     },
     mark=-85.0,
+    showcase={"still": 1.0},  # the arm is up, or never was
     summary="Swing two links up by the joint between them (Gymnasium's Acrobot-v1).",
 )

@@ -154,6 +154,7 @@ SPEC = EnvSpec(
         },
     },
     mark=475.0,
+    showcase={"still": 1.0},  # the pole stands, or has fallen
     summary="Balance a pole on a cart (Gymnasium's CartPole-v1).",
     title="CartPole",
 )

@@ -382,6 +382,7 @@ SPEC = EnvSpec(
     yardsticks=yardsticks,
     render_size=(960, 1054),
     render_fps=10,
+    showcase={"still": 1.0},  # the whole way
     training={
         "num_envs": 1024,
         "steps": STEPS,

@@ -177,5 +177,6 @@ SPEC = EnvSpec(
         },
     },
     mark=-115.0,
+    showcase={"still": 1.0},  # at the flag, or in the valley
     summary="Swing a car out of a valley (Gymnasium's MountainCar-v0).",
 )

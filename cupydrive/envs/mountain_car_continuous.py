@@ -116,5 +116,6 @@ SPEC = EnvSpec(
         },
     },
     mark=90.0,
+    showcase={"still": 1.0},  # at the flag, or in the valley
     summary="Swing a car out of a valley, and save fuel (Gymnasium's MountainCarContinuous-v0).",
 )

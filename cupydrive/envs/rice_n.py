@@ -395,6 +395,6 @@ SPEC = EnvSpec(
     render_fps=8,
     training=TRAINING,
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
-    showcase={"reading": "Return is what people consume; temperature and indices are told beside it, not rewarded."},
+    showcase={"still": 1.0, "reading": "Return is what people consume; temperature and indices earn nothing."},
     summary="27 regions save, cut emissions, trade and negotiate for a century (RICE-N).",
 )

@@ -279,6 +279,7 @@ SPEC = EnvSpec(
     showcase={
         "params": {"grid_length": 20},
         "rivals": ("runner",),
+        "still": 0.9,  # the runner is nearly caught
         "reading": "Tags count every tagger that stands where the runner is. Starts are random: two may begin on one cell.",
         "num_envs": 2048,
         "steps": 20_000_000,

@@ -7,7 +7,6 @@ all of them. Learning curves are kept as points (``cupydrive.gallery.curves``).
 import datetime
 import io
 import json
-from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -24,7 +23,7 @@ from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Recording
-from cupydrive.rendering.video import Video
+from cupydrive.rendering.video import Video, animation
 from cupydrive.spec import kept_params
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
@@ -40,7 +39,9 @@ MOSAIC = 16
 UNTRAINED = ("random", "heuristic")  # kinds of clips, and players
 
 
-def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, steps=None, progress=print):
+def gallery(
+    names=(), out="gallery", *, runs="runs/gallery", device="auto", seed=0, seeds=None, steps=None, progress=print
+):
     """Write the gallery of some environments into a folder; others in it are kept.
 
     Args:
@@ -50,6 +51,8 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
         runs: Folder of the runs. One that has reached its steps is taken as it is, others go on.
         device: Where to play and train.
         seed: Of the training.
+        seeds: Train so many, ``seed``, ``seed + 1``, ..., side by side: the curve is of all, clips are of the first, which is
+            the run that it would be alone; nothing goes into ``runs``. None: one.
         steps: Env-steps to train, by default what the environment's showcase says.
         progress: Called with a line of text after each clip.
 
@@ -61,6 +64,7 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     """
     names = checked_sequence("gallery", "names", names)
     seed = checked_int("gallery", "seed", seed, 0, 2**63 - 1)
+    seeds = None if seeds is None else checked_count("gallery", "seeds", seeds)
     steps = None if steps is None else checked_count("gallery", "steps", steps)
     out, runs = checked_path("gallery", "out", out), checked_path("gallery", "runs", runs)
     drawn = [name for name in envs.names() if envs.get(name).draw is not None]
@@ -72,7 +76,7 @@ def gallery(names=(), out="gallery", *, runs="runs/gallery", device="auto", seed
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         out.mkdir(parents=True, exist_ok=True)
     for spec in specs:
-        entry = make_entry(spec, out, runs / spec.name, device, seed, steps, progress)
+        entry = make_entry(spec, out, runs / spec.name, device, seed, seeds, steps, progress)
         write_entries(
             out, read_entries(out) | {spec.name: entry}
         )  # after each one: an interrupt keeps those that are done
@@ -98,6 +102,7 @@ def redraw(names=(), out="gallery", *, progress=print):
             raise RenderError(f"{out} has no entry {shown(name)} to draw again; it has {', '.join(known) or 'none'}")
     for spec in [envs.get(name) for name in names] or envs.with_data(progress, known):
         entry = entries[spec.name]
+        entry |= about(spec)
         for clip in entry["clips"]:
             recording = Recording.load(out / clip["recording"])
             clip["size"] = draw_files(recording, clip["kind"], out)
@@ -157,11 +162,14 @@ def read_entries(out):
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 
 
-def make_entry(spec, out, folder, device, seed, steps, progress):
+def make_entry(spec, out, folder, device, seed, seeds, steps, progress):
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
     policies, params, goal, num_envs = planned(spec, steps)
     made, groups = spec.make_params(**params), list(policies)
-    run = trained(spec, policies, params, goal, num_envs, seed, device, folder)
+    if seeds is None:
+        run = trained(spec, policies, params, goal, num_envs, seed, device, folder)
+    else:
+        run = train_curves(spec, out, planned(spec, steps), curve_keys, seeds, device, seed, progress)[0]
     progress(f"{spec.name}: trained for {run.step:,} env-steps")
 
     rivals = {name: Heuristic() for name in spec.showcase.get("rivals", ())}
@@ -182,19 +190,19 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
         found = played.get(kind, played[last])
         clips.append(draw_clip(found, found.recording[part], kind, out))
         progress(f"{spec.name}: {clips[-1]['video']}")
-    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-        write_curves(out, read_curves(out) | {spec.name: of_runs([run], curve_keys(run), device)})
+    if seeds is None:
+        with file_errors(RenderError, f"the gallery cannot be written to {out}"):
+            write_curves(out, read_curves(out) | {spec.name: of_runs([run], curve_keys(run), device)})
     versions = info().versions
     entry = {
         "chapter": chapter_of(spec, groups),
-        "summary": spec.summary,
-        **({"reading": spec.showcase["reading"]} if "reading" in spec.showcase else {}),
+        **about(spec),
         "params": {**kept_params(made), **params},
         "changed": params,
         "clips": clips,
         "curve": f"{spec.name}-curve.svg",
         "training": {
-            "command": f"cupydrive gallery {spec.name}",
+            "command": f"cupydrive gallery {spec.name}{f' --seeds {seeds} --clips' if seeds else ''}",
             "policies": {name: str(settings) for name, settings in policies.items()},
             "env_steps": run.step,
             "num_envs": run.num_envs,
@@ -208,15 +216,20 @@ def make_entry(spec, out, folder, device, seed, steps, progress):
     return entry
 
 
+def about(spec):
+    """Return what an environment is, and how to read its figures."""
+    return {"summary": spec.summary, **{key: spec.showcase[key] for key in ("reading",) if key in spec.showcase}}
+
+
 def planned(spec, steps=None):
     """Return what the gallery trains: policies by group, parameters, env-steps and copies."""
     wanted = spec.showcase
-    about, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
-    learner = suggested_algorithm(spec, about.algorithm, **wanted.get(about.algorithm, {}))
+    suggested, params = suggestion(spec, wanted.get("algorithm")), wanted.get("params", {})
+    learner = suggested_algorithm(spec, suggested.algorithm, **wanted.get(suggested.algorithm, {}))
     groups = [group.name for group in spec.groups(spec.make_params(**params))]
     policies = {name: Heuristic() if name in wanted.get("rivals", ()) else learner for name in groups}
-    goal = wanted.get("steps", about.steps) if steps is None else steps
-    return policies, params, goal, wanted.get("num_envs", about.num_envs)
+    goal = wanted.get("steps", suggested.steps) if steps is None else steps
+    return policies, params, goal, wanted.get("num_envs", suggested.num_envs)
 
 
 def levels(clips):
@@ -232,11 +245,11 @@ def levels(clips):
 
 def draw_curve(name, entry, out):
     """Draw the learning curve of an entry from points that are kept, beside who has not learnt; tell it whose that is."""
-    about = read_curves(out).get(name)
-    if about is not None:
+    kept = read_curves(out).get(name)
+    if kept is not None:
         with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-            write_atomically(out / entry["curve"], chart(about, levels(entry["clips"])))
-        entry["learning"] = in_short(about)
+            write_atomically(out / entry["curve"], chart(kept, levels(entry["clips"])))
+        entry["learning"] = in_short(kept)
 
 
 def trained(spec, policies, params, goal, num_envs, seed, device, folder):
@@ -300,16 +313,22 @@ def draw_files(recording, kind, out):
     video.save(out / f"{name}.mp4")
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         write_atomically(out / f"{name}.webp", poster(video))
-    preview(recording).save(out / f"{name}.gif")
+        write_atomically(out / f"{name}.gif", end_first(preview(recording)))
     return [video.width, video.height]
 
 
 def poster(video):
-    """Return the frame at a third of a video as bytes of a WebP file."""
+    """Return the still of a video as bytes of a WebP file."""
     file = io.BytesIO()
-    frame = next(islice(video.frames(), video.drawn // 3, None))
-    Image.fromarray(frame).save(file, "WEBP", quality=70)
+    Image.fromarray(video.still()).save(file, "WEBP", quality=70)
     return file.getvalue()
+
+
+def end_first(video):
+    """Return a video as bytes of a GIF file that begins with its end, held: one that does not play shows what came of it."""
+    frames = list(video.frames())
+    held = len(frames) - video.drawn + 1
+    return animation(frames[-held:] + frames[:-held], video.fps, ".gif", colours=frames[0])  # more would make it larger
 
 
 def preview(recording):

@@ -20,10 +20,8 @@ from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engi
 from cupydrive.training.train import train
 
 FILE = "curves.json"
-WIDTH, PANEL = (
-    4.6,
-    2.5,
-)  # inches: of a chart, and of the height of a panel; as wide as a telephone, its letters can be read
+# Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
+WIDTH, PANEL = 4.6, 2.5
 ALIKE = 0.99  # correlation of two metrics of which one panel says all
 MOVES = 0.02  # share of its largest value by which a metric changes, or its panel would show a constant
 
@@ -97,6 +95,9 @@ def train_curves(spec, out, plan, keys_of, seeds, device, seed, progress):
         device: Where to train.
         seed: The first one.
         progress: Called with a line of text.
+
+    Returns:
+        The ``Run``s, by seed.
     """
     (policies, params, goal, num_envs), device = plan, choose(device)[0]
     options = dict(policies=policies, steps=goal, num_envs=num_envs, seed=seed, seeds=seeds, device=device)
@@ -109,6 +110,7 @@ def train_curves(spec, out, plan, keys_of, seeds, device, seed, progress):
     with file_errors(RenderError, f"the gallery cannot be written to {out}"):
         write_curves(out, read_curves(out) | {spec.name: of_runs(runs, keys_of(runs[0]), device)})
     progress(f"{spec.name}: {len(runs)} seeds of {runs[0].step:,} env-steps")
+    return runs
 
 
 def worth_a_panel(points, levels):

@@ -32,7 +32,8 @@ BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 CHARTS = (
     ("speed.png", "Random rollouts on a GPU", "Each task in a group of its own, beside the fastest of each other library. The "
      "factor is ours over theirs, with as many copies, or the nearest number that was measured."),
-    ("speed-training.png", "Training on a GPU", "PPO in CartPole, whole iterations with learning, for 256 to 65,536 copies."),
+    ("speed-training.png", "Training on a GPU", "Whole iterations with learning, each task in a group of its own: PPO in "
+     "CartPole beside PPO in JAX, A2C in Tag. The factor is ours by kernels over theirs, or over ours by torch."),
     ("speed-cpu.png", "On two cores", "Rollouts in one launch beside gymnax, single steps beside Gymnasium and EnvPool."),
     ("scaling-envs.png", "More copies", "CartPole, 10 to 10,000,000 copies; other libraries where they were measured."),
     ("scaling-agents.png", "More agents on a grid", "Grid Tag, 2 to 10,000 agents in each of 2,000 copies."),
@@ -116,21 +117,41 @@ def slug(text):
 
 def section(name, entry):
     """Return the part of one environment."""
-    clips = "\n".join(figure(name, clip) for clip in in_order(entry["clips"]))
+    clips, told_in_rows = (
+        "\n".join(figure(name, clip) for clip in in_order(entry["clips"])),
+        table(entry.get("table", ())),
+    )
+    wide = " wide" if any(clip["kind"] in WIDE for clip in entry["clips"]) else ""
     broad = " broad" if all(clip["size"][0] > BROAD for clip in entry["clips"]) else ""
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(told(entry))}</p>
+<p>{html.escape(told(entry))}</p>{told_in_rows}
 <div class="clips{broad}">
 {clips}
-<figure class="chart"><div class="scroll" tabindex="0"><img src="{curve}" alt="Learning curve of {name}" loading="lazy"></div>
+<figure class="chart{wide}"><div class="scroll" tabindex="0"><img src="{curve}"
+alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
 <details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + parameters(entry))}</p>
 <code>{code}</code></details></figcaption></figure>
 </div>
 </section>"""
+
+
+def table(rows):
+    """Return a table, whose first row and first column are titles; without rows nothing."""
+    if not rows:
+        return ""
+    lines = [
+        "<tr>"
+        + f'<th scope="row">{html.escape(first)}</th>'
+        + "".join(f"<td>{html.escape(x)}</td>" for x in others)
+        + "</tr>"
+        for first, *others in rows[1:]
+    ]
+    titles = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in rows[0])
+    return f'\n<div class="scroll" tabindex="0"><table>\n<tr>{titles}</tr>\n' + "\n".join(lines) + "\n</table></div>"
 
 
 def in_order(clips):
@@ -230,7 +251,7 @@ def readme(entries, charts=()):
         "# Gallery",
         "",
         "Random, heuristic and trained policies from the same start. `index.html` shows them as video; `make gallery` makes all"
-        " of it anew, and the command below a clip draws that clip again.",
+        " of it anew, and each clip has a command that draws it again. Means are of fresh episodes, ± their 95 % intervals.",
     ]
     for chapter, found in ordered(entries).items():
         lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]
@@ -248,6 +269,7 @@ def entry_in_readme(name, entry):
     clips, called = in_order(entry["clips"]), markdown(name)
     commands = [" ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])]
     lines = ["", f"### {called}", "", markdown(told(entry) + parameters(entry))]
+    lines += ["", *in_markdown(entry["table"])] if "table" in entry else []
     wide = [clip for clip in clips if clip["kind"] in WIDE]
     rows = [[clip] for clip in wide] + pairs([clip for clip in clips if clip not in wide])
     for row in rows:  # two beside each other: four would be too small to read
@@ -255,15 +277,41 @@ def entry_in_readme(name, entry):
         lines += [
             "| " + " | ".join(f"![{called}, {KINDS[c['kind']].lower()}]({quote(c['preview'])})" for c in row) + " |"
         ]
+    for kept in means_in_rows([clip for clip in clips if not ("table" in entry and "beside" in clip)]):
+        lines += ["", *in_markdown(kept)]
+    lines += ["", f"![Learning curve of {called}]({quote(entry['curve'])})", ""]
+    lines += [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
+    lines += [
+        markdown(f"Clips: {made(entry)}"),
+        "",
+        "<details><summary>Starts, settings, and commands to draw and train</summary>",
+    ]
     for clip in clips:
-        means = ", ".join(f"{key} {value}" for key, value in results(clip).items())
-        means = f" Means of {clip['episodes_of_means']:,} episodes: {means}." if clip["kind"] != "mosaic" else ""
-        words = f"{shown(clip)}.{means}"
-        lines += ["", f"{KINDS[clip['kind']]}: {markdown(words)}"]
-    lines += ["", *fenced([*commands, *(f"# {' '.join(line.split())}" for line in learnt(entry))])]
-    words = [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
-    words.append(markdown(f"Clips: {made(entry)}"))
-    return [*lines, "", f"![Learning curve of {called}]({quote(entry['curve'])})", "", *words]
+        lines += ["", f"{KINDS[clip['kind']]}: {markdown(shown(clip))}."]
+    return [
+        *lines,
+        "",
+        *fenced([*commands, *(f"# {' '.join(line.split())}" for line in learnt(entry))]),
+        "",
+        "</details>",
+    ]
+
+
+def means_in_rows(clips):
+    """Return tables of the clips' means, their first row titles: one of all clips that have the same metrics."""
+    tables = {}
+    for clip in clips:
+        found = results(clip)
+        if clip["kind"] != "mosaic":  # whose means are those of the clip of one start
+            titles = (f"means of {clip['episodes_of_means']:,} episodes", *found)
+            tables.setdefault(titles, []).append([KINDS[clip["kind"]], *found.values()])
+    return [[list(titles), *rows] for titles, rows in tables.items()]
+
+
+def in_markdown(rows):
+    """Return the lines of a Markdown table, the first row titles."""
+    first, *others = [f"| {' | '.join(inline(cell) for cell in row)} |" for row in rows]
+    return [first, "|" + "---|" * len(rows[0]), *others]
 
 
 def pairs(things):
@@ -273,9 +321,13 @@ def pairs(things):
 
 def markdown(text):
     """Return text as Markdown that shows just this text: no mark-up, HTML, link, table cell or new line begins in it."""
+    return re.sub(r"^(\d*)([-+=#.)])", r"\1\\\2", inline(text))  # lists and headings begin a line
+
+
+def inline(text):
+    """Return text as Markdown likewise, for where no line begins."""
     text = re.sub(r"[\\`*\[\]<>|&~$]", r"\\\g<0>", " ".join(text.split()))
-    text = re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within words, as in mountain_car, it marks nothing
-    return re.sub(r"^(\d*)([-+=#.)])", r"\1\\\2", text)  # lists and headings begin a line
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within words, as in mountain_car, it marks nothing
 
 
 def fenced(lines):

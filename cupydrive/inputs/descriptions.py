@@ -182,7 +182,8 @@ def check_spec(spec):
     checked_mapping(where, "training", spec.training, SpecError)
     if spec.mark is not None:
         checked_float(where, "mark", spec.mark, error=SpecError)
-    checked_mapping(where, "showcase", spec.showcase, SpecError)
+    if "still" in checked_mapping(where, "showcase", spec.showcase, SpecError):
+        checked_float(where, "showcase['still']", spec.showcase["still"], 0, 1, SpecError)
     if isinstance(spec.kernel, str):
         checked_str(where, "kernel", spec.kernel, SpecError)
     elif not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):

@@ -275,7 +275,7 @@ GALLERY = Table(
             "versions": Table(Text()),
             "date": Text(),
         },
-        {"chapter": WORDS, "reading": WORDS, "learning": WORDS},
+        {"chapter": WORDS, "reading": WORDS, "learning": WORDS, "table": Sequence(Sequence(WORDS))},
     ),
     NAME,
 )

@@ -35,6 +35,7 @@ from cupydrive.terminal.progress import counted
 SUFFIXES = (".mp4", ".gif", ".webp")
 # The canvas at twice the size and its copies take 30 bytes a pixel; H.264 looks 40 to 60 frames of 1.5 bytes a pixel ahead.
 PIXEL_BYTES = 120
+MIDDLE = 0.5  # share of a video after which its still is taken, at most that of several episodes: those that are over are dim
 QUALITY = "26"  # x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a quarter smaller
 PLAYERS = {"random": Random, "heuristic": Heuristic}
 
@@ -156,6 +157,8 @@ class Video:
         if seconds is not None:
             seconds = checked_float("render", "seconds", seconds, 0, 86_400)
             self.drawn = min(self.drawn, max(1, round(seconds * self.fps)))
+        share = recording.spec.showcase.get("still", MIDDLE)
+        self.telling = round((self.drawn - 1) * (share if recording.num_envs == 1 else min(share, MIDDLE)))
         self._mp4 = self._still = None
 
     def __len__(self):
@@ -179,7 +182,7 @@ class Video:
             RenderError: If the format is unknown, the codec is missing, or the file cannot be written.
         """
         path = check_path(path)
-        content = self.mp4() if path.suffix == ".mp4" else self._animation(path.suffix)
+        content = self.mp4() if path.suffix == ".mp4" else animation(self._drawn(), self.fps, path.suffix)
         try:
             write_atomically(path, content)
         except OSError as error:
@@ -209,44 +212,36 @@ class Video:
                     # threads has bytes of its own. imageio offers no option for it, so its stream is reached into.
                     out._video_stream.codec_context.thread_count = 1
                     out._video_stream.codec_context.options = {"crf": QUALITY} if codec == "libx264" else {}
-                    for frame in self._drawn():
+                    for number, frame in enumerate(self._drawn()):
                         out.write_frame(frame)
+                        if number == self.telling:
+                            self._still = frame
                 self._mp4 = file.read_bytes()
         return self._mp4
 
-    def _animation(self, suffix):
-        """Return the video as bytes of an animated picture."""
-        images = (Image.fromarray(frame) for frame in self._drawn())
-        options = {"save_all": True, "duration": round(1000 / self.fps), "loop": 0}
-        if suffix == ".gif":
-            images = one_palette(images)
-        else:
-            options |= {"quality": 60, "method": 4}
-        content = io.BytesIO()
-        first = next(images)
-        first.save(content, suffix.removeprefix("."), append_images=images, **options)
-        return content.getvalue()
-
     def still(self):
-        """Return the first frame as bytes of a PNG file, in at most 256 colours; drawn once."""
+        """Return the frame that stands for the video, (height, width, 3) uint8: the middle, or what the environment says."""
         if self._still is None:
-            content = io.BytesIO()
-            picture = Image.fromarray(next(self.frames()))
-            picture.quantize(dither=Image.Dither.NONE).save(content, "png", optimize=True)
-            self._still = content.getvalue()
+            self._still = next(islice(self.frames(), self.telling, None))
         return self._still
+
+    def png(self):
+        """Return the still as bytes of a PNG file, in at most 256 colours."""
+        content = io.BytesIO()
+        Image.fromarray(self.still()).quantize(dither=Image.Dither.NONE).save(content, "png", optimize=True)
+        return content.getvalue()
 
     def _repr_png_(self):
         """What converters show that know no HTML."""
-        return self.still(), {"width": self.width // 2, "height": self.height // 2}
+        return self.png(), {"width": self.width // 2, "height": self.height // 2}
 
     def _repr_html_(self):
-        # The video lies upon its first frame. Git hosts take videos out of a notebook's HTML, and styles: the frame is left.
-        still, mp4 = (base64.b64encode(content).decode() for content in (self.still(), self.mp4()))
+        # The video lies upon its still. Git hosts take videos out of a notebook's HTML, and styles: the still is left.
+        mp4, still = (base64.b64encode(content).decode() for content in (self.mp4(), self.png()))
         label, width = html.escape(repr(self)), self.width // 2
         return (
             f'<div style="position:relative;max-width:{width}px">'
-            f'<img alt="First frame of {label}" width="{width}" style="display:block;margin:0;width:100%" '
+            f'<img alt="A frame of {label}" width="{width}" style="display:block;margin:0;width:100%" '
             f'src="data:image/png;base64,{still}">'
             f'<video controls autoplay loop muted playsinline aria-label="{label}" width="{width}" '
             f'style="position:absolute;left:0;top:0;width:100%;height:100%" src="data:video/mp4;base64,{mp4}"></video></div>'
@@ -275,12 +270,31 @@ def require_memory(width, height):
         )
 
 
-def one_palette(images):
-    """Yield images with the colours of the first one."""
-    palette = None
+def animation(frames, fps, suffix, colours=None):
+    """Return frames, so many a second, as bytes of a ``.gif``, all in the colours of one, or a ``.webp``."""
+    images = (Image.fromarray(frame) for frame in frames)
+    options = {"save_all": True, "duration": round(1000 / fps), "loop": 0}
+    if suffix == ".gif":
+        images = one_palette(images, colours)
+    else:
+        options |= {"quality": 60, "method": 4}
+    content = io.BytesIO()
+    first = next(images)
+    first.save(content, suffix.removeprefix("."), append_images=images, **options)
+    return content.getvalue()
+
+
+def one_palette(images, colours):
+    """Yield images with the colours of a frame, or of the first one."""
+    palette = None if colours is None else quantized(Image.fromarray(colours))
     for image in images:
-        palette = palette or image.quantize(128, dither=Image.Dither.NONE)
+        palette = palette or quantized(image)
         yield image.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def quantized(image):
+    """Return an image in a palette of its own."""
+    return image.quantize(128, dither=Image.Dither.NONE)
 
 
 def check_path(path):

@@ -5,6 +5,7 @@ Nothing here needs a widget: what a notebook shows is text and pictures, and sta
 
 import base64
 import html
+import re
 import sys
 import time
 
@@ -192,7 +193,7 @@ class Notebook(Log):
         if len(self.rows) > 1:
             from cupydrive.terminal.curves import curves  # Matplotlib takes a while to import
 
-            figure = curves(self.rows)
+            figure = curves(since_its_begin(self.rows), title=of_one(self.words))
             if self.picture is None:
                 self.picture = self.display(figure, display_id=True)
             else:
@@ -207,6 +208,19 @@ class Notebook(Log):
 
     def _words(self):
         return {"text/plain": self.line() + (f"\n{self.note}" if self.note else "")}
+
+
+def since_its_begin(rows):
+    """Return the last rows of metrics whose env-steps grow: those of one run, where several train one after the other."""
+    steps = [row["charts/global_step"] for row in rows]
+    begun = [k for k in range(1, len(steps)) if steps[k] < steps[k - 1]]
+    return rows[begun[-1] if begun else 0 :]
+
+
+def of_one(words):
+    """Return what a live curve is of, where several runs train: their line of progress begins with how many."""
+    several = re.match(r"train (\d+) x ", words)
+    return f"live: one of {several[1]} runs" if several else None
 
 
 def image(figure, alt="learning curve"):

@@ -213,20 +213,14 @@ class Explanation:
         return "the NumPy reference does the same"
 
     def __str__(self):
-        """Return all of it, as lines."""
+        """Return all of it, as lines: first where, by which action, what the reference has and what to do; then details."""
         if self.told:
             return self.told[1]
-        lines = [f"{self.env}: {self.line}."]
-        if self.episode_step is not None:
-            lines.append(f"That is step {self.episode_step:,} of the episode.")
-        lines += [f"Then, {words}." for words in self.followed]
+        head = [f"{self.env}: {self.line}.", *self._acted(), *self._reference(), *self._to_do()]
+        lines = [f"Then, {words}." for words in self.followed]
         lines += [f"{capital(note)}." for note in self.notes if self.field is not None]
         if self.trace:
             lines += ["", "What led there:", *self._traced()]
-        if self.same is not None:
-            lines.append(f"From the same state with the same actions, {self._compared()}.")
-        elif self.no_reference:
-            lines.append(f"Not compared with the NumPy reference: {self.no_reference}.")
         if self.gradient_steps:
             shown = last_steps(self.gradient_steps)
             lines += ["", "Gradient steps, with the largest numbers of gradients and, before the step, of weights:"]
@@ -239,9 +233,50 @@ class Explanation:
         if logged and not self.trace:
             lines += ["", "Logged before:", *logged]
         params = ", ".join(f"{name} = {short(value)}" for name, value in self.params.items())
-        return "\n".join([*lines, "", f"Parameters: {params}."])
+        details = "\n".join([*lines, "", f"Parameters: {params}."]).lstrip("\n")
+        return "\n".join([*head, "", details])
 
     __repr__ = __str__
+
+    def _acted(self):
+        """Return the line about the actions that led there, of an environment."""
+        if self.episode_step is None:
+            return []
+        if not self.trace:
+            return ["Actions: none; it was there after the reset."]
+        return [f"Actions: {self._groups(self.trace[-1].action)}, in step {self.episode_step:,} of the episode."]
+
+    def _reference(self):
+        """Return the line about the reference, of an environment."""
+        if self.same is not None:
+            return [f"Reference: from the same state with the same actions, {self._compared()}."]
+        return [f"Reference: not compared; {self.no_reference}."] if self.no_reference else []
+
+    def _to_do(self):
+        """Return the line that says what to do."""
+        kind, _, name = (self.field or "").partition(".")
+        if self.field is None or self.value is None:
+            return []
+        if kind in ("state", "reward", "obs", "final_obs"):
+            if self.same:
+                advice = f"the rule itself gives this number: guard what writes {self.field}, in kernel and reference"
+            elif self.same is False:
+                advice = (
+                    f"kernel and reference differ: compare what writes {self.field} in both; `cupydrive check` does so"
+                )
+            else:
+                advice = (
+                    f"look at what the kernel writes into {self.field}: a root or logarithm of what may be negative, a "
+                    "division by what may be 0; guard it"
+                )
+        elif kind in ("value", "log_prob", "action"):
+            advice = f"look at the network of {name!r}: what it was given is finite, unless a line below says otherwise"
+        else:
+            steps = last_steps(self.gradient_steps)
+            rate = f" (it was {steps[-1].learning_rate:.3g})" if steps else ""
+            advice = f"lower learning_rate{rate}; where rewards or observations are large, "
+            advice += "normalize_reward=True, normalize_obs=True"
+        return [f"What to do: {advice}."]
 
     def _traced(self):
         """Return lines about the last steps of the environment."""
