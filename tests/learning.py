@@ -58,8 +58,8 @@ RUNNERS = {"runner": cd.Heuristic()}
 # What the pendulum's starts allow, nearly: what the greedy policy of value iteration earns from them on 961 x 641 points
 # (tests/value_iteration.py --fine 2; on 481 x 321 points -141.42, and the values themselves promise -141.17).
 PENDULUM_OPTIMUM = -141.09
-# The median seed's, each no less than the environment's own. Of mountain_car the optimum is about -97.6, found likewise. Within 5
-# of its optimum no setting that was tried has brought the median of ten seeds of the pendulum (kernels/NOTES.md).
+# The median seed's, each no less than the environment's own. Of mountain_car the optimum is about -97.6, found likewise.
+# No setting that was tried brings the median of ten seeds within 5 of the pendulum's optimum (kernels/NOTES.md).
 MARKS = {
     "cartpole": 500.0, "acrobot": -75.0, "mountain_car": -100.0, "mountain_car_continuous": 95.0, "pendulum": -170.0,
 }  # fmt: skip
