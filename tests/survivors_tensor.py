@@ -29,7 +29,35 @@ TURN = "team.sync();  // its memory is written again"
 ACTIVATE = "if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN"
 SECOND = "DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }"
 PUT = "put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));"
+RESIDENT, TOWER_GRADIENT = "learn/resident.cu", "learn/tower_gradient.cuh"
+LOSS = "const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);"
+FINITE = "all that is asked is whether it is finite, and an entropy is not where its gradients are not"
+METRIC = "metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
+ENTRY = "if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);"
+THERE = "if (there[k]) row[k].load(call, Place(call, memory.row[m]));"
+REPORTS = "UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];"
+ENTRIES = "float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];"
 BY_MATRIX_UNITS = {
+    (RESIDENT, LOSS, LOSS.replace("+ of", "- of")): FINITE,
+    (RESIDENT, LOSS, LOSS.replace("- of", "+ of")): FINITE,
+    (RESIDENT, LOSS, LOSS.replace("sums[2]", "sums[(2 + 1)]")): FINITE,
+    (RESIDENT, METRIC, METRIC.replace("sums[k <", "sums[k <=")): "where they are equal the norm is taken instead",
+    (TOWER_GRADIENT, ENTRY, ENTRY.replace("ROWS * OBS %", "ROWS + OBS %")): SPEED,
+    (
+        TOWER_GRADIENT,
+        THERE,
+        "row[k].load(call, Place(call, memory.row[m]));",
+    ): "nothing is made of what is loaded of no row",
+    (
+        TOWER_GRADIENT,
+        REPORTS,
+        REPORTS.replace("<", "<="),
+    ): "one number more is added up behind the others, and nobody reads it",
+    (
+        TOWER_GRADIENT,
+        ENTRIES,
+        ENTRIES.replace(": 1]", ": (1 + 1)]"),
+    ): "takes more room than is needed, and nothing reads it",
     (
         "learn/tower_gradient.cuh",
         PUT,

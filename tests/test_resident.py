@@ -106,6 +106,21 @@ def test_a_number_that_is_not_finite_stops_all_steps_behind_it():
     assert_alike(one, other)
 
 
+@pytest.mark.parametrize("alone", ["loss", "norm"])
+def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
+    """No step is taken, nor one with sound numbers afterwards."""
+    config = PPO(num_steps=4, hidden=(), num_minibatches=1, update_epochs=1)
+    case = problem(config, envs=4, executor=CPU["one thread"](), arithmetic=BY_ONE_BLOCK)
+    for p in case.steps.weights:
+        p.zero_()
+    spoilt = case.columns["returns" if alone == "loss" else "obs"][0].view(-1)
+    spoilt[3] = 3e19 if alone == "loss" else 1e25  # its square is infinite; times weights of 0
+    assert learnt(case, 1)["bad"] == 1
+    spoilt[3] = 0.5
+    after = learnt(case, 1)
+    assert after["steps"].sum() == 0 and not any(after[f"weights.{k}"].any() for k in range(len(case.steps.weights)))
+
+
 def test_who_looks_sees_each_gradient_before_its_step():
     """The same steps are taken, to the bit, and what is shown is what launches show."""
     config, about = CASES["two towers"]
