@@ -134,19 +134,19 @@ def slug(text):
 
 def section(name, entry):
     """Return the part of one environment."""
-    clips, told_in_rows = (
-        "\n".join(figure(name, clip) for clip in in_order(entry["clips"])),
-        table(entry.get("table", ())),
-    )
+    clips = in_order(entry["clips"])
+    shown_first = [figure(name, clip) for clip in clips if clip["kind"] in WIDE]
+    others = [figure(name, clip) for clip in clips if clip["kind"] not in WIDE]
+    figures = "\n".join([*shown_first, *table(entry.get("table", ())), *others])
     wide = " wide" if any(clip["kind"] in WIDE for clip in entry["clips"]) else ""
     broad = " broad" if all(clip["size"][0] > BROAD for clip in entry["clips"]) else ""
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(told(entry))}</p>{told_in_rows}
+<p>{html.escape(told(entry))}</p>
 <div class="clips{broad}">
-{clips}
+{figures}
 <figure class="chart{wide}"><div class="scroll" tabindex="0"><img src="{curve}"
 alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
@@ -157,9 +157,9 @@ alt="Learning curve of {name}" loading="lazy"></div>
 
 
 def table(rows):
-    """Return a table, whose first row and first column are titles; without rows nothing."""
+    """Return a list of a table, whose first row and first column are titles; without rows an empty one."""
     if not rows:
-        return ""
+        return []
     lines = [
         "<tr>"
         + f'<th scope="row">{html.escape(first)}</th>'
@@ -168,7 +168,7 @@ def table(rows):
         for first, *others in rows[1:]
     ]
     titles = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in rows[0])
-    return f'\n<div class="scroll" tabindex="0"><table>\n<tr>{titles}</tr>\n' + "\n".join(lines) + "\n</table></div>"
+    return [f'<div class="scroll" tabindex="0"><table>\n<tr>{titles}</tr>\n' + "\n".join(lines) + "\n</table></div>"]
 
 
 def in_order(clips):
