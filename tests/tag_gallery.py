@@ -242,7 +242,7 @@ def figure(found, curves):
         for s, w in (("-", "trained"), (":", "by the rule"))
     ]
     lines = [*axes[0].get_legend_handles_labels()[0], *styles]
-    head = "{device}, {date}, {num_envs:,} copies; medians of seeds".format(**curves[0])
+    head = "{device}, {date}, {num_envs:,} copies; medians and quartiles of seeds".format(**curves[0])
     panels.legend(handles=lines, frameon=False, loc="outside upper left", ncols=3, title=head, alignment="left")
     return panels
 

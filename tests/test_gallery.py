@@ -9,9 +9,10 @@ import pytest
 import cupydrive as cd
 from cupydrive.errors import MissingDataError, RenderError
 from cupydrive.gallery.build import all_alike, gallery, learning_curves, levels, read_entries, redraw
-from cupydrive.gallery.curves import read_curves, worth_a_panel
+from cupydrive.gallery.curves import chart, read_curves, worth_a_panel
 from cupydrive.gallery.page import CHAPTERS, charts_in, in_order, ordered, page, readme, with_interval
 from cupydrive.playing.recording import Recording
+from cupydrive.terminal.curves import RETURNS
 from cupydrive.training.run import Run
 
 HERE = Path(__file__).resolve().parent.parent / "gallery"
@@ -226,6 +227,15 @@ def test_a_curve_is_compared_with_who_plays_against_the_same_rivals(rival, compa
 ])  # fmt: skip
 def test_a_panel_shows_something_that_changes(points, means, panels):
     assert worth_a_panel(points, means) == panels
+
+
+@pytest.mark.parametrize(("curve", "level", "told"), [
+    (RISING, -399.0, False), (RISING, -401.0, True), (RISING, 499.0, False), (RISING, 501.0, True), (FLAT, -500.0, False),
+    ([], 1.0, False),
+])  # fmt: skip
+def test_a_level_far_from_the_curve_is_told_and_does_not_squeeze_it(curve, level, told):
+    about = {"seeds": 1, "num_envs": 8, "device": "here", "date": "2026-11-25", "points": {RETURNS: [curve]}}
+    assert (b"not drawn" in chart(about, {"random": {RETURNS: level}})) is told
 
 
 def test_committed_curves_have_no_empty_and_no_constant_panel():

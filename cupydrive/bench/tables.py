@@ -160,7 +160,7 @@ def lessons(kept):
             untrained = lesson.get("untrained", {}).get(key)
             rows.append(
                 [*first, MEASURED.get(key, key), *(f"{value:.4g}" for value in spread), wanted,
-                 "" if untrained is None else f"{untrained:.4g}",
+                 "" if untrained is None else f"{untrained + 0.0:.4g}",
                  f"{sum(seed['passed'] for seed in seeds)} of {len(seeds)}" if first[0] else ""]
             )  # fmt: skip
             first = [""] * len(first)  # what else is asked of the same lesson

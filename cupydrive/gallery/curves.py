@@ -24,6 +24,7 @@ FILE = "curves.json"
 WIDTH, PANEL = 4.6, 2.5
 ALIKE = 0.99  # correlation of two metrics of which one panel says all
 MOVES = 0.02  # share of its largest value by which a metric changes, or its panel would show a constant
+FAR = 4  # spans of the curves from which on a level beside them is told in words, or they would be flat
 
 
 def read_curves(out):
@@ -161,14 +162,23 @@ def chart(about, levels):
         draw_median(
             axes, [[tuple(point) for point in curve] for curve in about["points"].get(key, [])], COLORS[0], label
         )
+        drawn = axes.dataLim.intervaly.copy()
         for (player, means), color in zip(levels.items(), COLORS[1:], strict=False):
-            if key in means:
-                axes.axhline(means[key], color=color, linewidth=1.4, linestyle="--", label=player)
+            style = dict(color=color, linewidth=1.4, linestyle="--")
+            if key in means and far(means[key], *drawn):
+                axes.plot([], [], **style, label=f"{player}: {means[key]:.4g}, not drawn")
+            elif key in means:
+                axes.axhline(means[key], **style, label=player)
         engineered(axes, "env-steps", in_words(key))
         if number == 0:
             axes.set_title(f"{about['device']}, {about['date']}, {about['num_envs']:,} copies", fontsize=10, loc="left")
         axes.legend(frameon=False, loc="best")
     return svg(figure)
+
+
+def far(level, low, high):
+    """Return whether a level is so far from what is drawn, between ``low`` and ``high``, that it would squeeze it flat."""
+    return high > low and max(low - level, level - high) > FAR * (high - low)
 
 
 def in_words(key):

@@ -19,7 +19,14 @@ KINDS = {
     "trained": "Trained",
     "longer": "Trained longer",
     "mosaic": "Trained, many starts",
-    "general": "Against those it has not trained with",
+    "general": "Trained taggers against runners by the rule",
+}
+# What figures of an environment are called, with units; others are called as they are in its code.
+LENGTH = "length, steps"
+CALLED = {
+    "catalysis": {"barrier_eV": "barrier, eV"},
+    "covid_economy": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
+    "rice_n": {"temperature_rise": "temperature rise, K", "output": "output in sum, trillion $"},
 }
 CHAPTERS = {  # in their order on the page
     "Many agents": "Taggers chase, runners flee, and both can learn.",
@@ -34,8 +41,8 @@ CHARTS = (
      "factor is ours over theirs, with as many copies, or the nearest number that was measured."),
     ("speed-training.png", "Training on a GPU", "Whole iterations with learning, each task in a group of its own: PPO in "
      "CartPole beside PPO in JAX, A2C in Tag. The factor is ours by kernels over theirs, or over ours by torch."),
-    ("speed-cpu.png", "On two cores", "Rollouts in one launch beside gymnax, single steps beside Gymnasium and EnvPool."),
     ("scaling-envs.png", "More copies", "CartPole, 10 to 10,000,000 copies; other libraries where they were measured."),
+    ("speed-cpu.png", "On two cores", "Rollouts in one launch beside gymnax, single steps beside Gymnasium and EnvPool."),
     ("scaling-agents.png", "More agents on a grid", "Grid Tag, 2 to 10,000 agents in each of 2,000 copies."),
     ("scaling-agents-continuous.png", "More agents on a plane", "Continuous Tag, 2 to 10,000 agents in each of 200 copies."),
     ("scaling-steps.png", "More steps in a launch", "10,000 copies of CartPole, 1 to 1,024 steps in a launch."),
@@ -104,10 +111,20 @@ def page(entries, charts=()):
             + "\n".join(measured(*chart) for chart in charts)
             + "\n</div>"
         )
-    episodes = " or ".join(sorted({f"{c['episodes_of_means']:,}" for e in entries.values() for c in e["clips"]}))
-    return Template(TEMPLATE.read_text()).substitute(
-        links="\n".join(links), sections="\n".join(sections), episodes=episodes
+    text = Template(TEMPLATE.read_text()).substitute(
+        links="\n".join(links), sections="\n".join(sections), episodes=episodes_of_means(entries)
     )
+    return re.sub(r"(?<=[ >])(\d{4}-\d\d-\d\d)(?=[.,])", r"<time>\1</time>", text)  # which no line breaks
+
+
+def episodes_of_means(entries):
+    """Return of how many episodes the means are, in words: most entries' number, then who has another."""
+    counts = [(name, clip["episodes_of_means"]) for name, entry in entries.items() for clip in entry["clips"]]
+    numbers = [count for _, count in counts]
+    usual = max(numbers, key=numbers.count, default=0)
+    others = sorted({(name, count) for name, count in counts if count != usual})
+    of_others = ", ".join(f"{count:,} in {html.escape(name)}" for name, count in others)
+    return f"{usual:,} fresh episodes" + (f" ({of_others})" if others else "")
 
 
 def slug(text):
@@ -117,19 +134,19 @@ def slug(text):
 
 def section(name, entry):
     """Return the part of one environment."""
-    clips, told_in_rows = (
-        "\n".join(figure(name, clip) for clip in in_order(entry["clips"])),
-        table(entry.get("table", ())),
-    )
+    clips = in_order(entry["clips"])
+    shown_first = [figure(name, clip) for clip in clips if clip["kind"] in WIDE]
+    others = [figure(name, clip) for clip in clips if clip["kind"] not in WIDE]
+    figures = "\n".join([*shown_first, *table(entry.get("table", ())), *others])
     wide = " wide" if any(clip["kind"] in WIDE for clip in entry["clips"]) else ""
     broad = " broad" if all(clip["size"][0] > BROAD for clip in entry["clips"]) else ""
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(told(entry))}</p>{told_in_rows}
+<p>{html.escape(told(entry))}</p>
 <div class="clips{broad}">
-{clips}
+{figures}
 <figure class="chart{wide}"><div class="scroll" tabindex="0"><img src="{curve}"
 alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
@@ -140,9 +157,9 @@ alt="Learning curve of {name}" loading="lazy"></div>
 
 
 def table(rows):
-    """Return a table, whose first row and first column are titles; without rows nothing."""
+    """Return a list of a table, whose first row and first column are titles; without rows an empty one."""
     if not rows:
-        return ""
+        return []
     lines = [
         "<tr>"
         + f'<th scope="row">{html.escape(first)}</th>'
@@ -151,7 +168,7 @@ def table(rows):
         for first, *others in rows[1:]
     ]
     titles = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in rows[0])
-    return f'\n<div class="scroll" tabindex="0"><table>\n<tr>{titles}</tr>\n' + "\n".join(lines) + "\n</table></div>"
+    return [f'<div class="scroll" tabindex="0"><table>\n<tr>{titles}</tr>\n' + "\n".join(lines) + "\n</table></div>"]
 
 
 def in_order(clips):
@@ -204,7 +221,9 @@ def figure(name, clip):
     title, kind = KINDS[clip["kind"]], ' class="wide"' if clip["kind"] in WIDE else ""
     video, still = (html.escape(quote(clip[key])) for key in ("video", "poster"))
     label = html.escape(f"{name}: {title.lower()}")
-    means = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(clip).items())
+    means = "".join(
+        f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(name, clip).items()
+    )
     means = f"<dl>{means}</dl>" if clip["kind"] != "mosaic" else ""  # those of the clip of one start
     return f"""<figure{kind}><div class="stage"><video src="{video}" poster="{still}"
 width="{width}" height="{height}" loop muted playsinline preload="none" aria-label="{label}"></video>
@@ -225,9 +244,11 @@ def shown(clip):
     return f"{who}; {clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
 
 
-def results(clip):
-    """Return the mean results of the policy that plays a clip, by name, as text."""
-    return {key.replace("_", " "): with_interval(mean, half) for key, (mean, half) in clip["means"].items()}
+def results(name, clip):
+    """Return the mean results of the policy that plays a clip of an environment, by what they are called, as text."""
+    called = {"length": LENGTH} | CALLED.get(name, {})
+    means = clip["means"].items()
+    return {called.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
 
 
 def with_interval(mean, half):
@@ -250,8 +271,9 @@ def readme(entries, charts=()):
     lines = [
         "# Gallery",
         "",
-        "Random, heuristic and trained policies from the same start. `index.html` shows them as video; `make gallery` makes all"
-        " of it anew, and each clip has a command that draws it again. Means are of fresh episodes, ± their 95 % intervals.",
+        "Policies that play at random, by a rule, and as they were trained. `index.html` shows them as video. Each clip has a"
+        " command that draws it again, and each curve one that trains anew; `make gallery` makes those of all environments of"
+        " the package. Means are of fresh episodes, ± their 95 % intervals.",
     ]
     for chapter, found in ordered(entries).items():
         lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]
@@ -277,7 +299,7 @@ def entry_in_readme(name, entry):
         lines += [
             "| " + " | ".join(f"![{called}, {KINDS[c['kind']].lower()}]({quote(c['preview'])})" for c in row) + " |"
         ]
-    for kept in means_in_rows([clip for clip in clips if not ("table" in entry and "beside" in clip)]):
+    for kept in means_in_rows(name, [clip for clip in clips if not ("table" in entry and "beside" in clip)]):
         lines += ["", *in_markdown(kept)]
     lines += ["", f"![Learning curve of {called}]({quote(entry['curve'])})", ""]
     lines += [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
@@ -297,11 +319,11 @@ def entry_in_readme(name, entry):
     ]
 
 
-def means_in_rows(clips):
-    """Return tables of the clips' means, their first row titles: one of all clips that have the same metrics."""
+def means_in_rows(name, clips):
+    """Return tables of the means of an environment's clips, their first row titles: one of all clips of the same metrics."""
     tables = {}
     for clip in clips:
-        found = results(clip)
+        found = results(name, clip)
         if clip["kind"] != "mosaic":  # whose means are those of the clip of one start
             titles = (f"means of {clip['episodes_of_means']:,} episodes", *found)
             tables.setdefault(titles, []).append([KINDS[clip["kind"]], *found.values()])
