@@ -12,7 +12,7 @@ class Keeping(Ranks):
         super().__init__()
         object.__setattr__(self, "kept", [])
 
-    def join(self, tensor, own, dim=0):
+    def join(self, tensor, shares, dim=0):
         self.kept.append(tensor.clone())
 
 
@@ -23,7 +23,7 @@ class Told(Ranks):
         super().__init__(rank, size)
         object.__setattr__(self, "left", list(kept))
 
-    def join(self, tensor, own, dim=0):
-        whole = self.left.pop(0)
+    def join(self, tensor, shares, dim=0):
+        whole, own = self.left.pop(0), shares[self.rank]
         assert torch.equal(tensor.narrow(dim, own.start, len(own)), whole.narrow(dim, own.start, len(own)))
         tensor.copy_(whole)

@@ -138,14 +138,7 @@ def run_train(
             print(run)
             if out is not None:
                 print(f"wrote {out}")
-    return 130 if out is None and was_interrupted(run, seeds or 1) else 0
-
-
-def was_interrupted(trained, asked):
-    """Return whether Ctrl-C has ended what ``train`` returned before its last env-step; ``asked`` is the number of runs."""
-    runs = getattr(trained, "runs", [trained])
-    failures = getattr(trained, "failures", ())
-    return len(runs) < asked or any(run.step < run.total for k, run in enumerate(runs) if k not in failures)
+    return 130 if out is None and run.interrupted else 0
 
 
 def run_sweep(

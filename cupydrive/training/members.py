@@ -37,7 +37,8 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     line, words = follow(iterations * run.steps_per_iteration, f"train {run.spec.name}", progress), None
     capture = run.device == "cuda" if capture is None else capture
     try:
-        if Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep).go():
+        run.interrupted = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep).go()
+        if run.interrupted:
             words = f"interrupted after {run.step:,} env-steps; {kept(out)}"
     finally:
         line.close(words)
@@ -257,7 +258,8 @@ def train_members(planned, steps, progress, callback, where, loop):
         raise training.failures[0]
     numbers = sorted(training.begun)
     failures = {numbers.index(k): str(error) for k, error in training.failures.items()}
-    return Population([training.runs[k] for k in numbers], [planned[k].setting for k in numbers], failures)
+    settings = [planned[k].setting for k in numbers]
+    return Population([training.runs[k] for k in numbers], settings, failures, interrupted)
 
 
 def by_shape(planned):

@@ -193,10 +193,12 @@ class Population:
         runs: ``Run``s of one environment.
         settings: What each changes, in words; those of the same words differ in their seeds.
         failures: By number of a run, why its training ended early: a number was not finite.
+        interrupted: Whether Ctrl-C ended the training of all.
     """
 
-    def __init__(self, runs, settings, failures=None):
+    def __init__(self, runs, settings, failures=None, interrupted=False):
         self.runs, self.settings, self.failures = list(runs), list(settings), dict(failures or {})
+        self.interrupted = interrupted
 
     def __len__(self):
         return len(self.runs)

@@ -68,6 +68,7 @@ class Run:
         choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
             a rollout is one launch, and why; once several processes train, under ``sums between processes`` one about that.
         seconds: Spent training in this process, after set-up and capture.
+        interrupted: Whether Ctrl-C ended the training that came last.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
         failed: ``Failed`` from when a number was not finite until that is explained.
@@ -82,6 +83,7 @@ class Run:
         self.learner = checked_choice("Run", "learner", learner, LEARNERS)
         self.settings = policies
         self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
+        self.interrupted = False
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
