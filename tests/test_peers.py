@@ -213,3 +213,11 @@ def test_a_run_ends_with_an_error_when_another_process_is_killed(tmp_path):
         first.kill(), second.kill()
         first.communicate(), second.communicate()
     assert "another process of this run has ended" in one["error"] and "resume=True" in one["error"]
+
+
+def test_one_process_imports_nothing_of_it():
+    program = (
+        "import sys, cupydrive as cd; cd.train('cartpole', steps=64, num_envs=2, device='cpu', progress=False); "
+        "sys.exit('cupydrive.executors.peers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parent.parent).returncode == 0

@@ -13,7 +13,6 @@ from functools import cached_property
 import torch
 
 from cupydrive.errors import LostProcessError, ParameterError
-from cupydrive.executors.peers import open_peers
 from cupydrive.executors.processes import LONGEST
 
 BLOCKS = 128  # that environments are shared among: a rank has some of them whole, and learns from them block by block
@@ -189,6 +188,8 @@ def peers_of_group(ranks):
         if ranks.size == 1:
             peers, why = None, "there is one process"
         else:
+            from cupydrive.executors.peers import open_peers
+
             peers, why = open_peers(ranks.rank, ranks.size, ranks.gather_bytes, LONGEST.total_seconds())
         _opened = weakref.ref(group), peers, why
     return _opened[1:]
