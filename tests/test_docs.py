@@ -32,7 +32,7 @@ LANGUAGES = {"python", "bash", "cuda", "text"}
 SECONDS = 1200  # of one page as it is
 # At most so much of what a call is given or takes by itself.
 LESS = {
-    "training.train:train": {"steps": 10_000, "seeds": 2},
+    "training.train:train": {"steps": 10_000, "seeds": 3},
     "training.sweep:sweep": {"trials": 3, "batch": 3, "steps": 5_000},
     "checks.checker:check": {"agent_steps": 1_000},
     "rendering.video:render": {"episodes": 2},
