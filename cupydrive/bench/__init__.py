@@ -78,6 +78,8 @@ def bench(cases=None, *, device="auto", runs=9, work=None, processes=None, compa
     cases = tuple(case for case in cases if case not in left_out)
     where = executor(name)
     several = [] if processes is None else ["--gpus", ",".join(map(str, processes))]
+    if processes is not None and name == "cpu":  # the command line has processes of GPUs only
+        command = command or f"cupydrive.bench.bench({cases}, device='cpu', runs={runs}, processes={tuple(processes)})"
     command = command or shlex.join(["cupydrive", "bench", *cases, "--device", name, "--runs", str(runs), *several])
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     result = Bench(name, where.describe(), info().versions, date, command, ceilings(where, runs))
