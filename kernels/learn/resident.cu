@@ -174,11 +174,12 @@ DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team te
   const float norm = math::sqrt(work.square), scale = rates.max_grad_norm / (norm + 1e-6f);
   now.made = corrections_of(now.made, now.step + 1.0f);
   const bool sound = is_finite(loss) && is_finite(norm) && !(now.bad > 0.0f);
+  // The last number is one over the root, unlike update.cu's: each weight's step multiplies by it.
   return {sound ? SOUND : UNSOUND, norm, scale < 1.0f ? scale : 1.0f, rates.learning_rate / now.made.first,
           1.0f / math::sqrt(now.made.second)};
 }
 
-// One weight's step, as struct Weight takes it.
+// One weight's step: struct Weight's, by the hardware's root and quotient, with one over the correction's root.
 DEVICE void descend(float& value, float& first, float& second, const float gradient, const Decision& decision) {
   const float scaled = gradient * decision.scale;
   first = math::fma(FIRST_RATE, scaled - first, first);
