@@ -6,6 +6,7 @@ its sampler keeps a random state per agent in the device's heap, which is made l
 """
 
 import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,12 @@ import time
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 from protocol import absent
 
 HEAP_BYTES = 2**30  # of the device, for 2,000,000 random states; WarpDrive leaves it at 8 MB, and its kernel fails then
+WORDS = 300  # characters of a reason, at most
 LEAST_SECONDS = 10  # a row that has less left is not begun: torch, Numba and the environment are not there sooner
 STAND_INS = ("gym", "gym.spaces", "gym.envs", "gym.envs.classic_control", "gym.envs.classic_control.cartpole")
 CARTPOLE = "single_agent.classic_control.cartpole.cartpole", "CUDAClassicControlCartPoleEnv"
@@ -113,10 +116,8 @@ def time_each(given, program, works, seconds, total):
     for (number, work), backend in itertools.product(enumerate(works), given.backends):
         if work.env not in given.envs or problems[backend] or (backend == "pycuda" and work.task == CARTPOLE):
             continue
-        left, call = (
-            end - time.monotonic(),
-            f"import {program}; {program}.time_one({number}, {given.runs}, {backend!r})",
-        )
+        left = end - time.monotonic()
+        call = f"import {program}; {program}.time_one({number}, {given.runs}, {backend!r})"
         if left < LEAST_SECONDS:
             reason = f"not begun: all rows have {total} s, and {max(left, 0):.0f} s are left"
         else:
@@ -132,14 +133,20 @@ def time_each(given, program, works, seconds, total):
 def tell_rows(command, seconds):
     """Run a command for so long at most, tell the rows that it tells, and return why it failed, or an empty string."""
     try:
-        done = subprocess.run(command, cwd=sys.path[0], capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
         return f"still running after {seconds:.0f} s"
     rows = [line for line in done.stdout.splitlines() if line.startswith("{")]
     print(*rows, sep="\n", end="\n" * bool(rows), flush=True)
     if not done.returncode:
         return "" if rows else "it told no row"
-    said = [line for line in done.stdout.splitlines() if "error" in line or "fatal" in line]  # nvcc's, which come here
-    return " | ".join(
-        [(done.stderr.strip().splitlines() or [f"ended with {done.returncode}, no reason given"])[-1], *said[:1]]
-    )
+    return reason_of(done.returncode, done.stdout, done.stderr)
+
+
+def reason_of(code, out, err):
+    """Return why a process failed, on one line: its last exception, and what nvcc, whose errors are in ``out``, said first."""
+    found = [*re.finditer(r"^[\w.]*(?:Error|Exception|Exit)\b(?! ignored)", err, re.M)]
+    lines = err.strip().splitlines() or [f"ended with {code}, no reason given"]
+    last = err[found[-1].start() :] if found else lines[-1]
+    nvcc = [line for line in out.splitlines() if re.search(r"\b(error|fatal)\b", line)][:1]
+    return " | ".join(" ".join(text.split())[:WORDS] for text in [last, *nvcc])
