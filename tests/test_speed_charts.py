@@ -70,7 +70,7 @@ def test_a_sweep_names_its_copies_and_shows_others_of_its_task(name):
         assert {*shown[who].get_ydata()} <= rates
 
 
-def test_training_stands_beside_jax_with_the_factor_in_a_group_for_each_task():
+def test_training_stands_beside_others_with_the_factor_in_a_group_for_each_task():
     result = tables.results()["training"]
     written, found = texts(charts.training_chart(result)), [row for row in result.rows if row.case == "training"]
     for env, agents in {(row.env, row.agents) for row in found}:
@@ -79,13 +79,50 @@ def test_training_stands_beside_jax_with_the_factor_in_a_group_for_each_task():
             for text in written
             if text.startswith(f"{env}{'' if agents == 1 else f', {agents:,} agents'}, training")
         ]
-    jax = {row.num_envs: row.rate for row in found if row.who.startswith("JAX")}
-    ours = {
-        n: max(r.rate for r in found if r.who == "cupydrive" and (r.env, r.num_envs) == ("cartpole", n)) for n in jax
-    }
-    factors = [f"{short(rate)}, ours {charts.times(ours[n] / rate)}" for n, rate in jax.items()]
-    shown = [text for text in written if ", ours " in text]
-    assert len(shown) == 3 and {*shown} <= {*factors} and {factors[0], factors[-1]} <= {*shown}
+    others = [row for row in found if row.who not in charts.OURS]
+    factors = {}
+    for row in others:
+        ours = [r.rate for r in found if r.who == "cupydrive" and charts.task_of(r) == charts.task_of(row)]
+        factors[f"{short(row.rate)}, ours {charts.times(max(ours) / row.rate)}"] = row
+    shown = {text for text in written if ", ours " in text}
+    assert shown <= {*factors} and {factors[text].who for text in shown} == {row.who for row in others}
+    jax = [text for text, row in factors.items() if row.who.startswith("JAX")]
+    assert len(shown & {*jax}) == 3 and {jax[0], jax[-1]} <= shown
+
+
+def lesson(env, agents, copies, seconds, note, who="cupydrive"):
+    return make_row("training", env, copies, agents, 4, [seconds], who=who, note=note)
+
+
+LEARNT = (  # made up: CartPole by two algorithms, one of which another library has, and Tag by one
+    lesson("cartpole", 1, 8, 1.0, "ppo by kernels, tensor, network 4-64-64-3, 4 epochs x 4 minibatches, 1 policy"),
+    lesson("cartpole", 1, 8, 0.25, "a2c by kernels, tensor, network 4-64-64-3, 1 policy"),
+    lesson("tag_grid", 5, 20, 1.0, "a2c by kernels, tensor, network 6-64-64-6, 2 policies"),
+    lesson("tag_grid", 5, 20, 4.0, "a2c by torch, float32, network 6-64-64-6, 2 policies"),
+    lesson("cartpole", 1, 8, 2.0, "ppo, hidden (64, 64), 4 epochs x 4 minibatches", "JAX"),
+    lesson("cartpole", 1, 8, 0.75, "a2c, network 4-64-64-3, 1 update an iteration, 1 policy", "WarpDrive, Numba"),
+    lesson("tag_grid", 5, 20, 0.5, "a2c, network 6-64-64-6, 1 update an iteration, 2 policies", "WarpDrive, Numba"),
+    lesson("tag_grid", 5, 20, 25.0, "a2c, network 6-64-64-6, 1 update an iteration, 2 policies", "WarpDrive, CUDA C"),
+    lesson("tag_grid", 5, 40, 25.0, "a2c, network 6-64-64-6, 1 update an iteration, 2 policies", "of other copies"),
+)
+
+
+def test_the_algorithm_of_a_row_is_named_by_its_note():
+    side_by_side = lesson("cartpole", 1, 80, 1.0, "10 runs of 8 copies side by side, ppo by kernels, tensor")
+    found = [charts.algorithm_of(row) for row in (side_by_side, *LEARNT, lesson("cartpole", 1, 8, 1.0, "mappo"))]
+    assert found == ["ppo", "ppo", "a2c", "a2c", "a2c", "ppo", "a2c", "a2c", "a2c", "a2c", ""]
+
+
+def test_training_by_other_algorithms_or_of_other_copies_is_not_compared():
+    written = texts(charts.training_chart(bench(*LEARNT)))
+    titles = [text for text in written if ", training, " in text]
+    assert titles == [
+        "cartpole, training, 8 copies, PPO", "cartpole, training, 8 copies, A2C", "tag_grid, 5 agents, training, 20 copies"
+    ]  # fmt: skip
+    assert sorted(text.split(", ")[1] for text in written if ", ours " in text) == [
+        "ours 0.5 x", "ours 2.0 x", "ours 25 x", "ours 3.0 x"
+    ]  # fmt: skip
+    assert "of other copies" not in written and "80" in written and "20, kernels 4.0 x" in written
 
 
 def test_without_others_all_rows_are_shown_in_one_group_a_task():

@@ -1,9 +1,13 @@
 """The README and gallery/SPEED.md show what the benchmark and the lessons found."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_speed_charts import LEARNT, bench
 
 from cupydrive import envs
 from cupydrive.bench import tables
@@ -22,6 +26,29 @@ def test_goals_of_lessons_are_told_in_words():
     bounds = {"rise": [None, 2.0], "index": [0.4, None], "paid": [0.0, 0.0]}
     words = tables.goals({"mark": 168 / 27, "bounds": bounds, "r": {}, "seeds": [{"r": [7.0, 0.0]}]})
     assert words == {"r": "at least 6.2222", "rise": "at most 2", "index": "at least 0.4", "paid": "0"}
+
+
+def test_another_librarys_training_stands_below_ours_of_the_same_task_copies_and_algorithm():
+    lines = tables.training(bench(*LEARNT)).split("| --- |\n")[1].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [(env.strip("`"), who, copies, ours) for env, _, who, copies, *_, ours in cells] == [
+        ("cartpole", "cupydrive", "8", ""), ("cartpole", "JAX", "8", "2.0 x"),
+        ("cartpole", "cupydrive", "8", ""), ("cartpole", "WarpDrive, Numba", "8", "3.0 x"),
+        ("tag_grid", "cupydrive", "20", ""), ("tag_grid", "cupydrive", "20", ""),
+        ("tag_grid", "WarpDrive, Numba", "20", "0.5 x"), ("tag_grid", "WarpDrive, CUDA C", "20", "25 x"),
+        ("tag_grid", "of other copies", "40", ""),
+    ]  # fmt: skip
+    alone = tables.training(bench(*LEARNT[:4]))
+    assert "| ours |" not in alone and len(alone.splitlines()) == 2 + 2 + 4
+
+
+def test_the_readme_names_the_fastest_other_of_each_training_and_ours_of_its_algorithm():
+    cartpole, tag = tables.trained(LEARNT)
+    assert cartpole.startswith("Training in `cartpole`, ") and "8 copies: 32 env-steps/s (ppo by kernels" in cartpole
+    assert "; JAX: 16 (ppo, " in cartpole and "WarpDrive" not in cartpole
+    assert tag.startswith("Training in `tag_grid`, 5 agents, ") and "20 copies: 80 env-steps/s (a2c by kernels" in tag
+    assert "; WarpDrive, Numba: 160 (" in tag
+    assert tables.trained(LEARNT[:4]) == []
 
 
 def test_every_case_of_the_tables_exists():

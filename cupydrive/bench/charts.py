@@ -1,6 +1,7 @@
 """Charts of a benchmark: sweeps as lines, everything else as bars, one group a task, other libraries beside ours."""
 
 import math
+import re
 
 from cupydrive.bench.timing import short
 from cupydrive.drawing.palette import Palette
@@ -252,21 +253,37 @@ def finished(figure, result, axes):
 
 
 def training_chart(result):
-    """Return a figure of training: a group of bars for each task, ours by kernels first, others with factors."""
+    """Return a figure of training: a group of bars for each task and algorithm, ours by kernels first, others with factors."""
     rows = [row for row in result.rows if row.case == "training"]
-    groups = {}
+    groups, shown = {}, {}
     for row in rows:
-        groups.setdefault((row.env, row.agents, row.num_envs), []).append(row)
-    shown = {}
-    for env, agents in dict.fromkeys(key[:2] for key in groups):
-        copies = sorted(key[2] for key in groups if key[:2] == (env, agents))
-        for num_envs in sorted(
-            {copies[0], copies[len(copies) // 2], copies[-1]}
-        ):  # where a task has many, those in the table
-            found = sorted(groups[env, agents, num_envs], key=lambda row: -row.rate)
-            network = network_of(found[0])
-            shown[title_of(found[0])] = [r for r in found if r.who not in OURS or network_of(r) == network]
+        groups.setdefault((row.env, row.agents, algorithm_of(row)), {}).setdefault(row.num_envs, []).append(row)
+    for (env, agents, algorithm), by_copies in groups.items():
+        several = sum(key[:2] == (env, agents) for key in groups) > 1
+        copies = sorted(n for n, found in by_copies.items() if any(row.who in OURS for row in found))
+        # Where a task has many numbers of copies, three are shown: the others are in the table.
+        for num_envs in sorted({copies[0], copies[len(copies) // 2], copies[-1]} if copies else ()):
+            found = by_copies[num_envs]
+            own = fastest_of_ours(found)
+            found = [own, *sorted((row for row in found if row is not own), key=lambda row: -row.rate)]
+            alike = [r for r in found if r.who not in OURS or network_of(r) == network_of(own)]
+            shown[title_of(own) + f", {algorithm.upper()}" * several] = alike
     return bars(result, shown, learner_of, faster_than)
+
+
+def algorithm_of(row):
+    """Return what a row of training learns by, which its note names first; blank if it names none."""
+    return next(iter(re.findall(r"\b(?:ppo|a2c|ddpg)\b", row.note)), "")
+
+
+def task_of(row):
+    """Return what rows of training must have in common to be compared: task, copies and algorithm."""
+    return row.env, row.agents, row.num_envs, algorithm_of(row)
+
+
+def fastest_of_ours(rows):
+    """Return the fastest of our rows, or None."""
+    return max((row for row in rows if row.who in OURS), key=lambda row: row.rate, default=None)
 
 
 def network_of(row):

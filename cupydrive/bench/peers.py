@@ -14,6 +14,7 @@ from cupydrive.bench.timing import Row
 from cupydrive.errors import CupydriveError
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "tests" / "peers"
+SHARED = ("protocol", "warpdrive_backends")  # what programs import
 ABSENT = 3  # exit code
 SECONDS = 900  # of one program, at most
 
@@ -24,7 +25,7 @@ def programs():
     Raises:
         CupydriveError: If this is no checkout.
     """
-    found = sorted(p for p in FOLDER.glob("*.py") if p.stem != "protocol")
+    found = sorted(p for p in FOLDER.glob("*.py") if p.stem not in SHARED)
     if not found:
         raise CupydriveError(f"there are no programs to compare with in {FOLDER}; run this from a checkout")
     return found

@@ -9,7 +9,7 @@ import re
 import statistics
 from pathlib import Path
 
-from cupydrive.bench.charts import chart, training_chart
+from cupydrive.bench.charts import OURS, algorithm_of, chart, fastest_of_ours, task_of, times, training_chart
 from cupydrive.bench.report import Bench
 from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import short
@@ -110,17 +110,27 @@ def compared(result):
 
 
 def training(result):
-    """Return the table of training, peers included."""
+    """Return the table of training: others' rows below ours of as many copies, with how many times as fast ours is."""
     found = of_case(result, "training")
+    order = list(dict.fromkeys(map(task_of, found)))
+    found.sort(key=lambda row: order.index(task_of(row)))
     counted = any(row.operations_per_step is not None for row in found)
+    others = any(row.who not in OURS for row in found)
     rows = [
         [f"`{row.env}`", str(row.agents), row.who, f"{row.num_envs:,}", str(row.steps), row.note, short(row.rate)]
+        + [ours_beside(row, found)] * others
         + [*computed(result, row), row.kernels] * counted
         for row in found
     ]
-    titles = ["environment", "agents", "who", "copies", "T", "settings", "env-steps/s"]
+    titles = ["environment", "agents", "who", "copies", "T", "settings", "env-steps/s"] + ["ours"] * others
     titles += [*COMPUTED, "kernels"] * counted
     return f"{where(result)}\n\n{markdown(titles, rows)}"
+
+
+def ours_beside(row, rows):
+    """Return how many times as fast our fastest row of the same task, copies and algorithm is; blank beside none."""
+    own = fastest_of_ours([other for other in rows if task_of(other) == task_of(row)])
+    return "" if row.who in OURS or own is None else times(own.rate / row.rate)
 
 
 def startup(result):
@@ -229,18 +239,32 @@ def briefly(found):
                 [f"`{env}`", f"{agents:,}", row.who, f"{row.num_envs:,}", short(row.rate), share(gpu, row), row.note]
             )
     titles = ["task", "agents", "who", "copies", "env-steps/s", "of the write limit", "not alike"]
-    other, own = fastest(of_case(found["training"], "training"), "cartpole")
     there, here = fastest(of_case(cpu, "rollout"), "cartpole")
     start = own_seconds(found["training"].startup["tag_continuous"]["warm"])
     lines = [
-        f"Training in `cartpole`, whole iterations with learning, {own.num_envs:,} copies: {short(own.rate)} env-steps/s "
-        f"({own.note}); {other.who}: {short(other.rate)} ({other.note}).",
+        *trained(of_case(found["training"], "training")),
         f"On a CPU ({cpu.machine}), rollouts of `cartpole`, {here.num_envs:,} copies: {short(here.rate)} env-steps/s; "
         f"{there.who}: {short(there.rate)} ({there.note}).",
         f"From a new process to the first step of `tag_continuous`: {start:.2f} s with a warm cache, the import of torch and "
         "the CUDA context not counted.",
     ]
     return "\n\n".join([where(gpu), markdown(titles, rows), "\n".join(f"- {line}" for line in lines)])
+
+
+def trained(rows):
+    """Return a line for each task of training that another library has too: its fastest row, and ours of its algorithm."""
+    lines = []
+    for env, agents in BRIEFLY:
+        compared = [row for row in rows if (row.env, row.agents) == (env, agents)]
+        named = f"`{env}`" + f", {agents:,} agents" * (agents > 1)
+        compared = [row for row in compared if algorithm_of(row) == algorithm_of(compared[0])]  # that of our first
+        if any(row.who not in OURS for row in compared):
+            other, own = fastest(compared, env, agents)
+            lines.append(
+                f"Training in {named}, whole iterations with learning, {own.num_envs:,} copies: {short(own.rate)} env-steps/s "
+                f"({own.note}); {other.who}: {short(other.rate)} ({other.note})."
+            )
+    return lines
 
 
 def tables():

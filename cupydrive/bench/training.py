@@ -51,6 +51,7 @@ LESSONS = {
         *(Lesson("cartpole", n, SEPARATE, BOTH) for n in (65_536, 256)),
         *(Lesson("cartpole", n, PPO(shared_layers=True, precision="exact"), KERNELS) for n in (65_536, 256)),
         *(Lesson("cartpole", n, SHARED, KERNELS, members=members) for members, n in ((10, 256), (2_048, 16))),
+        *(Lesson("cartpole", n, A2C(**TAG | {"num_steps": 32}), BOTH) for n in (65_536, 4_096, 256)),  # as WarpDrive's
         Lesson("tag_grid", 2_000, A2C(**TAG), BOTH, {"num_taggers": 4}),
         Lesson("tag_grid", 2_000, A2C(**TAG | {"num_steps": 4}), BOTH, {"num_taggers": 999}),
         Lesson("tag_continuous", 2_000, A2C(**WIDE), BOTH, SMALL_TAG),
