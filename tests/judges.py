@@ -151,7 +151,7 @@ JUDGES = {
         ("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tower_gradient.cuh", "learn/tensor_gradient.cu"), TENSOR
     ),
     "learn/tile.cuh": [CHUNKS, *TENSOR],
-    **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_gradient.cu"), GROUPS),
+    **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_tower.cuh", "learn/group_gradient.cu"), GROUPS),
     **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh"), TENSOR + GROUPS),
     "learn/tensor_layers.cuh": [*TENSOR, *GROUPS, WIDE_FORWARD],
     "learn/warp_forward.cu": [f"{TEAMS_OF}outputs_{BY_TEAMS}[warps]", *PASSES_AND_DRAWS],
@@ -186,7 +186,9 @@ JUDGES = {
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
     "learn/update.cu": ["tests/test_update_kernels.py", *STEPS, RECORDED],
     "learn/adam.cuh": [*STEPS, RECORDED, "tests/test_resident.py"],
-    "learn/resident.cu": ["tests/test_resident.py"],
+    **dict.fromkeys(
+        (f"learn/{name}" for name in ("resident.cu", "resident.cuh", "group_resident.cu")), ["tests/test_resident.py"]
+    ),
     "learn/initial.cu": [
         "tests/test_learner.py::test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part",
         "tests/test_learner.py::test_initial_weights_are_orthogonal_with_the_gains_of_torchs",

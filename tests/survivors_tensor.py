@@ -16,7 +16,8 @@ ANYWHERE = "a CPU reads panels wherever they begin; the matrix units of a GPU do
 ZERO = "either way a zero is what leaves"
 LAYERS, BFLOAT = "learn/tensor_layers.cuh", "learn/bfloat.cuh"
 UNITS, SLABS, WIDE_FORWARD = "learn/matrix_units.cuh", "learn/slabs.cuh", "learn/wide_forward.cu"
-SUMS, WIDE_GRADIENT, GROUPS = "learn/wide_sums.cu", "learn/wide_gradient.cu", "learn/group_gradient.cu"
+SUMS, WIDE_GRADIENT = "learn/wide_sums.cu", "learn/wide_gradient.cu"
+GROUPS, GROUP_TOWER, GROUP_RESIDENT = "learn/group_gradient.cu", "learn/group_tower.cuh", "learn/group_resident.cu"
 COPY_FLOAT = "DEVICE void copy_ahead(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }"
 TOWER = "if (e % TOWERS == 0) learn_tower<0>(call, team, work, e / TOWERS);"
 AWAITED = (
@@ -29,7 +30,7 @@ TURN = "team.sync();  // its memory is written again"
 ACTIVATE = "if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN"
 SECOND = "DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }"
 PUT = "put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));"
-RESIDENT, TOWER_GRADIENT = "learn/resident.cu", "learn/tower_gradient.cuh"
+RESIDENT, TOWER_GRADIENT = "learn/resident.cuh", "learn/tower_gradient.cuh"
 LOSS = "const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);"
 FINITE = "all that is asked is whether it is finite, and an entropy is not where its gradients are not"
 METRIC = "metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
@@ -75,9 +76,10 @@ BY_MATRIX_UNITS = {
     (SLABS, COPY_FLOAT, COPY_FLOAT.replace("0.0f", "(0.0f * 1.5f + 0.25f)")): NOBODYS,
     (SUMS, "end_slab();", ""): AT_ONCE,
     (WIDE_GRADIENT, TOWER, TOWER.replace("==", "!=")): TURNED,
-    (GROUPS, AWAITED, AWAITED.replace("team.sync()", "")): AT_ONCE,
-    (GROUPS, "});\nteam.sync();", ";"): AT_ONCE,
+    (GROUP_TOWER, AWAITED, AWAITED.replace("team.sync()", "")): AT_ONCE,
+    (GROUP_TOWER, "});\nteam.sync();", ";"): AT_ONCE,
     (GROUPS, "await_products();\nteam.sync();", ";"): AT_ONCE,
-    (GROUPS, "int sum = 0;", "int sum = 1;"): ANYWHERE,
+    (GROUP_RESIDENT, "await_products();\nteam.sync();", ";"): AT_ONCE,
+    (GROUP_TOWER, "int sum = 0;", "int sum = 1;"): ANYWHERE,
     (BFLOAT, SECOND, SECOND.replace("0xffff0000u", "(0xffff0000u + 1)")): BELOW_ROUNDING,
 }

@@ -118,6 +118,8 @@ WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 17, 10}, {5, 64, 17
 CUT = (("MOST_OUT", 128), ("MOST_IN", 128), ("SLAB", 64), ("STAGES", 3))
 DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))
 TILED = (*NETWORK, ("ROWS", 64), *CUT, *LOSS, ("HEADS", 2), ("CHOICES", 10))
+ONE_TOWER = tuple((name, 1 if name == "TOWERS" else value) for name, value in TILED)
+ONE_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 40, 11}};\n#define GAUSSIAN 0\n"
 BLOCK = 128  # threads of a team of the learner's kernels
 FILES = [
     ("train/categorical", (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7)), head_sizes((3, 7))),
@@ -150,6 +152,7 @@ FILES = [
     ("learn/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/resident", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/group_resident", ONE_TOWER, ONE_WIDTHS + head_sizes((3, 7))),
     ("learn/group_gradient", TILED, WIDTHS.replace("17", "40") + head_sizes((3, 7))),
 ]
 WARP_GROUPS = 90  # the one architecture that has wgmma

@@ -13,7 +13,7 @@ DEVICE float logarithm(float x) { return __logf(x); }
 DEVICE float quotient(float x, float y) { return __fdividef(x, y); }
 DEVICE float square_root(float x) {
   float y;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 DEVICE float hyperbolic_tangent(float x) {

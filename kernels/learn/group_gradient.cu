@@ -1,225 +1,13 @@
-// group_gradient.cu -- what tensor_gradient.cu computes, of many rows, by blocks of one warp group: wgmma.
-//
-// A block has the weights of a tower and 64 rows at a time. Rows stay in registers from layer to layer and back; what the
-// gradients of weights are summed up from lies in shared memory, too. Hidden layers have 33 to 64 outputs, and inputs are fewer
-// than 64: a column of ones stands behind them. Sums over a tile's rows are still under way when the next tile begins.
+// group_gradient.cu -- what tensor_gradient.cu computes, of many rows, by blocks of one warp group (group_tower.cuh).
 // Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
-#include "learn/warp_groups.cuh"
-#include "learn/tile.cuh"
+#include "learn/group_tower.cuh"
 
-static_assert(ROWS == GROUP_ROWS, "a warp group has 64 rows");
-
-// Entries of one row that has the k-th of: the inputs of a tower's layers, then the derivatives by their outputs.
-constexpr int entries(const int tower, const int k) {
-  return k == 0 ? wide(OBS + 1) : wide(WIDTH[tower][k < LAYERS ? k : k - LAYERS + 1]);
-}
-// Entries before the k-th, of those that follow the observation's.
-constexpr int entries_before(const int tower, const int k) {
-  int sum = 0;
-  for (int i = 1; i < k; ++i) sum += entries(tower, i);
-  return sum;
-}
-constexpr int weights_before(const int tower, const int layer) {
-  int sum = 0;
-  for (int l = 0; l < layer; ++l) sum += entries(tower, l) * entries(tower, LAYERS + l);
-  return sum;
-}
-
-template <int T> struct Tower {
-  static constexpr int USED = WIDTH[T][LAYERS], RESULTS = wide(USED) + 1;  // an odd number of words: rows in different banks
-  alignas(1024) bf16 weights[weights_before(T, LAYERS)];
-  alignas(1024) bf16 observations[2][ROWS * entries(T, 0)];  // of tiles in turn, with a column of ones
-  alignas(1024) bf16 rows[ROWS * entries_before(T, 2 * LAYERS)];
-  alignas(1024) bf16 ones[16 * 64];  // behind `rows`: what lies beside a factor comes after it
-  alignas(16) float biases[LAYERS][64];
-  float results[ROWS * RESULTS];
-
-  // Inputs of layer L, of the tile whose turn it is; derivatives by its outputs.
-  template <int L> DEVICE Panel<entries(T, L)> inputs_of([[maybe_unused]] const int turn) {
-    if constexpr (L == 0) return {observations[turn]};
-    else return {rows + ROWS * entries_before(T, L)};
-  }
-  template <int L> DEVICE Panel<entries(T, LAYERS + L)> slopes_of() { return {rows + ROWS * entries_before(T, LAYERS + L)}; }
-  template <int L> DEVICE Panel<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
-  DEVICE float* results_of(int m) { return results + m * RESULTS; }
-};
 struct Workspace {
   AnyTower<Tower> tower;
-  int row[2][ROWS];          // of this tile and the next, in turn, as `Place` takes them; -1: none
+  TileRows rows;
   int chunks[2 * MOST_BLOCKS];  // what struct Chunks reads
   float sums[REPORTED * WARPS];
 };
-
-// Loads the weights and biases of layers L and those behind it: no load waits for the store of another layer before it.
-template <int T, int L = 0> DEVICE void load_layers(const Team team, Tower<T>& tower, const float* const* tensors) {
-  if constexpr (L < LAYERS) {
-    typedef Layer<T, L> Here;
-    constexpr int ACROSS = entries(T, L) / 2, PAIRS = entries(T, LAYERS + L) * ACROSS, OWN = own_count(PAIRS);
-    constexpr int AT_ONCE = OWN < 16 ? OWN : 16, OWN_BIASES = own_count(64);
-    const float* const weights = tensors[2 * Here::NUMBER];
-    const float* const biases = tensors[2 * Here::NUMBER + 1];
-    u32 kept[AT_ONCE];
-    const auto each_pair = [&](int first, auto visit) INLINED {  // visit(j, n, k)
-      UNROLL for (int j = 0; j < AT_ONCE; ++j) {
-        const int i = first + j * TEAM;
-        if (PAIRS % (AT_ONCE * TEAM) == 0 || i < PAIRS) visit(j, i / ACROSS, 2 * (i % ACROSS));
-      }
-    };
-    const auto load = [&](int j, int n, int k) INLINED {
-      kept[j] = pair(weight_at<Here>(weights, n, k), weight_at<Here>(weights, n, k + 1));
-    };
-    const auto store = [&](int j, int n, int k) INLINED { tower.template weights_of<L>().two(n, k) = kept[j]; };
-    float bias[OWN_BIASES];
-    each_pair(team.rank, load);
-    UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
-      const int n = team.rank + j * TEAM;
-      bias[j] = n < Here::OUT ? biases[n] : 0.0f;
-    }
-    load_layers<T, L + 1>(team, tower, tensors);
-    each_pair(team.rank, store);
-    UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
-      const int n = team.rank + j * TEAM;
-      if (n < 64) tower.biases[L][n] = bias[j];
-    }
-    for (int first = team.rank + AT_ONCE * TEAM; first < PAIRS; first += AT_ONCE * TEAM) {
-      each_pair(first, load);
-      each_pair(first, store);
-    }
-  }
-}
-// Loads the weights, and what does not change of the rows. Who reads it must publish and sync first.
-template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const float* const* tensors) {
-  load_layers<T>(team, tower, tensors);
-  for (int m : team.each(ROWS)) {
-    for (int d = OBS; d < entries(T, 0); ++d) {
-      for (int turn = 0; turn < 2; ++turn) tower.template inputs_of<0>(turn).put(m, d, d == OBS ? 1.0f : 0.0f);
-    }
-    for (int k = 0; k < entries(T, 2 * LAYERS - 1); ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, 0.0f);
-  }
-  for (int i : team.each(16 * 64)) tower.ones[i] = 1.0f;
-}
-
-// Layers L and those behind it, of the tile in this `turn`; meanwhile(layer) runs during the products of each.
-template <int T, int L, int K, class Meanwhile>
-DEVICE void forward(const Team team, Tower<T>& tower, const Factors<K>& inputs, const int turn, Meanwhile meanwhile) {
-  typedef Layer<T, L> Here;
-  Products<entries(T, LAYERS + L)> sums;
-  if constexpr (L > 0) sums.fill(team, tower.biases[L]);
-  sums.template multiply<false, (L > 0)>(inputs, tower.template weights_of<L>());
-  meanwhile(Here{});
-  await_products();
-  // Biases of the first layer come after the product: while sums over the tile before are under way, a register that products
-  // are added to must not be written, or the compiler awaits each product where it begins.
-  if constexpr (L == 0) sums.add(team, tower.biases[L]);
-  if constexpr (Here::LAST) {
-    sums.each(team, [&](int m, int n, float c, float d) INLINED {
-      if (n < Here::OUT) tower.results_of(m)[n] = c;
-      if (n + 1 < Here::OUT) tower.results_of(m)[n + 1] = d;
-    });
-  } else {
-    Factors<entries(T, L + 1)> outputs;
-    change_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activate(c), activate(d)); });
-    if constexpr (L == 0) team.sync();  // all have awaited the sums over the tile before, whose rows make room now
-    outputs.store(team, tower.template inputs_of<L + 1>(turn));
-    forward<T, L + 1>(team, tower, outputs, turn, meanwhile);
-  }
-}
-
-// The gradients of the layers of tower T from L on: of a last layer transposed. A column of ones beside a layer's inputs makes
-// those of its biases; those of a last layer are sums of the derivatives that members have in registers.
-template <int T, int L = 0> struct Gradient {
-  typedef Layer<T, L> Here;
-  static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
-  static constexpr int ONES = FIRST ? Here::IN : entries(T, L);  // the first column of ones
-  Products<LAST ? entries(T, LAYERS + L) : FIRST ? entries(T, L) : entries(T, L) + 8> own;
-  ColumnSums<LAST ? entries(T, LAYERS + L) : 0> biases;
-  Gradient<T, L + 1> rest;
-
-  DEVICE void clear() { own.clear(); biases.clear(); rest.clear(); }
-  template <int LAYER> DEVICE auto& of() {
-    if constexpr (LAYER == L) return *this;
-    else return rest.template of<LAYER>();
-  }
-  // Begins to add what the rows give, whose derivatives by the layer's outputs are `slopes`.
-  template <int K> DEVICE void add(Tower<T>& tower, const Factors<K>& slopes, const int turn) {
-    const auto inputs = tower.template inputs_of<L>(turn);
-    const auto rows = tower.template slopes_of<L>();
-    begin_products();
-    if constexpr (LAST) own.add_over_rows(inputs, rows);
-    else if constexpr (FIRST) own.add_over_rows(rows, inputs);
-    else own.add_over_rows(rows, inputs, {tower.ones});
-    end_products();
-    if constexpr (LAST) biases.add(slopes);
-  }
-  // Writes rows as layers.cuh has them.
-  DEVICE void store(const Team team, Tower<T>& tower, float* gradients) const {
-    float* const weights = gradients + before(GRADIENT, T, L);
-    float* const to_biases = weights + Here::OUT * Here::IN_PAD;
-    const auto put = [&](int out, int in, float x) INLINED {
-      if (out >= Here::OUT) return;
-      if (in < Here::IN) weights[out * Here::IN_PAD + in] = x;
-      else if (!LAST && in == ONES) to_biases[out] = x;
-    };
-    own.each(team, [&](int m, int n, float c, float d) INLINED {
-      if (LAST) { put(n, m, c); put(n + 1, m, d); }
-      else if (m < Here::OUT && n + 1 < Here::IN) store_two(weights + m * Here::IN_PAD + n, c, d);
-      else { put(m, n, c); put(m, n + 1, d); }
-    });
-    if constexpr (LAST) {
-      biases.each(team, tower.results, [&](int n, float sum) INLINED { if (n < Here::OUT) to_biases[n] = sum; });
-    }
-    rest.store(team, tower, gradients);
-  }
-};
-template <int T> struct Gradient<T, LAYERS> {
-  DEVICE void clear() {}
-  DEVICE void store(const Team, Tower<T>&, float*) const {}
-};
-
-// The activation's derivatives, from two results.
-DEVICE u32 slopes_of(const u32 both) {
-  if constexpr (RELU) return pair(slope_of(first_of(both)), slope_of(second_of(both)));
-  else return one_minus_square(both);
-}
-// Begins to add to the gradients of layers L, L - 1, ..., 0; all members see the derivatives by the outputs of layer L.
-// What is needed to go on is multiplied first.
-template <int T, int L, int K>
-DEVICE void backward(const Team team, Tower<T>& tower, const Factors<K>& slopes, Gradient<T>& gradient, const int turn) {
-  if constexpr (L > 0) {
-    Products<entries(T, L)> sums;
-    sums.template multiply<true, false>(slopes, tower.template weights_of<L>());
-    gradient.template of<L>().add(tower, slopes, turn);
-    Factors<entries(T, L)> before;
-    before.load(team, tower.template inputs_of<L>(turn));
-    await_products<1>();
-    change_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), slopes_of(both)); });
-    before.store(team, tower.template slopes_of<L - 1>());
-    publish();
-    team.sync();
-    backward<T, L - 1>(team, tower, before, gradient, turn);
-  } else {
-    gradient.template of<0>().add(tower, slopes, turn);
-  }
-}
-
-// What one lane loads of its warp's rows of a tile, ahead of its use.
-constexpr int OWN_ENTRIES = (LANE_ROWS * OBS + GROUP_LANES - 1) / GROUP_LANES;
-constexpr bool ENTRIES_AHEAD = OWN_ENTRIES <= 8;
-
-// Puts the derivatives by the parameters, or by the value, of row m to where `backward` reads them, zeros where there is none,
-// and what is reported into `metric`.
-template <int T, bool VALUE>
-DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const int m, const bool there, const Transition& row,
-                               const Moments moments, float* metric) {
-  constexpr int FIRST = VALUE ? Tower<T>::USED - 1 : 0, END = VALUE || T < TOWERS - 1 ? Tower<T>::USED : Tower<T>::USED - 1;
-  float* const results = tower.results_of(m);
-  const bool counts = there && row.in_game;
-  if (counts) {
-    if constexpr (VALUE) differentiate_value(of, row, moments, results[FIRST], metric);
-    else differentiate_policy(of, row, moments, results, metric);
-  }
-  for (int k = FIRST; k < END; ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, counts ? results[k] : 0.0f);
-}
 
 // Tiles share, share + shares, ... of minibatch (epoch, minibatch): the gradient of tower T.
 template <int T>
@@ -228,41 +16,17 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   const Learn& call = about.learn;
   Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks(call, call.epoch, about.table, work.chunks);
-  const int count = chunks.rows;
-  // The loss's halves are shared out: parameters of all rows, then values of all rows.
-  constexpr int HALVES = TOWERS == 1 ? 2 : 1, OWN_HALVES = own_count(HALVES * ROWS), OWN_ROWS = own_count(ROWS);
-  const auto each_half = [&](auto visit) INLINED {
-    UNROLL for (int k = 0; k < OWN_HALVES; ++k) {
-      const int i = team.rank + k * TEAM;
-      if (i < HALVES * ROWS) visit(k, i % ROWS, TOWERS == 1 ? i >= ROWS : T == 1);
-    }
-  };
-  const auto each_row = [&](auto visit) INLINED {
-    UNROLL for (int k = 0; k < OWN_ROWS; ++k) {
-      const int m = TEAM - 1 - team.rank + k * TEAM;  // by those who have less to do of the loss
-      if (m < ROWS) visit(k, m);
-    }
-  };
-  const auto each_entry = [&](auto visit) INLINED {
-    UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
-      const int i = team.rank % GROUP_LANES + k * GROUP_LANES;
-      if (i < LANE_ROWS * OBS) visit(k, team.rank / GROUP_LANES * LANE_ROWS + i / OBS, i % OBS);
-    }
-  };
-  const int stride = shares * ROWS;
+  const int count = chunks.rows, stride = shares * ROWS;
   for (int i : team.each(2 * call.blocks)) work.chunks[i] = about.table[2 + i];
   team.sync();
-  each_row([&](int, int m) INLINED {
+  TileRows::each(team, [&](int, int m) INLINED {
     const int first = chunks.row(share * ROWS + m), second = chunks.row(share * ROWS + stride + m);
-    work.row[0][m] = first;
-    work.row[1][m] = second;
+    work.rows.row[0][m] = first;
+    work.rows.row[1][m] = second;
   });
   team.sync();
-  float ahead[ENTRIES_AHEAD ? OWN_ENTRIES : 1];  // of the next tile's observations, on their way during this one
-  const auto load_entries = [&](const int* row) INLINED {
-    if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { ahead[k] = entry_of(call, row[m], d); });
-  };
-  load_entries(work.row[0]);
+  EntriesAhead ahead;
+  ahead.load(call, team, work.rows.row[0]);
   await_previous();
   const float skip = *call.skip;
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
@@ -276,46 +40,9 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   team.sync();
   int first = share * ROWS, turn = 0;
   do {  // once also where there is no row: the compiler then sees that the products which are awaited behind it began in it
-    each_entry([&](int k, int m, int d) INLINED {
-      const float x = ENTRIES_AHEAD ? ahead[ENTRIES_AHEAD ? k : 0] : entry_of(call, work.row[turn][m], d);
-      tower.template inputs_of<0>(turn).put(m, d, seen(x, call.center, call.scale, d));
+    add_tile(call, of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
+      return chunks.row(first + 2 * stride + m);
     });
-    sync_lanes();
-    Factors<entries(T, 0)> inputs;
-    inputs.load(team, tower.template inputs_of<0>(turn));
-    Transition row[OWN_HALVES];
-    bool there[OWN_HALVES];
-    int next[OWN_ROWS];
-    forward<T, 0>(team, tower, inputs, turn, [&](auto layer) INLINED {
-      constexpr int L = decltype(layer)::NUMBER % LAYERS;
-      if constexpr (L == 0) {
-        each_half([&](int k, int m, bool value) INLINED {
-          const int place = work.row[turn][m];
-          there[k] = place >= 0;
-          if (there[k]) row[k].load(call, Place(call, place), !value, value);
-        });
-      } else if constexpr (L == 1) {
-        load_entries(work.row[turn ^ 1]);
-        each_row([&](int k, int m) INLINED { next[k] = chunks.row(first + 2 * stride + m); });
-      }
-    });
-    team.sync();
-    each_half([&](int k, int m, bool value) INLINED {
-      float metric[METRICS] = {};
-      if constexpr (T == TOWERS - 1) {
-        if (value) differentiate_half<T, true>(of, tower, m, there[k], row[k], moments, metric);
-      }
-      if constexpr (T == 0) {
-        if (!value) differentiate_half<T, false>(of, tower, m, there[k], row[k], moments, metric);
-      }
-      UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
-    });
-    each_row([&](int k, int m) INLINED { work.row[turn][m] = next[k]; });
-    publish();
-    team.sync();
-    Factors<entries(T, 2 * LAYERS - 1)> slopes;
-    slopes.load(team, tower.template slopes_of<LAYERS - 1>());
-    backward<T, LAYERS - 1>(team, tower, slopes, gradient, turn);
     first += stride;
     turn ^= 1;
   } while (first < count);
@@ -325,10 +52,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
 }
 
-// Sums of gradients in the registers of one thread; how many threads have registers on a processor depends on them.
-constexpr int sums_of(const int tower) {
-  return entries(tower, 0) / 2 + 36 * (LAYERS - 2) + 3 * entries(tower, 2 * LAYERS - 1) / 4;
-}
+// How many threads have registers on a processor depends on the sums that one has.
 #define BUSY_THREADS (sums_of(0) > 64 || sums_of(TOWERS - 1) > 64 ? 256 : 384)
 #include "drive/launch.cuh"
 KERNEL_AHEAD(group_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, alone(work), e))

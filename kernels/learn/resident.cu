@@ -5,17 +5,9 @@
 // Steps are those of tensor_gradient.cu and update.cu, where the squares of a gradient are added in another order.
 // Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
 #include "learn/tower_gradient.cuh"
-#include "learn/adam.cuh"
+#include "learn/resident.cuh"
 
-constexpr int NUMBERS = GRADIENT_FLOATS - METRICS;  // of a gradient
-constexpr bool ONE_TOWER = TOWERS == 1;             // nobody needs it any more when its gradient is there, which takes its place
-
-struct Resident {
-  TensorLearn about;
-  Update update;
-  int from, until;  // of the minibatches of all epochs
-  int looks;        // 1: the gradient of `from` goes to `total`, and no step is taken
-};
+constexpr bool ONE_TOWER = TOWERS == 1;  // nobody needs it any more when its gradient is there, which takes its place
 
 struct Workspace {
   union {
@@ -59,50 +51,6 @@ DEVICE void leave(const Update& call, const Team team, const Workspace& work) {
   });
 }
 
-// What all members know alike of the steps so far.
-struct Standing {
-  float skip, bad, step;
-  Corrections made;
-  DEVICE explicit Standing(const Update& call) : skip(*call.skip), bad(*call.bad), step(call.step[0]), made(*call.corrections) {}
-
-  DEVICE void leave(const Update& call, const Team team, const bool ends) const {
-    for (int k : team.each(TENSORS)) call.step[k] = step;
-    if (!team.leader()) return;
-    *call.corrections = made;
-    *call.bad = bad;
-    *call.skip = ends ? 0.0f : skip;
-    if (ends) *call.iteration += 1;
-  }
-};
-
-struct Rates {
-  float learning_rate, max_grad_norm;
-  DEVICE explicit Rates(const Update& call) : learning_rate(*call.learning_rate), max_grad_norm(*call.max_grad_norm) {}
-};
-
-// What this member adds to `metric_sums`.
-struct Report {
-  static constexpr int OWN = own_count(METRICS);
-  float metric[OWN];
-  DEVICE Report(const Update& call, const Team team) {
-    each(call, team, [&](int own, int k) INLINED { metric[own] = call.metric_sums[k]; });
-  }
-  template <class Visit> static DEVICE void each(const Update& call, const Team team, Visit visit) {
-    UNROLL for (int own = 0; own < OWN; ++own) {
-      const int k = team.rank + own * TEAM;
-      if (k <= call.reported) visit(own, k);
-    }
-  }
-  DEVICE void add(const Update& call, const Team team, const float* sums, const float inverse, const float norm) {
-    each(call, team, [&](int own, int k) INLINED {
-      metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;
-    });
-  }
-  DEVICE void leave(const Update& call, const Team team) const {
-    each(call, team, [&](int own, int k) INLINED { call.metric_sums[k] = metric[own]; });
-  }
-};
-
 // ---- the gradient ----
 
 // Rounds the weights of tower T to where products read them.
@@ -121,19 +69,12 @@ template <int T, int L = 0> DEVICE void place_layers(const Team team, TowerWeigh
   }
 }
 
-DEVICE Chunks chunks_of(const TensorLearn& about, const int k) {
-  const Learn& call = about.learn;
-  const int epoch = k / call.minibatches;
-  const int* const table = about.table + (k - epoch * call.minibatches) * (2 + 2 * call.blocks);
-  return Chunks(call, epoch, table, table + 2);
-}
-
 // The rows of the first tile of a minibatch that are this member's.
 struct FirstRows {
   int row[OWN_ROWS];
-  DEVICE void load(const TensorLearn& about, const Team team, const int k) {
-    const Chunks chunks = chunks_of(about, k);
-    each_own_row(team, [&](int own, int m) INLINED { row[own] = chunks.row(m); });
+  DEVICE void load(const Resident& call, const Team team, const int k) {
+    const Minibatch here(call.about.learn, k);
+    each_own_row(team, [&](int own, int m) INLINED { row[own] = here.row(call, m); });
   }
   DEVICE void store(const Team team, TileMemory& memory) const {
     each_own_row(team, [&](int own, int m) INLINED { memory.row[m] = row[own]; });
@@ -151,14 +92,14 @@ DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Te
     return losses;
   };
   const auto report = [&](int j, float sum) INLINED { work.reported[j] = T == 0 ? sum : work.reported[j] + sum; };
-  add_tiles(about.learn, tower, work.tile, chunks_of(about, k), team, 0, 1, work.total(), begin, report);
+  add_tiles(about.learn, tower, work.tile, Minibatch(about.learn, k).chunks(about), team, 0, 1, work.total(), begin, report);
 }
 
 // ---- the step ----
 
 // All members see the gradient, and those that summed up what is reported have done so before its sync.
-DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team team, Workspace& work, Standing& now,
-                       const float inverse) {
+DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team team, Workspace& work, const Standing& now,
+                       const Coming& coming, const float inverse) {
   const float* const total = work.total();
   Four squares{};
   UNROLL_TIMES(3) for (int i = team.rank; i < NUMBERS / 4; i += TEAM) {
@@ -169,23 +110,9 @@ DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team te
   const float square[1] = {(squares.of[0] + squares.of[1]) + (squares.of[2] + squares.of[3])};
   sum_members(team, square, work.squares, [&](int, float sum) INLINED { work.square = sum; });
   team.sync();
-  const float* const sums = work.reported;
-  const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);
-  const float norm = math::sqrt(work.square), scale = rates.max_grad_norm / (norm + 1e-6f);
-  now.made = corrections_of(now.made, now.step + 1.0f);
-  const bool sound = is_finite(loss) && is_finite(norm) && !(now.bad > 0.0f);
-  // The last number is one over the root, unlike update.cu's: each weight's step multiplies by it.
-  return {sound ? SOUND : UNSOUND, norm, scale < 1.0f ? scale : 1.0f, rates.learning_rate / now.made.first,
-          1.0f / math::sqrt(now.made.second)};
+  return decide(rates, of, now, coming, work.square, work.reported, inverse);
 }
 
-// One weight's step: struct Weight's, by the hardware's root and quotient, with one over the correction's root.
-DEVICE void descend(float& value, float& first, float& second, const float gradient, const Decision& decision) {
-  const float scaled = gradient * decision.scale;
-  first = math::fma(FIRST_RATE, scaled - first, first);
-  second = math::fma(1.0f - SECOND_RATE, second, SECOND_RATE * scaled * scaled);
-  value -= decision.rate * quotient(first, math::fma(square_root(second), decision.root, EPSILON));
-}
 // Of all weights. Members take four side by side, which wait for nothing of each other.
 DEVICE void descend_all(const Team team, Workspace& work, const Decision& decision) {
   const float* const total = work.total();
@@ -218,30 +145,22 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   Standing now(update);
   Report report(update, team);
   FirstRows first;
-  first.load(call.about, team, call.from);
+  first.load(call, team, call.from);
   fetch(update, team, work);
   for (int k = call.from; k < call.until && !(now.skip > 0.0f); ++k) {
     const Losses losses{of, learn.moments[k], true};
+    const Coming coming(rates, now);
     first.store(team, work.tile);
     learn_tower<0>(call.about, losses, team, work, k);
     if constexpr (TOWERS == 2) {
       first.store(team, work.tile);
       learn_tower<TOWERS - 1>(call.about, losses, team, work, k);
     }
-    if (k + 1 < call.until) first.load(call.about, team, k + 1);  // on their way during the step
+    if (k + 1 < call.until) first.load(call, team, k + 1);  // on their way during the step
     const float inverse = losses.moments.inverse;
-    const Decision decision = decide(rates, of, team, work, now, inverse);
+    const Decision decision = decide(rates, of, team, work, now, coming, inverse);
     if (call.looks) return show(update, team, work, decision.verdict);
-    if (decision.verdict == SOUND) {
-      const bool epoch_ends = (k + 1) % learn.minibatches == 0;
-      const bool too_far = epoch_ends && update.target_kl > 0.0f && work.reported[4] * inverse > update.target_kl;
-      report.add(update, team, work.reported, inverse, decision.norm);
-      descend_all(team, work, decision);
-      now.step += 1.0f;
-      if (too_far) now.skip = 1.0f;
-    } else {
-      now.bad = now.skip = 1.0f;
-    }
+    go_on(call, team, decision, work.reported, inverse, k, now, report, [&]() INLINED { descend_all(team, work, decision); });
     team.sync();
   }
   if (call.looks) return show(update, team, work, SKIPPED);

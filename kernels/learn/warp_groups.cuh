@@ -169,10 +169,12 @@ template <int N> struct Products {
       Instruction<N>::run_over_rows(of, description(left, k, 0), description(right, k, 0, beside));
     }
   }
-  // visit(m, n, c, d) for all m and even n, with the sums at (m, n) and (m, n + 1).
-  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+  // visit(m, n, c, d) for all m and even n that this member has, with the sums at (m, n) and (m, n + 1), of columns before
+  // COLUMNS and a few behind them; and how often that is.
+  static constexpr int own_pairs(const int columns) { return (columns + 7) / 8 * 2; }
+  template <int COLUMNS = N, class Visit> DEVICE void each(const Team team, Visit visit) const {
     const int m = team.rank / WARP_SIZE * 16 + team.rank % WARP_SIZE / 4, n = team.rank % 4 * 2;
-    UNROLL for (int j = 0; j < N / 8; ++j) {
+    UNROLL for (int j = 0; j < (COLUMNS + 7) / 8; ++j) {
       visit(m, n + 8 * j, of[4 * j], of[4 * j + 1]);
       visit(m + 8, n + 8 * j, of[4 * j + 2], of[4 * j + 3]);
     }
@@ -286,9 +288,10 @@ template <int N> struct Products {
       }
     }
   }
-  template <class Visit> DEVICE void each(const Team team, Visit visit) const {
+  static constexpr int own_pairs(const int columns) { return LANE_ROWS * ((columns + 1) / 2); }
+  template <int COLUMNS = N, class Visit> DEVICE void each(const Team team, Visit visit) const {
     for (int m = team.rank * LANE_ROWS; m < (team.rank + 1) * LANE_ROWS; ++m) {
-      for (int n = 0; n < N; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
+      for (int n = 0; n < COLUMNS; n += 2) visit(m, n, of[m][n], of[m][n + 1]);
     }
   }
 };

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cupydrive.training.algorithms.kernels import gradients, tensor, wide
-from cupydrive.training.algorithms.kernels.resident import ResidentGradients, is_resident, resident_unit
+from cupydrive.training.algorithms.kernels.resident import ResidentGradients, resident_unit, resident_way
 from cupydrive.training.algorithms.kernels.steps import Steps, UncopiedSteps
 
 
@@ -46,13 +46,13 @@ EXACT = Arithmetic(
 
 def tensor_units(layout, distribution, config, sizes, executor):
     """Return the ``Unit``s of gradients by matrix units, of the kernels that ``tensor_gradients`` chooses."""
-    unit = resident_unit if is_resident(layout, config, sizes, executor) else tensor.gradient_unit
+    unit = resident_unit if resident_way(layout, config, sizes, executor) else tensor.gradient_unit
     return [unit(layout, distribution, config, sizes, executor)]
 
 
 def tensor_gradients(executor, layout, distribution, config, sizes, columns, shared):
     """Return what computes gradients by matrix units: ``ResidentGradients`` of few rows, ``TensorGradients`` else."""
-    kind = ResidentGradients if is_resident(layout, config, sizes, executor) else tensor.TensorGradients
+    kind = ResidentGradients if resident_way(layout, config, sizes, executor) else tensor.TensorGradients
     return kind(executor, layout, distribution, config, sizes, columns, shared)
 
 

@@ -1,16 +1,25 @@
-"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/resident.cu``.
+"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/resident.cu`` and ``group_resident.cu``.
 
 For runs side by side that are as many as blocks have room for: each has a block of its own, which keeps the weights and Adam's
-averages in its shared memory from the first minibatch to the last. A run alone is sooner by the launches of ``tensor.py`` and
-``steps.py``, each of which is shared out among many blocks.
+averages from the first minibatch to the last. A run alone is sooner by the launches of ``tensor.py`` and ``steps.py``, each of
+which is shared out among many blocks. Where actor and critic are one tower, as wide as a warp group wants it, blocks are warp
+groups.
 """
+
+from itertools import pairwise
 
 from cupydrive.executors.interop import make_call
 from cupydrive.training.algorithms.kernels.gradients import Minibatches, loss_parts, passes
 from cupydrive.training.algorithms.kernels.layout import PAD
 from cupydrive.training.algorithms.kernels.tensor import (
+    GROUPS,
     ROWS,
     THREADS,
+    WARP_GROUPS,
+    WIDEST,
+    Way,
+    group_sums,
+    grouped,
     minibatch_rows,
     minibatch_table,
     register_sums,
@@ -20,6 +29,7 @@ from cupydrive.training.algorithms.looking import looker
 
 MOST_ROWS = 256  # of a minibatch
 MOST_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks
+GROUP_RESIDENT = Way("group_resident", GROUPS.rows, GROUPS.threads)
 
 
 def block_bytes(layout, rows):
@@ -37,21 +47,49 @@ def rows_at_once(layout, executor, rows):
     return next(iter(halves or fit), 0)
 
 
-def is_resident(layout, config, sizes, executor):
-    """Return whether one block learns from all minibatches; the arguments are those of ``TensorGradients``.
+def group_bytes(tower):
+    """Return the bytes of shared memory of a block of ``group_resident.cu``, at most, for a network of this tower."""
+    first, *hidden, last = (
+        next(n for n in (PAD, 2 * PAD, WIDEST) if width <= n) for width in (tower[0] + 1, *tower[1:])
+    )
+    weights = sum(into * out for into, out in pairwise((first, *hidden, last)))
+    rows = GROUPS.rows * (2 * first + 2 * sum(hidden) + last)
+    biases_and_results = WIDEST * (len(tower) - 1) + GROUPS.rows * (last + 1)
+    halves, floats = weights + rows + PAD * WIDEST, biases_and_results + 2 * average_count(tower)
+    return 2 * halves + 4 * floats + 2**10 * (len(tower) + 2)  # what lies at multiples of 1,024 leaves gaps
 
-    It does where runs share a GPU so that each has one of its processors.
+
+def average_count(tower):
+    """Return the numbers of weights, and beside them, of which ``group_resident.cu`` keeps the averages."""
+    columns = tower[0] + 1, *[WIDEST + 1] * (len(tower) - 3), tower[-1]
+    return sum(WIDEST * -(-n // 8) * 8 for n in columns)
+
+
+def fits_groups(tower, executor):
+    """Return whether two blocks of one warp group have room for a network of this tower, in memory and in registers."""
+    return grouped(tower) and group_sums(tower) <= MOST_SUMS and group_bytes(tower) <= executor.team_bytes // 2
+
+
+def resident_way(layout, config, sizes, executor):
+    """Return the ``Way`` in which one block learns from all minibatches, or None where it should not.
+
+    It should where runs share a GPU so that each has one of its processors; the arguments are those of ``TensorGradients``.
     """
     rows = minibatch_rows(config, sizes)
-    few = executor.name == "cuda" and executor.processors == 1 and sizes[0].ranks.alone and rows <= MOST_ROWS
-    return few and register_sums(layout) <= MOST_SUMS and rows_at_once(layout, executor, rows) > 0
+    if executor.name != "cuda" or executor.processors > 1 or not sizes[0].ranks.alone or rows > MOST_ROWS:
+        return None
+    able = int(executor.device.compute_capability) == WARP_GROUPS and len(layout.towers) == 1
+    if able and fits_groups(layout.towers[0], executor):
+        return GROUP_RESIDENT
+    at_once = rows_at_once(layout, executor, rows)
+    return Way("resident", at_once, THREADS) if register_sums(layout) <= MOST_SUMS and at_once else None
 
 
-def resident_unit(layout, distribution, config, sizes, executor):
-    """Return the ``Unit`` of ``kernels/learn/resident.cu``; the arguments are those of ``TensorGradients``."""
+def resident_unit(layout, distribution, config, sizes, executor, way=None):
+    """Return the ``Unit`` of a ``Way``; the arguments are those of ``TensorGradients``."""
     constants, spaces = loss_parts(distribution, config, len(sizes[2]))
-    rows = rows_at_once(layout, executor, minibatch_rows(config, sizes))
-    return layout.unit("resident", executor, (("ROWS", rows), *constants), spaces, THREADS)
+    way = way or resident_way(layout, config, sizes, executor)
+    return layout.unit(way.file, executor, (("ROWS", way.rows), *constants), spaces, way.threads)
 
 
 class ResidentGradients(Minibatches):
@@ -59,10 +97,14 @@ class ResidentGradients(Minibatches):
 
     parts = 1
 
-    def __init__(self, executor, layout, distribution, config, sizes, columns, shared):
+    def __init__(self, executor, layout, distribution, config, sizes, columns, shared, way=None):
         shard, steps, agents = sizes
-        self.program = executor.build(resident_unit(layout, distribution, config, sizes, executor))
-        self.table = minibatch_table(shard, steps * sum(agents), passes(config)[1]).to(executor.name)
+        self.way = way or resident_way(layout, config, sizes, executor)
+        self.program = executor.build(resident_unit(layout, distribution, config, sizes, executor, self.way))
+        table = minibatch_table(shard, steps * sum(agents), passes(config)[1])
+        each = set(table[:, 1].tolist())
+        self.tiles, self.each = -(-int(table[:, 0].max()) // self.way.rows), each.pop() if len(each) == 1 else 0
+        self.table = table.to(executor.name)
         self.layout, self.resident = layout, None
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, 1)
 
@@ -83,7 +125,8 @@ class ResidentGradients(Minibatches):
 
     def launch(self, steps, begin, end, looks=False):
         """Launch the minibatches [begin, end) of all epochs; ``looks``: leave the gradient of the first, and take no step."""
-        ints = {"from": begin, "until": end, "looks": looks}
-        call = make_call(ints, {}, structs={"about": self.call, "update": steps.call})
+        ints = {"from": begin, "until": end, "looks": looks, "tiles": self.tiles, "each": self.each}
+        floats = {"inverse_each": 1 / self.each if self.each else 0.0}
+        call = make_call(ints, {}, floats=floats, structs={"about": self.call, "update": steps.call})
         work = (end - begin) * self.rows // self.minibatches * self.layout.copied
         self.program.launch("learn_all", call, 1, work)

@@ -141,8 +141,12 @@ def grouped(tower):
     """Return whether a tower's layers are as ``kernels/learn/group_gradient.cu`` wants them."""
     first, *hidden, last = tower
     wide = hidden and all(WIDEST // 2 < width <= WIDEST for width in hidden)
-    sums = padded(first + 1) // 2 + padded(last) + (WIDEST // 2 + 4) * (len(hidden) - 1)
-    return wide and first < WIDEST and last <= WIDEST and sums <= MOST_GROUP_SUMS
+    return wide and first < WIDEST and last <= WIDEST and group_sums(tower) <= MOST_GROUP_SUMS
+
+
+def group_sums(tower):
+    """Return the floats of a tower's gradient in the registers of one thread of a warp group."""
+    return padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST // 2 + 4) * (len(tower) - 3)
 
 
 def gradient_unit(layout, distribution, config, sizes, executor, way=None):

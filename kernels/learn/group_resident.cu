@@ -1,0 +1,274 @@
+// group_resident.cu -- all minibatches of an iteration by one block of one warp group, of a network of one tower: wgmma.
+//
+// Gradients are those of group_gradient.cu, steps those of resident.cu. Each member takes the steps of the weights whose
+// gradients it has in its registers: there it keeps the weights, too, and Adam's averages of them in memory that only it reads.
+// So a gradient is stored nowhere, and products see a step's weights, rounded, behind one sync.
+// Constants: those of group_tower.cuh.
+#include "learn/group_tower.cuh"
+#include "learn/resident.cuh"
+
+static_assert(TOWERS == 1, "the gradient of another tower would have to be kept");
+
+// What a member has of layer L of the network: pairs of weights and biases, as `Products::each` visits their gradients, and,
+// of a last layer, biases as `ColumnSums::each` does.
+template <int L> struct Share {
+  typedef Layer<0, L> Here;
+  typedef Gradient<0, L> Slopes;
+  static constexpr int COLUMNS = Here::LAST ? Here::OUT : Slopes::ONES + 1;  // of `Slopes::own` that mean something
+  static constexpr int PAIRS = decltype(Slopes::own)::own_pairs(COLUMNS);
+  static constexpr int BIASES = Here::LAST ? own_count(entries(0, 2 * LAYERS - 1)) : 0;
+
+  // The tensor of the network that has the number whose gradient is at (m, n), and its place there; -1: none has.
+  struct Spot { int tensor, place; };
+  static DEVICE Spot spot(const int m, const int n) {
+    const int out = Here::LAST ? n : m, in = Here::LAST ? m : n;
+    if (out >= Here::OUT) return {-1, 0};
+    if (in < Here::IN) return {2 * Here::NUMBER, out * Here::IN + in};
+    if (!Here::LAST && in == Slopes::ONES) return {2 * Here::NUMBER + 1, out};
+    return {-1, 0};
+  }
+};
+// Pairs of the layers before `layer`.
+template <int L> constexpr int pairs_before() {
+  if constexpr (L == 0) return 0;
+  else return pairs_before<L - 1>() + Share<L - 1>::PAIRS;
+}
+constexpr int PAIRS = pairs_before<LAYERS>(), BIASES = Share<LAYERS - 1>::BIASES;
+
+struct alignas(8) Two { float of[2]; };
+
+struct Workspace {
+  Tower<0> tower;
+  Two first[PAIRS * TEAM], second[PAIRS * TEAM];  // pair k of a member is number k * TEAM + rank
+  TileRows rows;
+  float reported[METRICS], square;  // sums over a minibatch's rows; of the squares of its gradient
+  float sums[(REPORTED + 1) * WARPS];
+};
+
+// What a member keeps of the weights, and of the averages in registers.
+struct Kept {
+  float value[2 * PAIRS];
+  float bias[BIASES], first[BIASES], second[BIASES];
+};
+
+// ---- what a member has ----
+
+// visit(Share, k, m, n, c, d) for its pairs of all layers, with their gradients.
+template <int L = 0, class Visit> DEVICE void each_pair(const Team team, Gradient<0>& gradient, Visit visit) {
+  if constexpr (L < LAYERS) {
+    typedef Share<L> Own;
+    int k = pairs_before<L>();
+    gradient.template of<L>().own.template each<Own::COLUMNS>(team, [&](int m, int n, float c, float d) INLINED {
+      visit(Own{}, k, m, n, c, d);
+      ++k;
+    });
+    each_pair<L + 1>(team, gradient, visit);
+  }
+}
+// visit(j, n) for its biases of the last layer, which are its j-th ones.
+template <class Visit> DEVICE void each_bias(const Team team, Visit visit) {
+  typedef Layer<0, LAYERS - 1> Last;
+  UNROLL for (int j = 0; j < BIASES; ++j) {
+    const int n = team.rank + j * TEAM;
+    if (n < Last::OUT) visit(j, n);
+  }
+}
+constexpr int LAST_BIASES = 2 * LAYERS - 1;  // their tensor
+
+// Loads come before all stores, so that none waits for another.
+DEVICE void fetch(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
+  float first[2 * PAIRS], second[2 * PAIRS];
+  each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
+    UNROLL for (int j = 0; j < 2; ++j) {
+      const auto [tensor, place] = decltype(own)::spot(m, n + j);
+      kept.value[2 * k + j] = tensor < 0 ? 0.0f : call.weights[tensor][place];
+      first[2 * k + j] = tensor < 0 ? 0.0f : call.first[tensor][place];
+      second[2 * k + j] = tensor < 0 ? 0.0f : call.second[tensor][place];
+    }
+  });
+  each_bias(team, [&](int j, int n) INLINED {
+    kept.bias[j] = call.weights[LAST_BIASES][n];
+    kept.first[j] = call.first[LAST_BIASES][n];
+    kept.second[j] = call.second[LAST_BIASES][n];
+  });
+  UNROLL for (int k = 0; k < PAIRS; ++k) {
+    work.first[k * TEAM + team.rank] = {first[2 * k], first[2 * k + 1]};
+    work.second[k * TEAM + team.rank] = {second[2 * k], second[2 * k + 1]};
+  }
+}
+DEVICE void leave(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
+  each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
+    const Two first = work.first[k * TEAM + team.rank], second = work.second[k * TEAM + team.rank];
+    UNROLL for (int j = 0; j < 2; ++j) {
+      const auto [tensor, place] = decltype(own)::spot(m, n + j);
+      if (tensor < 0) continue;
+      call.weights[tensor][place] = kept.value[2 * k + j];
+      call.first[tensor][place] = first.of[j];
+      call.second[tensor][place] = second.of[j];
+    }
+  });
+  each_bias(team, [&](int j, int n) INLINED {
+    call.weights[LAST_BIASES][n] = kept.bias[j];
+    call.first[LAST_BIASES][n] = kept.first[j];
+    call.second[LAST_BIASES][n] = kept.second[j];
+  });
+}
+
+// ---- the step ----
+
+// The gradients of the last layer's biases that this member has; all products are done, and all members know it.
+struct BiasSlopes {
+  float of[BIASES];
+  DEVICE BiasSlopes(const Team team, const Gradient<0, LAYERS - 1>& gradient, Tower<0>& tower) {
+    UNROLL for (int j = 0; j < BIASES; ++j) of[j] = 0.0f;
+    int j = 0;
+    gradient.biases.each(team, tower.results, [&](int n, float sum) INLINED {
+      if (n < Layer<0, LAYERS - 1>::OUT) of[j] = sum;
+      ++j;
+    });
+  }
+};
+
+// The weights and biases that this member keeps to where products read them, rounded.
+DEVICE void place_all(const Team team, Tower<0>& tower, Gradient<0>& gradient, const Kept& kept) {
+  each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
+    typedef decltype(own) Own;
+    typedef typename Own::Here Here;
+    constexpr int L = Here::NUMBER;
+    const float one = kept.value[2 * k], other = kept.value[2 * k + 1];
+    const auto weights = tower.template weights_of<L>();
+    if constexpr (Here::LAST) {
+      if (n < Here::OUT) weights.put(n, m, one);
+      if (n + 1 < Here::OUT) weights.put(n + 1, m, other);
+    } else {
+      constexpr int ONES = Own::Slopes::ONES;
+      if (n < entries(0, L)) weights.two(m, n) = pair(n < Here::IN ? one : 0.0f, n + 1 < Here::IN ? other : 0.0f);
+      if (n == ONES) tower.biases[L][m] = one;
+      if (n + 1 == ONES) tower.biases[L][m] = other;
+    }
+  });
+  each_bias(team, [&](int j, int n) INLINED { tower.biases[LAYERS - 1][n] = kept.bias[j]; });
+}
+
+// Sums up, for all members, what is reported of a minibatch and the squares of its gradient.
+DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases,
+                   const float (&reported)[REPORTED]) {
+  float squares[4] = {};  // side by side, which wait for nothing of each other
+  each_pair(team, gradient, [&](auto own, int k, int m, int n, float c, float d) INLINED {
+    float* const two = squares + k % 2 * 2;
+    if (decltype(own)::spot(m, n).tensor >= 0) two[0] = math::fma(c, c, two[0]);
+    if (decltype(own)::spot(m, n + 1).tensor >= 0) two[1] = math::fma(d, d, two[1]);
+  });
+  float square = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+  UNROLL for (int j = 0; j < BIASES; ++j) square = math::fma(biases.of[j], biases.of[j], square);
+  float mine[REPORTED + 1];
+  UNROLL for (int k = 0; k < REPORTED; ++k) mine[k] = reported[k];
+  mine[REPORTED] = square;
+  sum_members(team, mine, work.sums, [&](int k, float sum) INLINED { (k < REPORTED ? work.reported[k] : work.square) = sum; });
+  team.sync();
+}
+
+// The step of all that this member keeps, and its weights, rounded, to where products read them. Who multiplies by them must
+// sync. All is loaded, then computed, then stored: what a store might change the compiler loads behind it.
+DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases, Kept& kept,
+                        const Decision& decision) {
+  Two first[PAIRS], second[PAIRS];
+  UNROLL for (int k = 0; k < PAIRS; ++k) {
+    first[k] = work.first[k * TEAM + team.rank];
+    second[k] = work.second[k * TEAM + team.rank];
+  }
+  each_pair(team, gradient, [&](auto own, int k, int m, int n, float c, float d) INLINED {
+    typedef decltype(own) Own;
+    const float slopes[2] = {Own::spot(m, n).tensor < 0 ? 0.0f : c, Own::spot(m, n + 1).tensor < 0 ? 0.0f : d};
+    UNROLL for (int j = 0; j < 2; ++j) descend(kept.value[2 * k + j], first[k].of[j], second[k].of[j], slopes[j], decision);
+  });
+  each_bias(team, [&](int j, int) INLINED { descend(kept.bias[j], kept.first[j], kept.second[j], biases.of[j], decision); });
+  UNROLL for (int k = 0; k < PAIRS; ++k) {
+    work.first[k * TEAM + team.rank] = first[k];
+    work.second[k * TEAM + team.rank] = second[k];
+  }
+  place_all(team, work.tower, gradient, kept);
+}
+
+// ---- the kernel ----
+
+// Leaves the gradient of a minibatch, which no step follows, for whoever looks at it.
+DEVICE void show(const Update& call, const Team team, Workspace& work, Gradient<0>& gradient, const int verdict) {
+  if (team.leader()) call.prospect->verdict = verdict;
+  if (verdict == SKIPPED) return;
+  gradient.store(team, work.tower, call.total);
+  for (int j : team.each(REPORTED)) call.total[NUMBERS + j] = work.reported[j];
+}
+
+// The tiles of all minibatches, one after the other.
+struct Tiles {
+  Minibatch minibatch;
+  int k, tile;  // which minibatch of all epochs; which tile of it
+  DEVICE explicit Tiles(const Resident& call) : minibatch(call.about.learn, call.from), k(call.from), tile(0) {}
+  DEVICE void next(const Resident& call) {
+    if (++tile < call.tiles) return;
+    tile = 0;
+    ++k;
+    minibatch.next(call.about.learn);
+  }
+  // Row m, as `Place` takes it; -1: there is none, as behind the last tile.
+  DEVICE int row(const Resident& call, const int m) const { return k < call.until ? minibatch.row(call, tile * ROWS + m) : -1; }
+};
+
+DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& work) {
+  const Update& update = call.update;
+  const Learn& learn = call.about.learn;
+  const Coefficients of(learn);
+  const Rates rates(update);
+  Standing now(update);
+  Report report(update, team);
+  Tower<0>& tower = work.tower;
+  Tiles behind(call);  // the tile whose rows are looked for next
+  int turn = 0;
+  for (int t = 0; t < 2; ++t, behind.next(call)) {
+    TileRows::each(team, [&](int, int m) INLINED { work.rows.row[t][m] = behind.row(call, m); });
+  }
+  load_tower(team, tower, call.about.tensors);
+  Gradient<0> gradient;
+  gradient.clear();
+  Kept kept;
+  fetch(update, team, gradient, work, kept);
+  publish();
+  team.sync();
+  EntriesAhead ahead;
+  ahead.load(learn, team, work.rows.row[0]);
+  for (int k = call.from; k < call.until && !(now.skip > 0.0f); ++k) {
+    const Moments moments = learn.moments[k];
+    const Coming coming(rates, now);
+    float reported[REPORTED] = {};
+    gradient.clear();
+    int left = call.tiles;
+    do {
+      add_tile(learn, of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
+        return behind.row(call, m);
+      });
+      behind.next(call);
+      turn ^= 1;
+    } while (--left > 0);
+    await_products();
+    team.sync();
+    const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
+    add_up(team, work, gradient, biases, reported);
+    const Decision decision = decide(rates, of, now, coming, work.square, work.reported, moments.inverse);
+    if (call.looks) return show(update, team, work, gradient, decision.verdict);
+    go_on(call, team, decision, work.reported, moments.inverse, k, now, report, [&]() INLINED {
+      descend_all(team, work, gradient, biases, kept, decision);
+    });
+    publish();
+    team.sync();
+  }
+  if (call.looks) return show(update, team, work, gradient, SKIPPED);
+  leave(update, team, gradient, work, kept);
+  report.leave(update, team);
+  now.leave(update, team, call.until == learn.epochs * learn.minibatches);
+}
+
+// So many leave a thread 255 registers. How many blocks have room for the rest, their memory says.
+#define BUSY_THREADS 256  // of a processor
+#include "drive/launch.cuh"
+KERNEL(learn_all, Resident, 1, learn_minibatches(call, team, *work))
