@@ -29,6 +29,11 @@ FROM_REPOSITORY = {  # pages that are files elsewhere
 }
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4")  # of the gallery
 TABLES = 'href="SPEED.md"', 'href="../speed.html"'  # in the gallery's own page, and here
+# Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
+MEMBERS = {
+    "EnvSpec": ["make_params"],
+    **{name: [] for name in ("PPO", "A2C", "DDPG", "Pool", "Heuristic", "Random", "Frozen")},
+}
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 LISTED = "<!-- blocks that no test runs -->"
 INCLUDED = re.compile(r"^<!-- from ([\w./]+) -->$", re.M)
@@ -49,7 +54,8 @@ def directive(name):
         raise PluginError(f"::: cd.{name}: cupydrive offers no {name!r}")
     offered = getattr(cupydrive, name)
     path = f"{offered.__module__}.{offered.__qualname__}"
-    return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}}}\n"
+    members = f", members: [{', '.join(MEMBERS[name])}]" if name in MEMBERS else ""
+    return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}{members}}}\n"
 
 
 # ---- pages that are made ---------------------------------------------------------------------------------------------
