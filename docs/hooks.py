@@ -30,11 +30,13 @@ FROM_REPOSITORY = {  # pages that are files elsewhere
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4")  # of the gallery
 TABLES = 'href="SPEED.md"', 'href="../speed.html"'  # in the gallery's own page, and here
 # Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
+NO_MEMBERS = ", members: false, inherited_members: false"
 MEMBERS = {
     "EnvSpec": ["make_params"],
     **{name: [] for name in ("PPO", "A2C", "DDPG", "Pool", "Heuristic", "Random", "Frozen")},
 }
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
+UNTESTED = re.compile(r"^\*Not run by a test: [^*\n]+\*$", re.M)  # a note, in smaller letters
 LISTED = "<!-- blocks that no test runs -->"
 INCLUDED = re.compile(r"^<!-- from ([\w./]+) -->$", re.M)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -54,7 +56,8 @@ def directive(name):
         raise PluginError(f"::: cd.{name}: cupydrive offers no {name!r}")
     offered = getattr(cupydrive, name)
     path = f"{offered.__module__}.{offered.__qualname__}"
-    members = f", members: [{', '.join(MEMBERS[name])}]" if name in MEMBERS else ""
+    shown = MEMBERS.get(name)
+    members = "" if shown is None else f", members: [{', '.join(shown)}]" if shown else NO_MEMBERS
     return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}{members}}}\n"
 
 
@@ -129,6 +132,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Expand ``::: cd.NAME``, files of the repository, and the list of blocks that no test runs."""
     markdown = NAMED.sub(lambda found: directive(found[1]), markdown)
+    markdown = UNTESTED.sub(r"\g<0>\n{ .untested }", markdown)
     markdown = INCLUDED.sub(lambda found: included(found[1]), markdown)
     return markdown.replace(LISTED, not_run()) if LISTED in markdown else markdown
 
