@@ -30,6 +30,11 @@ FROM_REPOSITORY = {  # pages that are files elsewhere
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4")  # of the gallery
 TABLES = 'href="SPEED.md"', 'href="../speed.html"'  # in the gallery's own page, and here
 # Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
+# What users of these call first; what else they have follows.
+FIRST = {
+    "VectorEnv": ["reset", "step", "rollout", "state", "snapshot", "restore", "set_state"],
+    "Run": ["evaluate", "render", "plot", "act", "policy", "export", "save", "load", "explain"],
+}
 NO_MEMBERS = ", members: false, inherited_members: false"
 MEMBERS = {
     "EnvSpec": ["make_params"],
@@ -50,14 +55,25 @@ def api_names():
     return [name for text in pages().values() for name in NAMED.findall(text)]
 
 
+def in_order(cls, first):
+    """Return the names of what a class offers, ``first`` before the others."""
+    own = [base for base in cls.__mro__ if base.__module__.startswith("cupydrive.")]
+    names = [name for base in own for name, value in vars(base).items() if callable(value) or hasattr(value, "__get__")]
+    return list(dict.fromkeys([*first, *(name for name in names if not name.startswith("_"))]))
+
+
 def directive(name):
     """Return what mkdocstrings reads for ``::: cd.NAME``."""
     if name not in cupydrive.__all__:
         raise PluginError(f"::: cd.{name}: cupydrive offers no {name!r}")
     offered = getattr(cupydrive, name)
     path = f"{offered.__module__}.{offered.__qualname__}"
-    shown = MEMBERS.get(name)
-    members = "" if shown is None else f", members: [{', '.join(shown)}]" if shown else NO_MEMBERS
+    if name in FIRST:
+        members = f", members: [{', '.join(in_order(offered, FIRST[name]))}], group_by_category: false"
+    elif shown := MEMBERS.get(name, ()):
+        members = f", members: [{', '.join(shown)}]"
+    else:
+        members = NO_MEMBERS if name in MEMBERS else ""
     return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}{members}}}\n"
 
 
