@@ -1,5 +1,6 @@
 # Every target that needs packages first runs setup_venv.py, which creates .venv once and then does nothing:
-# any of them may be the first command on a fresh machine with Python 3.11 or newer.
+# any of them may be the first command on a fresh machine with Python 3.11 or newer. Where somebody's own Python is given, as in
+# `make site RUN=/path/to/python`, it has the packages, and no .venv is made.
 
 PYTHON ?= python3
 RUN := .venv/bin/python
@@ -122,7 +123,7 @@ site: setup
 	@echo "wrote site/index.html"
 
 setup:
-	@$(PYTHON) setup_venv.py
+	$(if $(filter command,$(origin RUN)),,@$(PYTHON) setup_venv.py)
 
 # Leaves .venv and runs/ alone: delete those by hand.
 clean:

@@ -207,6 +207,9 @@ class Observed:
 class EnvSpec(HasTables):
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
+    The first five must be given. ``reset``, ``step``, ``observe`` and ``sample`` are the reference, which a check compares the
+    kernel with. Everything else may be left out; what few environments need is listed last.
+
     Args:
         name: The kernel file is ``NAME.cu``.
         params: Frozen dataclass whose fields are made by ``param``; one is ``max_episode_steps``.
@@ -214,39 +217,41 @@ class EnvSpec(HasTables):
         groups: ``groups(params)`` returns the tuple of ``Group``.
         horizon: ``"task"`` if the time limit ends the task (terminated), ``"limit"`` if it cuts it (truncated).
         reset: ``reset(params, random)`` returns (N,) states; exact, float32; ``random`` is a ``RandomStream`` of
-            ``cupydrive.random``. This and the next three are the reference in NumPy; a check says what it could not compare
-            for want of one that is None.
+            ``cupydrive.random``. A check says what it could not compare for want of one of the reference that is None.
         step: ``step(params, state, action, elapsed, random)`` returns an ``Outcome``: (N,) states, actions by group
             (N, C) or (N, C, H), ``elapsed`` (N,) with this step counted.
         observe: ``observe(params, state, elapsed)`` returns an ``Observed``.
         sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches; None: the check takes what
             random play reaches.
-        constants: ``constants(params)`` returns further compile-time ints.
-        check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
         metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.
-        events: Events that a check must see at least once, besides those that ``step`` names, of which this is true anyway.
-        cases: Parameter sets that the checker runs, each a dictionary.
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
             observations (N, C, D); None if there is none.
         draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
             before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
-        trail: States before the one shown that ``draw`` is given.
+        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
+            algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
+        mark: Mean return of greedy episodes that counts as solved, with the default parameters, of an environment with one
+            group. None: nobody has said.
+        kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` beside the file that defines it.
+        summary: One sentence.
+
+    Other Args:
+        constants: ``constants(params)`` returns further compile-time ints.
+        check: ``check(params)`` raises ``ParameterError`` for values that do not go together.
+        events: Events that a check must see at least once, besides those that ``step`` names, of which this is true anyway.
+        cases: Parameter sets that the checker runs, each a dictionary.
+        trail: States before the one shown that ``draw`` is given, by default 12.
         keys: ``keys(params)`` returns by group what keys do where a person plays one of its agents: by key an action, a number
             or a tuple of one for each head; None leaves a head as it is. ``""`` is no key, None there: as in the step before.
             Others are ``"ArrowLeft"`` and its like, letters but q and r, and digits. None: only programs play.
         yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the exact optimum: by its name
             a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics. None: nothing.
-        render_size: (width, height) of a video in pixels, even; a page shows half of it, sharp on fine screens.
-        render_fps: Frames per second of a video, one frame per step.
-        training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
-            algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
-        mark: Mean return of greedy episodes that counts as solved, with the default parameters, of an environment with one
-            group. None: nobody has said.
+        render_size: (width, height) of a video in pixels, even, by default (960, 640); a page shows half of it, sharp on
+            fine screens.
+        render_fps: Frames per second of a video, one frame per step, by default 30.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
             others learn, or play at random), ``reading`` (how to read its figures), and whatever it trains with other than
             ``training``. ``still``: the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default.
-        kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
-        summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
         table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
             file is needed to compile. None: they are what ``tables`` returns.

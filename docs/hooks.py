@@ -29,7 +29,19 @@ FROM_REPOSITORY = {  # pages that are files elsewhere
 }
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4")  # of the gallery
 TABLES = 'href="SPEED.md"', 'href="../speed.html"'  # in the gallery's own page, and here
+# Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
+# What users of these call first; what else they have follows.
+FIRST = {
+    "VectorEnv": ["reset", "step", "rollout", "state", "snapshot", "restore", "set_state"],
+    "Run": ["evaluate", "render", "plot", "act", "policy", "export", "save", "load", "explain"],
+}
+NO_MEMBERS = ", members: false, inherited_members: false"
+MEMBERS = {
+    "EnvSpec": ["make_params"],
+    **{name: [] for name in ("PPO", "A2C", "DDPG", "Pool", "Heuristic", "Random", "Frozen")},
+}
 NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
+UNTESTED = re.compile(r"^\*Not run by a test: [^*\n]+\*$", re.M)  # a note, in smaller letters
 LISTED = "<!-- blocks that no test runs -->"
 INCLUDED = re.compile(r"^<!-- from ([\w./]+) -->$", re.M)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -43,13 +55,26 @@ def api_names():
     return [name for text in pages().values() for name in NAMED.findall(text)]
 
 
+def in_order(cls, first):
+    """Return the names of what a class offers, ``first`` before the others."""
+    own = [base for base in cls.__mro__ if base.__module__.startswith("cupydrive.")]
+    names = [name for base in own for name, value in vars(base).items() if callable(value) or hasattr(value, "__get__")]
+    return list(dict.fromkeys([*first, *(name for name in names if not name.startswith("_"))]))
+
+
 def directive(name):
     """Return what mkdocstrings reads for ``::: cd.NAME``."""
     if name not in cupydrive.__all__:
         raise PluginError(f"::: cd.{name}: cupydrive offers no {name!r}")
     offered = getattr(cupydrive, name)
     path = f"{offered.__module__}.{offered.__qualname__}"
-    return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}}}\n"
+    if name in FIRST:
+        members = f", members: [{', '.join(in_order(offered, FIRST[name]))}], group_by_category: false"
+    elif shown := MEMBERS.get(name, ()):
+        members = f", members: [{', '.join(shown)}]"
+    else:
+        members = NO_MEMBERS if name in MEMBERS else ""
+    return f"::: {path}\n    options: {{heading: cd.{name}, toc_label: cd.{name}{members}}}\n"
 
 
 # ---- pages that are made ---------------------------------------------------------------------------------------------
@@ -123,6 +148,7 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     """Expand ``::: cd.NAME``, files of the repository, and the list of blocks that no test runs."""
     markdown = NAMED.sub(lambda found: directive(found[1]), markdown)
+    markdown = UNTESTED.sub(r"\g<0>\n{ .untested }", markdown)
     markdown = INCLUDED.sub(lambda found: included(found[1]), markdown)
     return markdown.replace(LISTED, not_run()) if LISTED in markdown else markdown
 

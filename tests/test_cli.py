@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,12 +16,11 @@ import cupydrive
 import cupydrive.checks.checker
 from cupydrive import envs
 from cupydrive.checks.report import Report
-from cupydrive.cli.main import choices, main
+from cupydrive.cli.main import COMMANDS, choices, main
 from cupydrive.errors import CompileError
 from cupydrive.executors.about import Gpu, info
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = ("envs", "info", "new", "check", "train", "evaluate", "demo", "bench", "tune", "data")
 
 
 def run(*arguments, cwd=None, seconds=100, **environment):
@@ -76,7 +76,10 @@ def test_help_of_each_command(command, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
     assert end.value.code == 0
-    assert f"usage: cupydrive {command}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"usage: cupydrive {command}" in said
+    # What a value is called says what it is, and no default is a word of Python's; those of flags are.
+    assert not re.findall(r"\bSTR\b|\bPATH\b|\bNone\b|default: \)", said)
 
 
 def test_module_runs_as_a_program_and_passes_the_exit_code_on():

@@ -122,6 +122,19 @@ def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
     assert out == "" and message in err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("command", [["play"], ["evaluate"], ["render", "--out", "a.mp4"]])
+def test_a_folder_that_is_not_there_is_told_with_the_runs_that_are(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "runs/cart"]) == 2
+    assert "run folder 'runs/cart'" in (said := capsys.readouterr().err) and "cupydrive train NAME --out DIR" in said
+    for name in ("runs/carts", "runs/tag"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").touch()
+    assert main([*command, "runs/cart"]) == 2
+    said = capsys.readouterr().err
+    assert "Did you mean 'runs/carts'? Runs here: runs/carts, runs/tag" in said and said.count("\n") == 1
+
+
 @pytest.mark.parametrize("seeds", [(), ("--seeds", "2")])
 def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seeds, tmp_path, monkeypatch):
     add = Logbook.add

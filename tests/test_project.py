@@ -40,6 +40,10 @@ CONDA_NAMES = {
 CONDA_ONLY = {"cuda-version", "cxx-compiler", "python", "pip", "make"}
 
 
+# What `make test RUN=...` says to its own children would count more than what a test says.
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))}
+
+
 def _load_setup():
     spec = importlib.util.spec_from_file_location("setup_venv", ROOT / "setup_venv.py")
     module = importlib.util.module_from_spec(spec)
@@ -328,12 +332,10 @@ def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     fake = tmp_path / "python"
     fake.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: no site-packages
     fake.chmod(0o755)
-    # What `make test RUN=...` says to its own children would count more than what is said here.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))}
 
     def lint(*words):
         command = ["make", *words, "lint", "PYTHON=true"]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        return subprocess.run(command, cwd=ROOT, env=CLEAN, capture_output=True, text=True)
 
     done = lint(f"RUN={fake}")
     assert (done.returncode, done.stdout) == (
@@ -344,6 +346,12 @@ def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     makefile.write_text(MAKEFILE.replace("RUN := .venv/bin/python", f"RUN := {fake}"))
     done = lint("-f", str(makefile))
     assert done.returncode != 0 and "[lint] failed" in done.stdout
+
+
+def test_a_python_of_ones_own_needs_no_venv():
+    for words, made in (([], True), (["RUN=python3"], False)):
+        done = subprocess.run(["make", "-n", "site", *words], cwd=ROOT, env=CLEAN, capture_output=True, text=True)
+        assert done.returncode == 0 and ("setup_venv.py" in done.stdout) == made, done.stdout
 
 
 @pytest.mark.build

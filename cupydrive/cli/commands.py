@@ -11,34 +11,29 @@ from typing import Annotated, Literal
 import tyro
 
 from cupydrive import envs
-from cupydrive.errors import CupydriveError
+from cupydrive.cli.options import (
+    Algorithm,
+    Device,
+    EnvFile,
+    Float,
+    Folder,
+    Groups,
+    Int,
+    JsonFile,
+    MaybeName,
+    Name,
+    Pairs,
+    unsaid,
+)
+from cupydrive.errors import CupydriveError, UnknownEnvironmentError, did_you_mean
 from cupydrive.inputs.arguments import checked_path, checked_target, shown
 
-Device = Literal["auto", "cpu", "cuda"]
-JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", metavar="FILE")]
-Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
-EnvFile = Annotated[str | None, tyro.conf.arg(metavar="FILE.py")]
-
-
-def number(kind):
-    """Return how tyro reads a number, or None: as a union of types it would name Python's classes in its messages."""
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=kind.__name__.upper(),
-        instance_from_str=lambda texts: None if texts == ["None"] else kind(*texts),
-        is_instance=lambda value: value is None or isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-Int = Annotated[int | None, number(int)]
-Float = Annotated[float | None, number(float)]
-Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE ...")]
+MOST_RUNS = 10  # that a message lists
 
 
 def run_train(
-    name: Annotated[str | None, tyro.conf.Positional] = None,
-    algorithm: str | None = None,
+    name: MaybeName = None,
+    algorithm: Algorithm = None,
     steps: Float = None,
     num_envs: Int = None,
     seed: Int = None,
@@ -48,14 +43,14 @@ def run_train(
     resume: bool = False,
     overwrite: bool = False,
     env: EnvFile = None,
-    heuristic: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
-    pool: Annotated[tuple[str, ...], tyro.conf.arg(metavar="GROUP ...")] = (),
+    heuristic: Groups = (),
+    pool: Groups = (),
     param: Pairs = (),
     set: Pairs = (),
-    learner: Literal["auto", "torch", "kernels"] | None = None,
+    learner: Annotated[Literal["auto", "torch", "kernels"] | None, unsaid(metavar="{auto,torch,kernels}")] = None,
     keep: int = 3,
     checkpoint_minutes: float = 5.0,
-    gpus: Annotated[str | None, tyro.conf.arg(metavar="N|all")] = None,
+    gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
 ) -> int:
     """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result in --out.
 
@@ -64,13 +59,12 @@ def run_train(
     Args:
         name: An environment, or the path of a .py file that defines one; not needed with --resume.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
-        steps: Env-steps in all, such as 2e6; by default what cupydrive envs NAME says of the algorithm. With --resume and no
-            name: more of them, by default up to the run's total.
-        num_envs: Environments at once; by default likewise.
-        seed: Of everything random, by default 0.
-        seeds: Train so many runs, with the seeds from --seed on, and print what they say together.
+        steps: Env-steps in all, such as 2e6; by default what cupydrive envs NAME says. To resume without a name: so many more.
+        num_envs: Copies of the environment at once; by default what cupydrive envs NAME says.
+        seed: Of everything random, an integer from 0 on; by default 0.
+        seeds: Train so many runs, with the seeds from --seed on, and print what they say together; by default one.
         device: "auto": CUDA where a GPU is usable, else the CPU.
-        out: Folder for configuration, metrics and checkpoints.
+        out: Folder for configuration, metrics and checkpoints, such as runs/cartpole; if left out, nothing is kept.
         resume: Go on with the run in --out; with a name, begin it where there is none, so that a script can run again.
         overwrite: Replace the run in --out; other files there stay.
         env: With --resume: the file that defines the run's environment, if it is one of your own.
@@ -79,9 +73,9 @@ def run_train(
         param: Parameters of the environment, such as grid_length=20; those that list numbers as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
         learner: What PPO and A2C compute with, by default kernels where they apply.
-        keep: Checkpoints to keep.
-        checkpoint_minutes: Time between checkpoints.
-        gpus: Train one run on so many GPUs of this machine, one process each.
+        keep: Number of checkpoints that stay in --out, the newest.
+        checkpoint_minutes: Minutes between checkpoints.
+        gpus: Train one run on so many GPUs of this machine, one process each; by default on one.
     """
     from cupydrive.executors.processes import joined, start_on_gpus
 
@@ -142,16 +136,18 @@ def run_train(
 
 
 def run_sweep(
-    name: Annotated[str, tyro.conf.Positional],
+    name: Name,
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")],
     trials: int = 40,
-    algorithm: str | None = None,
+    algorithm: Algorithm = None,
     steps: Float = None,
     num_envs: Int = None,
     objective: Literal["auto", "mark", "return"] = "auto",
     mark: Float = None,
-    key: str | None = None,
-    pruner: Literal["median", "halving", "hyperband"] | None = None,
+    key: Annotated[str | None, unsaid(metavar="METRIC")] = None,
+    pruner: Annotated[
+        Literal["median", "halving", "hyperband"] | None, unsaid(metavar="{median,halving,hyperband}")
+    ] = None,
     batch: int = 8,
     seed: int = 0,
     device: Device = "auto",
@@ -167,12 +163,11 @@ def run_sweep(
         trials: How many in all, those of before a --resume and those that are pruned included.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
         steps: Env-steps of each trial, such as 2e5; by default what cupydrive envs NAME says of the algorithm.
-        num_envs: Environments of each trial; by default likewise.
+        num_envs: Copies of the environment in each trial; by default what cupydrive envs NAME says of the algorithm.
         objective: "mark": the fewest env-steps to the mark; "return": the highest return; "auto": the mark where there is one.
         mark: The return to reach; the environment's own if left out.
-        key: Metric that is the return, where there are several groups, such as charts/episodic_return/tagger.
-        pruner: Who ends trials early that fall behind, after an eighth, a quarter or half of their env-steps; if left out,
-            nobody.
+        key: Metric that is the return, such as charts/episodic_return/tagger; needed where there are several groups.
+        pruner: Who ends trials that fall behind, after 1/8, 1/4 or 1/2 of their env-steps; if left out, nobody.
         batch: Trials that are drawn before any of them is done.
         seed: Of what is drawn, and of each training.
         device: "auto": CUDA where a GPU is usable, else the CPU.
@@ -195,7 +190,7 @@ def run_sweep(
 
 
 def run_evaluate(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
     episodes: int = 1000,
     seed: int = 10_000,
     sample: bool = False,
@@ -207,7 +202,7 @@ def run_evaluate(
     """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
 
     Args:
-        run: A run folder; or an environment, whose heuristic plays then.
+        run: A run folder, such as runs/cartpole; or an environment, whose heuristic plays then.
         episodes: Number of starts, one episode each.
         seed: Of the starts; equal seeds give equal starts.
         sample: Draw actions from the policy instead of taking the likeliest.
@@ -232,14 +227,14 @@ def run_evaluate(
 
 
 def run_render(
-    what: Annotated[str, tyro.conf.Positional],
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py|FILE.npz")],
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    players: Literal["random", "heuristic"] | None = None,
+    players: Annotated[Literal["random", "heuristic"] | None, unsaid(metavar="{random,heuristic}")] = None,
     episodes: int = 1,
     seed: int = 10_000,
     sample: bool = False,
     device: Device = "auto",
-    size: tuple[int, int] | None = None,
+    size: Annotated[tuple[int, int] | None, unsaid(metavar="WIDTH HEIGHT")] = None,
     fps: Int = None,
     env: EnvFile = None,
     param: Pairs = (),
@@ -254,8 +249,8 @@ def run_render(
         seed: Of starts and actions.
         sample: Draw actions from the policy instead of taking the likeliest.
         device: "auto": CUDA where a GPU is usable, else the CPU.
-        size: Width and height in pixels, even.
-        fps: Frames per second; one frame is one step.
+        size: Width and height in pixels, even; by default what suits the environment.
+        fps: Frames per second, one frame for each step; by default what suits the environment.
         env: The file that defines the environment of a run or recording, if it is one of your own.
         param: Parameters, if an environment is played.
     """
@@ -279,7 +274,7 @@ def run_render(
 
 
 def run_gallery(
-    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...")] = (),
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="[NAME...]")] = (),
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("gallery"),
     runs: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("runs/gallery"),
     device: Device = "auto",
@@ -297,7 +292,7 @@ def run_gallery(
         runs: Folder of the runs; one that is done is not trained again.
         device: "auto": CUDA where a GPU is usable, else the CPU.
         seed: Of the training.
-        seeds: Train so many seeds of what the gallery shows, and draw their learning curves alone: medians and quartiles.
+        seeds: Train so many seeds, and draw their learning curves alone, medians and quartiles; by default one seed and clips.
         clips: With --seeds: also play the first of them and draw its clips, so that curve and clips are of the same runs.
         steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
         redraw: Train and play nothing: draw clips and curves again from the recordings and points that are there.
@@ -329,7 +324,24 @@ def named(what, env):
         raise CupydriveError(
             f"--env {env} defines {envs.get(env).name!r}; {what!r} is neither that nor a folder or recording"
         )
+    if not what.endswith(".py"):
+        try:
+            envs.get(what)
+        except UnknownEnvironmentError as error:
+            raise CupydriveError(f"{error}. {no_run(what)}") from None
     return what
+
+
+def no_run(what):
+    """Return in words that ``what`` is no run folder either, which ones there are beside it or in runs/, and what makes one."""
+    near = sorted(
+        {file.parent for folder in (Path(what).parent, Path("runs")) for file in folder.glob("*/config.json")}
+    )
+    said = f"Nor is there a run folder {shown(what)}"
+    if near:
+        listed = ", ".join(map(str, near[:MOST_RUNS])) + f" and {len(near) - MOST_RUNS} more" * (len(near) > MOST_RUNS)
+        return f"{said}.{did_you_mean(what, map(str, near))} Runs here: {listed}"
+    return f"{said}, nor any other beside it or in runs/; one is made by: cupydrive train NAME --out DIR"
 
 
 def params_of(what, pairs):

@@ -4,20 +4,21 @@ from typing import Annotated
 
 import tyro
 
+from cupydrive.cli.options import unsaid
 from cupydrive.errors import CupydriveError, DataError, MissingDataError
 from cupydrive.inputs.arguments import checked_path
 
 
 def run_data(
-    folder: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = None,
-    name: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None,
+    folder: Annotated[str | None, tyro.conf.Positional, unsaid(metavar="[DIR]")] = None,
+    name: Annotated[str | None, unsaid(metavar="NAME")] = None,
     fetch: bool = False,
 ) -> int:
     """Show which tables environments need from other people's repositories, where they are, and whose they are.
 
     Args:
-        folder: Take the tables in this folder, and in those below it, into the user's cache.
-        name: Of one data set; all if left out.
+        folder: Take the tables in this folder, and in those below it, into the user's cache; if left out, show what is there.
+        name: One data set alone, such as rice_n; all if left out.
         fetch: Fetch what is missing from its repository into the user's cache.
     """
     from cupydrive.inputs.data import files, here, take

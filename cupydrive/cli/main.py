@@ -18,20 +18,12 @@ from typing import Annotated
 import tyro
 
 from cupydrive import envs
-from cupydrive.cli.commands import (
-    Device,
-    JsonFile,
-    check_writable,
-    run_evaluate,
-    run_gallery,
-    run_render,
-    run_sweep,
-    run_train,
-)
+from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_render, run_sweep, run_train
 from cupydrive.cli.data import run_data
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
 from cupydrive.cli.mistakes import own_mistake
+from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (
     CupydriveError,
@@ -49,11 +41,11 @@ from cupydrive.training.suggestions import all_suggestions
 # ---- envs ------------------------------------------------------------------------------------------------------------
 
 
-def list_envs(name: Annotated[str | None, tyro.conf.Positional] = None) -> int:
+def list_envs(name: MaybeName = None) -> int:
     """List the environments, or all parameters of one.
 
     Args:
-        name: An environment, or the path of a .py file that defines one.
+        name: An environment, or the path of a .py file that defines one; if left out, all are listed.
     """
     if name is not None:
         print(describe(envs.get(name)))
@@ -152,12 +144,15 @@ def show_info() -> int:
     return 0
 
 
-def new_env(name: Annotated[str, tyro.conf.Positional], folder: Path = Path(".")) -> int:
+def new_env(
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
+    folder: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("."),
+) -> int:
     """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into yours.
 
     Args:
-        name: A Python identifier.
-        folder: Where to write the two files.
+        name: What the environment is called: a Python identifier, such as my_env.
+        folder: Where to write the two files; it must exist.
     """
     from cupydrive.cli.scaffold import new
 
@@ -170,7 +165,7 @@ def new_env(name: Annotated[str, tyro.conf.Positional], folder: Path = Path(".")
 
 
 def check_envs(
-    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME...|all")],
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="NAME...|all")],
     agent_steps: int = 100_000,
     device: Device = "auto",
     seed: int = 0,
@@ -180,10 +175,10 @@ def check_envs(
     """Check environments: kernels against the NumPy reference, and devices against each other, bit for bit.
 
     Args:
-        names: Environments, or paths of .py files that define one; "all": those of the package whose data is here.
+        names: Environments, or paths of .py files that define one; all: those of the package whose data is here.
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
-        seed: Of states, actions and parameters.
+        seed: Of states, actions and parameters, an integer from 0 on.
         fail_fast: Leave out an environment's cases after the first with a comparison that fails.
         json_file: Write the reports to this file.
     """
@@ -230,7 +225,8 @@ def check_envs(
     return code
 
 
-DESCRIPTION = """Reinforcement learning environments as CUDA kernels.
+DESCRIPTION = """Reinforcement learning environments as CUDA kernels. `cupydrive COMMAND --help` says what a command takes;
+`cupydrive demo` shows in minutes what there is.
 
 Exit codes: 0 success, 1 a check has failed, 2 wrong input or something missing, 130 interrupted;
 a training that was interrupted and keeps its result (--out) ends with 0."""

@@ -4,13 +4,13 @@ import io
 import shlex
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from cupydrive import envs
-from cupydrive.cli.commands import Device, Int, JsonFile, Pairs, check_writable, parsed, write_file, write_json_file
+from cupydrive.cli.commands import check_writable, parsed, write_file, write_json_file
+from cupydrive.cli.options import ChartFile, Device, Int, JsonFile, Name, Pairs, unsaid
 from cupydrive.errors import CupydriveError, ParameterError
 
 CHARTS = (".png", ".svg", ".pdf")
@@ -29,25 +29,25 @@ def run_demo(device: Device = "auto") -> int:
 
 
 def run_bench(
-    cases: Annotated[tuple[Case, ...], tyro.conf.Positional] = (),
+    cases: Annotated[tuple[Case, ...], tyro.conf.Positional, unsaid(metavar="[CASE...]")] = (),
     device: Device = "auto",
     runs: int = 9,
-    env: tuple[str, ...] = (),
-    sweep: tuple[str, ...] = (),
-    gpus: str | None = None,
+    env: Annotated[tuple[str, ...], unsaid(metavar="NAME|FILE.py ...")] = (),
+    sweep: Annotated[tuple[str, ...], unsaid(metavar="NAME=V1,V2,... ...")] = (),
+    gpus: Annotated[str | None, unsaid(metavar="N1,N2,...")] = None,
     compare: bool = False,
     json_file: JsonFile = None,
-    chart: Path | None = None,
+    chart: ChartFile = None,
 ) -> int:
     """Time this machine beside its own limits.
 
     Args:
-        cases: What to time; by default rollout, stepping, sampling and startup.
+        cases: What to time: rollout, stepping, sampling, training, startup; by default all but training.
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         runs: Timed runs of each; medians are reported.
-        env: Time these environments alone, by their names or .py files; of one, rollouts and stepping by the sizes of --sweep.
-        sweep: NAME=V1,V2,... each; NAME is num_envs, steps (of a launch) or a parameter of the environment.
-        gpus: Of training, time how it gets faster with the number of GPUs: several numbers, such as 1,2.
+        env: Time these environments alone; of one, rollouts and stepping by the sizes of --sweep.
+        sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such as num_envs=100,1000.
+        gpus: With training: how it gets faster with the number of GPUs, several numbers, such as 1,2.
         compare: Also time the other libraries that are installed (from a checkout: tests/peers).
         json_file: Write the result to this file.
         chart: Draw it into this file (png, svg or pdf).
@@ -86,15 +86,13 @@ def run_bench(
     return 130 if result.interrupted else 0
 
 
-def run_tune(
-    name: Annotated[str, tyro.conf.Positional], num_envs: int = 10_000, device: Device = "auto", training: bool = False
-) -> int:
+def run_tune(name: Name, num_envs: int = 10_000, device: Device = "auto", training: bool = False) -> int:
     """Measure how this device runs an environment fastest, and remember it for layout="tuned" and num_envs="auto".
 
     Args:
         name: An environment, or the path of a .py file that defines one.
-        num_envs: Copies of it.
-        device: Where to run.
+        num_envs: Number of copies.
+        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         training: Find the number of copies that trains fastest instead.
     """
     from cupydrive.simulation.tuner import tune
@@ -108,21 +106,21 @@ def run_tune(
 
 
 def run_profile(
-    name: Annotated[str, tyro.conf.Positional],
+    name: Name,
     num_envs: int = 10_000,
     steps: Int = None,
     device: Device = "auto",
     param: Pairs = (),
     json_file: JsonFile = None,
-    chart: Path | None = None,
+    chart: ChartFile = None,
 ) -> int:
     """Say what an environment's kernel costs on this device, what binds it, and what to try.
 
     Args:
         name: An environment, or the path of a .py file that defines one.
-        num_envs: Copies of it.
-        steps: Of a launch; by default 32, or as many as fit.
-        device: Where to run.
+        num_envs: Number of copies.
+        steps: Steps of a launch; by default 32, or as many as fit.
+        device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         param: Parameters of the environment, such as grid_length=20.
         json_file: Write all figures to this file.
         chart: Draw the roofline into this file (png, svg or pdf).

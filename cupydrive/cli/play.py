@@ -6,22 +6,23 @@ from typing import Annotated, Literal
 
 import tyro
 
-from cupydrive.cli.commands import Device, EnvFile, Int, Pairs, check_writable, is_folder, named, parsed
+from cupydrive.cli.commands import check_writable, is_folder, named, parsed
+from cupydrive.cli.options import Device, EnvFile, Int, Pairs, unsaid
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import checked_int
 
 
 def run_play(
-    what: Annotated[str, tyro.conf.Positional],
-    agent: str | None = None,
-    others: Literal["random", "heuristic"] | None = None,
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
+    agent: Annotated[str | None, unsaid(metavar='GROUP|"GROUP K"')] = None,
+    others: Annotated[Literal["random", "heuristic"] | None, unsaid(metavar="{random,heuristic}")] = None,
     fps: Int = None,
     episodes: Int = None,
     seed: int = 10_000,
     sample: bool = False,
     device: Device = "auto",
     window: bool = False,
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.npz")] = None,
+    out: Annotated[Path | None, unsaid(metavar="FILE.npz")] = None,
     env: EnvFile = None,
     param: Pairs = (),
 ) -> int:
@@ -34,8 +35,8 @@ def run_play(
         what: An environment whose description has keys, or a run folder, whose policies play the others.
         agent: Whom you play, such as runner or "tagger 2"; the first agent if left out.
         others: Who plays the others: by default a run's policies, or the environment's heuristic, or chance.
-        fps: Steps a second, 10 to 30.
-        episodes: End after so many.
+        fps: Steps a second, 10 to 30; by default what suits the environment.
+        episodes: End after so many episodes; by default when you press q.
         seed: Of the first start; the next episode has the next one.
         sample: A run's policies draw actions instead of taking the likeliest.
         device: "auto": CUDA where a GPU is usable, else the CPU.
