@@ -392,7 +392,12 @@ SPEC = EnvSpec(
     render_size=(1120, 706),
     render_fps=30,
     training={"num_envs": 64, "steps": 5_000_000, "ppo": LEARN},
-    showcase={"rivals": ("planner",), "reading": "The planner keeps to its rule, which pays no subsidy.", "still": 1.0},
+    showcase={
+        "rivals": ("planner",),
+        "reading": "The planner keeps to its rule, which pays no subsidy.",
+        "still": 1.0,
+        "figures": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
+    },
     table_fields=table_fields,
     tables=tables,
     summary="For research on learning, not advice on policy: 51 states and a planner weigh deaths and income in a pandemic.",

@@ -218,7 +218,7 @@ def make_entry(spec, out, folder, device, seed, seeds, steps, progress):
 
 def about(spec):
     """Return what an environment is, and how to read its figures."""
-    return {"summary": spec.summary, **{key: spec.showcase[key] for key in ("reading",) if key in spec.showcase}}
+    return {"summary": spec.summary, **{key: spec.showcase[key] for key in ("reading", "figures") if key in spec.showcase}}
 
 
 def planned(spec, steps=None):
