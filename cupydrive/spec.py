@@ -244,7 +244,8 @@ class EnvSpec(HasTables):
             group. None: nobody has said.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
             others learn, or play at random), ``reading`` (how to read its figures), ``figures`` (by metric what it is called
-            there, with its unit; others by their own names), and whatever it trains with other than ``training``. ``still``: the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default.
+            there, with its unit; others by their own names), and whatever it trains with other than ``training``. ``still``:
+            the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default.
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
         summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.

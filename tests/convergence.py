@@ -264,7 +264,9 @@ def chart(found, axis):
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("seconds of training" if axis == "seconds" else "env-steps")
         axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
-        mark = "" if about["mark"] is None else f", solved from {about['mark']:g} on"  # in the panel it would lie on curves
+        mark = (
+            "" if about["mark"] is None else f", solved from {about['mark']:g} on"
+        )  # in the panel it would lie on curves
         axes.set_title(about["title"] + mark, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)

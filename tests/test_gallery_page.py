@@ -124,6 +124,18 @@ def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, w
 
 
 @pytest.mark.notebook
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_button_hides_a_picture_and_clips_side_by_side_are_not_small(opened, width):
+    shown = opened(width)
+    places = shown.evaluate(
+        "[...document.querySelectorAll('.stage')].map(s => [s.querySelector('video').getBoundingClientRect().bottom,"
+        " s.querySelector('button').getBoundingClientRect().top])"
+    )
+    assert places and all(picture <= button for picture, button in places)
+    assert min(shown.evaluate("[...document.querySelectorAll('.wide video')].map(v => v.clientWidth)")) >= 640
+
+
+@pytest.mark.notebook
 def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
     shown = opened(reduced_motion="reduce")
     shown.locator(".stage").first.hover(position={"x": 5, "y": 5})

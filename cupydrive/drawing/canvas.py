@@ -234,7 +234,7 @@ class Canvas(Palette):
             y = low, high
         left, bottom, right, top = box
         letters = 0.11 * (top - bottom) if letters is None else letters
-        above = 2.5 if legend else 1.6  # the title, and a line of names
+        above = 2.8 if legend else 1.6  # the title, and a line of names
         inner = (left + 3.2 * letters, bottom + 0.5 * letters, right, top - above * letters)
         self.text((inner[0], top), title, letters, anchor="lt")
         panel = self.panel(inner, x, y, letters)

@@ -119,7 +119,7 @@ class Panel:
         """Write names in their colours above the panel, one after the other, from its left."""
         left, size = self.box[0], 0.85 * self.letters
         for name in colors:
-            self.canvas.text((left, self.box[3] + 0.6 * self.letters), name, size, colors[name], "lm")
+            self.canvas.text((left, self.box[3] + 0.9 * self.letters), name, size, colors[name], "lm")
             left += self.canvas.text_width(name, size) + 0.6 * self.letters
 
     def ends(self):

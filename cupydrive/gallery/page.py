@@ -13,7 +13,7 @@ from cupydrive.inputs.sources import sources
 
 TEMPLATE = Path(__file__).resolve().parent / "page.html.txt"
 CHECKOUT = TEMPLATE.parents[2]  # of the project, if this is no installed package
-THREE_LINES = ("import cupydrive as cd", 'run = cd.train("tag_continuous")', 'run.render("tag.mp4")')
+THREE_LINES = ("import cupydrive as cd", "", 'run = cd.train("tag_continuous")', 'run.render("tag.mp4")')
 KINDS = {  # what a clip is called that has no title of its own
     "beside": "Side by side",
     "random": "Random",
@@ -119,7 +119,9 @@ def page(entries, charts=(), home=None):
         episodes=episodes_of_means(entries),
         three_lines=html.escape("\n".join(THREE_LINES)),
         project="cupydrive" if home is None else f'<a href="{home}README.md">cupydrive</a>',
-        more="" if home is None else f'<p>How to <a href="{home}README.md">install it</a>, and how to '
+        more=""
+        if home is None
+        else f'<p>How to <a href="{home}README.md">install it</a>, and how to '
         f'<a href="{home}docs/how/watch.md">watch and keep episodes</a>.</p>',
     )
     return re.sub(r"(?<=[ >])(\d{4}-\d\d-\d\d)(?=[.,])", r"<time>\1</time>", text)  # which no line breaks

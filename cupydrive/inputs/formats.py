@@ -275,7 +275,13 @@ GALLERY = Table(
             "versions": Table(Text()),
             "date": Text(),
         },
-        {"chapter": WORDS, "reading": WORDS, "learning": WORDS, "table": Sequence(Sequence(WORDS)), "figures": Table(WORDS)},
+        {
+            "chapter": WORDS,
+            "reading": WORDS,
+            "learning": WORDS,
+            "table": Sequence(Sequence(WORDS)),
+            "figures": Table(WORDS),
+        },
     ),
     NAME,
 )
