@@ -245,7 +245,8 @@ class EnvSpec(HasTables):
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
             others learn, or play at random), ``reading`` (how to read its figures), ``figures`` (by metric what it is called
             there, with its unit; others by their own names), and whatever it trains with other than ``training``. ``still``:
-            the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default.
+            the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default. ``readable``: pixels of width
+            from which on letters in its pictures can be read; a narrower page scrolls them.
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` of the package.
         summary: One sentence.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.

@@ -194,12 +194,17 @@ def test_figures_are_called_what_their_environment_calls_them():
     entries = read_entries(HERE)
     for name, entry in entries.items():
         spec = cd.envs.get(name) if name in cd.names() else None
-        assert spec is None or entry.get("figures", {}) == spec.showcase.get("figures", {}), name
+        for key in ("figures", "readable"):
+            assert spec is None or entry.get(key) == spec.showcase.get(key), name
         assert all(f"<dt>{words}</dt>" in page({name: entry}) for words in entry.get("figures", {}).values()), name
     assert sum("figures" in entry for entry in entries.values()) >= 3
-    for figures, told in (({"speed": "speed, m/s"}, "'speed'"), ({"tags": 3}, r"\['tags'\] = 3")):
+    for key, wrong, told in (
+        ("figures", {"speed": "speed, m/s"}, "'speed'"),
+        ("figures", {"tags": 3}, r"\['tags'\] = 3"),
+        ("readable", "wide", r"showcase\['readable'\] = 'wide'"),
+    ):
         with pytest.raises(SpecError, match=told):
-            replace(cd.envs.get("tag_grid"), showcase={"figures": figures})
+            replace(cd.envs.get("tag_grid"), showcase={key: wrong})
 
 
 def test_tag_comes_first_then_the_sciences_then_classics():

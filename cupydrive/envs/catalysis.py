@@ -384,6 +384,7 @@ SPEC = EnvSpec(
     render_fps=10,
     showcase={
         "still": 1.0,  # the whole way
+        "readable": 480,
         "figures": {"successes": "target reached, share", "barrier_eV": "barrier, eV"},
         "reading": "The barrier is the highest energy on the way above its start: the lower, the better.",
     },

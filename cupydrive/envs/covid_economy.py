@@ -396,6 +396,7 @@ SPEC = EnvSpec(
         "rivals": ("planner",),
         "reading": "The planner keeps to its rule, which pays no subsidy.",
         "still": 1.0,
+        "readable": 480,
         "figures": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
     },
     table_fields=table_fields,

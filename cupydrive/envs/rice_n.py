@@ -397,6 +397,7 @@ SPEC = EnvSpec(
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
     showcase={
         "still": 1.0,
+        "readable": 480,
         "reading": "Return is what people consume; temperature and indices earn nothing.",
         "figures": {"temperature_rise": "temperature rise, K", "output": "output in sum, trillion $"},
     },

@@ -220,7 +220,7 @@ def about(spec):
     """Return what an environment is, and how to read its figures."""
     return {
         "summary": spec.summary,
-        **{key: spec.showcase[key] for key in ("reading", "figures") if key in spec.showcase},
+        **{key: spec.showcase[key] for key in ("reading", "figures", "readable") if key in spec.showcase},
     }
 
 

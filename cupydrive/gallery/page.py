@@ -29,7 +29,7 @@ CHAPTERS = {  # in their order on the page
     "Sciences": "Rules and data of published models: chemistry, climate and trade, a pandemic.",
     "Classics": "Small problems of control that every library has, by Gymnasium's rules.",
 }
-WIDE = ("beside",)  # clips that take the page's whole width
+WIDE = {"beside": 640}  # clips that take the page's whole width, and pixels that they have on a narrow page
 BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 # Pictures of measurements, where a gallery has them: file, what it shows, and how to read it.
 CHARTS = (
@@ -231,8 +231,11 @@ def made(entry):
 def figure(name, entry, clip):
     """Return one clip of an entry with what it shows and the command that draws it."""
     width, height = (int(pixels) for pixels in clip["size"])
-    title, wide = called(clip), clip["kind"] in WIDE
-    kind, scroll, end = (' class="wide"', '<div class="scroll" tabindex="0">', "</div>") if wide else ("", "", "")
+    title, kind = called(clip), ' class="wide"' if clip["kind"] in WIDE else ""
+    readable = WIDE[clip["kind"]] if kind else entry.get("readable", 0)
+    scroll, end, least = "", "", ""
+    if readable:  # on a narrower page the picture scrolls
+        scroll, end, least = '<div class="scroll" tabindex="0">', "</div>", f' style="min-width: {int(readable)}px"'
     video, still = (html.escape(quote(clip[key])) for key in ("video", "poster"))
     label = html.escape(f"{name}: {title.lower()}")
     means = "".join(
@@ -240,7 +243,7 @@ def figure(name, entry, clip):
     )
     means = f"<dl>{means}</dl>" if clip["kind"] != "mosaic" else ""  # those of the clip of one start
     return f"""<figure{kind}><div class="stage">{scroll}<video src="{video}" poster="{still}"
-width="{width}" height="{height}" loop muted playsinline preload="none" aria-label="{label}"></video>{end}
+width="{width}" height="{height}"{least} loop muted playsinline preload="none" aria-label="{label}"></video>{end}
 <button type="button" aria-label="Play {label}">&#9654;</button></div>
 <figcaption><h4>{html.escape(title)}</h4>{means}
 <details><summary>What it shows, and how to draw it</summary><p>{html.escape(shown(clip))}</p>

@@ -281,6 +281,7 @@ GALLERY = Table(
             "learning": WORDS,
             "table": Sequence(Sequence(WORDS)),
             "figures": Table(WORDS),
+            "readable": Int(1, 2**16),
         },
     ),
     NAME,
