@@ -250,8 +250,10 @@ class EnvSpec(HasTables):
             fine screens.
         render_fps: Frames per second of a video, one frame per step, by default 30.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
-            others learn, or play at random), ``reading`` (how to read its figures), and whatever it trains with other than
-            ``training``. ``still``: the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default.
+            others learn, or play at random), ``reading`` (how to read its figures), ``figures`` (by metric what it is called
+            there, with its unit; others by their own names), and whatever it trains with other than ``training``. ``still``:
+            the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default. ``readable``: pixels of width
+            from which on letters in its pictures can be read; a narrower page scrolls them.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
         table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
             file is needed to compile. None: they are what ``tables`` returns.

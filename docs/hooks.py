@@ -28,7 +28,11 @@ FROM_REPOSITORY = {  # pages that are files elsewhere
     "notes.md": "kernels/NOTES.md",
 }
 PICTURES = (".png", ".gif", ".svg", ".webp", ".mp4")  # of the gallery
-TABLES = 'href="SPEED.md"', 'href="../speed.html"'  # in the gallery's own page, and here
+LEADS = {  # where links of the gallery's page lead, and where they do here
+    "SPEED.md": "../speed.html",
+    "../README.md": "../index.html",
+    "../docs/how/watch.md": "../how/watch.html",
+}
 # Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
 # What users of these call first; what else they have follows.
 FIRST = {
@@ -141,7 +145,9 @@ def on_files(files, config):
         if path.suffix in PICTURES:
             files.append(File.generated(config, f"gallery/{path.name}", abs_src_path=str(path)))
     page = (ROOT / "gallery" / "index.html").read_text()
-    files.append(File.generated(config, "gallery/index.html", content=page.replace(*TABLES)))
+    for file, ours in LEADS.items():
+        page = page.replace(f'href="{file}"', f'href="{ours}"')
+    files.append(File.generated(config, "gallery/index.html", content=page))
     return files
 
 

@@ -259,14 +259,15 @@ def chart(found, axis):
             draw_median(axes, points(cells, AXES[axis]), colors[copies], f"{copies:,}", share=1.0)
         if about["mark"] is not None:
             axes.axhline(about["mark"], color=Palette.SOFT, linewidth=1.2, linestyle="--")
-            place = {"xytext": (-2, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
-            axes.annotate(f"mark: {about['mark']:g}", (1, about["mark"]), xycoords=("axes fraction", "data"), **place)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("seconds of training" if axis == "seconds" else "env-steps")
         axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
-        axes.set_title(about["title"], fontsize=10)
+        mark = (
+            "" if about["mark"] is None else f", solved from {about['mark']:g} on"
+        )  # in the panel it would lie on curves
+        axes.set_title(about["title"] + mark, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
     # One key for all panels, beside them: within one it would lie on lines.

@@ -236,6 +236,17 @@ def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
     assert drawn(frame[300 - 4 * 5 :]).any()  # the ends, below
 
 
+def test_no_curve_of_a_chart_crosses_its_key():
+    canvas = Canvas(400, 300, header=0)
+    canvas.view(0, 100, 0)
+    highest = [([0, 1, 2], [9.0, 1.0, 9.0], "#FF0000")]  # beyond what is shown: drawn at the panel's upper edge
+    canvas.chart((0, 5, 100, 70), highest, (0, 2), (0, 1), "title", legend={"all the way along the panel": "#0000FF"})
+    frame = canvas.frame().astype(int)
+    curve = (frame[..., 0] > 100) & (frame[..., 1:] < 60).all(axis=-1)
+    key = (frame[..., 2] > 100) & (frame[..., :2] < 60).all(axis=-1)
+    assert curve.any() and key.any() and np.nonzero(key)[0].max() < np.nonzero(curve)[0].min()
+
+
 def test_bars_are_as_long_as_their_values():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 200, 0)

@@ -2,15 +2,16 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cupydrive as cd
-from cupydrive.errors import MissingDataError, RenderError
+from cupydrive.errors import MissingDataError, RenderError, SpecError
 from cupydrive.gallery.build import all_alike, gallery, learning_curves, levels, read_entries, redraw
 from cupydrive.gallery.curves import chart, read_curves, worth_a_panel
-from cupydrive.gallery.page import CHAPTERS, charts_in, in_order, ordered, page, readme, with_interval
+from cupydrive.gallery.page import CHAPTERS, charts_in, home_of, in_order, ordered, page, readme, with_interval
 from cupydrive.playing.recording import Recording
 from cupydrive.terminal.curves import RETURNS
 from cupydrive.training.run import Run
@@ -170,14 +171,40 @@ def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results()
     entries = read_entries(HERE)
     assert sum(p.stat().st_size for p in HERE.rglob("*") if p.is_file()) < 2e6 * len(entries)
     shown, told = (HERE / "index.html").read_text(), (HERE / "README.md").read_text()
-    assert shown == page(entries, charts_in(HERE))
-    assert told == readme(entries, charts_in(HERE))
+    assert shown == page(entries, charts_in(HERE), home_of(HERE))
+    assert told == readme(entries, charts_in(HERE), home_of(HERE))
     assert all((HERE / name).is_file() for name in links(shown) | links(told))
     assert {name for name in cd.names() if cd.envs.get(name).draw is not None} <= set(entries)
     pictures = {path.name for pattern in ("*.png", "*.svg") for path in HERE.glob(pattern)}
     assert pictures <= links(shown) and pictures <= links(told), "a chart that nobody is shown"
     films = {path.name for path in HERE.glob("*.mp4")}
     assert films <= links(shown), "a clip that nobody is shown"
+
+
+def test_the_committed_pages_lead_to_the_project_and_those_elsewhere_to_no_file_that_is_not_there(tmp_path):
+    entries = read_entries(HERE)
+    shown, told = page(entries, home=home_of(HERE)), readme(entries, home=home_of(HERE))
+    for found in (set(re.findall(r'href="([^"#:]+)"', shown)), {name for name in links(told) if name.endswith(".md")}):
+        assert {"../README.md", "../docs/how/watch.md"} <= found and all((HERE / name).is_file() for name in found)
+    assert home_of(tmp_path / "gallery") is None
+    assert "../" not in page(entries) and "../" not in readme(entries)
+
+
+def test_figures_are_called_what_their_environment_calls_them():
+    entries = read_entries(HERE)
+    for name, entry in entries.items():
+        spec = cd.envs.get(name) if name in cd.names() else None
+        for key in ("figures", "readable"):
+            assert spec is None or entry.get(key) == spec.showcase.get(key), name
+        assert all(f"<dt>{words}</dt>" in page({name: entry}) for words in entry.get("figures", {}).values()), name
+    assert sum("figures" in entry for entry in entries.values()) >= 3
+    for key, wrong, told in (
+        ("figures", {"speed": "speed, m/s"}, "'speed'"),
+        ("figures", {"tags": 3}, r"\['tags'\] = 3"),
+        ("readable", "wide", r"showcase\['readable'\] = 'wide'"),
+    ):
+        with pytest.raises(SpecError, match=told):
+            replace(cd.envs.get("tag_grid"), showcase={key: wrong})
 
 
 def test_tag_comes_first_then_the_sciences_then_classics():
@@ -244,7 +271,7 @@ def test_committed_curves_have_no_empty_and_no_constant_panel():
         assert all(len(seeds) == about["seeds"] and all(seeds) for seeds in about["points"].values()), name
 
 
-FENCE = re.compile(r"^(`{3,})\n.*?\n\1$", re.M | re.S)
+FENCE = re.compile(r"^(`{3,})(?:python)?\n.*?\n\1$", re.M | re.S)
 MARKS = (
     "| a `b` *c* _d_ __e__ [f](javascript:g) <script>h</script> ![i](j) &amp; ~~k~~ $l$ \\| \n\n# m\n- n\n\n```\no | p"
 )
@@ -256,8 +283,10 @@ def test_summaries_and_names_are_text_in_page_and_readme():
     plain = {name: entry}
     odd = {**entry, "summary": MARKS, "changed": {MARKS: MARKS}, "device": MARKS, "date": MARKS}
     odd["clips"] = [
-        {**clip, "players": {MARKS: MARKS}, "means": {MARKS: [0, 0]}, "command": MARKS} for clip in entry["clips"]
+        {**clip, "players": {MARKS: MARKS}, "means": {MARKS: [0, 0]}, "command": MARKS, "title": MARKS}
+        for clip in entry["clips"]
     ]
+    odd["figures"] = {MARKS: MARKS}
     odd["training"] = {**entry["training"], "command": MARKS}
     odd["table"] = [[MARKS, MARKS], [MARKS, MARKS]]
     clips = [{**clip, "means": {"a": [0, 0]}} for clip in entry["clips"]]
@@ -274,7 +303,7 @@ def test_summaries_and_names_are_text_in_page_and_readme():
         assert links(bare) == links(readme(plain))
         # A line or a table's cell more or less would be one that the text began.
         assert [line.count("|") for line in bare.splitlines()] == [
-            line.count("|") for line in readme(plain).replace(FENCE.search(readme(plain))[0], "").splitlines()
+            line.count("|") for line in FENCE.sub("", readme(plain)).splitlines()
         ]
         headings = sum(line.startswith(("#", "-", "+")) for line in outside.splitlines())
         assert headings == 3  # title, chapter, name

@@ -124,6 +124,29 @@ def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, w
 
 
 @pytest.mark.notebook
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_button_hides_anything_and_clips_with_small_letters_are_not_small(opened, width):
+    shown = opened(width)
+    hidden = shown.evaluate(
+        """[...document.querySelectorAll('.stage')].flatMap(stage => {
+          const button = stage.querySelector('button').getBoundingClientRect();
+          const cells = [stage.querySelector('video'), ...stage.parentElement.querySelectorAll('dd, summary')];
+          return cells.filter(cell => {
+            const box = cell.getBoundingClientRect();
+            return box.top < button.bottom && button.top < box.bottom && button.left < box.right;
+          }).map(cell => cell.outerHTML.slice(0, 80));
+        })"""
+    )
+    assert hidden == []
+    assert min(shown.evaluate("[...document.querySelectorAll('.wide video')].map(v => v.clientWidth)")) >= 640
+    for name, entry in read_entries(HERE).items():
+        widths = shown.locator(f"section[aria-labelledby={name}] video").evaluate_all(
+            "all => all.map(v => v.clientWidth)"
+        )
+        assert min(widths) >= entry.get("readable", 334), name
+
+
+@pytest.mark.notebook
 def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
     shown = opened(reduced_motion="reduce")
     shown.locator(".stage").first.hover(position={"x": 5, "y": 5})

@@ -222,7 +222,7 @@ class Canvas(Palette):
             y: Likewise from bottom to top.
             title: What is shown, with its unit.
             ticks: Pairs (value of y, its text); by default the lowest and the highest.
-            legend: Colours by name, one after the other in the upper left corner.
+            legend: Colours by name, one after the other between the title and the curves, which never cross them.
             powers: Show powers of ten at equal distances; ``y`` are positive.
             ends: Write the ends of ``x`` below.
             letters: Height of the title, and nearly that of the numbers; by default a share of the panel's.
@@ -234,7 +234,8 @@ class Canvas(Palette):
             y = low, high
         left, bottom, right, top = box
         letters = 0.11 * (top - bottom) if letters is None else letters
-        inner = (left + 3.2 * letters, bottom + 0.5 * letters, right, top - 1.6 * letters)
+        above = 2.8 if legend else 1.6  # the title, and a line of names
+        inner = (left + 3.2 * letters, bottom + 0.5 * letters, right, top - above * letters)
         self.text((inner[0], top), title, letters, anchor="lt")
         panel = self.panel(inner, x, y, letters)
         panel.rows(((v, f"{v:g}") for v in y) if ticks is None else ticks)

@@ -116,10 +116,10 @@ class Panel:
             self.canvas.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
 
     def legend(self, colors):
-        """Write names in their colours, one after the other in the upper left corner."""
-        left, size = self.box[0] + 0.25 * self.letters, 0.85 * self.letters
+        """Write names in their colours above the panel, one after the other, from its left."""
+        left, size = self.box[0], 0.85 * self.letters
         for name in colors:
-            self.canvas.text((left, self.box[3] - 0.6 * self.letters), name, size, colors[name], "lm")
+            self.canvas.text((left, self.box[3] + 0.9 * self.letters), name, size, colors[name], "lm")
             left += self.canvas.text_width(name, size) + 0.6 * self.letters
 
     def ends(self):

@@ -1,6 +1,7 @@
 """Matplotlib figures in the colours of the pictures, dark as they are, as SVG whose text is text."""
 
 import io
+import re
 
 import matplotlib
 from matplotlib.collections import PolyCollection
@@ -26,6 +27,7 @@ ON_STAGE = {
     "#b0b0b0": Palette.SOFT,  # of a grid, nearly transparent
 }
 LETTERS = 10.0  # points: of all texts, so that none is too small
+PATH, PLACE = re.compile(rb' d="[^"]+"'), re.compile(rb"\d+\.\d+")  # of lines in an SVG file, and a coordinate of one
 
 
 def dress(figure):
@@ -56,11 +58,20 @@ def on_stage(color):
 
 
 def svg(figure):
-    """Return a figure, dressed, as bytes of an SVG file: the same for the same figure, and its texts can be searched."""
+    """Return a figure, dressed, as bytes of an SVG file: the same for the same figure, and its texts can be searched.
+
+    Lines go through hundredths of a point, which nobody sees; Matplotlib writes millionths.
+    """
     file = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cupydrive"}):
         dress(figure).savefig(file, format="svg", metadata={"Date": None})
-    return b"\n".join(line.rstrip() for line in file.getvalue().splitlines()) + b"\n"
+    content = PATH.sub(lambda path: PLACE.sub(hundredths, path[0]), file.getvalue())
+    return b"\n".join(line.rstrip() for line in content.splitlines()) + b"\n"
+
+
+def hundredths(number):
+    """Return a number that was found in bytes with two decimals, without zeros at its end."""
+    return (b"%.2f" % float(number[0])).rstrip(b"0").rstrip(b".")
 
 
 def png(figure, dots=200):

@@ -382,7 +382,12 @@ SPEC = EnvSpec(
     yardsticks=yardsticks,
     render_size=(960, 1054),
     render_fps=10,
-    showcase={"still": 1.0},  # the whole way
+    showcase={
+        "still": 1.0,  # the whole way
+        "readable": 480,
+        "figures": {"successes": "target reached, share", "barrier_eV": "barrier, eV"},
+        "reading": "The barrier is the highest energy on the way above its start: the lower, the better.",
+    },
     training={
         "num_envs": 1024,
         "steps": STEPS,

@@ -395,6 +395,11 @@ SPEC = EnvSpec(
     render_fps=8,
     training=TRAINING,
     cases=({}, {"negotiation": True}, OLDER, {"negotiation": True, "world_once": True}),
-    showcase={"still": 1.0, "reading": "Return is what people consume; temperature and indices earn nothing."},
+    showcase={
+        "still": 1.0,
+        "readable": 480,
+        "reading": "Return is what people consume; temperature and indices earn nothing.",
+        "figures": {"temperature_rise": "temperature rise, K", "output": "output in sum, trillion $"},
+    },
     summary="27 regions save, cut emissions, trade and negotiate for a century (RICE-N).",
 )

@@ -218,7 +218,10 @@ def make_entry(spec, out, folder, device, seed, seeds, steps, progress):
 
 def about(spec):
     """Return what an environment is, and how to read its figures."""
-    return {"summary": spec.summary, **{key: spec.showcase[key] for key in ("reading",) if key in spec.showcase}}
+    return {
+        "summary": spec.summary,
+        **{key: spec.showcase[key] for key in ("reading", "figures", "readable") if key in spec.showcase},
+    }
 
 
 def planned(spec, steps=None):
@@ -318,9 +321,12 @@ def draw_files(recording, kind, out):
 
 
 def poster(video):
-    """Return the still of a video as bytes of a WebP file."""
-    file = io.BytesIO()
-    Image.fromarray(video.still()).save(file, "WEBP", quality=70)
+    """Return the still of a video as bytes of a WebP file.
+
+    Of flat colours a palette without loss is a fifth to a half smaller than WebP with loss, and letters stay sharp.
+    """
+    file, flat = io.BytesIO(), Image.fromarray(video.still()).quantize(256, dither=Image.Dither.NONE)
+    flat.save(file, "WEBP", lossless=True, quality=100, method=6)
     return file.getvalue()
 
 

@@ -12,28 +12,24 @@ from cupydrive.inputs.files import write_atomically
 from cupydrive.inputs.sources import sources
 
 TEMPLATE = Path(__file__).resolve().parent / "page.html.txt"
-KINDS = {
-    "beside": "Side by side: runners as fast as taggers, 1.5 and 2 times as fast",
+CHECKOUT = TEMPLATE.parents[2]  # of the project, if this is no installed package
+THREE_LINES = ("import cupydrive as cd", "", 'run = cd.train("tag_continuous")', 'run.render("tag.mp4")')
+KINDS = {  # what a clip is called that has no title of its own
+    "beside": "Side by side",
     "random": "Random",
     "heuristic": "Heuristic",
     "trained": "Trained",
     "longer": "Trained longer",
     "mosaic": "Trained, many starts",
-    "general": "Trained taggers against runners by the rule",
+    "general": "Trained, against a rule",
 }
-# What figures of an environment are called, with units; others are called as they are in its code.
-LENGTH = "length, steps"
-CALLED = {
-    "catalysis": {"barrier_eV": "barrier, eV"},
-    "covid_economy": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},
-    "rice_n": {"temperature_rise": "temperature rise, K", "output": "output in sum, trillion $"},
-}
+FIGURES = {"length": "length, steps"}  # what figures of every environment are called; of others it says so itself
 CHAPTERS = {  # in their order on the page
     "Many agents": "Taggers chase, runners flee, and both can learn.",
     "Sciences": "Rules and data of published models: chemistry, climate and trade, a pandemic.",
-    "Classics": "What everybody knows, by Gymnasium's rules.",
+    "Classics": "Small problems of control that every library has, by Gymnasium's rules.",
 }
-WIDE = ("beside",)  # clips that take the page's whole width
+WIDE = {"beside": 640}  # clips that take the page's whole width, and pixels that they have on a narrow page
 BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 # Pictures of measurements, where a gallery has them: file, what it shows, and how to read it.
 CHARTS = (
@@ -47,8 +43,8 @@ CHARTS = (
     ("scaling-agents-continuous.png", "More agents on a plane", "Continuous Tag, 2 to 10,000 agents in each of 200 copies."),
     ("scaling-steps.png", "More steps in a launch", "10,000 copies of CartPole, 1 to 1,024 steps in a launch."),
     ("convergence-seconds.png", "How soon it learns", "Return over seconds of training, for 10 to 100,000 copies by equal "
-     "settings; ten seeds each."),
-    ("convergence-env-steps.png", "From how much experience", "The same over env-steps."),
+     "settings; ten seeds each. An environment counts as solved from the dashed line on."),
+    ("convergence-env-steps.png", "From how much experience", "The same runs over env-steps, those of all copies together."),
 )  # fmt: skip
 
 
@@ -86,12 +82,18 @@ def write_pages(out, entries):
         entries: What ``gallery.json`` says of each environment, by name.
     """
     out = Path(out)
-    write_atomically(out / "index.html", page(entries, charts_in(out)).encode())
-    write_atomically(out / "README.md", readme(entries, charts_in(out)).encode())
+    write_atomically(out / "index.html", page(entries, charts_in(out), home_of(out)).encode())
+    write_atomically(out / "README.md", readme(entries, charts_in(out), home_of(out)).encode())
 
 
-def page(entries, charts=()):
-    """Return ``index.html``, with some of ``CHARTS``."""
+def home_of(out):
+    """Return where the project lies as links of a gallery's folder see it, or None: the folder is not the project's own."""
+    ours = Path(out).resolve().parent == CHECKOUT and (CHECKOUT / "pyproject.toml").is_file()
+    return "../" if ours else None
+
+
+def page(entries, charts=(), home=None):
+    """Return ``index.html``, with some of ``CHARTS``, and with links to the project if it is known where its ``home`` is."""
     chapters = ordered(entries)
     links = [
         f'<li><a href="#{slug(chapter)}">{html.escape(chapter)}</a>: '
@@ -112,7 +114,15 @@ def page(entries, charts=()):
             + "\n</div>"
         )
     text = Template(TEMPLATE.read_text()).substitute(
-        links="\n".join(links), sections="\n".join(sections), episodes=episodes_of_means(entries)
+        links="\n".join(links),
+        sections="\n".join(sections),
+        episodes=episodes_of_means(entries),
+        three_lines=html.escape("\n".join(THREE_LINES)),
+        project="cupydrive" if home is None else f'<a href="{home}README.md">cupydrive</a>',
+        more=""
+        if home is None
+        else f'<p>How to <a href="{home}README.md">install it</a>, and how to '
+        f'<a href="{home}docs/how/watch.md">watch and keep episodes</a>.</p>',
     )
     return re.sub(r"(?<=[ >])(\d{4}-\d\d-\d\d)(?=[.,])", r"<time>\1</time>", text)  # which no line breaks
 
@@ -135,11 +145,14 @@ def slug(text):
 def section(name, entry):
     """Return the part of one environment."""
     clips = in_order(entry["clips"])
-    shown_first = [figure(name, clip) for clip in clips if clip["kind"] in WIDE]
-    others = [figure(name, clip) for clip in clips if clip["kind"] not in WIDE]
+    shown_first = [figure(name, entry, clip) for clip in clips if clip["kind"] in WIDE]
+    others = [figure(name, entry, clip) for clip in clips if clip["kind"] not in WIDE]
     figures = "\n".join([*shown_first, *table(entry.get("table", ())), *others])
-    wide = " wide" if any(clip["kind"] in WIDE for clip in entry["clips"]) else ""
-    broad = " broad" if all(clip["size"][0] > BROAD for clip in entry["clips"]) else ""
+    broad = " broad" if all(clip["size"][0] > BROAD for clip in clips) else ""
+    columns = 2 if broad else 3
+    free = columns - len(others) % columns  # of the row that the curve stands in
+    look = ' class="chart"' if free == 1 else f' class="chart rest" style="--columns: {free}"'
+    look = ' class="chart wide"' if shown_first else look
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
@@ -147,7 +160,7 @@ def section(name, entry):
 <p>{html.escape(told(entry))}</p>
 <div class="clips{broad}">
 {figures}
-<figure class="chart{wide}"><div class="scroll" tabindex="0"><img src="{curve}"
+<figure{look}><div class="scroll" tabindex="0"><img src="{curve}"
 alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
 <details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + parameters(entry))}</p>
@@ -215,22 +228,31 @@ def made(entry):
     )
 
 
-def figure(name, clip):
-    """Return one clip with what it shows and the command that draws it."""
+def figure(name, entry, clip):
+    """Return one clip of an entry with what it shows and the command that draws it."""
     width, height = (int(pixels) for pixels in clip["size"])
-    title, kind = KINDS[clip["kind"]], ' class="wide"' if clip["kind"] in WIDE else ""
+    title, kind = called(clip), ' class="wide"' if clip["kind"] in WIDE else ""
+    readable = WIDE[clip["kind"]] if kind else entry.get("readable", 0)
+    scroll, end, least = "", "", ""
+    if readable:  # on a narrower page the picture scrolls
+        scroll, end, least = '<div class="scroll" tabindex="0">', "</div>", f' style="min-width: {int(readable)}px"'
     video, still = (html.escape(quote(clip[key])) for key in ("video", "poster"))
     label = html.escape(f"{name}: {title.lower()}")
     means = "".join(
-        f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(name, clip).items()
+        f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(entry, clip).items()
     )
     means = f"<dl>{means}</dl>" if clip["kind"] != "mosaic" else ""  # those of the clip of one start
-    return f"""<figure{kind}><div class="stage"><video src="{video}" poster="{still}"
-width="{width}" height="{height}" loop muted playsinline preload="none" aria-label="{label}"></video>
+    return f"""<figure{kind}><div class="stage">{scroll}<video src="{video}" poster="{still}"
+width="{width}" height="{height}"{least} loop muted playsinline preload="none" aria-label="{label}"></video>{end}
 <button type="button" aria-label="Play {label}">&#9654;</button></div>
 <figcaption><h4>{html.escape(title)}</h4>{means}
 <details><summary>What it shows, and how to draw it</summary><p>{html.escape(shown(clip))}</p>
 <code>{html.escape(clip["command"])}</code></details></figcaption></figure>"""
+
+
+def called(clip):
+    """Return what a clip is called."""
+    return clip.get("title", KINDS[clip["kind"]])
 
 
 def shown(clip):
@@ -244,11 +266,10 @@ def shown(clip):
     return f"{who}; {clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
 
 
-def results(name, clip):
-    """Return the mean results of the policy that plays a clip of an environment, by what they are called, as text."""
-    called = {"length": LENGTH} | CALLED.get(name, {})
-    means = clip["means"].items()
-    return {called.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
+def results(entry, clip):
+    """Return the mean results of the policy that plays a clip of an entry, by what they are called, as text."""
+    words, means = FIGURES | entry.get("figures", {}), clip["means"].items()
+    return {words.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
 
 
 def with_interval(mean, half):
@@ -266,14 +287,21 @@ def with_interval(mean, half):
     return f"{mean:{large}.{digits}f} ± {half:{large}.{digits}f}"
 
 
-def readme(entries, charts=()):
-    """Return ``README.md``: small animated pictures, which code hosts show, and some of ``CHARTS``."""
+def readme(entries, charts=(), home=None):
+    """Return ``README.md``: small animated pictures, which code hosts show, and some of ``CHARTS``; ``home`` as of ``page``."""
+    project = "cupydrive" if home is None else f"[cupydrive]({home}README.md)"
+    more = "" if home is None else f" More on it: [watch episodes, and keep them]({home}docs/how/watch.md)."
     lines = [
         "# Gallery",
         "",
-        "Policies that play at random, by a rule, and as they were trained. `index.html` shows them as video. Each clip has a"
-        " command that draws it again, and each curve one that trains anew; `make gallery` makes those of all environments of"
-        " the package. Means are of fresh episodes, ± their 95 % intervals.",
+        f"What policies do in {len(entries)} environments of {project}, before and after they have learnt: at random, by a rule"
+        " (the heuristic), and as they were trained. `index.html` shows them as video. Such an episode takes three lines:",
+        "",
+        *fenced(THREE_LINES, "python"),
+        "",
+        "Each clip has a command that draws it again, and each curve one that trains anew; `make gallery` makes those of all"
+        f" environments of the package.{more} Means are of fresh episodes, ± their 95 % intervals; a return is the sum of an"
+        " episode's rewards.",
     ]
     for chapter, found in ordered(entries).items():
         lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]
@@ -288,20 +316,21 @@ def readme(entries, charts=()):
 
 def entry_in_readme(name, entry):
     """Return the lines of one environment in ``README.md``."""
-    clips, called = in_order(entry["clips"]), markdown(name)
+    clips, heading = in_order(entry["clips"]), markdown(name)
     commands = [" ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])]
-    lines = ["", f"### {called}", "", markdown(told(entry) + parameters(entry))]
+    lines = ["", f"### {heading}", "", markdown(told(entry) + parameters(entry))]
     lines += ["", *in_markdown(entry["table"])] if "table" in entry else []
     wide = [clip for clip in clips if clip["kind"] in WIDE]
     rows = [[clip] for clip in wide] + pairs([clip for clip in clips if clip not in wide])
     for row in rows:  # two beside each other: four would be too small to read
-        lines += ["", "| " + " | ".join(KINDS[c["kind"]] for c in row) + " |", "|" + "---|" * len(row)]
-        lines += [
-            "| " + " | ".join(f"![{called}, {KINDS[c['kind']].lower()}]({quote(c['preview'])})" for c in row) + " |"
+        titles = [inline(called(clip)) for clip in row]
+        pictures = [
+            f"![{heading}, {title.lower()}]({quote(c['preview'])})" for title, c in zip(titles, row, strict=True)
         ]
-    for kept in means_in_rows(name, [clip for clip in clips if not ("table" in entry and "beside" in clip)]):
+        lines += ["", f"| {' | '.join(titles)} |", "|" + "---|" * len(row), f"| {' | '.join(pictures)} |"]
+    for kept in means_in_rows(entry, [clip for clip in clips if not ("table" in entry and "beside" in clip)]):
         lines += ["", *in_markdown(kept)]
-    lines += ["", f"![Learning curve of {called}]({quote(entry['curve'])})", ""]
+    lines += ["", f"![Learning curve of {heading}]({quote(entry['curve'])})", ""]
     lines += [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
     lines += [
         markdown(f"Clips: {made(entry)}"),
@@ -309,7 +338,7 @@ def entry_in_readme(name, entry):
         "<details><summary>Starts, settings, and commands to draw and train</summary>",
     ]
     for clip in clips:
-        lines += ["", f"{KINDS[clip['kind']]}: {markdown(shown(clip))}."]
+        lines += ["", f"{markdown(called(clip))}: {markdown(shown(clip))}."]
     return [
         *lines,
         "",
@@ -319,14 +348,14 @@ def entry_in_readme(name, entry):
     ]
 
 
-def means_in_rows(name, clips):
+def means_in_rows(entry, clips):
     """Return tables of the means of an environment's clips, their first row titles: one of all clips of the same metrics."""
     tables = {}
     for clip in clips:
-        found = results(name, clip)
+        found = results(entry, clip)
         if clip["kind"] != "mosaic":  # whose means are those of the clip of one start
             titles = (f"means of {clip['episodes_of_means']:,} episodes", *found)
-            tables.setdefault(titles, []).append([KINDS[clip["kind"]], *found.values()])
+            tables.setdefault(titles, []).append([called(clip), *found.values()])
     return [[list(titles), *rows] for titles, rows in tables.items()]
 
 
@@ -352,8 +381,8 @@ def inline(text):
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within words, as in mountain_car, it marks nothing
 
 
-def fenced(lines):
+def fenced(lines, language=""):
     """Return lines of code between fences longer than any run of backticks in them."""
     longest = max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0)
     fence = "`" * max(3, longest + 1)
-    return [fence, *lines, fence]
+    return [fence + language, *lines, fence]

@@ -184,6 +184,12 @@ def check_spec(spec):
         checked_float(where, "mark", spec.mark, error=SpecError)
     if "still" in checked_mapping(where, "showcase", spec.showcase, SpecError):
         checked_float(where, "showcase['still']", spec.showcase["still"], 0, 1, SpecError)
+    if "readable" in spec.showcase:
+        checked_int(where, "showcase['readable']", spec.showcase["readable"], 1, 2**16, SpecError)
+    figures = checked_mapping(where, "showcase['figures']", spec.showcase.get("figures", {}), SpecError)
+    for metric, called in figures.items():
+        checked_choice(where, "showcase['figures']", metric, tuple(spec.metrics), SpecError)
+        checked_str(where, f"showcase['figures'][{metric!r}]", called, SpecError)
     if isinstance(spec.kernel, str):
         checked_str(where, "kernel", spec.kernel, SpecError)
     elif not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):

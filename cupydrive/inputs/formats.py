@@ -244,7 +244,7 @@ CLIP = Record(
         "episodes_of_means": ENVS,
         "command": WORDS,
     },
-    {"beside": Sequence(Text(), 1)},  # the recordings at the right of the first one
+    {"beside": Sequence(Text(), 1), "title": WORDS},  # the recordings at the right of the first one; what it is called
 )
 TRAINING = Record({"command": WORDS, "policies": Table(WORDS), "env_steps": Int(), "num_envs": ENVS, "seed": SEED}, {})
 CURVES = Table(
@@ -275,7 +275,14 @@ GALLERY = Table(
             "versions": Table(Text()),
             "date": Text(),
         },
-        {"chapter": WORDS, "reading": WORDS, "learning": WORDS, "table": Sequence(Sequence(WORDS))},
+        {
+            "chapter": WORDS,
+            "reading": WORDS,
+            "learning": WORDS,
+            "table": Sequence(Sequence(WORDS)),
+            "figures": Table(WORDS),
+            "readable": Int(1, 2**16),
+        },
     ),
     NAME,
 )

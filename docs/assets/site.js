@@ -3,7 +3,8 @@
 function complete() {
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   document.querySelectorAll("nav.md-code__nav").forEach((nav, k) => nav.setAttribute("aria-label", `Code ${k + 1}`));
-  for (const wrap of document.querySelectorAll(".md-typeset__scrollwrap, .md-typeset pre:not(:has(code))")) {
+  const scrolls = ".md-typeset__scrollwrap, .md-typeset pre:not(:has(code)), .md-typeset p:has(> img[src*='gallery/'])";
+  for (const wrap of document.querySelectorAll(scrolls)) {
     if (wrap.scrollWidth > wrap.clientWidth) wrap.tabIndex = 0;
   }
 }
