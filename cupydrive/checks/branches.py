@@ -134,7 +134,7 @@ def report_branches(report, spec, counts):
         never = sum(times == 0 for times in ways.values())
         if never:
             tally.failure = (
-                f"{never} of {len(ways)} ways that its conditions can go were never taken: "
-                f"{lines[line - 1].strip()}. Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; if "
-                f"a way cannot be taken, write {EXCLUDED} in a comment of that line"
+                f"{never} of {len(ways)} ways that its conditions can go were never taken: `{lines[line - 1].strip()}`. "
+                f"Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; if a way cannot be taken, "
+                f"write {EXCLUDED} in a comment of that line"
             )
