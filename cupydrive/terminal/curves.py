@@ -80,7 +80,7 @@ def curves(rows, keys=None, levels=None, title=None):
             if key in values:
                 axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(framealpha=0.8, edgecolor="none", fontsize=8)
         engineered(axes, "env-steps", key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
     if title:
         figure.suptitle(title, fontsize=10)
