@@ -69,7 +69,9 @@ def versions(distributions):
         name, version = one.metadata["Name"], one.version
         try:
             if name and re.fullmatch(r"[\w.-]+", name) and version and Version(version):
-                found.setdefault(canonicalize_name(name), version)  # the first on the path is the one that is imported
+                found.setdefault(
+                    canonicalize_name(name), version
+                )  # the first on the path is the one that is imported
         except InvalidVersion:
             continue
     return found
@@ -94,10 +96,15 @@ def install(extras):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     installed = versions(metadata.distributions())
     lacks = lacking(wanted(project, extras), installed)
-    print(f"installing {', '.join(['cupydrive', *(r.name for r in lacks)])}; all else stays as it is", flush=True)
+    print(
+        f"installing {', '.join(['cupydrive', *(r.name for r in lacks)])}; all else stays as it is",
+        flush=True,
+    )
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
-        constraints.write_text("".join(f"{name}=={version}\n" for name, version in installed.items()))
+        constraints.write_text(
+            "".join(f"{name}=={version}\n" for name, version in installed.items())
+        )
         for command in plan(lacks, constraints):
             if code := subprocess.run(command).returncode:
                 raise InstallError(f"exit code {code} of: {' '.join(command)}")
