@@ -2,11 +2,13 @@
 
     python notebooks/install.py [EXTRA ...]
 
-The first cell of each lesson runs it where cupydrive is missing, as on Colab and Kaggle. What is installed already stays as it
-is: pip gets all of it as constraints, so that it can neither raise nor lower a version. EXTRA: names of extras in
-pyproject.toml, whose packages are needed too.
+The first cell of each lesson calls ``install_if_missing``, for Colab and Kaggle. What is installed already stays as it is: pip
+gets all of it as constraints, so that it can neither raise nor lower a version. EXTRA: names of extras in pyproject.toml,
+whose packages are needed too.
 """
 
+import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -67,7 +69,9 @@ def versions(distributions):
         name, version = one.metadata["Name"], one.version
         try:
             if name and re.fullmatch(r"[\w.-]+", name) and version and Version(version):
-                found.setdefault(canonicalize_name(name), version)  # the first on the path is the one that is imported
+                found.setdefault(
+                    canonicalize_name(name), version
+                )  # the first on the path is the one that is imported
         except InvalidVersion:
             continue
     return found
@@ -80,23 +84,51 @@ def plan(lacks, constraints):
     return [*first, [*pip, "--no-deps", str(ROOT)]]
 
 
-def main(extras):
-    """Install; return the exit code."""
+def install(extras):
+    """Install cupydrive and what it lacks here.
+
+    Args:
+        extras: Names of extras in pyproject.toml.
+
+    Raises:
+        InstallError: If there is no such extra, a dependency is too old, or pip fails.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     installed = versions(metadata.distributions())
+    lacks = lacking(wanted(project, extras), installed)
+    print(
+        f"installing {', '.join(['cupydrive', *(r.name for r in lacks)])}; all else stays as it is",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder) / "constraints.txt"
+        constraints.write_text(
+            "".join(f"{name}=={version}\n" for name, version in installed.items())
+        )
+        for command in plan(lacks, constraints):
+            if code := subprocess.run(command).returncode:
+                raise InstallError(f"exit code {code} of: {' '.join(command)}")
+
+
+def install_if_missing(extras):
+    """Install cupydrive if this Python lacks it, so that it can be imported at once; arguments and errors are ``install``'s.
+
+    A mere folder of that name, such as a checkout in the working directory, can be imported too; it has no origin.
+    """
+    if getattr(importlib.util.find_spec("cupydrive"), "origin", None):
+        return
+    install(extras)
+    sys.modules.pop("cupydrive", None)  # the folder, where somebody has imported it
+    importlib.invalidate_caches()
+
+
+def main(extras):
+    """Install; return the exit code."""
     try:
-        lacks = lacking(wanted(project, extras), installed)
+        install(extras)
     except InstallError as error:
         print(f"install.py: {error}", file=sys.stderr)
         return 1
-    print(f"installing {', '.join(['cupydrive', *(r.name for r in lacks)])}; all else stays as it is", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        constraints = Path(folder) / "constraints.txt"
-        constraints.write_text("".join(f"{name}=={version}\n" for name, version in installed.items()))
-        for command in plan(lacks, constraints):
-            if code := subprocess.run(command).returncode:
-                print(f"install.py: exit code {code} of: {' '.join(command)}", file=sys.stderr)
-                return 1
     return 0
 
 

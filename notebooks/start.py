@@ -57,8 +57,15 @@ def copy(lessons, folder):
 
 def main():
     """Copy, and become JupyterLab; return the exit code if that cannot be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=HERE.parent / "runs" / "notebooks", help="where the copies go")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=HERE.parent / "runs" / "notebooks",
+        help="where the copies go",
+    )
     parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
@@ -67,7 +74,9 @@ def main():
     try:
         said = copy(sorted(HERE.glob("*.ipynb")), folder)
     except OSError as error:
-        print(f"start.py: the lessons cannot be copied to {folder}: {error.strerror}", file=sys.stderr)
+        print(
+            f"start.py: the lessons cannot be copied to {folder}: {error.strerror}", file=sys.stderr
+        )
         return 1
     print("\n".join([*said, f"Your copies of the lessons are in {folder}"]), flush=True)
     if not asked.copy_only:

@@ -94,7 +94,10 @@ def test_a_branch_that_no_draw_takes_fails_unless_its_line_says_why(excluded):
     assert report.passed == excluded
     if not excluded:
         (failure,) = report.failures()
-        assert "1 of 2 ways that its conditions can go were never taken: if (p.gravity > 1e6f) s.x = 0.0f;" in failure
+        line = 1 + spec.kernel.splitlines().index("    if (p.gravity > 1e6f) s.x = 0.0f;")
+        place, words = f"<kernel of cartpole>:{line}", "1 of 2 ways that its conditions can go were never taken"
+        assert failure.startswith(f"{place}: {words}: `if (p.gravity > 1e6f) s.x = 0.0f;`. Let ")
+        assert failure.count(f"{line}") == 1  # the place is said once
 
 
 def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_path):

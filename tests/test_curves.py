@@ -88,4 +88,4 @@ def test_a_checkpoint_from_before_latest_episodes_were_kept_loads():
 
 def test_bars_say_their_numbers_in_digits():
     figure = bars({"few": 0.125, "more": 2463.9, "many": 118_901.5}, "copies", "rate")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["0.125", "2,464", "118,902"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0.125", "2.46 k", "119 k"]

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
@@ -244,38 +245,76 @@ def test_the_set_up_is_the_same_in_all_notebooks():
     assert {name for _, extras in texts for name in extras} <= known.keys()
 
 
-def begin(folder, *options, **environment):
-    """Run the set-up cell as a program in ``folder``."""
+def begin(folder, python, first="", **environment):
+    """Run the set-up cell as a program in ``folder``, below lines that come ``first``."""
     text = run_notebooks.code_cells(read(NOTEBOOKS[0]))[SET_UP].source.replace("EXTRAS = []", "EXTRAS = ['sweep']")
-    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    command = [sys.executable, *options, "-c", text]
-    return subprocess.run(command, cwd=folder, env=bare | environment, capture_output=True, text=True, timeout=SECONDS)
+    (folder / "cell.py").write_text(first + text)
+    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
+    return subprocess.run([python, "cell.py"], cwd=folder, env=bare, capture_output=True, text=True, timeout=SECONDS)
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Return a Python without any package, pip included, and the folder for its packages."""
+    venv.EnvBuilder(symlinks=True).create(tmp_path / "bare")
+    (site,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
+    return tmp_path / "bare" / "bin" / "python", site
+
+
+def test_the_set_up_is_short():
+    text = run_notebooks.code_cells(read(NOTEBOOKS[0]))[SET_UP].source
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 8
 
 
 def test_the_set_up_only_says_what_runs_where_cupydrive_is(tmp_path):
-    done = begin(tmp_path, PYTHONPATH=python_path(), CUDA_VISIBLE_DEVICES="")
+    """That is so beside a checkout too, whose program then leaves all as it is."""
+    (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
+    done = begin(tmp_path, sys.executable, PYTHONPATH=python_path(), CUDA_VISIBLE_DEVICES="", PIP_DRY_RUN="1")
     assert (done.returncode, done.stderr) == (0, "") and re.fullmatch(
         r"cupydrive \S+, Python .*; device: .*\n", done.stdout
     )
 
 
-def test_the_set_up_installs_from_a_checkout_that_is_near(tmp_path):
-    """It lies where `git clone` puts it, so that `import cupydrive` finds a folder of that name, which is no package."""
-    (tmp_path / "cupydrive" / "notebooks").mkdir(parents=True)
-    (tmp_path / "site").mkdir()
-    (tmp_path / "cupydrive" / "notebooks" / "install.py").write_text(
-        "import sys; from pathlib import Path\n"
-        "package = Path('site/cupydrive'); package.mkdir()\n"
-        "line = 'installed with ' + ' '.join(sys.argv[1:])\n"
-        "(package / '__init__.py').write_text(f'class Info: line = {line!r}\\ninfo = Info')\n"
+PIP = """
+import sys
+from pathlib import Path
+asked = sys.argv[1:]
+if "--no-deps" in asked:
+    package = Path(__file__).parents[1] / "cupydrive"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"class Info: line = 'installed from ' + {asked[-1]!r}\\ninfo = Info")
+else:
+    print("missing:", *asked[asked.index("-c") + 2 :])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "first"), [("cupydrive", ""), ("cupydrive", "import cupydrive\n"), (".", ""), ("..", ""), ("../..", "")]
+)
+def test_the_set_up_installs_from_a_checkout_that_is_near(place, first, tmp_path, bare):
+    """Beside the cell lies a folder ``cupydrive``, as `git clone` makes it, which can be imported, and is no package."""
+    python, site = bare
+    here = tmp_path / "some" / "lessons"
+    (here / "cupydrive").mkdir(parents=True), (site / "pip").mkdir()
+    (here / place / "notebooks").symlink_to(ROOT / "notebooks")
+    (site / "packaging").symlink_to(Path(optional("packaging").__file__).parent)
+    (site / "pip" / "__main__.py").write_text(PIP)  # it installs a package that says from where
+    done = begin(here, python, first)
+    assert (done.returncode, done.stderr) == (0, "")
+    about, missing, line = done.stdout.splitlines()
+    assert about.startswith("installing cupydrive, ") and about.endswith("; all else stays as it is")
+    names = {re.match(r"[\w-]+", word)[0] for word in missing.removeprefix("missing: ").split()}
+    assert {"numpy", "torch", "optuna"} <= names and not {"jupyterlab", "lightning", "pettingzoo"} & names
+    assert line == f"installed from {ROOT}"
+
+
+def test_the_set_up_without_a_checkout_says_what_to_type(tmp_path, bare):
+    done = begin(tmp_path, bare[0])
+    assert done.returncode == 1 and "No module named 'cupydrive'" in done.stderr.splitlines()[-1]
+    assert (
+        "import cupydrive as cd  # missing? Type `!git clone ADDRESS cupydrive` in a cell, run this again"
+        in done.stderr
     )
-    done = begin(tmp_path, "-S", PYTHONPATH=str(tmp_path / "site"))  # -S: not what this Python has
-    assert (done.stdout, done.stderr) == ("installed with sweep\n", "")
-
-
-def test_the_set_up_without_a_checkout_says_what_to_type(tmp_path):
-    done = begin(tmp_path, "-S")
-    assert done.returncode == 1 and "Type `!git clone ADDRESS cupydrive` in a cell" in done.stderr.splitlines()[-1]
 
 
 def program(name):

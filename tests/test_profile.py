@@ -130,7 +130,7 @@ def test_a_profile_counts_what_the_benchmark_counts(little):
     assert p.params == params and all(seconds > 0 for seconds in p.seconds.values())
     kept = json.loads(json.dumps(p.to_dict()))
     assert kept["rate"] == p.rate and kept["advice"] == p.advice and kept["binds"] in BINDS
-    assert "<pre>tag_continuous" in p._repr_html_() and "data:image/png" in p._repr_html_()
+    assert ">tag_continuous" in p._repr_html_() and "data:image/png" in p._repr_html_()
 
 
 @pytest.mark.build

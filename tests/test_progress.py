@@ -4,6 +4,7 @@ import io
 import json
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from conftest import optional
@@ -11,9 +12,10 @@ from test_runs import QUIET, same, train, without_time
 
 import cupydrive as cd
 from cupydrive.errors import ParameterError
-from cupydrive.terminal.progress import BAR, Line, Log, Notebook, of_one, since_its_begin
+from cupydrive.terminal.progress import BAR, Line, Log, Notebook, of_one, preformatted, since_its_begin
 from cupydrive.training.run import Run
 
+PACKAGE = Path(cd.__file__).parent
 ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
 
 
@@ -125,6 +127,15 @@ def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypa
     assert [set(bundle) for bundle in words + pictures] == [{"text/plain"}] * 5 + [{"image/png"}] * 3
     assert "episodic_return=6" in words[-1]["text/plain"] and words[-1]["text/plain"].endswith("\ninterrupted")
     assert pictures[0]["image/png"] != pictures[-1]["image/png"] and pictures[0]["image/png"].startswith(b"\x89PNG")
+
+
+def test_tables_keep_their_columns_in_a_notebook():
+    """Its page gives ``pre`` the font of prose, so every one of ours names another."""
+    assert preformatted("a <b\n  1") == '<pre style="font-family:monospace;line-height:1.3">a &lt;b\n  1</pre>'
+    found = [tag for path in PACKAGE.rglob("*.py") for tag in re.findall(r"<pre[^>]*>", path.read_text())]
+    assert len(found) == 2 and all("font-family:monospace" in tag for tag in found)
+    env = cd.make("cartpole", num_envs=4, device="cpu")
+    assert env._repr_html_().startswith(preformatted(repr(env)))
 
 
 def test_tensorboard_gets_what_the_metrics_hold(tmp_path):

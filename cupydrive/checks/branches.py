@@ -129,12 +129,12 @@ def report_branches(report, spec, counts):
     for line, ways in sorted(taken.items()):
         if EXCLUDED in lines[line - 1]:
             continue
-        tally = report.tally(PART, f"line {line}")
+        tally = report.tally(PART, f"{file}:{line}")
         tally.compared, tally.rows = len(ways), sum(ways.values())
         never = sum(times == 0 for times in ways.values())
         if never:
             tally.failure = (
-                f"{file}:{line}: {never} of {len(ways)} ways that its conditions can go were never taken: "
-                f"{lines[line - 1].strip()}. Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; if "
-                f"a way cannot be taken, write {EXCLUDED} in a comment of that line"
+                f"{never} of {len(ways)} ways that its conditions can go were never taken: `{lines[line - 1].strip()}`. "
+                f"Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; if a way cannot be taken, "
+                f"write {EXCLUDED} in a comment of that line"
             )

@@ -100,7 +100,7 @@ def rank(part, name, not_finite=False):
 
 
 def meaning(part, name, of_agents=False, not_finite="", both=False):
-    """Return in words what it means that ``name`` differs in ``part``.
+    """Return in words what it means that ``name`` differs in ``part``, or an empty string where nothing is known of it.
 
     Args:
         part: What was compared with what.
@@ -113,4 +113,4 @@ def meaning(part, name, of_agents=False, not_finite="", both=False):
         who = "kernel and reference give" if both else "the kernel gives"
         return f"{who} {not_finite} in {name} ({NOT_FINITE[not_finite]})"
     _, words = _find(part, name)
-    return f"{name} differs" if words is None else SHARE if words is GUARD and of_agents else words
+    return "" if words is None else SHARE if words is GUARD and of_agents else words

@@ -234,7 +234,8 @@ class Report:
         found = [f"{f'{t.name}: ' * bool(t.rows)}{t.failure}; {t.part}" for t in failed]
         if failed:
             t = failed[0]
-            found[0] = f"{meaning(t.part, t.name, t.of_agents, t.not_finite, t.found == BOTH_NOT_FINITE)}; {found[0]}"
+            words = meaning(t.part, t.name, t.of_agents, t.not_finite, t.found == BOTH_NOT_FINITE)
+            found[0] = "; ".join(filter(None, (words, found[0])))
         for t in self.tallies.values():
             if t.too_many_excused:
                 found.append(

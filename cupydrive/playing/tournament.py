@@ -1,6 +1,5 @@
 """tournament(): who plays how well against whom, in an environment of two groups, from the same starts."""
 
-import html
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.spec import kept_params
-from cupydrive.terminal.progress import counted
+from cupydrive.terminal.progress import counted, preformatted
 
 MOST_PLAYERS = 100
 
@@ -61,7 +60,7 @@ class Tournament:
         )
 
     def _repr_html_(self):
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        return preformatted(repr(self))
 
 
 def tournament(players, env=None, *, key=None, episodes=1000, seed=10_000, device="auto", progress=True, **params):

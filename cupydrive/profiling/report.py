@@ -1,6 +1,5 @@
 """What a profile found, in words, as a picture and as data."""
 
-import html
 from dataclasses import asdict, dataclass
 
 from cupydrive.bench.limits import Ceilings
@@ -8,7 +7,7 @@ from cupydrive.bench.timing import short
 from cupydrive.codegen.layout import WARP
 from cupydrive.errors import ParameterError
 from cupydrive.profiling.advice import BINDS, advice, binding
-from cupydrive.terminal.progress import image
+from cupydrive.terminal.progress import image, preformatted
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Profile:
 
     def _repr_html_(self):
         picture = "" if self.operations_per_step is None else image(self.plot(), "roofline")
-        return f"<pre>{html.escape(str(self))}</pre>{picture}"
+        return preformatted(str(self)) + picture
 
     def plot(self):
         """Return the roofline as a Matplotlib figure: what the device allows by operations for each byte written, and this.

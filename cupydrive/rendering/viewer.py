@@ -26,7 +26,7 @@ PAGE = """<div id="{name}" tabindex="0" role="group" aria-label="{alt}; {hint}"
 <div style="display:flex;gap:8px;align-items:center"><button type="button">play</button>
 <input type="range" min="0" max="{last}" value="0" aria-label="step" style="flex:1"><output>0</output></div>
 <small>{hint}</small>
-<pre style="white-space:pre-wrap">{words}</pre></div>
+<pre style="white-space:pre-wrap;font-family:monospace">{words}</pre></div>
 <script>({script})("{name}", {data});</script>"""
 
 

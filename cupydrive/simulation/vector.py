@@ -4,7 +4,6 @@ Letters: N environments, C agents of a group, D observation entries, H action he
 give tensors, several groups give dictionaries by group name; a single agent has no agent axis.
 """
 
-import html
 import os
 from contextlib import nullcontext
 from dataclasses import asdict, fields
@@ -332,7 +331,9 @@ class VectorEnv:
         return cupydrive.view(self, players, episodes=episodes, steps=steps, seed=seed, **options)
 
     def _repr_html_(self):
-        shown = f"<pre>{html.escape(repr(self))}</pre>"
+        from cupydrive.terminal.progress import preformatted
+
+        shown = preformatted(repr(self))
         if self.spec.draw is None or self._closed or not self._ready:
             return shown
         from cupydrive.drawing.frames import still

@@ -5,7 +5,7 @@ from itertools import cycle
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
@@ -80,7 +80,7 @@ def curves(rows, keys=None, levels=None, title=None):
             if key in values:
                 axes.axhline(values[key], color=color, linewidth=1.2, linestyle="--", label=label)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(framealpha=0.8, edgecolor="none", fontsize=8)
         engineered(axes, "env-steps", key.split("/", 1)[1].replace("_", " ").replace("/", ", "))
     if title:
         figure.suptitle(title, fontsize=10)
@@ -156,12 +156,13 @@ def best_so_far(values, xlabel, ylabel, lowest=False):
 
 
 def bars(values, xlabel, ylabel):
-    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with its number above."""
+    """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three digits above: 2.53 G, 640."""
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     shown = axes.bar(list(values), list(values.values()), color=COLORS[0], width=0.6)
-    axes.bar_label(shown, [f"{v:,.4g}" if abs(v) < 1e4 else f"{v:,.0f}" for v in values.values()], fontsize=8)
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    large, rounded = EngFormatter(sep=" "), [float(f"{value:.3g}") for value in values.values()]
+    axes.bar_label(shown, [large(value) if abs(value) >= 1e3 else f"{value:g}" for value in rounded], fontsize=8)
+    axes.yaxis.set_major_formatter(large if max(map(abs, rounded)) >= 1e3 else "{x:g}")
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)

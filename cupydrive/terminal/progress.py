@@ -223,6 +223,11 @@ def of_one(words):
     return f"live: one of {several[1]} runs" if several else None
 
 
+def preformatted(text):
+    """Return lines of text as HTML that keeps their columns: a page of a notebook has another font for a mere ``pre``."""
+    return f'<pre style="font-family:monospace;line-height:1.3">{html.escape(text)}</pre>'
+
+
 def image(figure, alt="learning curve"):
     """Return a figure as an HTML image that holds its own data."""
     data = base64.b64encode(figure.png()).decode()

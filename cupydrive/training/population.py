@@ -4,7 +4,6 @@ What one seed reaches says little; medians, quartiles, and the interquartile mea
 "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021) say what a claim may rest on.
 """
 
-import html
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -294,10 +293,10 @@ class Population:
         return "\n".join([head, *map(self.table, returns)]) + ">"
 
     def _repr_html_(self):
-        from cupydrive.terminal.progress import image
+        from cupydrive.terminal.progress import image, preformatted
 
         curves = image(self.plot()) if any(run.metrics for run in self.runs) else ""
-        return f"<pre>{html.escape(repr(self))}</pre>{curves}"
+        return preformatted(repr(self)) + curves
 
 
 # ---- folders -----------------------------------------------------------------------------------------------------------

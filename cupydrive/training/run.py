@@ -4,7 +4,6 @@ A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What 
 train, nobody needs Matplotlib or a video codec.
 """
 
-import html
 import json
 from functools import partial
 
@@ -389,7 +388,6 @@ class Run:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self):
-        from cupydrive.terminal.progress import image
+        from cupydrive.terminal.progress import image, preformatted
 
-        shown = f"<pre>{html.escape(repr(self))}</pre>"
-        return shown + (image(self.plot()) if self.metrics else "")
+        return preformatted(repr(self)) + (image(self.plot()) if self.metrics else "")
