@@ -33,12 +33,12 @@ LEADS = {  # where links of the gallery's page lead, and where they do here
     "../README.md": "../index.html",
     "../docs/how/watch.md": "../how/watch.html",
 }
-# Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
 # What users of these call first; what else they have follows.
 FIRST = {
     "VectorEnv": ["reset", "step", "rollout", "state", "snapshot", "restore", "set_state"],
     "Run": ["evaluate", "render", "plot", "act", "policy", "export", "save", "load", "explain"],
 }
+# Of these classes, what their users call; the rest is for the package, and docs/api/protocols.md says what calls it.
 NO_MEMBERS = ", members: false, inherited_members: false"
 MEMBERS = {
     "EnvSpec": ["make_params"],

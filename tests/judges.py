@@ -186,9 +186,7 @@ JUDGES = {
     "learn/gaussian.cuh": [LOSSES[5], LEARN + "gradients_are_torchs_in_float64[squashed]"],
     "learn/update.cu": ["tests/test_update_kernels.py", *STEPS, RECORDED],
     "learn/adam.cuh": [*STEPS, RECORDED, "tests/test_resident.py"],
-    **dict.fromkeys(
-        (f"learn/{name}" for name in ("resident.cu", "resident.cuh", "group_resident.cu")), ["tests/test_resident.py"]
-    ),
+    **{f"learn/{name}": ["tests/test_resident.py"] for name in ("resident.cu", "resident.cuh", "group_resident.cu")},
     "learn/initial.cu": [
         "tests/test_learner.py::test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part",
         "tests/test_learner.py::test_initial_weights_are_orthogonal_with_the_gains_of_torchs",
