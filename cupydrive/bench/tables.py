@@ -252,19 +252,20 @@ def briefly(found):
 
 
 def trained(rows):
-    """Return a line for each task of training that another library has too: its fastest row, and ours of its algorithm."""
-    lines = []
+    """Return what is trained how fast, by task that another library has too: ours, and its own by the same algorithm."""
+    found, before = [], None
     for env, agents in BRIEFLY:
         compared = [row for row in rows if (row.env, row.agents) == (env, agents)]
-        named = f"`{env}`" + f", {agents:,} agents" * (agents > 1)
         compared = [row for row in compared if algorithm_of(row) == algorithm_of(compared[0])]  # that of our first
         if any(row.who not in OURS for row in compared):
             other, own = fastest(compared, env, agents)
-            lines.append(
-                f"Training in {named}, whole iterations with learning, {own.num_envs:,} copies: {short(own.rate)} env-steps/s "
-                f"({own.note}); {other.who}: {short(other.rate)} ({other.note})."
+            task = f"`{env}`" + f" of {agents:,} agents" * (agents > 1)
+            who = f"{other.who} " * (other.who != before)
+            found.append(
+                f"{task}, {own.num_envs:,} copies, {algorithm_of(own).upper()}: {short(own.rate)}, {who}{short(other.rate)}"
             )
-    return lines
+            before = other.who
+    return [f"Training, whole iterations with learning, in env-steps/s: {'; '.join(found)}."] if found else []
 
 
 def tables():
