@@ -42,7 +42,7 @@ struct Workspace {
   Two first[PAIRS * TEAM], second[PAIRS * TEAM];  // pair k of a member is number k * TEAM + rank
   TileRows rows;
   float reported[METRICS], square;  // sums over a minibatch's rows; of the squares of its gradient
-  float sums[(REPORTED + 1) * WARPS];
+  alignas(16) float sums[(REPORTED + 1) * WARPS];  // four warps' at once, and nothing beside them
 };
 
 // What a member keeps of the weights, and of the averages in registers.
