@@ -19,6 +19,7 @@ from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradient_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
+from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes, resident_unit
 from cupydrive.training.plan import make_run
 
 pytestmark = pytest.mark.build
@@ -265,7 +266,8 @@ NETWORKS = [
 
 def near_bytes(unit):
     """Return the shared memory that a block of ``unit`` asks for."""
-    return int(re.search(r"block_bytes = (\d+)", compile_to(unit, "compute_90")[2])[1])
+    architecture = "compute_90a" if unit.architecture_specific else "compute_90"
+    return int(re.search(r"block_bytes = (\d+)", compile_to(unit, architecture)[2])[1])
 
 
 @pytest.mark.parametrize(("config", "entries", "limit"), NETWORKS)
@@ -278,3 +280,15 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
     gradient = gradient_unit(layout, distribution, config, (Shard(2**16), 32, [1]), executor)
     for unit, tile in ((forward, rows), (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1]))):
         assert tile >= 1 and near_bytes(unit) <= limit
+
+
+@pytest.mark.parametrize(("entries", "hidden"), [(4, (64, 64)), (1, (33,)), (31, (64, 40)), (63, (64,))])
+def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(entries, hidden):
+    """What lies at multiples of 1,024 bytes leaves gaps, which are counted as if all were whole."""
+    config, group = PPO(hidden=hidden, shared_layers=True), Group("g", 1, entries, spaces.Discrete(2))
+    distribution = make_distribution(group, config.distribution)
+    layout = NetworkLayout.of(config, entries, distribution.size)
+    executor = SimpleNamespace(max_team=1024, team_bytes=227 * 1024, processors=1)
+    unit = resident_unit(layout, distribution, config, (Shard(16), 32, [1]), executor, GROUP_RESIDENT)
+    counted = group_bytes(layout.towers[0])
+    assert counted - 8 * 1024 <= near_bytes(unit) <= counted
