@@ -101,6 +101,7 @@ EPISODES = "tests/test_curves.py::test_a_point_is_the_mean_over_environments_of_
 GROUPS = [
     f"{TEAMS_OF}gradients_{BY_TEAMS}[warp groups]",
     *(f"{NEAR}[{name}, by warp groups]" for name in ("shared", "several heads, masks", "groups, leaving")),
+    f"{NEAR}[three hidden layers, by warp groups]",  # of five tiles
 ]
 PLAY = "tests/test_play.py::test_"
 TOGETHER = "tests/test_together.py::test_"

@@ -33,6 +33,8 @@ PUT = "put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 
 RESIDENT, TOWER_GRADIENT = "learn/resident.cuh", "learn/tower_gradient.cuh"
 LOSS = "const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);"
 FINITE = "all that is asked is whether it is finite, and an entropy is not where its gradients are not"
+NORM = "const float norm = math::sqrt(square), scale = rates.max_grad_norm / (norm + 1e-6f);"
+OWN_REPORTS = "UNROLL for (int own = 0; own < OWN; ++own) {"
 METRIC = "metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
 ENTRY = "if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);"
 THERE = "if (there[k]) row[k].load(call, Place(call, memory.row[m]));"
@@ -78,7 +80,14 @@ BY_MATRIX_UNITS = {
     (WIDE_GRADIENT, TOWER, TOWER.replace("==", "!=")): TURNED,
     (GROUP_TOWER, AWAITED, AWAITED.replace("team.sync()", "")): AT_ONCE,
     (GROUP_TOWER, "});\nteam.sync();", ";"): AT_ONCE,
+    (GROUPS, "});\nteam.sync();", ";"): AT_ONCE,
     (GROUPS, "await_products();\nteam.sync();", ";"): AT_ONCE,
+    (
+        RESIDENT,
+        NORM,
+        NORM.replace("norm + 1e-6f", "norm - 1e-6f"),
+    ): "a norm is off by more than that where sums differ in order",
+    (RESIDENT, OWN_REPORTS, OWN_REPORTS.replace("<", "<=")): "no number of a report lies so far behind",
     (GROUP_RESIDENT, "await_products();\nteam.sync();", ";"): AT_ONCE,
     (GROUP_TOWER, "int sum = 0;", "int sum = 1;"): ANYWHERE,
     (BFLOAT, SECOND, SECOND.replace("0xffff0000u", "(0xffff0000u + 1)")): BELOW_ROUNDING,
