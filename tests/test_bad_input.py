@@ -53,6 +53,7 @@ def good_action():
         (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range; it must be from 1"),
         (dict(num_envs=-1), ParameterError, "num_envs = -1"),
         (dict(num_envs=1.5), ParameterError, "num_envs = 1.5 is a float; it must be an int"),
+        (dict(num_envs=1e3), ParameterError, "num_envs = 1000.0 is a float; it must be an int, such as 1000"),
         (dict(num_envs=2**31 - 1), MemoryLimitError, "the largest num_envs that fits is"),
         (dict(gravty=9.8), ParameterError, "no parameter 'gravty'. Did you mean 'gravity'"),
         (dict(gravity="9.8"), ParameterError, "gravity = '9.8' is a str; it must be a number"),
@@ -60,6 +61,8 @@ def good_action():
         (dict(tau=0.0), ParameterError, "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s"),
         (dict(max_episode_steps=0), ParameterError, "max_episode_steps = 0 is out of range"),
         (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
+        (dict(device="cuda:1"), DeviceError, "call torch.cuda.set_device(1) first, and pass device='cuda'"),
+        (dict(device="cuda:x"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
         (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
         (
             dict(env="tag_continuous", num_runners=2, num_taggers=1),
@@ -81,8 +84,14 @@ def test_make_refuses(options, error, words):
         (lambda a: a.pop("runner"), "no action for group 'runner'"),
         (lambda a: a.update(runer=a["runner"]), "Did you mean 'runner'"),
         (lambda a: a.update(tagger=a["tagger"][:2]), "has shape (2, 4); it must be (3, 4)"),
-        (lambda a: a.update(tagger=a["tagger"].float()), "is torch.float32"),
-        (lambda a: a.update(tagger=[[0] * 4] * 3), "is a list; pass a torch tensor"),
+        (
+            lambda a: a.update(tagger=a["tagger"].float()),
+            "is torch.float32; Discrete(5) needs torch.int32, as .to(torch.int32) makes it",
+        ),
+        (
+            lambda a: a.update(tagger=[[0] * 4] * 3),
+            "is a list; pass a torch tensor on cpu of shape (3, 4) and torch.int32",
+        ),
         (lambda a: a.update(tagger=a["tagger"].to("meta")), "is on meta"),
         (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2, head 0 is 5; it must be 0 to 4"),
         (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2, agent 0, head 0 is -1"),
@@ -275,6 +284,14 @@ def test_a_cache_that_cannot_be_written_works_and_says_so_once():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.stdout.strip() == "done", done.stderr
     assert done.stderr.count("cannot be written") == 1
+
+
+def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
+    (tmp_path / "my_env.py").write_text("SPEC = None\n")
+    with pytest.raises(
+        SpecError, match=r"my_emv\.py .*\. Did you mean 'my_env\.py'\? `cupydrive new my_emv` writes one"
+    ):
+        envs.register(tmp_path / "my_emv.py")
 
 
 def test_registration_refuses():

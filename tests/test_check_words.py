@@ -79,6 +79,7 @@ NAN, INF = np.float32(np.nan), np.float32(np.inf)
         ((2, INF, 1), (1, 1, 1), "the kernel gives inf in reward.a (a division by 0, "),
         ((NAN, 2, 1), (NAN, 1, 1), "step gives other rewards than the reference; reward.a: environment 1: kernel 2, "),
         ((NAN, 1, 1), (NAN, 1, 1), "kernel and reference give NaN in reward.a (a "),
+        ((INF, 1, 1), (INF, 1, 1), "kernel and reference give inf in reward.a (a "),
     ],
 )
 def test_what_tells_most_is_said_of_a_comparison(got, want, words):

@@ -183,12 +183,12 @@ def test_a_person_takes_what_a_mask_allows():
         (("tag_grid", "taggers"), "no group of that name. Did you mean 'tagger'"),
         (("tag_grid", "tagger 4"), "'tagger' has 4 agents: pass 'tagger' to 'tagger 3'"),
         (("tag_grid", "runner 1"), "'runner' has 1 agent: pass 'runner'$"),
-        (("tag_grid", 3), "agent = 3 is a int"),
+        (("tag_grid", 3), "agent = 3 is an int"),
         (("tag_grid", None, "clever"), "others = 'clever'"),
         (("cartpole", None, "heuristic"), "others = .heuristic.; nobody else plays in cartpole"),
         (("tag_grid", None, {"tager": cd.Random()}), "Did you mean 'tagger'"),
         (("tag_grid", None, {"tagger": cd.Random}), r"others\['tagger'\]"),
-        ((3,), "what = 3 is a int"),
+        ((3,), "what = 3 is an int"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_played_is_told(arguments, words):
@@ -224,7 +224,7 @@ def test_a_game_in_a_notebook_says_which_package_it_needs(monkeypatch):
         ({"walker": {"": 0, "a": 1.5}}, "1.5 is a float"),
         ({"walker": {"": 0, "a": (1, 0)}}, "needs a tuple of 1"),
         ({"wolker": {"": 0}}, "Did you mean 'walker'"),
-        ({"walker": 3}, "3 is a int; it must be a dict"),
+        ({"walker": 3}, "3 is an int; it must be a dict"),
         ([], "it must be a dict"),
         (None, "it must be a dict"),
     ],

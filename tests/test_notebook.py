@@ -121,7 +121,7 @@ def test_a_cell_without_a_spec_says_what_to_do(shell):
         CupydriveError, match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?"
     ):
         shell.run_cell_magic("cuda_env", "cel_point", point.KERNEL)
-    with pytest.raises(CupydriveError, match="kernel must say"):
+    with pytest.raises(CupydriveError, match="kernel must say `struct State"):
         shell.run_cell_magic("cuda_env", "cell_point", "struct Params {};\n")
 
 

@@ -235,7 +235,10 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
         (dict(algorithm="pp0"), r"no algorithm 'pp0'\. Did you mean 'ppo'.*ppo, a2c, ddpg"),
         (dict(algorithm=cd.PPO(distribution="gaussian")), r"can be categorical, not 'gaussian'"),
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
-        (dict(policies={}), r"group 'cart' has 0 policies"),
+        (
+            dict(policies={}),
+            r"group 'cart' has 0 policies; give each group one, for example 'cart': cupydrive.Heuristic",
+        ),
         (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be PPO"),
         (dict(policies={"cart": cd.Heuristic()}), r"has no heuristic"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),

@@ -117,8 +117,10 @@ def test_training_by_other_algorithms_or_of_other_copies_is_not_compared():
     written = texts(charts.training_chart(bench(*LEARNT)))
     titles = [text for text in written if ", training, " in text]
     assert titles == [
-        "cartpole, training, 8 copies, PPO", "cartpole, training, 8 copies, A2C", "tag_grid, 5 agents, training, 20 copies"
-    ]  # fmt: skip
+        "cartpole, training, 8 copies, PPO",
+        "cartpole, training, 8 copies, A2C",
+        "tag_grid, 5 agents, training, 20 copies, A2C",
+    ]
     assert sorted(text.split(", ")[1] for text in written if ", ours " in text) == [
         "ours 0.5 x", "ours 2.0 x", "ours 25 x", "ours 3.0 x"
     ]  # fmt: skip

@@ -278,7 +278,7 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
 
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Table("a b", ()), "identifier"),
-    (lambda: Table("a", 3), "shape = 3 is a int; it must be a tuple or a list"),
+    (lambda: Table("a", 3), "shape = 3 is an int; it must be a tuple or a list"),
     (lambda: Table("a", (0,)), "shape = 0"),
     (lambda: Table("a", (2**15, 2**15)), "4,294,967,296 bytes; at most 2,147,483,647 fit"),
     (lambda: Table("a", (2,), "f8"), "dtype = 'f8'"),

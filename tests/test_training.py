@@ -144,12 +144,12 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(callback=3), r"callback = 3 is a int; it must be a function"),
+        (dict(callback=3), r"callback = 3 is an int; it must be a function"),
         (dict(checkpoint_minutes=float("nan")), r"checkpoint_minutes = nan"),
-        (dict(out=3), r"out = 3 is a int; it must be a path"),
+        (dict(out=3), r"out = 3 is an int; it must be a path"),
         (dict(resume=True), r"resume=True needs out="),
         (dict(resume=True, overwrite=True, out="x"), r"pass one of them"),
-        (dict(overwrite=1), r"overwrite = 1 is a int; it must be True or False"),
+        (dict(overwrite=1), r"overwrite = 1 is an int; it must be True or False"),
         (dict(policies=3), r"policies = 3; it must be a dict|not both"),
         (dict(stepps=3), r"no parameter 'stepps'"),
     ],

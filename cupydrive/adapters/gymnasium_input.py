@@ -12,7 +12,7 @@ from cupydrive import envs
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import checked_choice, checked_int, shown
+from cupydrive.inputs.arguments import checked_choice, checked_int, kind_of, shown
 from cupydrive.simulation.snapshots import checked_values
 
 RENDER_MODES = ("rgb_array",)
@@ -64,7 +64,7 @@ def checked_options(options, known):
     if options is None:
         return {}
     if not isinstance(options, dict):
-        raise InvalidReset(f"options is a {type(options).__name__}; it must be a dict or None")
+        raise InvalidReset(f"options is {kind_of(options)}; it must be a dict or None")
     for name in options:
         if name not in known:
             raise InvalidReset(
@@ -89,7 +89,7 @@ def checked_mask(mask, num_envs):
 def begin(env, seed, state=None, mask=None):
     """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
     if state is not None and not isinstance(state, dict):
-        raise InvalidReset(f"options['state'] is a {type(state).__name__}; it must be a dict of fields")
+        raise InvalidReset(f"options['state'] is {kind_of(state)}; it must be a dict of fields")
     try:
         if state is not None:
             checked_values(env, **state)

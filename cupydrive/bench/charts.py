@@ -258,8 +258,7 @@ def training_chart(result):
     groups, shown = {}, {}
     for row in rows:
         groups.setdefault((row.env, row.agents, algorithm_of(row)), {}).setdefault(row.num_envs, []).append(row)
-    for (env, agents, algorithm), by_copies in groups.items():
-        several = sum(key[:2] == (env, agents) for key in groups) > 1
+    for (_, _, algorithm), by_copies in groups.items():
         copies = sorted(n for n, found in by_copies.items() if any(row.who in OURS for row in found))
         # Where a task has many numbers of copies, three are shown: the others are in the table.
         for num_envs in sorted({copies[0], copies[len(copies) // 2], copies[-1]} if copies else ()):
@@ -267,7 +266,7 @@ def training_chart(result):
             own = fastest_of_ours(found)
             found = [own, *sorted((row for row in found if row is not own), key=lambda row: -row.rate)]
             alike = [r for r in found if r.who not in OURS or network_of(r) == network_of(own)]
-            shown[title_of(own) + f", {algorithm.upper()}" * several] = alike
+            shown[title_of(own) + f", {algorithm.upper()}" * bool(algorithm)] = alike
     return bars(result, shown, learner_of, faster_than)
 
 

@@ -135,7 +135,8 @@ class Report:
             equal = got == want
             error = np.where(equal, 0.0, np.inf)
         else:
-            error = np.abs(got.astype(np.float64) - want) / scale
+            with np.errstate(invalid="ignore"):  # inf less inf is NaN, which is not equal
+                error = np.abs(got.astype(np.float64) - want) / scale
             equal = error <= TOLERANCE * factor  # False for NaN
         near = np.zeros(len(got), bool) if margin is None else margin[ids] < TOLERANCE * factor
         lost = np.zeros_like(equal)

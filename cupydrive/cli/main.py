@@ -157,7 +157,7 @@ def new_env(
     from cupydrive.cli.scaffold import new
 
     python, kernel = new(name, folder)
-    print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}")
+    print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}\nthen: cupydrive train {python}")
     return 0
 
 

@@ -87,12 +87,12 @@ def _texts(spec, params, layout):
     """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted, by name."""
     shown, kernel = kernel_text(spec)
     for part, fix in (
-        (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
-        (r"\bstruct\s+State\b", "struct State { ...; };"),
-        (r'#include\s+"drive/env\.cuh"', '#include "drive/env.cuh" after its structs'),
+        (r"\bstruct\s+Params\b", "`struct Params { float ...; };`"),
+        (r"\bstruct\s+State\b", "`struct State { ...; };`"),
+        (r'#include\s+"drive/env\.cuh"', '`#include "drive/env.cuh"` after its structs'),
     ):
         if not re.search(part, kernel):
-            raise SpecError(f"{shown}: the kernel must say `{fix}`")
+            raise SpecError(f"{shown}: the kernel must say {fix}")
     look_over(spec.name, shown, kernel)
     texts = {
         "generated/sizes.cuh": _sizes(spec, params, layout, kernel),

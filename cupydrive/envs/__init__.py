@@ -149,7 +149,10 @@ def _load(source):
     else:
         path = Path(source).resolve()
         if not path.is_file():
-            raise SpecError(f"there is no file {path} that could define an environment (env, or spec of register)")
+            near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
+            raise SpecError(
+                f"there is no file {path} that could define an environment.{near} `cupydrive new {path.stem}` writes one"
+            )
         loader = importlib.util.spec_from_file_location(USER_MODULE + path.stem, path)
         module = importlib.util.module_from_spec(loader)
         sys.modules[module.__name__] = module

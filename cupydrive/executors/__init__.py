@@ -61,6 +61,12 @@ def choose(device="auto"):
     Raises:
         DeviceError: If ``device`` is unknown or cannot be used here.
     """
+    kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind == "cuda" and number.isdecimal() and len(number) < 4:  # torch's name of one GPU
+        raise DeviceError(
+            f"cupydrive: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: call "
+            f"torch.cuda.set_device({number}) first, and pass device='cuda'"
+        )
     checked_choice("cupydrive", "device", device, DEVICES, DeviceError)
     if device == "cpu":
         return "cpu", "device: cpu, as asked for"

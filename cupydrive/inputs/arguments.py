@@ -59,6 +59,12 @@ def shown(value):
     return " ".join(text.split()) if "\n" in text else text  # arrays take several lines
 
 
+def kind_of(value):
+    """Return the name of a value's type with its article, for a message."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
+
+
 def is_number(value, kinds):
     """Return whether ``value`` is one of ``kinds`` of numbers; bools and NumPy's time spans only look as if they were."""
     return isinstance(value, kinds) and not isinstance(value, bool | np.timedelta64)
@@ -87,7 +93,8 @@ def checked_int(where, name, value, low=1, high=INT32, error=ParameterError, uni
         ParameterError: If it is none; or ``error``.
     """
     if not is_number(value, int | np.integer):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be an int")
+        such = f", such as {int(value)}" if isinstance(value, float) and value.is_integer() else ""
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be an int{such}")
     number = int(value)
     if not low <= number <= high:
         raise error(f"{where}: {name} = {shown(value)} is out of range; it must be {_within(low, high, unit)}")
@@ -104,7 +111,7 @@ def checked_count(where, name, value, low=1, high=2**53):
 def checked_float(where, name, value, low=-math.inf, high=math.inf, error=ParameterError, unit=""):
     """Return ``value`` as a finite float in [low, high]; ints are welcome, bools are not."""
     if not is_number(value, int | float | np.integer | np.floating):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a number")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a number")
     try:
         number = float(value)
     except OverflowError:  # an int of more than 1,023 bits
@@ -117,7 +124,7 @@ def checked_float(where, name, value, low=-math.inf, high=math.inf, error=Parame
 def checked_bool(where, name, value, error=ParameterError):
     """Return ``value`` as a bool; numbers are none."""
     if not isinstance(value, bool | np.bool_):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be True or False")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be True or False")
     return bool(value)
 
 
@@ -134,7 +141,7 @@ def checked_choice(where, name, value, choices, error=ParameterError):
 def checked_str(where, name, value, error=ParameterError):
     """Return ``value`` as a str that any file or terminal can hold: no half of a surrogate pair, no zero character."""
     if not isinstance(value, str):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a str")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a str")
     if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in value):
         raise error(
             f"{where}: {name} = {shown(value)} holds half of a surrogate pair or a zero character, which are no text"
@@ -149,7 +156,7 @@ def checked_path(where, name, value, error=ParameterError):
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a path: a str or a Path")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a path: a str or a Path")
     try:
         encoded = os.fsencode(text)
     except UnicodeEncodeError:
@@ -183,14 +190,14 @@ def checked_target(name, path, error=ParameterError):
 def checked_callable(where, name, value, error=ParameterError):
     """Return ``value`` if it can be called."""
     if not callable(value):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a function")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a function")
     return value
 
 
 def checked_mapping(where, name, value, error=ParameterError):
     """Return ``value`` as a dict whose keys are strings."""
     if not isinstance(value, Mapping):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a dict")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a dict")
     for key in value:
         checked_str(where, f"a key of {name}", key, error)
     return dict(value)
@@ -199,7 +206,7 @@ def checked_mapping(where, name, value, error=ParameterError):
 def checked_sequence(where, name, value, error=ParameterError):
     """Return ``value``, a list or a tuple, as a tuple."""
     if not isinstance(value, list | tuple):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be a tuple or a list")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a tuple or a list")
     return tuple(value)
 
 
@@ -220,9 +227,7 @@ def checked_list(where, name, value, check, low, high, error=ParameterError, uni
     with contextlib.suppress(Exception):  # what has no values, such as a tensor of no device, is refused below
         numbers = numbers.tolist()
     if not isinstance(numbers, Sequence) or isinstance(numbers, str | bytes | bytearray):
-        raise error(
-            f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be numbers, such as [0, 1, 2]"
-        )
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be numbers, such as [0, 1, 2]")
     if len(numbers) > MOST_NUMBERS:
         raise error(f"{where}: {name} has {len(numbers):,} numbers; at most {MOST_NUMBERS:,} fit")
     # Equal tuples must be equal bits, since results are kept by them: -0.0 becomes 0.0.
@@ -255,7 +260,7 @@ def check_each(where, params, names, count, low=-math.inf, high=math.inf, unit="
 def checked_instance(where, name, value, kind, words, error=ParameterError):
     """Return ``value`` if it is a ``kind``; ``words`` say what it must be."""
     if not isinstance(value, kind):
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be {words}")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be {words}")
     return value
 
 
@@ -297,7 +302,7 @@ def checked_array(where, name, value, error=ParameterError):
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise error(f"{where}: {name} = {shown(value)} is a {type(value).__name__}; it must be an array of numbers")
+        raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be an array of numbers")
     native = np.dtype(array.dtype.str[1:])  # of this machine's byte order, and by a name that torch knows
     return array.astype(native, copy=False).view(native)
 

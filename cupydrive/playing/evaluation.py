@@ -16,6 +16,7 @@ from cupydrive.inputs.arguments import (
     checked_instance,
     checked_int,
     checked_mapping,
+    kind_of,
     shown,
 )
 from cupydrive.playing.players import Heuristic
@@ -232,7 +233,7 @@ def unwrapped(where, what, device, params, kinds="an environment or a Run"):
     if hasattr(what, "batch"):  # a VectorEnv
         return what.spec, what.device, {**asdict(what.params), **params}
     if not isinstance(what, str | os.PathLike | envs.EnvSpec):
-        raise ParameterError(f"{where}: what = {shown(what)} is a {type(what).__name__}; it must be {kinds}")
+        raise ParameterError(f"{where}: what = {shown(what)} is {kind_of(what)}; it must be {kinds}")
     return what, device, params
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
-from cupydrive.inputs.arguments import checked_bool, checked_path, shown
+from cupydrive.inputs.arguments import checked_bool, checked_path, kind_of, shown
 from cupydrive.inputs.files import write_atomically
 
 # The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give exactly 1, so such choices count
@@ -200,14 +200,14 @@ def act(modules, obs, greedy, mask, generator):
     if not isinstance(obs, dict):
         if len(modules) > 1:
             raise ParameterError(
-                f"act: obs is a {type(obs).__name__}; of several groups it must be a dict with {', '.join(modules)}"
+                f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
             )
         (name,) = modules
         if isinstance(mask, dict):
             mask = mask.get(name)
         return act_of(name, modules[name], obs, greedy, mask, generator)
     if mask is not None and not isinstance(mask, dict):
-        raise ParameterError(f"act: mask is a {type(mask).__name__}; it must be a dict by group, as obs is")
+        raise ParameterError(f"act: mask is {kind_of(mask)}; it must be a dict by group, as obs is")
     for argument, given in (("obs", obs), ("mask", mask or {})):
         for name in given:
             if name not in modules:

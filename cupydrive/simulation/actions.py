@@ -8,7 +8,7 @@ import torch
 
 from cupydrive.errors import ActionError, did_you_mean
 from cupydrive.executors.interop import as_torch
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import kind_of, shown
 
 # Bytes that kernels read at once from the actions of one environment: on a GPU, reading 16 bytes at an address that is no
 # multiple of 16 ends the process's use of the device.
@@ -42,7 +42,7 @@ class ActionReader:
             action = {self.groups[0].name: action}
         elif not isinstance(action, dict):
             raise ActionError(
-                f"the action is a {type(action).__name__}, but {self.spec.name} has several groups; pass a dict with "
+                f"the action is {kind_of(action)}, but {self.spec.name} has several groups; pass a dict with "
                 f"{', '.join(self.dtypes)}"
             )
         for name in action:
@@ -67,7 +67,8 @@ class ActionReader:
             action = torch.from_numpy(np.ascontiguousarray(action, action.dtype.newbyteorder("=")))
         if not isinstance(action, torch.Tensor):
             raise ActionError(
-                f"the action of {g.name!r} is a {type(action).__name__}; pass a torch tensor on {self.device}"
+                f"the action of {g.name!r} is {kind_of(action)}; pass a torch tensor on {self.device} of shape {shape} and "
+                f"{dtype}"
             )
         if action.layout != torch.strided:
             raise ActionError(f"the action of {g.name!r} is {action.layout}; pass it as to_dense()")
@@ -78,7 +79,9 @@ class ActionReader:
         if action.dtype == dtype and action.is_contiguous() and action.data_ptr() % ALIGNMENT == 0:
             return action
         if action.dtype == torch.bool or action.is_complex() or action.is_floating_point() != g.continuous:
-            raise ActionError(f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}")
+            raise ActionError(
+                f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}, as .to({dtype}) makes it"
+            )
         if g.name not in self._converted:
             self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
         if validate and action.dtype == torch.int64:

@@ -142,7 +142,8 @@ def check_groups(env, groups, policies):
             )
     for name in groups:
         if played.count(name) != 1:
-            raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one")
+            fix = f"for example {name!r}: cupydrive.Heuristic()" if name not in played else "name it in one key alone"
+            raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one, {fix}")
     for key in policies:
         spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
         if len(spaces) > 1:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from cupydrive.errors import ParameterError
-from cupydrive.inputs.arguments import is_number, shown
+from cupydrive.inputs.arguments import is_number, kind_of, shown
 
 LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
 Schedule = float | tuple[tuple[float, float], ...]  # a value, or pairs (env-steps, value) with ascending env-steps
@@ -20,7 +20,7 @@ def checked_number(where, value, low=-np.inf, high=np.inf):
         ParameterError: If it is no number, not finite, or out of range.
     """
     if not is_number(value, int | float | np.integer | np.floating):
-        raise ParameterError(f"{where} = {shown(value)} is a {type(value).__name__}; it must be a number")
+        raise ParameterError(f"{where} = {shown(value)} is {kind_of(value)}; it must be a number")
     low, high = max(low, -LARGEST), min(high, LARGEST)
     if not low <= value <= high:
         limit = f"from {low:g} to {high:g}" if high < LARGEST else f"finite and at least {low:g}"
