@@ -294,6 +294,13 @@ def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
         envs.register(tmp_path / "my_emv.py")
 
 
+def test_a_name_without_its_ending_leads_to_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_env.py").write_text("SPEC = None\n")
+    with pytest.raises(UnknownEnvironmentError, match=r"no environment 'my_env'\. Name its Python file: my_env\.py\."):
+        make("my_env", device="cpu")
+
+
 def test_registration_refuses():
     with pytest.raises(SpecError, match="there is no file"):
         envs.register("no/such/file.py")

@@ -52,7 +52,9 @@ def get(name):
         return _registered[name]
     if name not in names():
         known = names()
-        meant = f" Name its Python file: {name[:-3]}.py." if name.endswith(".cu") else did_you_mean(name, known)
+        file = f"{name.removesuffix('.cu')}.py"
+        own = name.endswith(".cu") or (len(name) < 200 and Path(file).is_file())
+        meant = f" Name its Python file: {file}." if own else did_you_mean(name, known)
         raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{meant} There are: {', '.join(known)}")
     return import_module(f"{__name__}.{name}").SPEC
 

@@ -36,7 +36,7 @@ CHARTS = (
     ("speed.png", "Random rollouts on a GPU", "Each task in a group of its own, beside the fastest of each other library. The "
      "factor is ours over theirs, with as many copies, or the nearest number that was measured."),
     ("speed-training.png", "Training on a GPU", "Whole iterations with learning, each task in a group of its own: PPO beside "
-     "PPO in JAX, A2C beside WarpDrive's. The factor is ours by kernels over theirs, or over ours by torch."),
+     "PPO in JAX, A2C beside that of WarpDrive. The factor is ours by kernels over theirs, or over ours by torch."),
     ("scaling-envs.png", "More copies", "CartPole, 10 to 10,000,000 copies; other libraries where they were measured."),
     ("speed-cpu.png", "On two cores", "Rollouts in one launch beside gymnax, single steps beside Gymnasium and EnvPool."),
     ("scaling-agents.png", "More agents on a grid", "Grid Tag, 2 to 10,000 agents in each of 2,000 copies."),
