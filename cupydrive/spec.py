@@ -180,10 +180,7 @@ def nearest_decision(*distances, axis=None):
         raise ParameterError(
             f"nearest_decision: distances of shapes {[d.shape for d in arrays]} do not fit together"
         ) from None
-    far = [np.where(d == 0, np.inf, d) for d in arrays]
-    smallest = far[0]
-    for d in far[1:]:
-        smallest = np.minimum(smallest, d)
+    smallest = np.minimum.reduce(np.broadcast_arrays(*(np.where(d == 0, np.inf, d) for d in arrays)))
     if axis is None:
         return smallest
     axis = checked_int("nearest_decision", "axis", axis, -smallest.ndim, smallest.ndim - 1)
@@ -230,8 +227,7 @@ class EnvSpec(HasTables):
             before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an
             algorithm's name its settings, among them ``num_envs`` and ``steps`` where it needs others.
-        mark: Mean return of greedy episodes that counts as solved, with the default parameters, of an environment with one
-            group. None: nobody has said.
+        mark: Mean return of greedy episodes that counts as solved, by default parameters, where there is one group; or None.
         kernel: Kernel text, the path of its file, or ``PythonKernels``; None: ``NAME.cu`` beside the file that defines it.
         summary: One sentence.
 
@@ -246,14 +242,12 @@ class EnvSpec(HasTables):
             Others are ``"ArrowLeft"`` and its like, letters but q and r, and digits. None: only programs play.
         yardsticks: ``yardsticks(params)`` returns what an evaluation is printed beside, such as the exact optimum: by its name
             a dictionary of numbers by the names of ``Evaluation.summary``: ``"return"``, ``"length"``, metrics. None: nothing.
-        render_size: (width, height) of a video in pixels, even, by default (960, 640); a page shows half of it, sharp on
-            fine screens.
+        render_size: (width, height) of a video in pixels, even, by default (960, 640); a page shows it half as wide.
         render_fps: Frames per second of a video, one frame per step, by default 30.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
             others learn, or play at random), ``reading`` (how to read its figures), ``figures`` (by metric what it is called
-            there, with its unit; others by their own names), and whatever it trains with other than ``training``. ``still``:
-            the share of an episode, 0 to 1, after which a video's still is taken, 0.5 by default. ``readable``: pixels of width
-            from which on letters in its pictures can be read; a narrower page scrolls them.
+            there, with its unit), ``still`` (share of an episode, 0 to 1, after which the still is taken, 0.5 by default),
+            ``readable`` (width in pixels that its pictures keep on a narrow page), and what it trains with but ``training``.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
         table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
             file is needed to compile. None: they are what ``tables`` returns.

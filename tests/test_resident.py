@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from learner_kernels import problem
 
 import cupydrive as cd
 from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.ranks import Shard
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
-from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients
+from cupydrive.training.algorithms.kernels.layout import NetworkLayout
+from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, ResidentGradients, resident_way
 from cupydrive.training.algorithms.kernels.tensor import GROUPS, THREADS, WARP_GROUPS, TensorGradients, Way
 from cupydrive.training.algorithms.looking import looking
 
@@ -176,6 +179,29 @@ def test_who_looks_sees_each_gradient_before_its_step(way, cases, name):
     assert torch.allclose(*map(torch.tensor, shown), rtol=1e-4, atol=1e-6)
     alone = learnt(problem(config, executor=CPU["one thread"](), arithmetic=way, **about), 1)
     assert all(torch.equal(watched[name], alone[name]) for name in alone)
+
+
+TOWER = (PPO(shared_layers=True), 4)
+CHOSEN = {  # settings and entries of an observation; what the GPU has otherwise than an H200 of which each run has a processor
+    "one tower": (TOWER, {}, GROUP_RESIDENT),
+    "two towers": ((PPO(), 4), {}, Way("resident", 64, THREADS)),
+    "narrow": ((PPO(hidden=(32, 32), shared_layers=True), 4), {}, Way("resident", 128, THREADS)),
+    "no wgmma": (TOWER, {"capability": "80"}, Way("resident", 64, THREADS)),
+    "no room for two warp groups": (TOWER, {"team_bytes": 2 * 104_448}, Way("resident", 32, THREADS)),
+    "a processor more": (TOWER, {"processors": 2}, None),
+    "a CPU": (TOWER, {"name": "cpu"}, None),
+    "more rows": (TOWER, {"envs": 33}, None),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_who_learns_by_one_block_and_how(name):
+    """By warp groups where two have room and wgmma is there, else by the other blocks, else by launches: never by chance."""
+    (config, entries), other, way = CHOSEN[name]
+    about = {"name": "cuda", "processors": 1, "team_bytes": 227 * 1024, "capability": "90", "envs": 16} | other
+    executor = SimpleNamespace(**about, device=SimpleNamespace(compute_capability=about["capability"]))
+    layout = NetworkLayout.of(config, entries, 2)
+    assert resident_way(layout, config, (Shard(about["envs"]), 32, [1]), executor) == way
 
 
 @pytest.mark.gpu
