@@ -218,10 +218,7 @@ struct Tiles {
 DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& work) {
   const Update& update = call.update;
   const Learn& learn = call.about.learn;
-  const Coefficients of(learn);
-  const Rates rates(update);
-  Standing now(update);
-  Report report(update, team);
+  Course course(call, team);
   Tower<0>& tower = work.tower;
   Tiles behind(call);  // the tile whose rows are looked for next
   int turn = 0;
@@ -237,14 +234,14 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   team.sync();
   EntriesAhead ahead;
   ahead.load(learn, team, work.rows.row[0]);
-  for (int k = call.from; k < call.until && !(now.skip > 0.0f); ++k) {
+  for (int k = call.from; course.reaches(k); ++k) {
     const Moments moments = learn.moments[k];
-    const Coming coming(rates, now);
+    const Coming coming(course.rates, course.now);
     float reported[REPORTED] = {};
     gradient.clear();
     int left = call.tiles;
     do {
-      add_tile(learn, of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
+      add_tile(learn, course.of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
         return behind.row(call, m);
       });
       behind.next(call);
@@ -254,9 +251,9 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     team.sync();
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
-    const Decision decision = decide(rates, of, now, coming, work.square, work.reported, moments.inverse);
+    const Decision decision = course.decide(coming, work.square, work.reported, moments.inverse);
     if (call.looks) return show(update, team, work, gradient, decision.verdict);
-    go_on(call, team, decision, work.reported, moments.inverse, k, now, report, [&]() INLINED {
+    course.go_on(team, decision, work.reported, moments.inverse, k, [&]() INLINED {
       descend_all(team, work, gradient, biases, kept, decision);
     });
     publish();
@@ -264,8 +261,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   }
   if (call.looks) return show(update, team, work, gradient, SKIPPED);
   leave(update, team, gradient, work, kept);
-  report.leave(update, team);
-  now.leave(update, team, call.until == learn.epochs * learn.minibatches);
+  course.leave(team);
 }
 
 // So many leave a thread 255 registers. How many blocks have room for the rest, their memory says.

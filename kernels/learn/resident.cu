@@ -98,8 +98,7 @@ DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Te
 // ---- the step ----
 
 // All members see the gradient, and those that summed up what is reported have done so before its sync.
-DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team team, Workspace& work, const Standing& now,
-                       const Coming& coming, const float inverse) {
+DEVICE Decision decide(const Course& course, const Team team, Workspace& work, const Coming& coming, const float inverse) {
   const float* const total = work.total();
   Four squares{};
   UNROLL_TIMES(3) for (int i = team.rank; i < NUMBERS / 4; i += TEAM) {
@@ -110,7 +109,7 @@ DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Team te
   const float square[1] = {(squares.of[0] + squares.of[1]) + (squares.of[2] + squares.of[3])};
   sum_members(team, square, work.squares, [&](int, float sum) INLINED { work.square = sum; });
   team.sync();
-  return decide(rates, of, now, coming, work.square, work.reported, inverse);
+  return course.decide(coming, work.square, work.reported, inverse);
 }
 
 // Of all weights. Members take four side by side, which wait for nothing of each other.
@@ -140,16 +139,13 @@ DEVICE void show(const Update& call, const Team team, Workspace& work, const int
 DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& work) {
   const Update& update = call.update;
   const Learn& learn = call.about.learn;
-  const Coefficients of(learn);
-  const Rates rates(update);
-  Standing now(update);
-  Report report(update, team);
+  Course course(call, team);
   FirstRows first;
   first.load(call, team, call.from);
   fetch(update, team, work);
-  for (int k = call.from; k < call.until && !(now.skip > 0.0f); ++k) {
-    const Losses losses{of, learn.moments[k], true};
-    const Coming coming(rates, now);
+  for (int k = call.from; course.reaches(k); ++k) {
+    const Losses losses{course.of, learn.moments[k], true};
+    const Coming coming(course.rates, course.now);
     first.store(team, work.tile);
     learn_tower<0>(call.about, losses, team, work, k);
     if constexpr (TOWERS == 2) {
@@ -158,15 +154,14 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
     }
     if (k + 1 < call.until) first.load(call, team, k + 1);  // on their way during the step
     const float inverse = losses.moments.inverse;
-    const Decision decision = decide(rates, of, team, work, now, coming, inverse);
+    const Decision decision = decide(course, team, work, coming, inverse);
     if (call.looks) return show(update, team, work, decision.verdict);
-    go_on(call, team, decision, work.reported, inverse, k, now, report, [&]() INLINED { descend_all(team, work, decision); });
+    course.go_on(team, decision, work.reported, inverse, k, [&]() INLINED { descend_all(team, work, decision); });
     team.sync();
   }
   if (call.looks) return show(update, team, work, SKIPPED);
   leave(update, team, work);
-  report.leave(update, team);
-  now.leave(update, team, call.until == learn.epochs * learn.minibatches);
+  course.leave(team);
 }
 
 // So many leave a thread 128 registers. How many blocks have room for the rest, their memory says.

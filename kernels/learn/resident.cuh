@@ -99,15 +99,6 @@ struct Coming {
   }
 };
 
-// `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
-DEVICE Decision decide(const Rates& rates, const Coefficients& of, const Standing& now, const Coming& coming, const float square,
-                       const float* sums, const float inverse) {
-  const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);
-  const float norm = math::sqrt(square), scale = rates.max_grad_norm / (norm + 1e-6f);
-  const bool sound = is_finite(loss) && is_finite(norm) && !(now.bad > 0.0f);
-  return {sound ? SOUND : UNSOUND, norm, scale < 1.0f ? scale : 1.0f, coming.rate, coming.root};
-}
-
 // One weight's step: struct Weight's, by the hardware's root and quotient, with one over the correction's root.
 DEVICE void descend(float& value, float& first, float& second, const float gradient, const Decision& decision) {
   const float scaled = gradient * decision.scale;
@@ -116,19 +107,42 @@ DEVICE void descend(float& value, float& first, float& second, const float gradi
   value -= decision.rate * quotient(first, math::fma(square_root(second), decision.root, EPSILON));
 }
 
-// What follows minibatch k: step(), if it may be taken.
-template <class Step>
-DEVICE void go_on(const Resident& call, const Team team, const Decision& decision, const float* sums, const float inverse,
-                  const int k, Standing& now, Report& report, Step step) {
-  const Update& update = call.update;
-  if (decision.verdict != SOUND) {
-    now.bad = now.skip = 1.0f;
-    return;
+// What a member knows of the steps from the first minibatch to the last.
+struct Course {
+  const Resident& call;
+  const Coefficients of;
+  const Rates rates;
+  Standing now;
+  Report report;
+  DEVICE Course(const Resident& call, const Team team)
+      : call(call), of(call.about.learn), rates(call.update), now(call.update), report(call.update, team) {}
+
+  // Whether minibatch k of all epochs is learnt from.
+  DEVICE bool reaches(const int k) const { return k < call.until && !(now.skip > 0.0f); }
+  // `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
+  DEVICE Decision decide(const Coming& coming, const float square, const float* sums, const float inverse) const {
+    const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);
+    const float norm = math::sqrt(square), scale = rates.max_grad_norm / (norm + 1e-6f);
+    const bool sound = is_finite(loss) && is_finite(norm) && !(now.bad > 0.0f);
+    return {sound ? SOUND : UNSOUND, norm, scale < 1.0f ? scale : 1.0f, coming.rate, coming.root};
   }
-  const bool epoch_ends = (k + 1) % call.about.learn.minibatches == 0;
-  const bool too_far = epoch_ends && update.target_kl > 0.0f && sums[4] * inverse > update.target_kl;
-  report.add(update, team, sums, inverse, decision.norm);
-  step();
-  now.step += 1.0f;
-  if (too_far) now.skip = 1.0f;
-}
+  // What follows minibatch k: step(), if it may be taken.
+  template <class Step>
+  DEVICE void go_on(const Team team, const Decision& decision, const float* sums, const float inverse, const int k, Step step) {
+    if (decision.verdict != SOUND) {
+      now.bad = now.skip = 1.0f;
+      return;
+    }
+    const float target_kl = call.update.target_kl;
+    const bool epoch_ends = (k + 1) % call.about.learn.minibatches == 0;
+    const bool too_far = epoch_ends && target_kl > 0.0f && sums[4] * inverse > target_kl;
+    report.add(call.update, team, sums, inverse, decision.norm);
+    step();
+    now.step += 1.0f;
+    if (too_far) now.skip = 1.0f;
+  }
+  DEVICE void leave(const Team team) const {
+    report.leave(call.update, team);
+    now.leave(call.update, team, call.until == call.about.learn.epochs * call.about.learn.minibatches);
+  }
+};
