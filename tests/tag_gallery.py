@@ -142,25 +142,53 @@ def make_clip(entry, kind, folder, row, out):
     return clip(entry, kind, [f"{entry}-{kind}.npz"], title, cell["mean"], cell["episodes of means"], out)
 
 
-READING = (
-    "Both groups learn from nothing, against each other. Runners by the rule flee from the nearest tagger, and trained taggers "
-    "catch nearly all; runners that have learnt get away from taggers by the rule, and gain more from learning on."
-)
+READINGS = {
+    "tag_published": (
+        "Both groups learn from nothing, against each other. Runners by the rule flee from the nearest tagger, and trained "
+        "taggers catch nearly all; runners that have learnt get away from taggers by the rule, and gain more from learning on."
+    ),
+    "tag_grid_published": (
+        "Who acts at random is hardly ever caught on so large a board, so both have learnt on smaller ones first, of 11 x 11 "
+        "to 76 x 76 cells. Taggers by the rule catch a runner that has learnt less than half as often as one by the rule; "
+        "taggers that have learnt catch it twice as often as they do."
+    ),
+}
 
 
-def caught(results):
-    """Return a table of how many runners are caught, by who plays, for each speed and length of training; all seeds."""
+def of_plane(row):
+    """Return what runs of continuous Tag are told by, and what is told of a match: tags of 100 runners."""
+    speed = float(row["case"].partition("-")[2])
+    about = f"runners {speed:g} x as fast, {row['env_steps'] / 1e6:,.0f} M env-steps"
+    return about, {match: row["cells"][match]["mean"]["tags"][0] for match in MATCHES}
+
+
+def of_grid(row):
+    """Return what runs of grid Tag are told by, and what is told of a match: how often the runner is caught, percent."""
+    boards = sum(part["env_steps"] for part in row["training"][0]["smaller boards"])
+    about = f"{row['env_steps'] / 1e6:,.0f} M env-steps, after {boards / 1e6:,.0f} M on smaller boards"
+    return about, {match: 100 * row["cells"][match]["tags"] for match in MATCHES}
+
+
+TABLES = {  # of each entry: its cases, what the table is of, and what a run says
+    "tag_published": ("continuous", "tags of 100 runners", of_plane),
+    "tag_grid_published": ("grid", f"episodes in which the runner is caught, % of {tag_published.FIGURED}", of_grid),
+}
+
+
+def caught(results, entry):
+    """Return a table of how many runners are caught, by who plays, for each kind of run of an entry; all seeds."""
+    cases, of, told = TABLES[entry]
     runs = {}
     for row in results.values():
-        if row["case"].startswith("continuous") and {*MATCHES} <= {*row["cells"]}:
-            runs.setdefault((row["case"], row["env_steps"]), []).append(row)
-    titles = ["tags of 100 runners, mean of seeds ± the farthest seed's distance"]
+        if row["case"].startswith(cases) and {*MATCHES} <= {*row["cells"]}:
+            about, tags = told(row)
+            runs.setdefault(about, []).append(tags)
+    titles = [f"{of}, mean of seeds ± the farthest seed's distance"]
     rows = {match: [words] for match, words in MATCHES.items()}
-    for (case, env_steps), seeds in runs.items():
-        speed, many = float(case.partition("-")[2]), f"{len(seeds)} seeds" if len(seeds) > 1 else "1 seed"
-        titles.append(f"runners {speed:g} x as fast, {env_steps / 1e6:,.0f} M env-steps, {many}")
+    for about, seeds in runs.items():
+        titles.append(f"{about}, {len(seeds)} seeds" if len(seeds) > 1 else f"{about}, 1 seed")
         for match, cells in rows.items():
-            tags = np.array([row["cells"][match]["mean"]["tags"][0] for row in seeds])
+            tags = np.array([found[match] for found in seeds])
             learnt = len(seeds) > 1 and "trained" in match
             spread = f" ± {np.abs(tags - tags.mean()).max():.0f}" if learnt else ""
             cells.append(f"{tags.mean():.0f}{spread}")
@@ -188,7 +216,8 @@ def make_entry(entry, folders, results, out):
     return {
         "chapter": "Many agents",
         "summary": SUMMARIES[entry],
-        **({"reading": READING, "table": caught(results)} if entry == "tag_published" else {}),
+        "reading": READINGS[entry],
+        "table": caught(results, entry),
         "params": {**kept_params(spec.make_params(**params))},
         "changed": params,
         "clips": clips,
@@ -301,8 +330,7 @@ def redraw(results, out):
         for row in results.values():
             if row["case"].startswith(cases):
                 shown.setdefault(row["case"], row)  # the first run of a case is the one that is shown
-        if entry == "tag_published":
-            entries[entry] |= {"reading": READING, "table": caught(results)}
+        entries[entry] |= {"reading": READINGS[entry], "table": caught(results, entry)}
         entries[entry]["learning"] = draw_curves(entry, results, [*shown.values()], out)
     write_entries(out, entries)
 

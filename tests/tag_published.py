@@ -51,6 +51,9 @@ CASES = {
 CASES |= {"grid": ("tag_grid", GRID)}
 NUM_ENVS = {"ppo": 1000, "a2c": 400}  # of continuous Tag
 GRID_ENVS = 4000
+# On 101 x 101 cells nobody who acts at random is ever caught, so that there is nothing to learn from: who is to play there has
+# played on smaller boards before, each a little larger than the one before, for a tenth of the env-steps each.
+SMALLER = (10, 15, 20, 30, 40, 55, 75)  # largest coordinates
 WARM_UP = 3e6  # env-steps in which the rate rises: with the full rate from the start some seeds of Tag learn nothing
 MARKS = (0.01, 0.1, 0.3, 1.0)  # of the env-steps, after which weights are kept
 EPISODES = 256
@@ -76,7 +79,7 @@ def learners(case, algorithm, steps, hidden=(256, 256)):
     rate = ((0, 1e-4), (warm, 1e-3), (steps, 5e-5))
     common |= dict(learning_rate=rate, ent_coef=((0, 0.01), (steps, 0.001)), num_steps=32)
     if case == "grid":
-        both = cd.PPO(gamma=0.99, **common)
+        both = cd.PPO(gamma=0.97, **common)
         return {"tagger": both, "runner": both}
     common |= dict(gamma=0.98, normalize_reward=True)
     return {
@@ -144,6 +147,25 @@ def begin(case, seed, steps, num_envs, algorithm, device, **smaller):
     return run
 
 
+def climb(run, case, seed, algorithm, **smaller):
+    """Train on the smaller boards, one after another, and give their weights to ``run``; return what each board took."""
+    policies, boards = None, []
+    for length in SMALLER:
+        board = begin(
+            case, seed, run.total / 10, run.num_envs, algorithm, run.device, **smaller | {"grid_length": length}
+        )
+        for name, module in board.policies.items() if policies else ():
+            module.load_state_dict(policies[name].state_dict())
+        cd.train(board, steps=board.total)
+        if board.interrupted:
+            raise KeyboardInterrupt
+        policies = board.policies
+        boards.append({"grid_length": length, "env_steps": board.step, "seconds": round(board.seconds, 2)})
+    for name, module in run.policies.items():
+        module.load_state_dict(policies[name].state_dict())
+    return boards
+
+
 def keep_weights(run, folder):
     """Write the policies of this moment, and nothing else, as a run folder that ``cd.Frozen`` plays: a megabyte."""
     kept = {
@@ -198,9 +220,11 @@ def train(
         copies = num_envs or (GRID_ENVS if case == "grid" else NUM_ENVS[algorithm])
         run = begin(case, seed, steps, copies, algorithm, choose(device)[0], **smaller)
     first = run.step
+    boards = climb(run, case, seed, algorithm, **smaller) if case == "grid" and first == 0 else []
     if first < steps:
         cd.train(run, steps=int(steps) - first, out=folder, callback=watch(run, folder, deadline), keep=1)
         part = {"from": first, "to": run.step, "seconds": round(run.seconds, 2), "num_envs": run.num_envs}
+        part |= {"smaller boards": boards} if boards else {}
         parts = [*read(folder / "training.json", []), part | about(device)]
         write(folder / "training.json", parts)
     if run.step >= steps and run.step not in kept_weights(folder):
@@ -250,7 +274,8 @@ def evaluate(case, folder, path, *, episodes=EPISODES, device="auto", **smaller)
     parts, step = read(folder / "training.json", []), list(weights)[-1]
     (folder / "recordings").mkdir(exist_ok=True)
     trained = {"case": case, "env_steps": step, "params": params, "training": parts}
-    trained["seconds"] = round(sum(part["seconds"] for part in parts), 2)
+    took = [*parts, *(board for part in parts for board in part.get("smaller boards", []))]
+    trained["seconds"] = round(sum(each["seconds"] for each in took), 2)
 
     def cell(name, make, of_weights=True):
         made_of = {"episodes of means": episodes} | ({"env_steps": step} if of_weights else {})
