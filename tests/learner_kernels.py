@@ -16,6 +16,7 @@ from cupydrive.training.algorithms.kernels.arithmetic import EXACT
 from cupydrive.training.algorithms.kernels.choice import REPORTED
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.tiles import padded
+from cupydrive.training.torch_settings import own_random_numbers
 
 ACTIONS = {
     "one": spaces.Discrete(3),
@@ -63,7 +64,7 @@ def problem(
     executor = executor or HostExecutor(2, flags=("-O1",))  # compiled sooner; bits are the same
     groups = [Group(f"g{k}", count, obs_dim, ACTIONS[actions]) for k, count in enumerate(agents)]
     distribution = make_distribution(groups[0], config.distribution)
-    with torch.random.fork_rng():
+    with own_random_numbers():
         torch.manual_seed(seed)
         policy = ActorCritic(obs_dim, distribution.size, config.hidden, config.activation, config.shared_layers)
         with torch.no_grad():

@@ -21,6 +21,7 @@ from cupydrive.errors import CupydriveError, NotFiniteError
 from cupydrive.training import loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.plan import make_run
+from cupydrive.training.torch_settings import own_random_numbers
 
 QUIET = {"device": "cpu", "progress": False}
 # A2C learns from all rows at once, in no order: but for rounding, what processes learn together is what one learns.
@@ -43,7 +44,7 @@ TOGETHER = {
 def alike(name):
     """Return the weights and the last metrics of one of ``TOGETHER``."""
     env, settings, options = TOGETHER[name]
-    with torch.random.fork_rng():
+    with own_random_numbers():
         run = cd.train(env, settings, **options, **QUIET)
     weights = torch.cat([p.detach().flatten() for policy in run.policies.values() for p in policy.parameters()])
     metrics = {key: value for key, value in run.metrics[-1].items() if key != "charts/SPS"}

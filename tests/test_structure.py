@@ -151,3 +151,16 @@ def test_every_environment_has_its_two_files():
         == {p.stem for p in (PACKAGE / "envs").glob("*.py") if p.stem != "__init__"}
         == set(envs.names())
     )
+
+
+def test_torchs_generators_are_named_where_they_are_kept():
+    """Where there are several GPUs torch warns of ``fork_rng`` without names, which only such a machine shows."""
+    bare = [
+        path
+        for folder in (PACKAGE, ROOT / "tests")
+        for path in folder.rglob("*.py")
+        if "fork_rng" + "()" in path.read_text()
+    ]
+    assert not bare, (
+        f"fork_rng without devices in {bare}; take own_random_numbers of cupydrive/training/torch_settings.py"
+    )

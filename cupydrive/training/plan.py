@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from cupydrive import envs
 from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import choose, executor
@@ -18,7 +16,7 @@ from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
-from cupydrive.training.torch_settings import memory_errors
+from cupydrive.training.torch_settings import memory_errors, own_random_numbers
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def plan(
     device = choose(device)[0]
     sizes = suggested_sizes(env, policies)
     num_envs = sizes.num_envs if num_envs is None else num_envs
-    with torch.random.fork_rng(), warnings.catch_warnings():
+    with own_random_numbers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
         make_players(spec, made, policies, num_envs if known else None, executor(device), learner)
     return Plan(spec, made, policies, num_envs, seed, device, learner, sizes.steps)

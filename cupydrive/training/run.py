@@ -40,6 +40,7 @@ from cupydrive.training.runfolder import (
     read_config,
     read_metrics,
 )
+from cupydrive.training.torch_settings import own_random_numbers
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
@@ -87,7 +88,7 @@ class Run:
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(device, share=share)
-        with torch.random.fork_rng():
+        with own_random_numbers():
             torch.manual_seed(seed)
             about = spec, params, policies, self.num_envs, where, self.learner
             self.learners, self.choices, players = make_players(*about)

@@ -1,4 +1,4 @@
-"""How torch computes while a run trains: in which precision, on how many threads, and what it says when memory is short."""
+"""How torch computes while a run trains: precision, threads, random numbers, and what it says when memory is short."""
 
 import math
 from contextlib import contextmanager
@@ -50,6 +50,14 @@ def threads(run):
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def own_random_numbers():
+    """Return a context that leaves torch's generators, of the CPU and of each GPU, as it finds them.
+
+    GPUs are named, since torch warns where there are several and none is.
+    """
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
 
 
 def weights(network):

@@ -11,6 +11,7 @@ from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import shown
 from cupydrive.playing.policy import ActorCritic, with_memory
 from cupydrive.training.algorithms.settings import require_network_memory
+from cupydrive.training.torch_settings import own_random_numbers
 
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
 # What code of a network raises where it and its input do not fit each other.
@@ -108,7 +109,7 @@ def try_out(where, network, group, size, rollout):
     rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))  # so that swapped axes show
     obs = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim)[:1].repeat(rows, 1).float()
     size_of_memory = with_memory(network).memory_size
-    with torch.random.fork_rng(), torch.enable_grad():
+    with own_random_numbers(), torch.enable_grad():
         try:
             returned = (
                 network(obs) if size_of_memory == 0 else network(obs, obs.new_zeros(rows, size_of_memory), None)[:2]
