@@ -19,6 +19,13 @@ class UnknownParameterError(ParameterError, TypeError):
     """An environment has no parameter of this name."""
 
 
+class UnknownFieldError(ParameterError, KeyError):
+    """``struct State`` has no field of this name; a ``KeyError`` too, as of any dictionary."""
+
+    def __str__(self):
+        return self.args[0]
+
+
 class UnknownEpisodeError(ParameterError, IndexError):
     """A recording has no episode of this number; an ``IndexError`` too, so that a loop over a recording ends."""
 

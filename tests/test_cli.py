@@ -271,6 +271,8 @@ def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, t
         (["cartpole", "--agent-steps", "0"], "agent_steps = 0 is out of range"),
         (["cartpole", "--json", "/no/such/folder/x.json"], "/no/such/folder/x.json' cannot be written"),
         (["cartpole", "all", "cartpol"], "Did you mean 'cartpole'?"),
+        (["cartpole", "--device", "gpu"], "cupydrive: device = 'gpu'; it must be 'auto', 'cuda' or 'cpu'"),
+        (["cartpole", "--device", "cuda:1"], "on the command line set CUDA_VISIBLE_DEVICES=1, and pass --device cuda"),
     ],
 )
 def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):

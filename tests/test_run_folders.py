@@ -322,6 +322,25 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
         cd.load("run", env="cartpole")
 
 
+def test_a_folder_that_holds_no_run_is_told_with_the_runs_that_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for load in (cd.load, cd.Run.load):
+        with pytest.raises(
+            TrainingError, match=r"runs/cart is no run folder: it does not exist\. One is made by: .*out=DIR"
+        ):
+            load("runs/cart")
+    for file in ("carts/config.json", "tag/config.json", "ten/population.json"):
+        path = tmp_path / "runs" / file
+        path.parent.mkdir(parents=True)
+        path.touch()
+    listed = r" Runs here: runs/carts, runs/tag, runs/ten$"
+    with pytest.raises(TrainingError, match=rf"does not exist\. Did you mean 'runs/carts'\?{listed}"):
+        cd.load("runs/cart")
+    for folder, why in (("runs/missing", "does not exist"), ("runs", r"has no config\.json")):
+        with pytest.raises(TrainingError, match=rf"{folder} is no run folder: it {why}\.{listed}"):
+            cd.load(folder)  # no name is like it: none is guessed
+
+
 COMMANDS = (
     "evaluate run --episodes 2 --device cpu",
     "render run --out run.gif --size 120 100 --device cpu",

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_speed_charts import LEARNT, bench
+from test_speed_charts import LEARNT, bench, lesson, texts
 
 from cupydrive import envs
-from cupydrive.bench import tables
+from cupydrive.bench import cells, tables, training_tables
 from cupydrive.bench.cases import ROLLOUTS, STEPS
+from cupydrive.bench.charts import OURS
+from cupydrive.bench.timing import short
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,26 +30,68 @@ def test_goals_of_lessons_are_told_in_words():
     assert words == {"r": "at least 6.2222", "rise": "at most 2", "index": "at least 0.4", "paid": "0"}
 
 
+def cells_of(table):
+    """Return the cells of the rows of a Markdown table, the first of a text."""
+    lines = table.split("| --- |\n")[1].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 def test_another_librarys_training_stands_below_ours_of_the_same_task_copies_and_algorithm():
-    lines = tables.training(bench(*LEARNT)).split("| --- |\n")[1].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert [(env.strip("`"), who, copies, ours) for env, _, who, copies, *_, ours in cells] == [
-        ("cartpole", "cupydrive", "8", ""), ("cartpole", "JAX", "8", "2.0 x"),
-        ("cartpole", "cupydrive", "8", ""), ("cartpole", "WarpDrive, Numba", "8", "3.0 x"),
-        ("tag_grid", "cupydrive", "20", ""), ("tag_grid", "cupydrive", "20", ""),
-        ("tag_grid", "WarpDrive, Numba", "20", "0.5 x"), ("tag_grid", "WarpDrive, CUDA C", "20", "25 x"),
-        ("tag_grid", "of other copies", "40", ""),
+    found = tables.training(bench(*LEARNT)).split("### ")[1:]
+    assert [part.splitlines()[0] for part in found] == [
+        "`cartpole`, PPO", "`cartpole`, A2C", "`tag_grid`, 5 agents, A2C"
     ]  # fmt: skip
-    alone = tables.training(bench(*LEARNT[:4]))
-    assert "| ours |" not in alone and len(alone.splitlines()) == 2 + 2 + 4
+    assert [[(copies, who, ours) for copies, who, _, ours, _ in cells_of(part)] for part in found] == [
+        [("8", "cupydrive by kernels, tensor", ""), ("8", "JAX", "2.0 x")],
+        [("8", "cupydrive by kernels, tensor", ""), ("8", "WarpDrive, Numba", "3.0 x")],
+        [
+            ("20", "cupydrive by kernels, tensor", ""), ("20", "cupydrive by torch, float32", ""),
+            ("20", "WarpDrive, Numba", "0.5 x"), ("20", "WarpDrive, CUDA C", "25 x"), ("40", "of other copies", ""),
+        ],
+    ]  # fmt: skip
+    assert "| ours |" not in tables.training(bench(*LEARNT[:4]))
+
+
+def test_what_all_trainings_of_a_task_have_in_common_stands_above_them_and_the_rest_beside_each():
+    side_by_side = lesson("tag_grid", 5, 20, 1.0, "2 runs of 10 copies side by side, a2c by kernels, exact, 2 policies")
+    part = tables.training(bench(*LEARNT[2:4], side_by_side, *LEARNT[5:8])).split("### ")[1]
+    assert part.splitlines()[2] == "4 steps an iteration, network 6-64-64-6, 2 policies:"
+    assert [(who, *more) for _, who, _, *more in cells_of(part)] == [
+        ("cupydrive by kernels, tensor", "", ""), ("cupydrive by torch, float32", "", ""),
+        ("cupydrive by kernels, exact", "", "2 runs of 10 copies side by side"),
+        ("WarpDrive, Numba", "0.5 x", "1 update an iteration"), ("WarpDrive, CUDA C", "25 x", "1 update an iteration"),
+    ]  # fmt: skip
+
+
+def test_no_training_and_no_figure_of_it_is_left_out():
+    result = tables.results()["training"]
+    rows = [row for row in result.rows if row.case == "training"]
+    text = tables.training(result)
+    listed = [line.count("|") - 1 for line in text.splitlines() if re.match(r"\| [\d,]+ \|", line)]
+    counted = [row for row in rows if row.operations_per_step is not None]
+    assert len(listed) == len(rows) + len(counted) > len(rows) and max(listed) <= 6
+    for row in rows:
+        beginning = f"| {row.num_envs:,} | {training_tables.who_learns(row)} |"
+        lines = [line for line in text.splitlines() if line.startswith(beginning)]
+        assert any(f"| {short(row.rate)} |" in line for line in lines)
+        assert row not in counted or any(" | ".join(cells.computed(result, row)) in line for line in lines)
+        assert all(number in text for number in re.findall(r"\w+ \d+(?= registers)", row.kernels))
+
+
+def test_notes_of_other_libraries_are_told_in_words_and_keep_their_figures():
+    rows = [row for result in tables.results().values() for row in result.rows if row.case in ("rollout", "stepping")]
+    pieces = {piece for row in rows if row.who not in OURS and row.note for piece in row.note.split("; ")}
+    assert pieces and {piece for piece in pieces if cells.told(piece) == piece} == set()
+    assert all(re.findall(r"[\d.]+", piece) == re.findall(r"[\d.]+", cells.told(piece)) for piece in pieces)
+    assert cells.in_words("bfloat16 observations") == "bfloat16 observations"
 
 
 def test_the_readme_names_the_fastest_other_of_each_training_and_ours_of_its_algorithm():
-    (line,) = tables.trained(LEARNT)
-    assert line.startswith(
-        "Training, whole iterations with learning, in env-steps/s: `cartpole`, 8 copies, PPO: 32, JAX 16; "
-    )
-    assert line.endswith("; `tag_grid` of 5 agents, 20 copies, A2C: 80, WarpDrive, Numba 160.")
+    found = [tables.beside(*pair) for pair in tables.trained(LEARNT)]
+    assert found == [
+        ["training, PPO", "`cartpole`", "8", "32", "16, JAX", "2.0 x"],
+        ["training, A2C", "`tag_grid`, 5 agents", "20", "80", "160, WarpDrive, Numba", "0.5 x"],
+    ]
     assert tables.trained(LEARNT[:4]) == []
 
 
@@ -64,11 +108,21 @@ def test_the_files_show_what_was_measured(file):
     assert text.count("written by cupydrive.bench.tables") == 2 * len(made)  # no table is left behind
 
 
-def test_the_readmes_table_has_both_of_each_task():
-    rows = tables.tables()["README.md"]["speed, briefly"].split("| --- |\n")[1].split("\n\n")[0].splitlines()
-    who = [row.split(" | ")[2] for row in rows]
-    assert len(rows) == 2 * len(tables.BRIEFLY) and who[1::2] == ["cupydrive"] * len(tables.BRIEFLY)
-    assert "cupydrive" not in who[::2]
+def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike():
+    """Rollouts and training of each task, and rollouts on a CPU; each rate and factor is that of a chart beside it."""
+    text, results = tables.tables()["README.md"]["speed, briefly"], tables.results()
+    rows = cells_of(text)
+    charts = [texts(tables.chart(results["cuda"]))] * 4 + [texts(tables.training_chart(results["training"]))] * 4
+    charts.append(texts(tables.chart(results["cpu"])))
+    assert [row[0].split(",")[0] for row in rows] == ["random rollouts"] * 4 + ["training"] * 4 + [
+        "random rollouts on a CPU"
+    ]
+    for (_, task, copies, own, other, ratio), written in zip(rows, charts, strict=True):
+        rate, _, who = other.partition(", ")
+        assert own in written and f"{rate}, ours {ratio}" in written and who in written
+        assert [title for title in written if title.startswith(task.replace("`", "")) and f" {copies} copies" in title]
+    assert "gymnax stores no trajectory and WarpDrive stores only the last step" in text
+    assert f"WarpDrive's were {cells.ELSEWHERE}." in text and "Numba" not in text
 
 
 def test_the_pictures_of_the_speed_page_are_there():

@@ -9,10 +9,21 @@ import re
 import statistics
 from pathlib import Path
 
-from cupydrive.bench.charts import OURS, algorithm_of, chart, fastest_of_ours, task_of, times, training_chart
+from cupydrive.bench.cells import ELSEWHERE, computed, in_words, made, markdown, share, where
+from cupydrive.bench.charts import (
+    OURS,
+    agents_of,
+    algorithm_of,
+    chart,
+    fastest_of_ours,
+    task_of,
+    times,
+    training_chart,
+)
 from cupydrive.bench.report import Bench
 from cupydrive.bench.startup import own_seconds
 from cupydrive.bench.timing import short
+from cupydrive.bench.training_tables import training
 from cupydrive.drawing.stage import png
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,6 +38,7 @@ LESSONS = "learning.json"  # likewise; written by tests/learning.py
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
 # Environments and agents of the README's table: where another library has the same task.
 BRIEFLY = (("cartpole", 1), ("tag_grid", 5), ("tag_grid", 1000), ("tag_continuous", 105))
+ROLLOUTS = "random rollouts"
 COMPUTED = ["operations a step", "of limit"]  # titles of what ``computed`` returns
 MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagged"}  # in a lesson; else a return
 
@@ -39,29 +51,6 @@ def committed(file):
 def results():
     """Return the committed ``Bench``es."""
     return {name: Bench.from_dict(committed(file)) for name, file in RESULTS.items()}
-
-
-def markdown(titles, rows):
-    """Return a Markdown table."""
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def made(machine, versions, date, command, device):
-    """Return what made some figures, in words."""
-    names = ("Python", "torch") if device == "cpu" else ("Python", "torch", "CuPy", "NVRTC")
-    known = (f"{name} {versions[name]}" for name in names if name in versions)
-    return f"{', '.join([machine, *known, date[:10]])}; `{command}`."
-
-
-def where(result):
-    """Return what a table was measured on, in words."""
-    c = result.ceilings
-    return (
-        f"{made(result.machine, result.versions, result.date, result.command, result.device)} Limits measured in the same "
-        f"run: writes {short(c.write)}B/s, copies {short(c.copy)}B/s, {short(c.arithmetic)}FLOP/s"
-        f"{f', {short(c.products)}FLOP/s in products of bfloat16 matrices' if c.products else ''}."
-    )
 
 
 def speed(result):
@@ -80,19 +69,6 @@ def speed(result):
     return f"{where(result)}\n\n{markdown(titles, rows)}"
 
 
-def share(result, row):
-    """Return the part of the write limit that a row fills; of other libraries nothing."""
-    return "" if row.bytes_per_step is None else f"{row.bytes_per_second / result.ceilings.write:.0%}"
-
-
-def computed(result, row):
-    """Return the cells of the float operations of a row."""
-    if row.operations_per_step is None:
-        return ["", ""]
-    limit = result.ceilings.operations(row.factors)
-    return [short(row.operations_per_step), f"{row.operations_per_second / limit:.0%}"]
-
-
 def compared(result):
     """Return the table of other libraries beside cupydrive: the fastest row of each, of as many agents."""
     best = {}
@@ -103,34 +79,9 @@ def compared(result):
     rows = []
     for task in dict.fromkeys((row.env, row.agents) for row in best.values() if row.who != "cupydrive"):
         for row in sorted((r for r in best.values() if (r.env, r.agents) == task), key=lambda r: r.rate):
-            rows.append(
-                [f"`{row.env}`", str(row.agents), row.who, row.case, f"{row.num_envs:,}", short(row.rate), row.note]
-            )
+            timed = [row.who, row.case, f"{row.num_envs:,}", short(row.rate)]
+            rows.append([f"`{row.env}`", f"{row.agents:,}", *timed, in_words(row.note)])
     return markdown(["task", "agents", "who", "case", "copies", "env-steps/s", "not alike"], rows)
-
-
-def training(result):
-    """Return the table of training: others' rows below ours of as many copies, with how many times as fast ours is."""
-    found = of_case(result, "training")
-    order = list(dict.fromkeys(map(task_of, found)))
-    found.sort(key=lambda row: order.index(task_of(row)))
-    counted = any(row.operations_per_step is not None for row in found)
-    others = any(row.who not in OURS for row in found)
-    rows = [
-        [f"`{row.env}`", str(row.agents), row.who, f"{row.num_envs:,}", str(row.steps), row.note, short(row.rate)]
-        + [ours_beside(row, found)] * others
-        + [*computed(result, row), row.kernels] * counted
-        for row in found
-    ]
-    titles = ["environment", "agents", "who", "copies", "T", "settings", "env-steps/s"] + ["ours"] * others
-    titles += [*COMPUTED, "kernels"] * counted
-    return f"{where(result)}\n\n{markdown(titles, rows)}"
-
-
-def ours_beside(row, rows):
-    """Return how many times as fast our fastest row of the same task, copies and algorithm is; blank beside none."""
-    own = fastest_of_ours([other for other in rows if task_of(other) == task_of(row)])
-    return "" if row.who in OURS or own is None else times(own.rate / row.rate)
 
 
 def startup(result):
@@ -231,41 +182,74 @@ def of_case(result, case):
 
 
 def briefly(found):
-    """Return what the README says: a table of rollouts beside the fastest others, and one line on each of the rest."""
-    gpu, cpu, rows = found["cuda"], found["cpu"], []
-    for env, agents in BRIEFLY:
-        for row in fastest(of_case(gpu, "rollout"), env, agents):
-            rows.append(
-                [f"`{env}`", f"{agents:,}", row.who, f"{row.num_envs:,}", short(row.rate), share(gpu, row), row.note]
-            )
-    titles = ["task", "agents", "who", "copies", "env-steps/s", "of the write limit", "not alike"]
-    there, here = fastest(of_case(cpu, "rollout"), "cartpole")
-    start = own_seconds(found["training"].startup["tag_continuous"]["warm"])
-    lines = [
-        *trained(of_case(found["training"], "training")),
-        f"On a CPU ({cpu.machine}), rollouts of `cartpole`, {here.num_envs:,} copies: {short(here.rate)} env-steps/s; "
-        f"{there.who}: {short(there.rate)} ({there.note}).",
-        f"From a new process to the first step of `tag_continuous`: {start:.2f} s with a warm cache, the import of torch and "
-        "the CUDA context not counted.",
-    ]
-    return "\n\n".join([where(gpu), markdown(titles, rows), "\n".join(f"- {line}" for line in lines)])
+    """Return what the README says: rollouts and training beside the fastest other library, and in words what is not alike."""
+    gpu, cpu, learnt = found["cuda"], found["cpu"], found["training"]
+    pairs = [(ROLLOUTS, *fastest(of_case(gpu, "rollout"), env, agents)) for env, agents in BRIEFLY]
+    pairs += trained(of_case(learnt, "training"))
+    pairs.append((f"{ROLLOUTS} on a CPU", *fastest(of_case(cpu, "rollout"), "cartpole")))
+    titles = ["timed", "task", "copies", "cupydrive", "fastest other library", "ratio"]
+    about = (
+        f"Env-steps per second (a step of one copy, all its agents included) on an {gpu.machine}, in the last row on a CPU "
+        f"({cpu.machine}):"
+    )
+    table = markdown(titles, [beside(timed, other, own) for timed, other, own in pairs])
+    sentences = [*unlike([other for _, other, _ in pairs]), *precisely(learnt), begun(learnt)]
+    return "\n\n".join([about, table, "\n".join(f"- {sentence}" for sentence in sentences)])
+
+
+def beside(timed, other, own):
+    """Return the cells of our row and another library's."""
+    copies = f" with {other.num_envs:,} copies" * (other.num_envs != own.num_envs)
+    rates = [short(own.rate), f"{short(other.rate)}{copies}, {other.who}"]
+    return [timed, f"`{own.env}`{agents_of(own)}", f"{own.num_envs:,}", *rates, times(own.rate / other.rate)]
 
 
 def trained(rows):
-    """Return what is trained how fast, by task that another library has too: ours, and its own by the same algorithm."""
-    found, before = [], None
+    """Return what is trained how fast, by task that another library has too: the algorithm, its row and ours."""
+    found = []
     for env, agents in BRIEFLY:
         compared = [row for row in rows if (row.env, row.agents) == (env, agents)]
         compared = [row for row in compared if algorithm_of(row) == algorithm_of(compared[0])]  # that of our first
         if any(row.who not in OURS for row in compared):
-            other, own = fastest(compared, env, agents)
-            task = f"`{env}`" + f" of {agents:,} agents" * (agents > 1)
-            who = f"{other.who} " * (other.who != before)
-            found.append(
-                f"{task}, {own.num_envs:,} copies, {algorithm_of(own).upper()}: {short(own.rate)}, {who}{short(other.rate)}"
-            )
-            before = other.who
-    return [f"Training, whole iterations with learning, in env-steps/s: {'; '.join(found)}."] if found else []
+            found.append((f"training, {algorithm_of(compared[0]).upper()}", *fastest(compared, env, agents)))
+    return found
+
+
+def unlike(others):
+    """Return in sentences what other libraries' rollouts do less than ours, and which were timed elsewhere; or nothing."""
+    stored, elsewhere = {}, {}
+    for row in others:
+        library, pieces = row.who.split()[0], in_words(row.note).split("; ")
+        stored |= {f"{library} {piece}": None for piece in pieces if piece.startswith("stores")}
+        elsewhere |= {f" {library}'s were {ELSEWHERE}.": None for piece in pieces if piece.startswith(ELSEWHERE)}
+    if not stored:
+        return []
+    said = f"In rollouts {' and '.join(stored)}, where cupydrive stores every step; nobody's compiling is counted."
+    return [said + "".join(elsewhere)]
+
+
+def precisely(result):
+    """Return in a sentence how ours multiplies where it trains fastest, and how fast it is in float32; or nothing."""
+    own = fastest_of_ours(of_case(result, "training")[:1])
+    exact = [
+        row for row in of_case(result, "training") if task_of(row) == task_of(own) and "by kernels, exact" in row.note
+    ]
+    if own.factors == "float32" or not exact:
+        return []
+    return [
+        f"In training cupydrive multiplies in {own.factors} on matrix units; in float32, with the same bits on CPU and GPU, "
+        f"`{own.env}` makes {short(exact[0].rate)}."
+    ]
+
+
+def begun(result):
+    """Return in a sentence how soon a new process takes its first step."""
+    parts = result.startup["tag_continuous"]["warm"]
+    own = own_seconds(parts)
+    return (
+        f"A new process, with kernels that an earlier one has compiled, takes {sum(parts.values()):.1f} s to the first step of "
+        f"`tag_continuous`, of which {own:.2f} s are cupydrive's; the rest is the import of torch and CUDA's start."
+    )
 
 
 def tables():

@@ -25,10 +25,8 @@ from cupydrive.cli.options import (
     Pairs,
     unsaid,
 )
-from cupydrive.errors import CupydriveError, UnknownEnvironmentError, did_you_mean
+from cupydrive.errors import CupydriveError, UnknownEnvironmentError
 from cupydrive.inputs.arguments import checked_path, checked_target, shown
-
-MOST_RUNS = 10  # that a message lists
 
 
 def run_train(
@@ -334,13 +332,11 @@ def named(what, env):
 
 def no_run(what):
     """Return in words that ``what`` is no run folder either, which ones there are beside it or in runs/, and what makes one."""
-    near = sorted(
-        {file.parent for folder in (Path(what).parent, Path("runs")) for file in folder.glob("*/config.json")}
-    )
-    said = f"Nor is there a run folder {shown(what)}"
-    if near:
-        listed = ", ".join(map(str, near[:MOST_RUNS])) + f" and {len(near) - MOST_RUNS} more" * (len(near) > MOST_RUNS)
-        return f"{said}.{did_you_mean(what, map(str, near))} Runs here: {listed}"
+    from cupydrive.training.runfolder import runs_near
+
+    said, others = f"Nor is there a run folder {shown(what)}", runs_near(what)
+    if others:
+        return f"{said}.{others}"
     return f"{said}, nor any other beside it or in runs/; one is made by: cupydrive train NAME --out DIR"
 
 

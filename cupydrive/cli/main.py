@@ -250,7 +250,7 @@ COMMANDS = {
 
 
 def _say(text):
-    print(f"cupydrive: {text}", file=sys.stderr, flush=True)
+    print(f"cupydrive: {str(text).removeprefix('cupydrive: ')}", file=sys.stderr, flush=True)
 
 
 def _show_warning(otherwise, message, category, *where, **more):

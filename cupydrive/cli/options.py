@@ -2,11 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-Device = Literal["auto", "cpu", "cuda"]
+from cupydrive.executors import checked_device
+
 # What may be left out shows no default: its sentence says what happens then, where tyro would print "None".
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
 JsonFile = Annotated[Path | None, unsaid(name="json", metavar="FILE")]
@@ -29,6 +30,14 @@ def number(kind):
     )
 
 
+DEVICE = tyro.constructors.PrimitiveConstructorSpec(  # refuses what the package refuses, in its words
+    nargs=1,
+    metavar="{auto,cpu,cuda}",
+    instance_from_str=lambda texts: checked_device(*texts),
+    is_instance=lambda value: isinstance(value, str),
+    str_from_instance=lambda value: [value],
+)
+Device = Annotated[str, DEVICE]
 Int = Annotated[int | None, number(int), unsaid()]
 Float = Annotated[float | None, number(float), unsaid()]
 Groups = Annotated[tuple[str, ...], unsaid(metavar="GROUP ...")]

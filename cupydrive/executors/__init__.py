@@ -55,19 +55,25 @@ def cuda_problem():
     return None if count else "no GPU"
 
 
+def checked_device(device):
+    """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise ``DeviceError``."""
+    kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind == "cuda" and number.isdecimal() and len(number) < 4:  # torch's name of one GPU
+        raise DeviceError(
+            f"cupydrive: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: call "
+            f"torch.cuda.set_device({number}) first, and pass device='cuda'; on the command line set CUDA_VISIBLE_DEVICES="
+            f"{number}, and pass --device cuda"
+        )
+    return checked_choice("cupydrive", "device", device, DEVICES, DeviceError)
+
+
 def choose(device="auto"):
     """Return ``(device, reason)``: ``"cuda"`` or ``"cpu"`` and one line that says why.
 
     Raises:
         DeviceError: If ``device`` is unknown or cannot be used here.
     """
-    kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
-    if kind == "cuda" and number.isdecimal() and len(number) < 4:  # torch's name of one GPU
-        raise DeviceError(
-            f"cupydrive: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: call "
-            f"torch.cuda.set_device({number}) first, and pass device='cuda'"
-        )
-    checked_choice("cupydrive", "device", device, DEVICES, DeviceError)
+    device = checked_device(device)
     if device == "cpu":
         return "cpu", "device: cpu, as asked for"
     problem = cuda_problem()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.errors import ParameterError, SnapshotError, did_you_mean
+from cupydrive.errors import ParameterError, SnapshotError, UnknownFieldError, did_you_mean
 from cupydrive.executors import executor
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
@@ -206,6 +206,27 @@ def checked_groups(arrays, num_envs):
     return found
 
 
+class StateViews(dict):
+    """Views of ``struct State`` by field; a name that is none of its fields is told with those that there are.
+
+    Args:
+        env: Name of the environment.
+        views: Tensors by field.
+    """
+
+    def __init__(self, env, views):
+        super().__init__(views)
+        self.env = env
+
+    def __missing__(self, name):
+        raise unknown_field(self.env, name, self)
+
+
+def unknown_field(env, name, known):
+    """Return the error of a name that is none of the ``known`` fields of the state of ``env``."""
+    return UnknownFieldError(f"{env} has no state {shown(name)}.{did_you_mean(name, known)} It has: {', '.join(known)}")
+
+
 def checked_values(env, elapsed=None, **fields):
     """Return NumPy arrays of members of ``struct State`` by name and ``elapsed``: the arguments of ``set_state``."""
     return checked_states(env, fields), None if elapsed is None else checked_elapsed(env, elapsed)
@@ -224,9 +245,7 @@ def checked_states(env, values):
     known, checked = {f.name: f for f in env.spec.state(env.params)}, {}
     for name, value in values.items():
         if name not in known:
-            raise ParameterError(
-                f"{env.spec.name} has no state {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
-            )
+            raise unknown_field(env.spec.name, name, known)
         f, given = known[name], as_numpy(env.spec.name, f"state {name!r}", value)
         shape, dtype = (env.num_envs, *f.shape), np.dtype(f.dtype)
         if given.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):

@@ -21,7 +21,7 @@ from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
-from cupydrive.simulation.snapshots import Snapshot, checked_values
+from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
 from cupydrive.simulation.trajectory import Trajectory
 
 
@@ -98,9 +98,9 @@ class VectorEnv:
 
     @cached_property
     def state(self):
-        """Writable views of ``struct State`` by member, (N, *shape of the member)."""
+        """Writable views of ``struct State`` by member, (N, *shape of the member); another name is a ``KeyError``."""
         views = {name: member(self.batch.state, self.batch.state_dtype, name) for name in self.batch.state_dtype.names}
-        return {name: as_torch(view) for name, view in views.items()}
+        return StateViews(self.spec.name, {name: as_torch(view) for name, view in views.items()})
 
     @cached_property
     def elapsed(self):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.errors import CupydriveWarning, TrainingError, did_you_mean
 from cupydrive.inputs.archive import ZIP_ERRORS, Archive, check_seal, seal, warn_unsealed
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
@@ -34,6 +34,7 @@ from cupydrive.inputs.locks import lock
 
 FORMAT = 2
 POPULATION_FILE = "population.json"  # in a folder of several runs
+MOST_RUNS = 10  # that a message lists
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
 # Tensors of a run that count, and that kernels compute places from.
 COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
@@ -76,6 +77,18 @@ def check_newest(folder, step, passed_over):
         )
 
 
+def runs_near(folder):
+    """Return in words which runs there are in ``folder``, beside it and in runs/, and which one may be meant; or nothing."""
+    folder, files = Path(folder), ("config.json", POPULATION_FILE)
+    places = folder, folder.parent, Path("runs")
+    near = sorted({file.parent for place in places for name in files for file in place.glob(f"*/{name}")})
+    if not near:
+        return ""
+    listed = ", ".join(map(str, near[:MOST_RUNS])) + f" and {len(near) - MOST_RUNS} more" * (len(near) > MOST_RUNS)
+    alike = [str(path) for path in near if did_you_mean(folder.name, [path.name])]  # all of one folder look alike
+    return f"{did_you_mean(str(folder), alike)} Runs here: {listed}"
+
+
 def read_config(folder):
     """Return the configuration of a run folder.
 
@@ -85,6 +98,7 @@ def read_config(folder):
     with file_errors(TrainingError, f"{shown(folder)} cannot be a run folder"):
         path = as_path(folder) / "config.json"
         is_file, is_population = as_path(folder).is_file(), (as_path(folder) / POPULATION_FILE).is_file()
+        is_there = path.exists()
     if is_file:
         raise TrainingError(
             f"{folder} is a file, not a run folder; Recording.load reads a recording, Snapshot.load a snapshot"
@@ -93,6 +107,10 @@ def read_config(folder):
         raise TrainingError(
             f"{folder} holds a population; cupydrive.load reads it, and {as_path(folder) / '000'} is its first run"
         )
+    if not is_there:
+        what = "has no config.json" if as_path(folder).is_dir() else "does not exist"
+        others = runs_near(folder) or " One is made by: cupydrive.train(NAME, out=DIR)"
+        raise TrainingError(f"{folder} is no run folder: it {what}.{others}")
     with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
