@@ -33,6 +33,8 @@ def test_every_environment_passes(name, tmp_path):
     (read,) = json.loads((tmp_path / "report.json").read_text())
     assert read["passed"] and read["env"] == name and read["comparisons"]
     assert "PASS" in report._repr_html_() and "PASS" in str(report)
+    said = f"PASS  {name}: {report.number_of_cases()} on cpu, {report.agent_steps:,} agent-steps against the reference"
+    assert report.summary == f"{said} (seed 0)" == str(report).splitlines()[0]
 
 
 WRONG = [
@@ -204,7 +206,7 @@ def test_the_first_line_is_the_cause(written_env, mistake):
     assert text.count(right) == 1
     report = check(replace(spec, kernel=text.replace(right, wrong)), agent_steps=600, device="cpu", progress=False)
     first, table, page = str(report).splitlines()[0], str(report), report._repr_html_()
-    assert re.match(f"FAIL  mine: {words}", first), first
+    assert re.match(f"FAIL  mine: {words}", first) and report.summary == first, first
     assert html.escape(report.failures()[0]) in page and page.index("FAIL") < page.index("<table>")
     failed = {t.part for t in report.tallies.values() if t.failure}
     marked = {line.strip().split("  ")[0] for line in table.splitlines() if line.endswith("  FAILED")}

@@ -46,7 +46,7 @@ CHUNK_ROWS = 40_000  # agent-rows of one reference call: bounds its memory
 
 
 def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, progress=True):
-    """Check one environment and return a ``Report``.
+    """Check one environment and return a ``Report``: it prints as a table, its ``summary`` as one line; true if all passed.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.

@@ -59,7 +59,7 @@ class Tally:
 
 @dataclass
 class Report:
-    """The result of ``check``."""
+    """The result of ``check``: printed it is a table, one row for each comparison, and ``summary`` is its first line alone."""
 
     env: str
     devices: list[str]
@@ -284,9 +284,15 @@ class Report:
             lines.append(f"also: {len(others) - SHOWN} more, which report.failures() lists")
         return lines
 
+    @property
+    def summary(self):
+        """One line: PASS, and what was compared; or FAIL, and the cause. It is the first line of the whole report."""
+        verdict, first, _ = self._head()
+        return f"{verdict}  {first}"
+
     def __str__(self):
-        verdict, first, done = self._head()
-        lines = [f"{verdict}  {first}", *([f"  {done}"] if done else [])]
+        _, _, done = self._head()
+        lines = [self.summary, *([f"  {done}"] if done else [])]
         lines.append(f"  {'what was compared':<58}{'fields':>7}{'numbers':>13}{'worst error':>13}{'excused':>9}")
         for part, number, compared, worst, excused, failed in self.parts():
             mark = "  FAILED" if failed else ""
