@@ -31,6 +31,7 @@ RESULTS = {  # in gallery/
     "cuda": "speed.json",
     "sciences": "speed-sciences.json",
     "training": "speed-training.json",
+    "several GPUs": "speed-gpus.json",
     "cpu": "speed-cpu.json",
     "sciences on a CPU": "speed-sciences-cpu.json",
 }
@@ -266,6 +267,7 @@ def tables():
             "startup": startup(found["training"]),
             "speed on a CPU": f"{speed(found['cpu'])}\n\n{compared(found['cpu'])}",
             "training speed": training(found["training"]),
+            "training on several GPUs": training(found["several GPUs"]),
             "lessons": lessons(committed(LESSONS)),
         },
     }
