@@ -1,8 +1,6 @@
 """Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
 
 import ctypes
-import gc
-from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -82,24 +80,9 @@ def capture(call, restore, warm_up=2):
     restore()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with garbage_kept(), torch.cuda.graph(graph, stream=stream), cupy.cuda.Stream.from_external(stream):
+    with torch.cuda.graph(graph, stream=stream), cupy.cuda.Stream.from_external(stream):
         call()
     return graph
-
-
-@contextmanager
-def garbage_kept():
-    """Collect no garbage meanwhile: what is freed then may be a module or a graph, which no stream that captures survives.
-
-    Python collects whenever enough objects have been made. What nobody refers to any more is freed at once, as ever.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 _streams = {}
