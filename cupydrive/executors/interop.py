@@ -80,7 +80,9 @@ def capture(call, restore, warm_up=2):
     restore()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream), cupy.cuda.Stream.from_external(stream):
+    # Of this thread alone: others may still load kernels that were built ahead, which would end a capture of all threads.
+    captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+    with captured, cupy.cuda.Stream.from_external(stream):
         call()
     return graph
 
