@@ -44,6 +44,10 @@ FOUND = {
     "continuous actions": "Train",
     "logging": "Weights & Biases",
     "cite": "cupydrive",
+    "curriculum": "Train in easier worlds first",
+    "fine-tune": "Train in easier worlds first",
+    "reward shaping": "An environment of your own",
+    "exercises": "Notebooks",
 }
 MODES = [("light", 1280), ("dark", 1280), ("light", 390)]
 
