@@ -124,6 +124,14 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_another_host(site):
                 assert unquote(parts.fragment) in found[target].places, f"{page}: {name}"
 
 
+@pytest.mark.notebook
+def test_lessons_lead_to_the_lessons_and_pages_that_they_name(site):
+    stems = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    named = re.compile(rf'(<a href="[^"]+">)?<code>({"|".join(stems)}|docs/[\w/]+\.md)</code>')
+    found = [match for stem in stems for match in named.findall((site / "notebooks" / f"{stem}.html").read_text())]
+    assert len(found) > 20 and not [name for link, name in found if not link]
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 
