@@ -48,6 +48,7 @@ NAMED = re.compile(r"^::: cd\.(\w+)$", re.M)
 UNTESTED = re.compile(r"^\*Not run by a test: [^*\n]+\*$", re.M)  # a note, in smaller letters
 LISTED = "<!-- blocks that no test runs -->"
 INCLUDED = re.compile(r"^<!-- from ([\w./]+) -->$", re.M)
+CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
@@ -84,10 +85,21 @@ def directive(name):
 # ---- pages that are made ---------------------------------------------------------------------------------------------
 
 
+def linked(words, places):
+    """Return a lesson's words with links: what they name in backticks leads to the page that ``places`` says, if any."""
+    return CODE.sub(lambda found: f"[{found[0]}]({places[found[1]]})" if found[1] in places else found[0], words)
+
+
 def notebook_pages(config):
     """Yield a page for each notebook with the outputs that it is committed with, and their pictures."""
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    places = {path.stem: f"{path.stem}.md" for path in paths} | {f"docs/{name}": f"../{name}" for name in pages()}
+    places |= {"gallery/SPEED.md": "../speed.md"}
+    for path in paths:
         notebook = nbformat.read(path, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = linked(cell.source, places)
         body, resources = MarkdownExporter().from_notebook_node(notebook, {"output_files_dir": f"{path.stem}_files"})
         title, _, rest = body.partition("\n")
         about = f"This page is `notebooks/{path.name}`; `make notebook` opens it in JupyterLab."

@@ -149,8 +149,8 @@ READINGS = {
     ),
     "tag_grid_published": (
         "Who acts at random is hardly ever caught on so large a board, so both have learnt on smaller ones first, of 11 x 11 "
-        "to 76 x 76 cells. Taggers by the rule catch a runner that has learnt less than half as often as one by the rule; "
-        "taggers that have learnt catch it twice as often as they do."
+        "to 76 x 76 cells. Taggers by the rule catch a runner by the rule more than twice as often as one that has learnt; "
+        "taggers that have learnt catch either more often than they do."
     ),
 }
 
@@ -234,10 +234,17 @@ def make_entry(entry, folders, results, out):
     }
 
 
-def figure(found, curves):
+EARNED = {  # of each entry: what one sees in the curves of taggers' and runners' returns
+    "tag_published": ("taggers earn less as runners learn", "runners earn more"),
+    "tag_grid_published": ("taggers earn less at first, then more", "runners earn more at first, then less"),
+}
+
+
+def figure(entry, found, curves):
     """Return curves: what both groups earn while they learn, and within an episode who is in the game and how far away.
 
     Args:
+        entry: Its name, by which curves have their titles.
         found: What ``tag_published.json`` says of all seeds of each run.
         curves: What ``curves.json`` says of each run.
     """
@@ -260,14 +267,9 @@ def figure(found, curves):
                 values = np.median(np.array([cell["curves"][name] for cell in alike], float), axis=0)
                 axis.plot(cells[0]["steps"], values, style, color=colors[speed], linewidth=1.6)
     engineered(axes[2], "step of an episode", "free runners, share")
-    engineered(axes[3], "step of an episode", "to the nearest tagger,\nlengths")
-    titles = (
-        "taggers earn less as runners learn",
-        "runners earn more",
-        "who is not caught yet",
-        "how far away they are",
-    )
-    for axis, title in zip(axes, titles, strict=True):
+    unit = "cells" if found[0][0]["case"] == "grid" else "units of length"
+    engineered(axes[3], "step of an episode", f"to the nearest tagger,\n{unit}")
+    for axis, title in zip(axes, (*EARNED[entry], "who is not caught yet", "how far away they are"), strict=True):
         axis.set_title(title, fontsize=10, loc="left")
     axes[2].set_ylim(0, 1.02)
     # One key of all panels, above them: within one it would lie on lines.
@@ -312,7 +314,7 @@ def draw_curves(entry, results, found, out):
     kept = read_curves(out)
     curves = [kept[f"{entry}_{number}"] for number in range(len(found))]
     seeds = [[r for r in results.values() if all(r[key] == row[key] for key in ("case", "env_steps"))] for row in found]
-    write_atomically(out / f"{entry}-curve.svg", svg(figure(seeds, curves)))
+    write_atomically(out / f"{entry}-curve.svg", svg(figure(entry, seeds, curves)))
     return in_short(*curves)
 
 

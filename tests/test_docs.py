@@ -118,9 +118,11 @@ def test_paths_on_pages_exist(name):
 
 
 def test_the_pages_of_environments_and_questions_are_whole():
-    names = re.findall(r"^\| `(\w+)` \|", PAGES["environments.md"], re.M)
+    names = re.findall(r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|", PAGES["environments.md"], re.M)
     assert sorted(names) == sorted(envs.names())
-    rows = re.findall(r"^\| `(\w+)` \|[^|]+\|[^|]+\| ([^|]+) \|", PAGES["environments.md"], re.M)
+    rows = re.findall(
+        r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|[^|]+\|[^|]+\| ([^|]+) \|", PAGES["environments.md"], re.M
+    )
     spaces = {name: envs.get(name).groups(envs.get(name).params()) for name in envs.names()}
     assert {name: told.split(";")[0] for name, told in rows if "[" not in told} == {
         name: ", ".join(dict.fromkeys(choices(group.sizes) for group in groups))

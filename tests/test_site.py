@@ -44,6 +44,10 @@ FOUND = {
     "continuous actions": "Train",
     "logging": "Weights & Biases",
     "cite": "cupydrive",
+    "curriculum": "Train in easier worlds first",
+    "fine-tune": "Train in easier worlds first",
+    "reward shaping": "An environment of your own",
+    "exercises": "Notebooks",
 }
 MODES = [("light", 1280), ("dark", 1280), ("light", 390)]
 
@@ -118,6 +122,14 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_another_host(site):
             assert target.is_file(), f"{page}: {name}"
             if parts.fragment and target in found and parts.fragment != "__skip":
                 assert unquote(parts.fragment) in found[target].places, f"{page}: {name}"
+
+
+@pytest.mark.notebook
+def test_lessons_lead_to_the_lessons_and_pages_that_they_name(site):
+    stems = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    named = re.compile(rf'(<a href="[^"]+">)?<code>({"|".join(stems)}|docs/[\w/]+\.md)</code>')
+    found = [match for stem in stems for match in named.findall((site / "notebooks" / f"{stem}.html").read_text())]
+    assert len(found) > 20 and not [name for link, name in found if not link]
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------

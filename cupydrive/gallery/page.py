@@ -30,6 +30,7 @@ CHAPTERS = {  # in their order on the page
     "Classics": "Small problems of control that every library has, by Gymnasium's rules.",
 }
 WIDE = {"beside": 640}  # clips that take the page's whole width, and pixels that they have on a narrow page
+COLUMN = 136  # pixels that a table's column has at least; where the page is narrower the table scrolls
 BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 # Pictures of measurements, where a gallery has them: file, what it shows, and how to read it.
 CHARTS = (
@@ -148,11 +149,12 @@ def section(name, entry):
     shown_first = [figure(name, entry, clip) for clip in clips if clip["kind"] in WIDE]
     others = [figure(name, entry, clip) for clip in clips if clip["kind"] not in WIDE]
     figures = "\n".join([*shown_first, *table(entry.get("table", ())), *others])
-    broad = " broad" if all(clip["size"][0] > BROAD for clip in clips) else ""
+    wide = "table" in entry  # of entries of several runs, whose curve has two panels a row
+    broad = " broad" if all(clip["size"][0] > BROAD for clip in clips) or (wide and len(others) == 2) else ""
     columns = 2 if broad else 3
     free = columns - len(others) % columns  # of the row that the curve stands in
     look = ' class="chart"' if free == 1 else f' class="chart rest" style="--columns: {free}"'
-    look = ' class="chart wide"' if shown_first else look
+    look = ' class="chart wide"' if wide else look
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
@@ -181,7 +183,8 @@ def table(rows):
         for first, *others in rows[1:]
     ]
     titles = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in rows[0])
-    return [f'<div class="scroll" tabindex="0"><table>\n<tr>{titles}</tr>\n' + "\n".join(lines) + "\n</table></div>"]
+    head = f'<table style="min-width: {COLUMN * len(rows[0])}px">\n<tr>{titles}</tr>\n'
+    return [f'<div class="scroll" tabindex="0">{head}' + "\n".join(lines) + "\n</table></div>"]
 
 
 def in_order(clips):
