@@ -121,8 +121,10 @@ def draw_files(entry, kind, files, title, out):
 
 
 def keep(folder, match, file):
-    """Write the first episode of a match as a recording of its own."""
-    Recording.load(folder / "recordings" / f"{match.replace(' ', '-')}.npz")[0].save(file)
+    """Write one episode of a match as a recording of its own: the first that taggers have ended, else the first."""
+    kept = Recording.load(folder / "recordings" / f"{match.replace(' ', '-')}.npz")
+    ended = np.flatnonzero(kept.length < kept.params.max_episode_steps)
+    kept[int(ended[0]) if len(ended) else 0].save(file)
 
 
 def cells_of(results, label):
