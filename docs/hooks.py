@@ -20,7 +20,8 @@ from page_blocks import not_run, pages
 import cupydrive
 from cupydrive.cli.main import COMMANDS, main
 
-ROOT = Path(__file__).resolve().parent.parent
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
 WIDTH = "80"  # columns of the command line's help
 FROM_REPOSITORY = {  # pages that are files elsewhere
     "contributing.md": "CONTRIBUTING.md",
@@ -134,7 +135,8 @@ def included(source):
 
     def link(found):
         target = (path.parent / found[1]).resolve()
-        return f"]({pages_of.get(target) or target.relative_to(ROOT).as_posix()}"
+        start = DOCS if target.is_relative_to(DOCS) else ROOT
+        return f"]({pages_of.get(target) or target.relative_to(start).as_posix()}"
 
     text = path.read_text()
     return LINK.sub(link, text[text.index("\n## ") :])
