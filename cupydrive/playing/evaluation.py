@@ -22,6 +22,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.playing.players import Heuristic
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
+from cupydrive.playing.threads import acting_threads
 from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.simulation.batch import Batch
 
@@ -191,7 +192,8 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     except MemoryLimitError as error:
         raise MemoryLimitError(f"evaluate: episodes = {episodes:,} do not fit into memory: {error}") from None
     recorder = Recorder(rollout)
-    found = first_episodes(rollout, recorder)
+    with acting_threads(rollout):
+        found = first_episodes(rollout, recorder)
     recording = recorder.recording(seed, brief, found["length"])
     yardsticks = {} if spec.yardsticks is None else spec.yardsticks(made)
     evaluation = Evaluation(spec.name, names, seed, **found, recording=recording, yardsticks=yardsticks)

@@ -18,6 +18,7 @@ from cupydrive.playing.keyboard import Keyboard, KeyboardPlayer, keys_of, seat
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
+from cupydrive.playing.threads import acting_threads
 from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 
@@ -146,7 +147,7 @@ class Game:
             raise OrderError("step() after the end of an episode; call begin() first")
         rollout, batch = self._rollout, self._batch
         self._player.chosen = self.keyboard.action(pressed, self._player.chosen)
-        with torch.no_grad(), rollout.stream():
+        with torch.no_grad(), rollout.stream(), acting_threads(rollout):
             for rows, current in ((rollout.obs, batch.current_obs), (rollout.action_mask, batch.current_mask)):
                 for name, array in current.items():
                     rows[name][0].copy_(as_torch(array))
