@@ -15,7 +15,7 @@ from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, shown
 from cupydrive.playing.evaluation import require_players, unwrapped
 from cupydrive.playing.keyboard import Keyboard, KeyboardPlayer, keys_of, seat
-from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.players import PLAYERS, Heuristic, Random
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
@@ -24,7 +24,6 @@ from cupydrive.simulation.batch import Batch
 
 PERSON = "you"  # what a recording calls a person
 SLOWEST, FASTEST = 10, 30  # steps a second
-OTHERS = {"random": Random, "heuristic": Heuristic}
 
 
 class Game:
@@ -73,7 +72,7 @@ class Game:
         if others is not None and self.spec.one_agent(params):
             raise ParameterError(f"play: others = {shown(others)}; nobody else plays in {self.spec.name}: leave it out")
         if isinstance(others, str):
-            player = OTHERS[checked_choice("play", "others", others, OTHERS)]
+            player = PLAYERS[checked_choice("play", "others", others, PLAYERS)]
             return {g.name: player() for g in groups}
         given = {} if others is None else checked_mapping("play", "others", others)
         require_players(self.spec, groups, "others", given)
