@@ -117,5 +117,6 @@ def did_you_mean(name, known):
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string."""
     if not isinstance(name, str) or len(name) > 100:  # a long text would take for ever to compare
         return ""
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    lower = {other.lower(): other for other in reversed(list(known))}  # of two that differ in case alone, the first
+    near = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    return f" Did you mean {lower[near[0]]!r}?" if near else ""

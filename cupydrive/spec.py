@@ -3,14 +3,13 @@
 Letters: N environments, C agents of a group, D observation entries, H action heads.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 
 import numpy as np
 from gymnasium import spaces
 
-from cupydrive.errors import ParameterError, SpecError, UnknownParameterError, did_you_mean
+from cupydrive.errors import ParameterError, SpecError, UnknownParameterError
 from cupydrive.inputs.arguments import (
     FLOAT32,
     INT32,
@@ -21,10 +20,17 @@ from cupydrive.inputs.arguments import (
     checked_float,
     checked_int,
     checked_list,
-    shown,
 )
-from cupydrive.inputs.descriptions import check_field, check_group, check_groups, check_spec, checked_param
+from cupydrive.inputs.descriptions import (
+    check_field,
+    check_group,
+    check_groups,
+    check_members,
+    check_spec,
+    checked_param,
+)
 from cupydrive.inputs.keys import check_keys
+from cupydrive.inputs.names import unknown_parameter
 from cupydrive.inputs.tables import HasTables, Table
 
 # For authors.
@@ -302,19 +308,16 @@ class EnvSpec(HasTables):
         """Where the kernels run."""
         return getattr(self.kernel, "devices", ("cpu", "cuda"))
 
-    def require_known(self, given, call=None):
-        """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter.
+    def require_known(self, given, call=None, hints=None):
+        """Raise ``UnknownParameterError`` for a name in ``given`` that is no parameter; see ``unknown_parameter``.
 
-        Args:
-            given: Parameters by name.
-            call: The function whose ``**params`` they are; one of its own arguments may have been meant.
+        ``hints`` are what ``call`` knows of such names.
         """
         known = [f.name for f in fields(self.params)]
-        meant = [*known, *(inspect.signature(call).parameters if call else ())]
         for name in given:
             if name not in known:
                 raise UnknownParameterError(
-                    f"{self.name} has no parameter {shown(name)}.{did_you_mean(name, meant)} It has: {', '.join(known)}"
+                    unknown_parameter(self.name, name, known, call, (hints or {}).get(name, ""))
                 )
 
     def make_params(self, **given):
@@ -329,6 +332,8 @@ class EnvSpec(HasTables):
         for name, value in self.constants(params).items():
             checked_int(self.name, f"constants: {name}", value, -INT32, INT32, SpecError)
         groups = self.groups(params)
+        check_members(self.name, "groups", groups, Group)
+        check_members(self.name, "state", self.state(params), Field)
         check_groups(self.name, groups)
         if self.table_fields is not None:
             self.declared_tables(params)
@@ -342,14 +347,7 @@ class EnvSpec(HasTables):
 
     def state_dtype(self, params):
         """Return the NumPy dtype of ``struct State``: 4-byte members without gaps."""
-        members = []
-        for f in self.state(params):
-            if np.dtype(f.dtype).str[1:] not in ("f4", "i4", "u4"):
-                raise SpecError(f"{self.name}: State.{f.name} is {f.dtype}; it must be f4, i4 or u4")
-            members.append((f.name, f.dtype, f.shape))
-        if not members:
-            raise SpecError(f"{self.name}: State has no members")
-        return np.dtype(members)
+        return np.dtype([(f.name, f.dtype, f.shape) for f in self.state(params)])
 
     def pack_params(self, params):
         """Return the float parameters as the kernel's ``struct Params``, a structured scalar."""

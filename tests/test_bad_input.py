@@ -134,23 +134,6 @@ def test_step_and_rollout_want_a_reset_first():
             call()
 
 
-@pytest.mark.parametrize(
-    ("field", "words"),
-    [
-        ("pos", "'pos'. It has: x, x_dot, theta, theta_dot"),
-        ("theta_dott", "Did you mean 'theta_dot'?"),
-        (0, "state 0. "),
-    ],
-)
-def test_a_field_that_the_state_does_not_have_is_named_with_those_there_are(field, words):
-    state = make("cartpole", 2, device="cpu").state
-    assert state.get(field) is None and field not in state
-    for error in (KeyError, ParameterError):  # as of any dictionary, and as set_state refuses it
-        with pytest.raises(error) as caught:
-            state[field]
-        assert str(caught.value).startswith("cartpole has no state ") and words in str(caught.value)
-
-
 @pytest.mark.parametrize("mask", [torch.ones(2, dtype=torch.bool), torch.ones(3), [1, 0, 1]])
 def test_reset_refuses_a_wrong_mask(mask):
     with pytest.raises(ParameterError, match=r"it must be torch\.bool"):

@@ -17,7 +17,7 @@ import cupydrive.checks.checker
 from cupydrive import envs
 from cupydrive.checks.report import Report
 from cupydrive.cli.main import COMMANDS, choices, main
-from cupydrive.errors import CompileError
+from cupydrive.errors import CompileError, MissingDataError
 from cupydrive.executors.about import Gpu, info
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,11 +90,61 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["check", "cartpole", "--seed", "x"], ["info", "extra"]])
+@pytest.mark.parametrize("arguments", [["check", "cartpole", "--seed", "x"], ["info", "extra"]])
 def test_wrong_usage_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
+
+
+def test_a_line_without_a_command_shows_what_there_is(capsys):
+    assert main([]) == 2
+    without = capsys.readouterr().out
+    for words in (["help"], ["--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code and capsys.readouterr().out == without and "subcommands" in without
+    with pytest.raises(SystemExit):
+        main(["help", "train"])
+    assert capsys.readouterr().out.startswith("usage: cupydrive train ")
+
+
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_the_version_is_told(word, capsys):
+    assert main([word]) == 0 and capsys.readouterr().out == f"cupydrive {cupydrive.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "installs"),
+    [(ModuleNotFoundError("No module named 'PIL'", name="PIL.Image"), "pillow"), (ImportError("no", name="av"), "av")],
+)
+def test_a_package_that_is_missing_is_one_line_with_what_installs_it(missing, installs, monkeypatch, capsys):
+    def play(*given, **named):
+        raise missing
+
+    monkeypatch.setattr("cupydrive.playing.evaluation.evaluate", play)
+    assert main(["evaluate", "tag_grid", "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.endswith(f"pip install {installs}\n")
+
+
+def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypatch):
+    def play(*given, **named):
+        raise ImportError("cannot import name 'x'", name="cupydrive.playing")
+
+    monkeypatch.setattr("cupydrive.playing.evaluation.evaluate", play)
+    with pytest.raises(ImportError):
+        main(["evaluate", "tag_grid", "--device", "cpu"])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(["train", "cartpole"], "--learner"), (["evaluate", "tag_grid"], "--players"), (["play", "tag_grid"], "--others")],
+)
+def test_a_word_that_is_none_of_a_few_is_one_line(command, option, capsys):
+    assert main([*command, option, "kernel"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"cupydrive: {option} = 'kernel'; it must be '") and "None" not in err
 
 
 def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
@@ -241,6 +291,20 @@ def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, 
     assert out.count("PASS") == len(envs.names()) - 1
 
 
+def test_all_that_are_left_out_are_one_line(monkeypatch):
+    def lacking(spec):
+        raise MissingDataError(f"{spec.name} needs 28 files")
+
+    kept = {name: envs.get(name) for name in ("cartpole", "rice_n", "tag_grid", "catalysis")}
+    for name in ("rice_n", "catalysis"):
+        kept[name] = replace(kept[name], tables=lambda params, spec=kept[name]: lacking(spec))
+    monkeypatch.setattr(envs, "get", kept.get)
+    said = []
+    assert [spec.name for spec in envs.with_data(said.append, kept)] == ["cartpole", "tag_grid"]
+    (line,) = said
+    assert line.endswith(": rice_n, catalysis") and "`cupydrive data`" in line and len(line) < 160
+
+
 def test_check_looks_at_all_names_before_it_fetches_data(monkeypatch, capsys):
     monkeypatch.setattr(envs, "with_data", lambda say: pytest.fail("data was looked for"))
     assert main(["check", "all", "nope"]) == 2
@@ -307,10 +371,12 @@ def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
 
 def check_demo(printed):
     """Check what the demonstration printed, and the videos that it names."""
-    names = [name for name in envs.names() if f"{name} is left out" not in printed]
+    left = next((line for line in printed.splitlines() if line.startswith("left out, ")), "")
+    names = [name for name in envs.names() if name not in left.rpartition(": ")[2].split(", ")]
     assert printed.count("passed: ") == len(names) and printed.count(", learned") == 2
     table = printed.split("env-steps/s")[1]
     assert all(name in table for name in names)
     paths = [line.strip() for line in printed.splitlines() if line.endswith(".mp4")]
     assert [Path(p).name for p in paths] == ["cartpole.mp4", "tag_grid.mp4"]
     assert all(Path(p).stat().st_size > 10_000 for p in paths)
+    assert "\nnext:\n" in printed and "  cupydrive new my_env\n" in printed

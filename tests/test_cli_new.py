@@ -64,6 +64,8 @@ def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypa
         ("", "'env'"),
         ("cartpole", "'my_cartpole'"),
         ("a/b", "'a_b'"),
+        ("torch", "'my_torch'"),  # a torch.py would be imported in the place of torch
+        ("random", "'my_random'"),
     ],
 )
 def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_path):
@@ -71,6 +73,18 @@ def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_pat
         new(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
     new(suggestion.strip("'"), tmp_path)
+
+
+def test_new_takes_the_name_of_another_file_beside_it_for_no_package(tmp_path, monkeypatch):
+    (tmp_path / "moon.py").write_text("")
+    (tmp_path / "sun").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as `python -m cupydrive` has it
+    for name in ("moon", "sun"):
+        new(name, "there")
+    with pytest.raises(CupydriveError, match=r"moon\.py exists"):
+        new("moon")
 
 
 def test_new_wants_a_folder_that_exists(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """The commands that make, play and draw runs: what they write, and one clear line for wrong input."""
 
 import json
+import shlex
 import signal
 
 import pytest
@@ -179,3 +180,34 @@ def test_an_empty_argument_is_not_taken_for_the_folder_one_is_in(command, named,
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
     assert capsys.readouterr().err.startswith(f"cupydrive: {named} is empty, ") and not list(tmp_path.iterdir())
+
+
+# ---- what comes next -------------------------------------------------------------------------------------------------
+
+
+def test_training_says_which_commands_take_what_it_has_written_and_they_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    short = ["--steps", "32", "--num-envs", "4", "--set", "num_steps=8", "hidden=[8]", "--device", "cpu"]
+    assert main(["new", "moon"]) == 0
+    capsys.readouterr()
+    assert main(["train", "moon.py", *short, "--out", "runs/the moon"]) == 0
+    wrote, *lines = capsys.readouterr().out.splitlines()[-3:]
+    assert wrote == "wrote runs/the moon" and [line.split(": ")[0] for line in lines] == ["next", "then"]
+    for line in lines:
+        command, *words = shlex.split(line.partition(": ")[2])
+        small = ["--episodes", "2"] if "evaluate" in words else ["--size", "64", "48"]
+        assert command == "cupydrive" and main([*words, *small, "--device", "cpu"]) == 0
+    assert (tmp_path / "moon.mp4").stat().st_size
+    capsys.readouterr()
+    assert main(["train", "cartpole", *short]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("nothing was written; --out DIR keeps a run")
+    assert main(["train", "cartpole", *short, "--seeds", "2", "--out", "runs/two"]) == 0
+    assert "cupydrive.load('runs/two')" in capsys.readouterr().out.splitlines()[-1]
+    assert len(cupydrive.load("runs/two").runs) == 2
+
+
+def test_evaluate_plays_who_is_named(capsys, tmp_path):
+    assert main(["evaluate", "cartpole", "--players", "random", "--episodes", "3", "--device", "cpu"]) == 0
+    assert "cart: random" in capsys.readouterr().out
+    assert main(["evaluate", "cartpole", "--episodes", "3", "--device", "cpu"]) == 2
+    assert "--players random" in capsys.readouterr().err

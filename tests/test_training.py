@@ -6,9 +6,11 @@ import torch
 import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
+from cupydrive.playing.game import Game
+from cupydrive.playing.threads import threads_for
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
-from cupydrive.training.torch_settings import memory_errors, threads, threads_for
+from cupydrive.training.torch_settings import memory_errors, threads
 
 SMALL = {"num_steps": 8, "hidden": (8,)}
 QUIET = {"device": "cpu", "progress": False}
@@ -205,23 +207,78 @@ def test_without_a_folder_the_exception_of_a_callback_carries_the_run(kind):
 # ---- threads and memory ----------------------------------------------------------------------------------------------
 
 
-def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back():
+@pytest.fixture
+def limit():
+    """Return a function that sets torch's threads; what they were comes back after the test."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back(limit):
     assert [threads_for(n, 8) for n in (10**6, 2**30, 2**31, 2**40)] == [1, 1, 2, 8]
     assert threads_for(2**40, 1) == 1  # never raised
-    before, seen = torch.get_num_threads(), []
-    try:
-        torch.set_num_threads(3)
-        train(callback=lambda step, row: seen.append(torch.get_num_threads()))
-        assert set(seen) == {1} and torch.get_num_threads() == 3
-        with pytest.raises(Mistake):
-            train(callback=lambda step, row: (_ for _ in ()).throw(Mistake()))
+    seen = []
+    limit(3)
+    train(callback=lambda step, row: seen.append(torch.get_num_threads()))
+    assert set(seen) == {1} and torch.get_num_threads() == 3
+    with pytest.raises(Mistake):
+        train(callback=lambda step, row: (_ for _ in ()).throw(Mistake()))
+    assert torch.get_num_threads() == 3
+    run = train(settings=cd.PPO(num_steps=8), learner="torch")
+    run.learners["cart"].part = 2**20  # rows of a minibatch
+    with threads(run):
         assert torch.get_num_threads() == 3
-        run = train(settings=cd.PPO(num_steps=8), learner="torch")
-        run.learners["cart"].part = 2**20  # rows of a minibatch
-        with threads(run):
-            assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+
+
+class Watched(torch.nn.Module):
+    """A policy that notes on how many threads it is asked, or fails."""
+
+    fails = False
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.layer, self.seen = torch.nn.Linear(obs_dim, size), []
+
+    def forward(self, obs):
+        if self.fails:
+            raise Mistake
+        self.seen.append(torch.get_num_threads())
+        return self.layer(obs), obs[:, 0]
+
+
+PLAYING = {
+    "evaluate": lambda run, folder: run.evaluate(4),
+    "render": lambda run, folder: run.render(folder / "a.gif", size=(64, 64), progress=False),
+    "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.Random()}, episodes=4, progress=False),
+    "a game": lambda run, folder: Game(run, "runner").step(),
+}
+
+
+@pytest.mark.parametrize("way", PLAYING)
+def test_policies_play_on_as_many_threads_as_they_are_worth_and_what_was_set_comes_back(
+    way, limit, tmp_path, monkeypatch
+):
+    policies = {"tagger": cd.PPO(num_steps=8, policy=Watched), "runner": cd.Heuristic()}
+    run = cd.train("tag_grid", policies=policies, num_envs=8, steps=64, grid_length=6, **QUIET)
+    policy = run.policies["tagger"]
+
+    def asked_on():
+        policy.seen.clear()
+        PLAYING[way](run, tmp_path)
+        return set(policy.seen)
+
+    limit(3)
+    assert asked_on() == {1} and torch.get_num_threads() == 3
+    policy.fails = True
+    with pytest.raises(Mistake):
+        asked_on()
+    assert torch.get_num_threads() == 3
+    policy.fails = False
+    monkeypatch.setattr("cupydrive.playing.threads.PRODUCTS_PER_THREAD", 1)  # now it is worth any number
+    assert asked_on() == {3}
+    limit(1)
+    assert asked_on() == {1} and torch.get_num_threads() == 1  # never raised
 
 
 def test_a_host_without_memory_is_a_memory_limit_error():

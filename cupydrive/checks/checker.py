@@ -53,7 +53,8 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here.
         seed: Of states, actions and parameters.
-        fail_fast: Leave out the cases after the first with a comparison that fails.
+        fail_fast: Leave out what comes after the first case with a comparison that fails: other cases, teams of threads,
+            array bounds, branches.
         progress: Show a progress bar.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from cupydrive import envs
+from cupydrive.cli.afterwards import after_training
 from cupydrive.cli.options import (
     Algorithm,
     Device,
@@ -20,9 +21,12 @@ from cupydrive.cli.options import (
     Groups,
     Int,
     JsonFile,
+    Learner,
     MaybeName,
     Name,
     Pairs,
+    Players,
+    Pruner,
     unsaid,
 )
 from cupydrive.errors import CupydriveError, UnknownEnvironmentError
@@ -45,7 +49,7 @@ def run_train(
     pool: Groups = (),
     param: Pairs = (),
     set: Pairs = (),
-    learner: Annotated[Literal["auto", "torch", "kernels"] | None, unsaid(metavar="{auto,torch,kernels}")] = None,
+    learner: Learner = None,
     keep: int = 3,
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
@@ -128,8 +132,7 @@ def run_train(
             run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
         if first:
             print(run)
-            if out is not None:
-                print(f"wrote {out}")
+            print(after_training(run, out, env or name))
     return 130 if out is None and run.interrupted else 0
 
 
@@ -143,9 +146,7 @@ def run_sweep(
     objective: Literal["auto", "mark", "return"] = "auto",
     mark: Float = None,
     key: Annotated[str | None, unsaid(metavar="METRIC")] = None,
-    pruner: Annotated[
-        Literal["median", "halving", "hyperband"] | None, unsaid(metavar="{median,halving,hyperband}")
-    ] = None,
+    pruner: Pruner = None,
     batch: int = 8,
     seed: int = 0,
     device: Device = "auto",
@@ -189,6 +190,7 @@ def run_sweep(
 
 def run_evaluate(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
+    players: Players = None,
     episodes: int = 1000,
     seed: int = 10_000,
     sample: bool = False,
@@ -200,7 +202,8 @@ def run_evaluate(
     """Play whole episodes from fresh starts and print mean returns with 95 % confidence intervals.
 
     Args:
-        run: A run folder, such as runs/cartpole; or an environment, whose heuristic plays then.
+        run: A run folder, such as runs/cartpole; or an environment.
+        players: Who plays instead of the run's policies, or of the environment's heuristic.
         episodes: Number of starts, one episode each.
         seed: Of the starts; equal seeds give equal starts.
         sample: Draw actions from the policy instead of taking the likeliest.
@@ -216,7 +219,8 @@ def run_evaluate(
     check_writable(json_file)
     where, _ = choose(device)
     what = Run.load(run, where, env=env) if is_folder(run) else named(run, env)
-    found = evaluate(what, episodes=episodes, seed=seed, greedy=not sample, device=where, **params_of(what, param))
+    options = {"episodes": episodes, "seed": seed, "greedy": not sample, "device": where}
+    found = evaluate(what, players, **options, **params_of(what, param))
     print(found)
     if json_file is not None:
         about = {"env": found.env, "players": found.players, "seed": seed, "mean": found.summary()}
@@ -227,7 +231,7 @@ def run_evaluate(
 def run_render(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py|FILE.npz")],
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")],
-    players: Annotated[Literal["random", "heuristic"] | None, unsaid(metavar="{random,heuristic}")] = None,
+    players: Players = None,
     episodes: int = 1,
     seed: int = 10_000,
     sample: bool = False,
@@ -242,7 +246,7 @@ def run_render(
     Args:
         what: A run folder, an environment, or a recording (.npz), which is shown again exactly.
         out: File to write: .mp4, .gif or .webp.
-        players: Who plays an environment: its heuristic if it has one, else random actions.
+        players: Who plays instead of the run's policies; an environment by default: its heuristic if it has one, else chance.
         episodes: 1, or up to 64 side by side.
         seed: Of starts and actions.
         sample: Draw actions from the policy instead of taking the likeliest.

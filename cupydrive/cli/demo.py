@@ -7,6 +7,7 @@ from pathlib import Path
 from cupydrive import envs
 from cupydrive.bench import Work, measure, short
 from cupydrive.checks.checker import check
+from cupydrive.cli.afterwards import after_demo
 from cupydrive.executors import choose, executor
 from cupydrive.playing.players import Heuristic
 from cupydrive.training.algorithms import PPO
@@ -52,7 +53,7 @@ def demo(device="auto"):
         path = FOLDER / f"{env}.mp4"
         run.render(path, episodes=VIDEO_EPISODES, progress=sys.stderr.isatty())
         print(f"  {path.resolve()}", flush=True)
-    print(f"\ndone in {time.perf_counter() - start:.0f} s")
+    print(f"\ndone in {time.perf_counter() - start:.0f} s\n\n{after_demo()}")
     return all(good)
 
 

@@ -17,12 +17,12 @@ from typing import Annotated
 
 import tyro
 
-from cupydrive import envs
+from cupydrive import __version__, envs
 from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_render, run_sweep, run_train
 from cupydrive.cli.data import run_data
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
-from cupydrive.cli.mistakes import own_mistake
+from cupydrive.cli.mistakes import missing_package, own_mistake
 from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (
@@ -157,7 +157,9 @@ def new_env(
     from cupydrive.cli.scaffold import new
 
     python, kernel = new(name, folder)
-    print(f"wrote {python} and {kernel}\nnext: cupydrive check {python}\nthen: cupydrive train {python}")
+    print(
+        f"wrote {python} and {kernel}\nnext: cupydrive check {python}\nthen: cupydrive train {python} --out runs/{name}"
+    )
     return 0
 
 
@@ -179,7 +181,8 @@ def check_envs(
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
         device: "auto": all that can be used here.
         seed: Of states, actions and parameters, an integer from 0 on.
-        fail_fast: Leave out an environment's cases after the first with a comparison that fails.
+        fail_fast: Of an environment, leave out what comes after the first case with a comparison that fails: other cases,
+            teams of threads, array bounds, branches.
         json_file: Write the reports to this file.
     """
     from cupydrive.checks.checker import check
@@ -207,7 +210,7 @@ def check_envs(
                     progress=sys.stderr.isatty(),
                 )
             except Exception as error:  # of this environment: the others are checked all the same
-                words = error if isinstance(error, CupydriveError) else own_mistake(error)
+                words = error if isinstance(error, CupydriveError) else own_mistake(error) or missing_package(error)
                 if words is None:  # a mistake of this program
                     raise
                 _say(words)
@@ -276,6 +279,15 @@ def main(args=None):
     # Only a process that is the command line's own may be ended, not that of a program which calls this function.
     watched = ended_if_stuck() if args is None else contextlib.nullcontext()
     args = sys.argv[1:] if args is None else list(args)
+    if not args:
+        with contextlib.suppress(SystemExit):
+            main(["--help"])
+        return 2
+    if args[0] == "help":
+        args = [*args[1:2], "--help"]
+    if args[0] in ("--version", "version"):
+        print(f"cupydrive {__version__}")
+        return 0
     arguments.set(args)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # names of files may hold what no text can
@@ -311,7 +323,7 @@ def main(args=None):
         _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}")
         return 2
     except Exception as error:
-        words = own_mistake(error)
+        words = own_mistake(error) or missing_package(error)
         if words is None:  # a mistake of this program: all of the traceback
             raise
         _say(words)

@@ -1,4 +1,4 @@
-"""Exceptions of a user's own Python file, in two lines: what Python would show is mostly frames of this package."""
+"""Exceptions that are a user's to mend, in a line or two: of an environment file of one's own, of a package that is missing."""
 
 import linecache
 import os
@@ -6,6 +6,7 @@ import traceback
 
 from cupydrive.envs import USER_MODULE
 
+PACKAGES = {"PIL": "pillow"}  # what is installed by another name than it is imported by
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -27,6 +28,14 @@ def own_mistake(error):
     name = frame.f_code.co_name
     place = "" if name == "<module>" else f", in {name}"
     return _words(frame.f_code.co_filename, line, place, "".join(traceback.format_exception_only(error)).strip())
+
+
+def missing_package(error):
+    """Return which package is not installed, and what installs it, if that is what an exception is about; else None."""
+    if not isinstance(error, ImportError) or not error.name or error.name.split(".")[0] == __name__.split(".")[0]:
+        return None
+    package = error.name.split(".")[0]
+    return f"{error}; cupydrive needs the package here: pip install {PACKAGES.get(package, package)}"
 
 
 def _words(path, line, place, what):

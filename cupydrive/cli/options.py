@@ -6,7 +6,9 @@ from typing import Annotated
 
 import tyro
 
+from cupydrive.errors import CupydriveError
 from cupydrive.executors import checked_device
+from cupydrive.inputs.arguments import checked_choice
 
 # What may be left out shows no default: its sentence says what happens then, where tyro would print "None".
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
@@ -37,7 +39,30 @@ DEVICE = tyro.constructors.PrimitiveConstructorSpec(  # refuses what the package
     is_instance=lambda value: isinstance(value, str),
     str_from_instance=lambda value: [value],
 )
+
+
+def choice(option, *choices):
+    """Return how tyro reads one of some words, or None; others are refused as Python refuses them, without tyro's frame."""
+
+    def read(texts):
+        if texts == ["None"]:
+            return None
+        return checked_choice("cupydrive", option, *texts, choices, CupydriveError)
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(choices)}}}",
+        instance_from_str=read,
+        is_instance=lambda value: value is None or isinstance(value, str),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 Device = Annotated[str, DEVICE]
+Pruner = Annotated[str | None, choice("--pruner", "median", "halving", "hyperband"), unsaid()]
+Players = Annotated[str | None, choice("--players", "random", "heuristic"), unsaid()]
+Others = Annotated[str | None, choice("--others", "random", "heuristic"), unsaid()]
+Learner = Annotated[str | None, choice("--learner", "auto", "torch", "kernels"), unsaid()]
 Int = Annotated[int | None, number(int), unsaid()]
 Float = Annotated[float | None, number(float), unsaid()]
 Groups = Annotated[tuple[str, ...], unsaid(metavar="GROUP ...")]

@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from cupydrive.cli.commands import check_writable, is_folder, named, parsed
-from cupydrive.cli.options import Device, EnvFile, Int, Pairs, unsaid
+from cupydrive.cli.options import Device, EnvFile, Int, Others, Pairs, unsaid
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import checked_int
 
@@ -15,7 +15,7 @@ from cupydrive.inputs.arguments import checked_int
 def run_play(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|NAME|FILE.py")],
     agent: Annotated[str | None, unsaid(metavar='GROUP|"GROUP K"')] = None,
-    others: Annotated[Literal["random", "heuristic"] | None, unsaid(metavar="{random,heuristic}")] = None,
+    others: Others = None,
     fps: Int = None,
     episodes: Int = None,
     seed: int = 10_000,

@@ -139,8 +139,13 @@ def kernel_text(spec):
     if isinstance(spec.kernel, str):
         return f"<kernel of {spec.name}>", spec.kernel
     path = Path(spec.kernel) if spec.kernel is not None else KERNELS / "envs" / f"{spec.name}.cu"
+    if spec.kernel is None and not path.is_file():
+        raise SpecError(
+            f"{spec.name}: the EnvSpec has no kernel; give it kernel=, a text or a Path, call cupydrive.register(spec, "
+            f"kernel), or in a notebook write it into a cell: %%cuda_env {spec.name}"
+        )
     if not path.is_file():
-        raise SpecError(f"{spec.name}: there is no kernel file {path}")
+        raise SpecError(f"{spec.name}: there is no kernel file {path}; write it, or give another kernel=")
     return _shown(path), path.read_text()
 
 

@@ -23,7 +23,7 @@ from cupydrive.errors import (
     UnregisteredEnvironmentError,
     did_you_mean,
 )
-from cupydrive.inputs.arguments import checked_path, checked_str, shown
+from cupydrive.inputs.arguments import checked_path, checked_str, kind_of, shown
 from cupydrive.spec import EnvSpec
 
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
@@ -47,6 +47,12 @@ def get(name):
         return name
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name.endswith(".py")):
         return register(checked_path("cupydrive", "env", name))
+    if not isinstance(name, str):
+        own = getattr(name, "spec", None)
+        raise ParameterError(
+            f"env = {shown(name)} is {kind_of(name)}; it must be an environment's name, the path of its Python file, or an "
+            f"EnvSpec{f', here {own.name!r}' if isinstance(own, EnvSpec) else ''}"
+        )
     checked_str("cupydrive", "env", name)
     if name in _registered:
         return _registered[name]
@@ -55,28 +61,33 @@ def get(name):
         file = f"{name.removesuffix('.cu')}.py"
         own = name.endswith(".cu") or (len(name) < 200 and Path(file).is_file())
         meant = f" Name its Python file: {file}." if own else did_you_mean(name, known)
+        if "\0" not in name and os.path.isdir(name):
+            meant = f" A run folder is read by: cupydrive.load({name!r})."
         raise UnknownEnvironmentError(f"there is no environment {shown(name)}.{meant} There are: {', '.join(known)}")
     return import_module(f"{__name__}.{name}").SPEC
 
 
 def with_data(say, of=None):
-    """Return all environments whose tables are on this machine, or could be fetched; say in a line why another is left out.
+    """Return all environments whose tables are on this machine, or could be fetched; say in a line which are left out.
 
     Args:
-        say: Called with each such line.
+        say: Called with that line.
         of: Names; None: all.
 
     Returns:
         A list of ``EnvSpec``.
     """
-    found = []
+    found, left = [], []
     for spec in map(get, names() if of is None else of):
         try:
             for case in spec.cases:
                 spec.table_arrays(spec.make_params(**case))
             found.append(spec)
-        except MissingDataError as error:
-            say(f"{spec.name} is left out: {error}")
+        except MissingDataError:
+            left.append(spec.name)
+    if left:
+        words = "left out, since data is not here and could not be fetched (`cupydrive data` says how to get it)"
+        say(f"{words}: {', '.join(left)}")
     return found
 
 
@@ -108,6 +119,10 @@ def register(spec, kernel=None):
     """
     given, python = (spec, kernel), None
     if not isinstance(spec, EnvSpec):
+        if not isinstance(spec, str | os.PathLike):
+            raise SpecError(
+                f"register: spec = {shown(spec)} is {kind_of(spec)}; it must be an EnvSpec, or a Python file that defines SPEC"
+            )
         if not (isinstance(spec, str) and "\n" in spec):
             spec = checked_path("register", "spec", spec, SpecError)
         spec, beside, python = _load(spec)
@@ -117,7 +132,7 @@ def register(spec, kernel=None):
         is_text = isinstance(kernel, str) and "\n" in kernel
         spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel, SpecError))
     if spec.kernel is None:
-        raise SpecError(f"{spec.name}: pass kernel=, the kernel's path or text{_kernel_beside(spec)}")
+        raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text{_kernel_beside(spec)}")
     if isinstance(spec.kernel, Path) and not spec.kernel.is_file():
         raise SpecError(f"{spec.name}: there is no kernel file {spec.kernel}; write it, or pass kernel=")
     if spec.name in {module.name for module in iter_modules(__path__)}:
@@ -134,7 +149,7 @@ def register(spec, kernel=None):
 
 def _kernel_beside(spec):
     """Return where the kernel of a ``SPEC`` probably lies, in words: beside the Python file that defines its reference."""
-    file = getattr(sys.modules.get(spec.step.__module__), "__file__", None)
+    file = getattr(sys.modules.get(spec.params.__module__), "__file__", None)
     for folder in (Path(file).parent if file else Path(), Path()):
         if (folder / f"{spec.name}.cu").is_file():
             return f"; did you mean kernel={str(folder / spec.name) + '.cu'!r}?"

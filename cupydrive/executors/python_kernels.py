@@ -13,7 +13,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import DeviceError, SpecError
-from cupydrive.executors.interop import make_call
+from cupydrive.executors.interop import Views, make_call
 from cupydrive.executors.launch_views import LaunchViews
 from cupydrive.random import ACTION, DYNAMICS, RESET
 
@@ -243,17 +243,15 @@ class PythonProgram:
 
     def _run(self, function, arrays):
         """Call one of the three with arrays of its library; they were made in torch."""
-        if self.kernels.arrays == "torch":
-            function(arrays)
-            return
-        given = {
-            name: {key: self._native(x) for key, x in value.items()} if isinstance(value, dict) else self._native(value)
-            for name, value in vars(arrays).items()
-        }
-        function(Arrays(**given))
+        function(Arrays(**{name: self._native(name, value) for name, value in vars(arrays).items()}))
 
-    def _native(self, value):
-        return self.executor.xp.from_dlpack(value) if isinstance(value, torch.Tensor) else value
+    def _native(self, name, value):
+        """Return an array, or arrays by name, as the callables' library has them."""
+        if isinstance(value, dict):
+            return Views(name, {key: self._native(key, array) for key, array in value.items()})
+        if self.kernels.arrays == "torch" or not isinstance(value, torch.Tensor):
+            return value
+        return self.executor.xp.from_dlpack(value)
 
     # ---- random numbers and actions ----
 

@@ -3,6 +3,8 @@
 They run when a description is made, so that a mistake is told where it stands and not by a compiler. All raise ``SpecError``.
 """
 
+import contextlib
+import inspect
 import math
 import os
 from dataclasses import fields, is_dataclass
@@ -18,6 +20,7 @@ from cupydrive.inputs.arguments import (
     checked_callable,
     checked_choice,
     checked_float,
+    checked_instance,
     checked_int,
     checked_mapping,
     checked_member,
@@ -31,10 +34,19 @@ from cupydrive.inputs.arguments import (
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
 MAX_AGENTS = 65_536  # 16 bits of the random counter
-FUNCTIONS = ("state", "groups", "constants", "check")
-OPTIONAL_FUNCTIONS = (
-    "reset", "step", "observe", "sample", "heuristic", "draw", "keys", "yardsticks", "table_fields", "tables",
-)  # fmt: skip
+# Functions of an ``EnvSpec`` and what they are called with; those of the first line must be there.
+FUNCTIONS = {
+    **dict.fromkeys(("state", "groups", "constants", "check"), "params"),
+    "reset": "params, random",
+    "step": "params, state, action, elapsed, random",
+    "observe": "params, state, elapsed",
+    "sample": "params, rng, n",
+    "heuristic": "params, obs, group",
+    "draw": "canvas, params, states, elapsed",
+    **dict.fromkeys(("keys", "yardsticks", "table_fields", "tables"), "params"),
+}
+NEEDED = ("state", "groups", "constants", "check")
+DTYPES = ("f4", "i4", "u4")
 
 
 def checked_param(default, about):
@@ -82,10 +94,19 @@ def _limit(where, name, value):
 def check_field(f):
     """Raise ``SpecError`` if a ``Field`` is no member of a struct."""
     where = f"Field({checked_member('Field', 'name', f.name, SpecError)!r})"
-    checked_choice(where, "dtype", f.dtype, ("f4", "i4", "u4"), SpecError)
+    if not isinstance(f.dtype, str) or f.dtype not in DTYPES:
+        same = [dtype for dtype in DTYPES if _is_dtype(f.dtype, dtype)]
+        meant = f" Write {same[0]!r}." if same else ""
+        raise SpecError(f"{where}: dtype = {shown(f.dtype)}; it must be 'f4', 'i4' or 'u4', of 4 bytes each.{meant}")
     check_shape(where, f.shape)
     checked_float(where, "scale", f.scale, SMALLEST, FLOAT32, SpecError)
     checked_str(where, "unit", f.unit, SpecError)
+
+
+def _is_dtype(given, dtype):
+    with contextlib.suppress(TypeError, ValueError):  # no name of a type
+        return np.dtype(given) == dtype
+    return False
 
 
 def check_shape(where, given):
@@ -105,12 +126,25 @@ TAKEN = {
 }  # fmt: skip
 
 
-def check_groups(where, groups):
-    """Raise ``SpecError`` if two groups of an environment have one name, ``ParameterError`` if there are too many agents."""
-    names = [g.name for g in groups]
+def check_members(where, function, given, kind):
+    """Raise ``SpecError`` unless ``given``, which ``function(params)`` has returned, are ``kind``s of different names."""
+    what, called = f"{function}(params)", f"cupydrive.{kind.__name__}"
+    if isinstance(given, kind):
+        raise SpecError(f"{where}: {what} is one {called}; it must be a tuple: ({kind.__name__}(...),) with a comma")
+    for k, one in enumerate(checked_sequence(where, what, given, SpecError)):
+        checked_instance(where, f"{what}[{k}]", one, kind, f"a {called}", SpecError)
+    if not given:
+        raise SpecError(f"{where}: {what} = {shown(given)} is empty; it must have one {called} at least")
+    names = [one.name for one in given]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(f"{where}: {names.count(name)} groups are called {name!r}; each needs a name of its own")
+            raise SpecError(
+                f"{where}: {names.count(name)} {kind.__name__.lower()}s are called {name!r}; each needs a name of its own"
+            )
+
+
+def check_groups(where, groups):
+    """Raise ``ParameterError`` if there are too many agents."""
     if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
         raise ParameterError(f"{where}: {agents} agents are more than the {MAX_AGENTS} that random streams know")
 
@@ -158,11 +192,11 @@ def check_spec(spec):
     where = checked_name("EnvSpec", "name", spec.name, SpecError)
     _check_params(where, spec.params)
     checked_choice(where, "horizon", spec.horizon, ("task", "limit"), SpecError)
-    for name in FUNCTIONS:
-        checked_callable(where, name, getattr(spec, name), SpecError)
-    for name in OPTIONAL_FUNCTIONS:
-        if getattr(spec, name) is not None:
-            checked_callable(where, name, getattr(spec, name), SpecError)
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(spec, name)
+        if name in NEEDED or function is not None:
+            checked_callable(where, name, function, SpecError)
+            _check_arguments(where, name, function, arguments, spec.tables is not None)
     if spec.table_fields is not None and spec.tables is None:
         raise SpecError(
             f"{where}: table_fields declares tables, but there is no tables(params), which returns their arrays"
@@ -191,7 +225,11 @@ def check_spec(spec):
         checked_choice(where, "showcase['figures']", metric, tuple(spec.metrics), SpecError)
         checked_str(where, f"showcase['figures'][{metric!r}]", called, SpecError)
     if isinstance(spec.kernel, str):
-        checked_str(where, "kernel", spec.kernel, SpecError)
+        if "\n" not in checked_str(where, "kernel", spec.kernel, SpecError):
+            raise SpecError(
+                f"{where}: kernel = {shown(spec.kernel)} has one line, and a text is a whole kernel; a file is a path: "
+                f"kernel=Path({shown(spec.kernel)})"
+            )
     elif not isinstance(spec.kernel, os.PathLike | None) and not hasattr(spec.kernel, "program"):
         raise SpecError(f"{where}: kernel = {shown(spec.kernel)}; it must be a text, a path or PythonKernels(...)")
     checked_str(where, "summary", spec.summary, SpecError)
@@ -199,8 +237,22 @@ def check_spec(spec):
         checked_name(where, "title", spec.title, SpecError)
 
 
+def _check_arguments(where, name, function, arguments, tables):
+    """Raise ``SpecError`` if a function cannot be called with ``arguments``, and with tables not with one more either."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of C's functions Python does not always know
+        return
+    count = arguments.count(",") + 1
+    for given in (count, count + tables):
+        with contextlib.suppress(TypeError):
+            signature.bind(*range(given))
+            return
+    raise SpecError(f"{where}: {name} is a function of {signature}; it is called as {name}({arguments}), in this order")
+
+
 def _check_params(where, params):
-    if not isinstance(params, type) or not is_dataclass(params):
+    if not isinstance(params, type) or not is_dataclass(params) or not params.__dataclass_params__.frozen:
         raise SpecError(
             f"{where}: params = {shown(params)}; it must be a class, decorated with @dataclass(frozen=True)"
         )

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -15,14 +16,14 @@ from cupydrive.inputs.arguments import (
     checked_choice,
     checked_instance,
     checked_int,
-    checked_mapping,
     kind_of,
     shown,
 )
-from cupydrive.playing.players import Heuristic
+from cupydrive.playing.players import PLAYERS, Heuristic, Random
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
-from cupydrive.protocols import PlayerSettings, Policies
+from cupydrive.playing.threads import acting_threads
+from cupydrive.protocols import LearnerSettings, PlayerSettings, Policies
 from cupydrive.simulation.batch import Batch
 
 CHUNK = 32  # steps of one rollout
@@ -151,20 +152,26 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     """Play one episode from each of ``episodes`` fresh starts and return an ``Evaluation``.
 
     Args:
-        env: Name, path of a Python file, ``EnvSpec``; or a ``Run``, whose own policies play then.
+        env: Name, path of a Python file, ``EnvSpec``, ``VectorEnv`` (another copy of it is played); or a ``Run``, whose own
+            policies play then.
         players: By group: ``Heuristic()``, ``Random()`` or ``Frozen(...)``; groups that are left out play as the run does,
-            or by the heuristic.
+            or by the heuristic. ``"random"`` or ``"heuristic"``: all groups.
         episodes: Number of starts.
         seed: Of starts and actions.
         greedy: A run's policies take the likeliest action.
-        device: ``"cuda"``, ``"cpu"`` or ``"auto"``; a run's own device.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``; of a run its own one.
         **params: Parameters of the environment.
+
+    Raises:
+        ParameterError: If an argument is wrong, or nobody is there to play a group.
+        DeviceError: If the device cannot be used, or a run is on another.
+        MemoryLimitError: If so many episodes do not fit into memory.
     """
     episodes = checked_int("evaluate", "episodes", episodes)
     seed = checked_int("evaluate", "seed", seed, 0, 2**64 - 1)
     greedy = checked_bool("evaluate", "greedy", greedy)
-    given = {} if players is None else checked_mapping("evaluate", "players", players)
     checked_choice("evaluate", "device", device, DEVICES, DeviceError)
+    env, device, params = unwrapped("evaluate", env, device, params, name="env")
     run = env if isinstance(env, Policies) else None
     if run is None:
         spec = envs.get(env)
@@ -174,13 +181,23 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         if params:
             raise ParameterError(f"evaluate: a run brings its own parameters; leave out {', '.join(params)}")
         spec, made, where = run.spec, run.params, run.device
+        if device not in ("auto", where):
+            raise DeviceError(
+                f"evaluate: device = {device!r}, but the run is on {where!r}; leave device out, or load the run's folder on "
+                f"the other: cupydrive.load(folder, device={device!r})"
+            )
     groups = spec.groups(made)
-    require_players(spec, groups, "players", given)
+    given = {} if players is None else players_by_group("evaluate", spec, groups, players)
     names, brief, playing = {}, {}, {}
     for g in groups:
         settings = given.get(g.name)
         if settings is None and run is not None:
             settings = run.frozen(g.name, greedy)
+        if settings is None and spec.heuristic is None:
+            raise ParameterError(
+                f"evaluate: {spec.name} has no heuristic, so say who plays {g.name!r}: players='random' (--players random), "
+                "settings by group, or a run instead of an environment"
+            )
         settings = Heuristic() if settings is None else settings
         playing[g.name], names[g.name] = settings.player(spec, g), str(settings)
         brief[g.name] = getattr(settings, "brief", names[g.name])
@@ -191,7 +208,8 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     except MemoryLimitError as error:
         raise MemoryLimitError(f"evaluate: episodes = {episodes:,} do not fit into memory: {error}") from None
     recorder = Recorder(rollout)
-    found = first_episodes(rollout, recorder)
+    with acting_threads(rollout):
+        found = first_episodes(rollout, recorder)
     recording = recorder.recording(seed, brief, found["length"])
     yardsticks = {} if spec.yardsticks is None else spec.yardsticks(made)
     evaluation = Evaluation(spec.name, names, seed, **found, recording=recording, yardsticks=yardsticks)
@@ -199,6 +217,38 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         for name in numbers:
             checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
     return evaluation
+
+
+def players_by_group(where, spec, groups, given):
+    """Return the argument ``players`` of ``where`` as settings by group; a word is meant for all groups."""
+    if isinstance(given, str):
+        chosen = PLAYERS[checked_choice(where, "players", given, PLAYERS)]
+        return {g.name: chosen() for g in groups}
+    if not isinstance(given, Mapping):
+        raise ParameterError(
+            f"{where}: players = {shown(given)} is {kind_of(given)}; it must be 'random', 'heuristic' or a dict by group, such "
+            f"as {{{groups[0].name!r}: Random()}}{instead(given, groups[0].name)}"
+        )
+    require_players(spec, groups, "players", given)
+    return dict(given)
+
+
+def instead(player, group):
+    """Return what to pass in the place of ``player``, which cannot play a group, or an empty string."""
+    if isinstance(player, type) and issubclass(player, Random | Heuristic):
+        return f"; call it: {player.__name__}()"
+    if isinstance(player, Policies):
+        return f"; of a run, its policy: run.frozen({group!r})"
+    if isinstance(player, str | os.PathLike):
+        known = PLAYERS.get(player) if isinstance(player, str) else None
+        return f"; write {known.__name__}()" if known else f"; of a run folder, its policy: Frozen({str(player)!r})"
+    if isinstance(player, int):
+        return f"; a number of episodes is episodes={player}"
+    if isinstance(player, LearnerSettings):
+        return "; what learns is for train"
+    if isinstance(player, torch.nn.Module):
+        return "; a network plays in a run (train with PPO(policy=...)), or by a cupydrive.protocols.PlayerSettings of yours"
+    return ""
 
 
 def require_players(spec, groups, where, given):
@@ -211,11 +261,11 @@ def require_players(spec, groups, where, given):
             )
         if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
-                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
+                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path){instead(player, name)}"
             )
 
 
-def unwrapped(where, what, device, params, kinds="an environment or a Run"):
+def unwrapped(where, what, device, params, kinds="an environment or a Run", name="what"):
     """Return (what, device, params) with a ``VectorEnv`` taken apart: another copy of it is played, on its device.
 
     Args:
@@ -224,6 +274,7 @@ def unwrapped(where, what, device, params, kinds="an environment or a Run"):
         device: As of ``evaluate``.
         params: Given parameters by name.
         kinds: What it can be, for the message.
+        name: What ``where`` calls the argument ``what``, for the message.
 
     Raises:
         ParameterError: If it is none of them.
@@ -233,7 +284,7 @@ def unwrapped(where, what, device, params, kinds="an environment or a Run"):
     if hasattr(what, "batch"):  # a VectorEnv
         return what.spec, what.device, {**asdict(what.params), **params}
     if not isinstance(what, str | os.PathLike | envs.EnvSpec):
-        raise ParameterError(f"{where}: what = {shown(what)} is {kind_of(what)}; it must be {kinds}")
+        raise ParameterError(f"{where}: {name} = {shown(what)} is {kind_of(what)}; it must be {kinds}")
     return what, device, params
 
 

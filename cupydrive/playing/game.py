@@ -15,15 +15,15 @@ from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, shown
 from cupydrive.playing.evaluation import require_players, unwrapped
 from cupydrive.playing.keyboard import Keyboard, KeyboardPlayer, keys_of, seat
-from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.players import PLAYERS, Heuristic, Random
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
+from cupydrive.playing.threads import acting_threads
 from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 
 PERSON = "you"  # what a recording calls a person
 SLOWEST, FASTEST = 10, 30  # steps a second
-OTHERS = {"random": Random, "heuristic": Heuristic}
 
 
 class Game:
@@ -72,7 +72,7 @@ class Game:
         if others is not None and self.spec.one_agent(params):
             raise ParameterError(f"play: others = {shown(others)}; nobody else plays in {self.spec.name}: leave it out")
         if isinstance(others, str):
-            player = OTHERS[checked_choice("play", "others", others, OTHERS)]
+            player = PLAYERS[checked_choice("play", "others", others, PLAYERS)]
             return {g.name: player() for g in groups}
         given = {} if others is None else checked_mapping("play", "others", others)
         require_players(self.spec, groups, "others", given)
@@ -146,7 +146,7 @@ class Game:
             raise OrderError("step() after the end of an episode; call begin() first")
         rollout, batch = self._rollout, self._batch
         self._player.chosen = self.keyboard.action(pressed, self._player.chosen)
-        with torch.no_grad(), rollout.stream():
+        with torch.no_grad(), rollout.stream(), acting_threads(rollout):
             for rows, current in ((rollout.obs, batch.current_obs), (rollout.action_mask, batch.current_mask)):
                 for name, array in current.items():
                     rows[name][0].copy_(as_torch(array))

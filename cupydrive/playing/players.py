@@ -59,6 +59,9 @@ class Trained:
         return self.words
 
 
+PLAYERS = {"random": Random, "heuristic": Heuristic}  # as a word, of all groups
+
+
 class RandomPlayer:
     """Plays uniformly: a categorical policy with equal logits, or uniform within the bounds of a Box."""
 

@@ -27,7 +27,7 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.evaluation import Evaluation, evaluate, unwrapped
-from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.players import PLAYERS
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import Policies
 from cupydrive.terminal.progress import counted
@@ -37,7 +37,6 @@ SUFFIXES = (".mp4", ".gif", ".webp")
 PIXEL_BYTES = 120
 MIDDLE = 0.5  # share of a video after which its still is taken, at most that of several episodes: those that are over are dim
 QUALITY = "26"  # x264's constant rate factor: of flat colours the eye sees no difference to its 23, in files a quarter smaller
-PLAYERS = {"random": Random, "heuristic": Heuristic}
 
 
 def render(
@@ -107,12 +106,10 @@ def play(what, players, episodes, seed, greedy, device, params):
     check_drawable(spec)
     if not is_run:
         spec.require_known(params, render)
-    groups = [g.name for g in spec.groups(what.params if is_run else spec.make_params(**params))]
     if players is None and not is_run:
         players = "heuristic" if spec.heuristic else "random"
     if isinstance(players, str):
         checked_choice("render", "players", players, PLAYERS)
-        players = {name: PLAYERS[players]() for name in groups}
     recording = evaluate(what, players, episodes=episodes, seed=seed, greedy=greedy, device=device, **params).recording
     if recording is None or recording.num_envs < episodes:
         raise ParameterError(

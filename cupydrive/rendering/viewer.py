@@ -13,7 +13,8 @@ from PIL import Image
 from cupydrive.drawing.frames import MOST, frames
 from cupydrive.errors import ParameterError, RenderError
 from cupydrive.inputs.arguments import checked_choice, checked_int
-from cupydrive.rendering.video import PLAYERS, render
+from cupydrive.playing.players import PLAYERS
+from cupydrive.rendering.video import render
 from cupydrive.rendering.words import words
 
 MOST_STEPS = 500

@@ -40,7 +40,7 @@ def make(
         UnknownEnvironmentError, ParameterError, DeviceError, CompileError, MemoryLimitError: See their texts.
     """
     spec = envs.get(env)
-    spec.require_known(params, make)
+    spec.require_known(params, make, {"seed": "it is given to reset, env.reset(seed=...)"})
     made = spec.make_params(**params)
     validate, debug = checked_bool("make", "validate", validate), checked_bool("make", "debug", debug)
     threads = None if threads is None else checked_int("make", "threads", threads, 1, MOST_THREADS)

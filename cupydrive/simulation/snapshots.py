@@ -8,7 +8,7 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SnapshotError, UnknownFieldError, did_you_mean
 from cupydrive.executors import executor
-from cupydrive.executors.interop import as_numpy
+from cupydrive.executors.interop import Views, as_numpy
 from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
 from cupydrive.inputs.arguments import checked_path, shown
 from cupydrive.inputs.files import file_errors, open_file, write_atomically
@@ -206,7 +206,7 @@ def checked_groups(arrays, num_envs):
     return found
 
 
-class StateViews(dict):
+class StateViews(Views):
     """Views of ``struct State`` by field; a name that is none of its fields is told with those that there are.
 
     Args:
@@ -214,9 +214,12 @@ class StateViews(dict):
         views: Tensors by field.
     """
 
+    __slots__ = ("env",)
+
     def __init__(self, env, views):
-        super().__init__(views)
-        self.env = env
+        also = ", which the next step sees; or call env.set_state({name}=...), which also observes"
+        super().__init__("env.state", views, also)
+        object.__setattr__(self, "env", env)
 
     def __missing__(self, name):
         raise unknown_field(self.env, name, self)

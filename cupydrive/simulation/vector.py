@@ -37,7 +37,7 @@ class VectorEnv:
     def __init__(self, batch, validate=True):
         self.batch, self.validate = batch, validate
         self.spec, self.params, self.groups = batch.spec, batch.params, batch.groups
-        self.num_envs, self.device = batch.num_envs, batch.executor.name
+        self._num_envs, self.device = batch.num_envs, batch.executor.name
         self.obs_dtype = "bfloat16" if batch.layout.half_obs else "float32"
         self.seed, self._ready, self._closed = None, False, False
         self._single = len(self.groups) == 1
@@ -97,15 +97,46 @@ class VectorEnv:
         return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
 
     @cached_property
-    def state(self):
-        """Writable views of ``struct State`` by member, (N, *shape of the member); another name is a ``KeyError``."""
-        views = {name: member(self.batch.state, self.batch.state_dtype, name) for name in self.batch.state_dtype.names}
-        return StateViews(self.spec.name, {name: as_torch(view) for name, view in views.items()})
+    def _fields(self):
+        """``StateViews``, and the view of each episode's steps."""
+        dtype = self.batch.state_dtype
+        views = {name: as_torch(member(self.batch.state, dtype, name)) for name in dtype.names}
+        return StateViews(self.spec.name, views), as_torch(member(self.batch.clock, CLOCK, "elapsed"))
 
-    @cached_property
+    @property
+    def num_envs(self):
+        """N."""
+        return self._num_envs
+
+    @property
+    def state(self):
+        """Writable views of ``struct State`` by member, (N, *shape of the member); another name is a ``KeyError``.
+
+        ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what is written, and observes.
+        """
+        self._check_open("state")
+        return self._fields[0]
+
+    @state.setter
+    def state(self, values):
+        raise ParameterError(
+            f"{self.spec.name}: env.state = ... would change no environment; call env.set_state(NAME=...), or restore(...) "
+            "with what env.snapshot() has returned"
+        )
+
+    @property
     def elapsed(self):
         """(N,) int32 view: steps since each episode began."""
-        return as_torch(member(self.batch.clock, CLOCK, "elapsed"))
+        self._check_open("elapsed")
+        return self._fields[1]
+
+    @elapsed.setter
+    def elapsed(self, values):
+        if values is not self.elapsed:  # `env.elapsed += 1` puts back what it has written into
+            raise ParameterError(
+                f"{self.spec.name}: env.elapsed = ... would change no environment. Write into it: env.elapsed[:] = ...; or "
+                "call env.set_state(elapsed=...), which also observes"
+            )
 
     # ---- spaces ----
 
@@ -345,8 +376,7 @@ class VectorEnv:
         if not self._closed:
             self.batch.executor.synchronise()
         self._closed, self._results, self._rollouts, self._held, self.batch = True, None, {}, None, None
-        self.__dict__.pop("state", None)
-        self.__dict__.pop("elapsed", None)
+        self.__dict__.pop("_fields", None)
 
     def __enter__(self):
         return self

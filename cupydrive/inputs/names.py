@@ -1,0 +1,47 @@
+"""Names of arguments that nothing has: which one may have been meant, also where another library calls it otherwise."""
+
+import inspect
+
+from cupydrive.errors import did_you_mean
+from cupydrive.inputs.arguments import shown
+
+# What Gymnasium, Stable-Baselines3 and others call arguments of ours, where spelling alone would not lead to our name. Of
+# several the one counts that the call has.
+ELSEWHERE = {
+    **dict.fromkeys(("total_timesteps", "timesteps", "num_timesteps", "total_steps", "env_steps"), ("steps",)),
+    **dict.fromkeys(("n_eval_episodes", "num_episodes"), ("episodes",)),
+    **dict.fromkeys(("policy", "agent", "model"), ("policies", "players")),
+    **dict.fromkeys(("agents", "settings", "policies"), ("policies", "players")),
+    **dict.fromkeys(("save_path", "log_dir", "logdir", "tensorboard_log"), ("out",)),
+    "deterministic": ("greedy",),
+    "verbose": ("progress",),
+}
+# What is no argument, and where it goes instead.
+INSTEAD = {
+    "render_mode": "env.view() shows episodes, and cupydrive.render(env, 'FILE.mp4') writes a video",
+    "gpus": "on the command line there is `cupydrive train ... --gpus`; in Python start the processes by torchrun",
+}
+
+
+def unknown_parameter(env, name, known, call=None, hint=""):
+    """Return what to say of a name in ``**params`` that is no parameter.
+
+    Args:
+        env: Name of the environment.
+        name: What was given.
+        known: Names of its parameters.
+        call: The function whose ``**params`` they are; one of its own arguments may have been meant.
+        hint: What the caller knows of that name, instead of a guess.
+    """
+    arguments = [name for name, each in _parameters(call).items() if each.kind is not each.VAR_KEYWORD]
+    meant = next((ours for ours in ELSEWHERE.get(name, ()) if ours in arguments), None)
+    hint = hint or (INSTEAD.get(name, "") if call else "")
+    if hint:
+        said = f": {hint}."
+    else:
+        said = f".{f' Did you mean {meant!r}?' if meant else did_you_mean(name, [*known, *arguments])}"
+    return f"{env} has no parameter {shown(name)}{said} It has: {', '.join(known)}"
+
+
+def _parameters(call):
+    return inspect.signature(call).parameters if call else {}

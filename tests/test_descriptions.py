@@ -1,0 +1,96 @@
+"""Mistakes in the description of an environment are told where it is described, in words of its author."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import point
+import pytest
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.errors import ParameterError, SpecError
+
+SPEC = replace(cd.register(point.PYTHON, point.KERNEL), name="described")
+
+
+@dataclass
+class Thawed:
+    max_episode_steps: int = cd.param(40, "Time limit.", low=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dict(params=Thawed), r"params = .*Thawed'>; it must be a class, decorated with @dataclass\(frozen=True\)"),
+        (
+            dict(step=lambda p, states, action: None),
+            r"step is a function of \(p, states, action\); it is called as step\(params, state, action, elapsed, random\)",
+        ),
+        (dict(observe=lambda p, states: None), r"it is called as observe\(params, state, elapsed\), in this order"),
+        (dict(reset=lambda: None), r"reset is a function of \(\); it is called as reset\(params, random\)"),
+        (dict(draw=lambda canvas, p: None), r"called as draw\(canvas, params, states, elapsed\)"),
+        (dict(state=lambda p: {"x": "f4"}), r"state\(params\) = \{'x': 'f4'\} is a dict; it must be a tuple or a list"),
+        (dict(state=lambda p: ()), r"state\(params\) = \(\) is empty; it must have one cupydrive\.Field at least"),
+        (dict(state=lambda p: (cd.Field("x"), cd.Field("x"))), "2 fields are called 'x'; each needs a name of its own"),
+        (dict(state=lambda p: ("x",)), r"state\(params\)\[0\] = 'x' is a str; it must be a cupydrive\.Field"),
+        (
+            dict(groups=lambda p: SPEC.groups(p)[0]),
+            r"groups\(params\) is one cupydrive\.Group; it must be a tuple: \(Group\(\.\.\.\),\) with a comma",
+        ),
+        (
+            dict(kernel="point.cu"),
+            r"'point\.cu' has one line, and a text is a whole kernel; .* kernel=Path\('point\.cu'\)",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_description_is_told(change, words):
+    with pytest.raises(SpecError, match=words):
+        replace(SPEC, **change).make_params()
+
+
+def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
+    def step(params, state, action, elapsed, random, wind=0.0):
+        return SPEC.step(params, state, action, elapsed, random)
+
+    assert replace(SPEC, step=step, observe=lambda *all_of_them: SPEC.observe(*all_of_them)).make_params()
+    with pytest.raises(SpecError, match=r"called as step"):
+        replace(SPEC, step=lambda params, state, action, elapsed, random, table: None)
+    # Where there are tables it may be given one.
+    tables = {"tables": lambda p: {"cost": [1.0, 2.0]}}
+    assert replace(SPEC, step=lambda params, state, action, elapsed, random, table: None, **tables)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("float32", "f4"), (float, None), ("int32", "i4"), (bool, None), ("f5", None)]
+)
+def test_a_type_by_another_name_is_told_what_it_is_called_here(given, meant):
+    with pytest.raises(SpecError, match="it must be 'f4', 'i4' or 'u4'") as caught:
+        cd.Field("x", given)
+    assert (f"Write {meant!r}." in str(caught.value)) == (meant is not None)
+
+
+def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
+    bare = replace(SPEC, kernel=None)
+    with pytest.raises(
+        SpecError, match=r"has no kernel; give it kernel=, .* cupydrive\.register\(spec, .*%%cuda_env described"
+    ):
+        cd.make(bare, device="cpu")
+    with pytest.raises(SpecError, match=r"there is no kernel; pass kernel=, its path or text"):
+        cd.register(replace(bare, step=None))  # whose reference says nothing of where it was written
+    with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu; write it"):
+        cd.make(replace(bare, kernel=Path(tmp_path, "none.cu")), device="cpu")
+    with pytest.raises(SpecError, match=r"register: spec = .* is a type; it must be an EnvSpec, or a Python file"):
+        cd.register(cd.EnvSpec)
+
+
+def test_what_is_no_environment_is_told_what_is(tmp_path):
+    env = cd.make("cartpole", device="cpu")
+    for call in (cd.make, cd.check, cd.train):
+        with pytest.raises(
+            ParameterError, match=r"is a VectorEnv; it must be an environment's name, .*, here 'cartpole'"
+        ):
+            call(env)
+    with pytest.raises(ParameterError, match=r"env = 3 is an int; it must be an environment's name"):
+        envs.get(3)
+    with pytest.raises(cd.CupydriveError, match=r"A run folder is read by: cupydrive\.load\("):
+        envs.get(str(tmp_path))

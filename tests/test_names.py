@@ -1,0 +1,108 @@
+"""Arguments by the names that other libraries give them, and players of the wrong kind: what was meant is told."""
+
+import pytest
+import torch
+
+import cupydrive as cd
+from cupydrive.errors import DeviceError, ParameterError, UnknownParameterError, did_you_mean
+from cupydrive.training.plan import make_run
+
+CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": cd.render}
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "words"),
+    [
+        ("train", "total_timesteps", "Did you mean 'steps'?"),
+        ("train", "stepss", "Did you mean 'steps'?"),
+        ("train", "policy", "Did you mean 'policies'?"),
+        ("train", "verbose", "Did you mean 'progress'?"),
+        (
+            "train",
+            "learning_rate",
+            "learning_rate is a setting of PPO; pass algorithm=cupydrive.suggested_algorithm('cartpole', ",
+        ),
+        ("train", "lr", "suggested_algorithm('cartpole', learning_rate=...)"),
+        (
+            "train",
+            "buffer_size",
+            "buffer_size is a setting of DDPG; pass algorithm=cupydrive.suggested_algorithm('cartpole', 'ddpg'",
+        ),
+        ("train", "gpus", "--gpus"),
+        ("make", "n_envs", "Did you mean 'num_envs'?"),
+        ("make", "seed", "env.reset(seed=...)"),
+        ("make", "render_mode", "env.view()"),
+        ("evaluate", "policies", "Did you mean 'players'?"),
+        ("evaluate", "policy", "Did you mean 'players'?"),
+        ("evaluate", "n_eval_episodes", "Did you mean 'episodes'?"),
+        ("evaluate", "deterministic", "Did you mean 'greedy'?"),
+        ("render", "policy", "Did you mean 'players'?"),
+    ],
+)
+def test_a_name_of_another_library_leads_to_ours(call, name, words):
+    with pytest.raises(UnknownParameterError) as caught:
+        CALLS[call]("cartpole", **{name: 1})
+    assert words in str(caught.value) and "It has: gravity, " in str(caught.value)
+
+
+def test_what_train_is_told_to_pass_trains():
+    algorithm = cd.suggested_algorithm("cartpole", learning_rate=1e-3)
+    run = make_run("cartpole", algorithm, num_envs=8, device="cpu")
+    assert run.settings["cart"].learning_rate == 1e-3 and run.settings["cart"].gamma == 0.98  # the environment's
+
+
+def test_nothing_is_suggested_that_is_not_near():
+    assert did_you_mean("view", ["new", "envs"]) == "" and did_you_mean("version", ["train"]) == ""
+    assert did_you_mean("CartPole-v1", ["acrobot", "cartpole"]) == " Did you mean 'cartpole'?"
+    assert did_you_mean("TANH", ["relu", "tanh"]) == " Did you mean 'tanh'?"
+
+
+@pytest.fixture(scope="module")
+def run():
+    return make_run("cartpole", cd.PPO(num_steps=4, hidden=(8,)), num_envs=4, device="cpu")
+
+
+def test_players_of_all_groups_are_one_word():
+    by_word = cd.evaluate("tag_grid", "random", episodes=5, device="cpu", grid_length=6)
+    by_group = cd.evaluate(
+        "tag_grid", dict.fromkeys(("tagger", "runner"), cd.Random()), episodes=5, device="cpu", grid_length=6
+    )
+    assert by_word.players == by_group.players and torch.equal(by_word.returns["tagger"], by_group.returns["tagger"])
+    env = cd.make("tag_grid", 3, device="cpu", grid_length=6)
+    of_a_copy = cd.evaluate(env, "random", episodes=5)
+    assert torch.equal(of_a_copy.returns["tagger"], by_word.returns["tagger"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda run: 10, "such as {'cart': Random()}; a number of episodes is episodes=10"),
+        (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
+        (lambda run: cd.Random, "; call it: Random()"),
+        (lambda run: run, "; of a run, its policy: run.frozen('cart')"),
+        (lambda run: {"cart": run}, "; of a run, its policy: run.frozen('cart')"),
+        (lambda run: {"cart": "runs/cart"}, "; of a run folder, its policy: Frozen('runs/cart')"),
+        (lambda run: {"cart": "random"}, "; write Random()"),
+        (lambda run: {"cart": cd.PPO()}, "; what learns is for train"),
+        (lambda run: {"cart": run.policies["cart"]}, "; a network plays in a run"),
+        (lambda run: {"car": cd.Random()}, "has no group 'car'. Did you mean 'cart'?"),
+        (lambda run: None, "cartpole has no heuristic, so say who plays 'cart': players='random' (--players random)"),
+    ],
+)
+def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
+    with pytest.raises(ParameterError) as caught:
+        cd.evaluate("cartpole", wrong(run), episodes=2, device="cpu")
+    assert words in str(caught.value)
+
+
+def test_what_an_error_tells_to_pass_plays(run):
+    frozen = cd.evaluate("cartpole", {"cart": run.frozen("cart")}, episodes=3, device="cpu")
+    assert torch.equal(frozen.length, run.evaluate(3).length)
+
+
+def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
+    assert len(run.evaluate(2, device="cpu").length) == 2
+    with pytest.raises(
+        DeviceError, match=r"device = 'cuda', but the run is on 'cpu'; .*cupydrive\.load\(folder, device='cuda'\)"
+    ):
+        run.evaluate(2, device="cuda")
