@@ -80,6 +80,7 @@ NAN, INF = np.float32(np.nan), np.float32(np.inf)
         ((NAN, 2, 1), (NAN, 1, 1), "step gives other rewards than the reference; reward.a: environment 1: kernel 2, "),
         ((NAN, 1, 1), (NAN, 1, 1), "kernel and reference give NaN in reward.a (a "),
         ((INF, 1, 1), (INF, 1, 1), "kernel and reference give inf in reward.a (a "),
+        ((1, 1, 1), (1, NAN, 1), "the reference gives NaN in reward.a (a square root "),
     ],
 )
 def test_what_tells_most_is_said_of_a_comparison(got, want, words):
@@ -154,6 +155,31 @@ WRONG_ANSWERS = {
         "observe",
         lambda o: o.margin.update({"obs.point": np.ones(1)}),
         "observe's Observed.margin has 'obs.point', and nothing that is compared is called that. Did you mean 'point'?",
+    ),
+    "a field more": (
+        "step",
+        lambda o: o.state.update(z=o.state["x"]),
+        "step's Outcome.state has 'z', and nothing that is compared is called that. There are: x, y, vx, vy, goal_x, goal_y",
+    ),
+    "a group more": (
+        "step",
+        lambda o: o.reward.update(points=o.reward["point"]),
+        "Outcome.reward has 'points', and nothing",
+    ),
+    "a metric more": (
+        "step",
+        lambda o: o.metrics.update(wins=o.metrics["arrivals"]),
+        "Outcome.metrics has 'wins', and nothing",
+    ),
+    "a mask without one": (
+        "observe",
+        lambda o: o.mask.update(point=o.obs["point"]),
+        "Observed.mask has 'point', and nothing",
+    ),
+    "an observation that is too short": (
+        "observe",
+        lambda o: o.obs.update(point=o.obs["point"][..., :5]),
+        "obs.point has shape (1, 3, 6) by the Group's count and obs_dim, and the reference gives (1, 3, 5)",
     ),
     "no observation": (
         "observe",

@@ -28,7 +28,8 @@ EACH = "for (int k : env.team.each(2))"
 def broken(old, new):
     """Return the point environment with one change to its kernel."""
     assert old in point.KERNEL
-    return replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL.replace(old, new))
+    python = point.PYTHON.replace("    max_episode_steps", "    seats: int = param(3, 'Seats.')\n    max_episode_steps")
+    return replace(envs._load(python)[0], kernel=point.KERNEL.replace(old, new))
 
 
 def message(spec, where, monkeypatch):
@@ -59,6 +60,30 @@ def message(spec, where, monkeypatch):
         (MOVE, f"{EACH} s.x += wobble;", f"{EACH} s.x += wobble;", "wobble"),
         (MOVE, "s.x += math::sine(s.v);", "s.x += math::sine(s.v);", "did you mean math::sin?"),
         ("float x, v;", "float x;", "", "struct State has no member 'v', which Python declares"),
+        ("float x, v;", "float x, v, w;", "", "(x, v); the kernel also has w, which Python does not declare"),
+        (
+            "float strength, drag;",
+            "float strength, drag; int seats;",
+            "",
+            "an int parameter is a constant, SEATS, and no",
+        ),
+        (MOVE, "s.x += drag;", "s.x += drag;", "write env.params.drag: a float parameter is a member"),
+        (MOVE, "s.x += DRAG;", "s.x += DRAG;", "write env.params.drag: a float parameter is a member"),
+        (MOVE, "s.x += seats;", "s.x += seats;", "write SEATS: an int parameter is a constant"),
+        (MOVE, "s.x += env.params.seats;", "s.x += env.params.seats;", "write SEATS: an int parameter is a constant"),
+        (MOVE, "s.x += v;", "s.x += v;", "write env.state.v"),
+        (MOVE, "s.x += env.v;", "s.x += env.v;", "write env.state.v"),
+        (MOVE, "s.x += s.w;", "s.x += s.w;", "State has x, v; a new member is declared in Python, too"),
+        (
+            MOVE,
+            "env.log.hits += 1;",
+            "env.log.hits += 1;",
+            "declare it in Python: EnvSpec(..., metrics={'hits': 'int'})",
+        ),
+        (MOVE, "s.x += point.action(i);", "s.x += point.action(i);", "write env.point"),
+        (MOVE, "s.x += env.point.action[i];", "s.x += env.point.action[i];", "agents are called and entries indexed"),
+        (MOVE, "env.point.reward[i] = s.x;", "env.point.reward[i] = s.x;", "agents are called and entries indexed"),
+        (MOVE, "s.x = math::clamp(s.x, 0, 1);", "s.x = math::clamp(s.x, 0, 1);", "give all arguments one type"),
     ],
 )
 def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, words, monkeypatch):
@@ -136,7 +161,8 @@ def test_what_an_author_says_of_unrolling_is_not_said_again(said):
     ],
 )
 def test_right_kernels_are_left_alone(right):
-    HostExecutor().load(broken(MOVE, right), envs._load(point.PYTHON)[0].make_params())
+    spec = broken(MOVE, right)
+    HostExecutor().load(spec, spec.make_params())
 
 
 def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():

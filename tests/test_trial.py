@@ -27,7 +27,7 @@ MISTAKES = {
         "SIGSEGV in `step`, in environment 0: it reads or writes",
     ),
     "division": ("s.x += (float)(env.elapsed / (env.elapsed - 2));", "SIGFPE in `step`, in environment 0: it divides"),
-    "no end": ("while (s.v < 1.0e30f) s.x += 1.0f;", "SIGPROF in `step`, in environment 0: it does not end"),
+    "no end": ("while (s.v < 1.0e30f) s.x += 1.0f;", "does not end in `step`, in environment 0: a loop ran for"),
     "no way back": (
         "struct Deeper { static float than(float x) { volatile float kept = x; return than(kept + 1.0f) + kept; } };\n"
         "    if (env.elapsed > 0) s.x += Deeper::than(s.v);",
@@ -35,7 +35,8 @@ MISTAKES = {
     ),
     "wild index": (
         "env.shared.w[env.elapsed << 24] = s.v; s.x += env.shared.w[env.elapsed];",
-        "array element index 16777216 is outside the array, in environment 0\nUnnoticed, it ends the process with SIGSEGV",
+        "array element index 16777216 is outside the array, in environment 0\n"
+        "Unnoticed, the kernel ends its process with SIGSEGV",
     ),
 }
 

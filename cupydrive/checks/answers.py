@@ -16,8 +16,14 @@ def require_observed(spec, params, groups, seen):
     masked = [g.name for g in groups if g.mask]
     _require(spec, "observe", "Observed.obs", seen.obs, [g.name for g in groups], "every group", kind="f")
     _require(spec, "observe", "Observed.mask", seen.mask, masked, "every group that has a mask", kind="b")
-    known = [*(g.name for g in groups), *(f.name for f in spec.state(params))]
-    _require_known(spec, "observe", "Observed.margin", seen.margin, known)
+    of_groups, of_state = [g.name for g in groups], [f.name for f in spec.state(params)]
+    for member, known in (
+        ("obs", of_groups),
+        ("mask", masked),
+        ("state", of_state),
+        ("margin", [*of_groups, *of_state]),
+    ):
+        _require_known(spec, "observe", f"Observed.{member}", getattr(seen, member), known)
 
 
 def require_outcome(spec, params, groups, want, seen):
@@ -38,6 +44,9 @@ def require_outcome(spec, params, groups, want, seen):
     _require(spec, "step", "Outcome.active", want.active, leaving, words, kind="b")
     _require(spec, "step", "Outcome.left", want.left, leaving, words, kind="b")
     _require(spec, "step", "Outcome.metrics", want.metrics, list(spec.metrics), "every metric")
+    may_have = {"state": [f.name for f in fields], "reward": [g.name for g in groups], "metrics": list(spec.metrics)}
+    for member, known in (may_have | {"active": leaving, "left": leaving}).items():
+        _require_known(spec, "step", f"Outcome.{member}", getattr(want, member), known)
     known = ["terminated", *(f.name for f in fields), *(f"metric.{name}" for name in spec.metrics)]
     known += [f"{what}.{g.name}" for g in groups for what in ("reward", "left")]
     _require_known(spec, "step", "Outcome.margin", want.margin, known)
@@ -68,7 +77,7 @@ def _require_known(spec, function, member, given, known):
         if name not in known:
             raise SpecError(
                 f"{spec.name}: {function}'s {member} has {shown(name)}, and nothing that is compared is called that."
-                f"{did_you_mean(name, known)} There are: {', '.join(known)}"
+                f"{did_you_mean(name, known)} There are: {', '.join(known) or 'none'}"
             )
 
 

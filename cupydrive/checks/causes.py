@@ -99,18 +99,17 @@ def rank(part, name, not_finite=False):
     )
 
 
-def meaning(part, name, of_agents=False, not_finite="", both=False):
+def meaning(part, name, of_agents=False, not_finite="", who="the kernel gives"):
     """Return in words what it means that ``name`` differs in ``part``, or an empty string where nothing is known of it.
 
     Args:
         part: What was compared with what.
         name: The field.
         of_agents: Whether it has a value for each agent.
-        not_finite: ``"NaN"`` or ``"inf"``, where the kernel has that and the reference a number.
-        both: The reference has it too.
+        not_finite: ``"NaN"`` or ``"inf"``, where a value is that; else an empty string.
+        who: Whose value, in words.
     """
     if not_finite:
-        who = "kernel and reference give" if both else "the kernel gives"
         return f"{who} {not_finite} in {name} ({NOT_FINITE[not_finite]})"
     _, words = _find(part, name)
     return "" if words is None else SHARE if words is GUARD and of_agents else words

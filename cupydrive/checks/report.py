@@ -19,6 +19,16 @@ AXES = ("environment", "agent", "entry", "entry")  # of an array, unless said ot
 SHOWN = 8  # failures that a printed report lists
 # What a comparison has found, from the least that its words can explain to the most.
 AGREES, BOTH_NOT_FINITE, DIFFERS, NOT_FINITE = range(4)
+# Who gives a number that is not finite, of what is found.
+WHOSE = {BOTH_NOT_FINITE: "kernel and reference give", DIFFERS: "the reference gives", NOT_FINITE: "the kernel gives"}
+# What says which shape an array of the kernel has.
+DECLARED = {
+    "state": "the Field's shape",
+    "obs": "the Group's count and obs_dim",
+    "final_obs": "the Group's count and obs_dim",
+    "reward": "the Group's count",
+    "mask": "the Group's count and action_space",
+}
 
 
 @dataclass
@@ -36,7 +46,7 @@ class Tally:
         share: Of the rows of the comparison with the first mismatch, those that differ.
         of_agents: Whether there is a value for each agent.
         found: What ``failure`` is about: ``BOTH_NOT_FINITE``, ``DIFFERS``, or ``NOT_FINITE``, where the reference is finite.
-        not_finite: The kernel's value of the first and the last of these, ``"NaN"`` or ``"inf"``.
+        not_finite: The value of the kernel, or where that is finite of the reference, that is not: ``"NaN"`` or ``"inf"``.
     """
 
     part: str
@@ -162,9 +172,10 @@ class Report:
         """Raise ``SpecError`` if two arrays cannot be compared."""
         if got.shape != want.shape:
             counts = ", ".join(axes[: max(got.ndim, want.ndim)])
+            declared = DECLARED.get(name.partition(".")[0], "its description")
             raise SpecError(
-                f"{self.env}: {name}: {sides[0]} gives shape {got.shape}, {sides[1]} {want.shape}; the axes are {counts}"
-                f"{self.with_case}"
+                f"{self.env}: {name} has shape {got.shape} by {declared}, and the {sides[1]} gives {want.shape}; the axes are "
+                f"{counts}{self.with_case}"
             )
 
     def _record(self, part, name, got, want, equal, error, near, ids, step, axes, sides, lost=None):
@@ -192,7 +203,8 @@ class Report:
         if found > tally.found:
             at = tuple(np.argwhere(entries)[0])
             tally.found = found
-            tally.not_finite = "" if found == DIFFERS else "NaN" if np.isnan(got[at]) else "inf"
+            odd = got[at] if found != DIFFERS else want[at] if sides[1] == "reference" else 0
+            tally.not_finite = "" if np.isfinite(odd) else "NaN" if np.isnan(odd) else "inf"
             first = int(ids[at[0]])
             place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
             if step is not None:
@@ -235,7 +247,7 @@ class Report:
         found = [f"{f'{t.name}: ' * bool(t.rows)}{t.failure}; {t.part}" for t in failed]
         if failed:
             t = failed[0]
-            words = meaning(t.part, t.name, t.of_agents, t.not_finite, t.found == BOTH_NOT_FINITE)
+            words = meaning(t.part, t.name, t.of_agents, t.not_finite, WHOSE.get(t.found, ""))
             found[0] = "; ".join(filter(None, (words, found[0])))
         for t in self.tallies.values():
             if t.too_many_excused:

@@ -8,6 +8,7 @@ warnings that mean a wrong program are errors under ``GNU_WARNINGS`` and ``NVRTC
 import re
 from difflib import get_close_matches
 
+from cupydrive.codegen.known_names import UNKNOWN, KnownNames
 from cupydrive.codegen.printing import CONVERSION
 from cupydrive.errors import CompileError
 
@@ -53,17 +54,22 @@ NO_RETURN = (
 UNUSED = "nothing uses this result; to change a variable write `=`, to ask something put it into an `if`"
 NO_TABLES = "an environment has tables if its EnvSpec gives their arrays: tables=lambda params: {name: array, ...}"
 UNINITIALISED = "give the variable a value where it is declared, such as `float x = 0.0f;`"
+CALLED = "agents are called and entries indexed: env.GROUP.action(agent), env.GROUP.reward(agent), env.GROUP.obs(agent)[entry]"
+ONE_TYPE = "give all arguments one type: 1.0f for 1, (float)n for an int n"
 # What compilers say (g++, clang, NVRTC), and what to do about it.
 ADVICE = (
     (r"no return statement in function|reaches end of non-void|not return a value|missing return statement", NO_RETURN),
     (r"statement has no effect|value computed is not used|result unused|expression has no effect", UNUSED),
     (r"""Env['"].* has no member (?:named )?['"]table['"]|no member named 'table' in '(?:struct )?Env'""", NO_TABLES),
+    (
+        r"overloaded function type>\[|reference to (?:non-static member|overloaded) function|bound function may only",
+        CALLED,
+    ),
+    (
+        r"call (?:of overloaded|to) '(?:min|max|clamp)\b.*ambiguous|than one instance of .*\b(?:min|max|clamp)\b",
+        ONE_TYPE,
+    ),
     (r"(?:is|may be) used uninitialized|is uninitialized when used|is used before its value is set", UNINITIALISED),
-)
-_UNKNOWN_NAME = re.compile(
-    r"""'(\w+)' was not declared|undeclared identifier '(\w+)'|identifier "(\w+)" is undefined"""
-    r"""|'(\w+)' is not a member of 'math'|no member named '(\w+)' in namespace 'math'"""
-    r"""|namespace "math" has no member "(\w+)\""""
 )
 _MISSING_MEMBER = re.compile(
     r"""'(?P<member>\w+)' is not a member of '(?P<struct>\w+)'|no member named '(?P<member2>\w+)' in '(?P<struct2>\w+)'"""
@@ -78,6 +84,7 @@ _FLAG = re.compile(r" \[-W[^\]]*\]$")
 _ASSERTION = re.compile(
     r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
 )
+_OTHER_SIZE = re.compile(r"struct (Params|State): in Python .* the kernel has another size")
 AGREEMENT = "<generated/agreement.cuh>"  # what source.py asserts of the structs
 SHOWN = 3  # independent mistakes that one message names
 
@@ -184,14 +191,14 @@ def entry(file, number, what, lines, advice=""):
     return f"{file}:{number}: {what}" + f"\n    {source}" * bool(source) + f"\n  {advice}" * bool(advice)
 
 
-def advice_for(what):
-    """Return the sentence that says what to do about a compiler's message, or an empty string."""
+def advice_for(what, names):
+    """Return the sentence that says what to do about a compiler's message, or an empty string; ``names``: ``KnownNames``."""
     for pattern, advice in ADVICE:
         if re.search(pattern, what):
             return advice
-    unknown = _UNKNOWN_NAME.search(what)
-    if unknown is None:
-        return ""
+    unknown, instead = UNKNOWN.search(what), names.advice(what)
+    if unknown is None or instead:
+        return instead
     name = next(filter(None, unknown.groups()))
     near = get_close_matches(name, MATH, n=1, cutoff=0.7) if "math" in what else ()
     return math_advice(name) or (f"did you mean math::{near[0]}?" if near else "")
@@ -211,6 +218,7 @@ def explain(unit, log):
         for m in _ERROR.finditer(log)
         if not m["warning"] or (m["file"] == unit.shown and _UNSET.match(m["what"]))
     ]
+    names, code = KnownNames.of(unit), code_only("\n".join(unit.files.get(unit.shown, [])))
     lacking = [e for e in found if e[0] == AGREEMENT and _MISSING_MEMBER.search(e[2])]
     own = lacking + [e for e in found if e[0] == unit.shown]
     shown, said = [], set()
@@ -218,7 +226,12 @@ def explain(unit, log):
         lines = unit.files.get(file, [])
         assertion, member = _ASSERTION.match(what), _MISSING_MEMBER.search(what)
         if assertion and assertion["says"]:
-            what, line = assertion["says"], assertion["says"]
+            what = line = assertion["says"]
+            struct = _OTHER_SIZE.match(what)
+            if struct and (more := names.surplus(struct[1], code)):
+                line = f"{what.partition(', the kernel')[0]}; {more}"
+            if what.startswith("struct Batch") and said:  # of which the other structs are members
+                continue
         elif member and file == AGREEMENT:
             struct = member["struct"] or member["struct2"] or member["struct3"]
             line = (
@@ -227,14 +240,13 @@ def explain(unit, log):
             )
             what = line
         else:
-            line = entry(file, number, what, lines, advice_for(what))
+            line = entry(file, number, what, lines, advice_for(what, names))
         if what not in said:
             said.add(what)
             shown.append(line)
         if file == unit.shown and re.match(r"'?expected", what):
             break
-    text = "\n".join(unit.files.get(unit.shown, []))
-    opened, closed = (code_only(text).count(c) for c in "{}")
+    opened, closed = (code.count(c) for c in "{}")
     if found and opened != closed:
         shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
     more = f"\n({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""

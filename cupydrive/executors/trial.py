@@ -26,7 +26,6 @@ MEANING = {
     "SIGFPE": "it divides an integer by 0",
     "SIGILL": "it reaches a place that the compiler took for unreachable",
     "SIGABRT": "it was ended by a check of the compiler or of the system",
-    "SIGPROF": f"it does not end: a loop ran for {CPU_SECONDS} s",
 }
 FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
@@ -124,7 +123,7 @@ class Trial:
                 command, input=json.dumps(plan), capture_output=True, text=True, errors="replace", timeout=WALL_SECONDS
             )
         except subprocess.TimeoutExpired:
-            return f"{MEANING['SIGPROF'].split(':')[0]}: it ran for {WALL_SECONDS} s"
+            return f"does not end: it ran for {WALL_SECONDS} s"
         except OSError as error:
             return self._untried(error.strerror)
         said = done.stdout.splitlines()
@@ -146,7 +145,7 @@ class Trial:
 
 
 def _in_words(code, said):
-    """Return how the other process ended, from its exit code and what it said."""
+    """Return where a fault was caught, or what the kernel does in the end, from the exit code and what the process said."""
     faults = [line.removeprefix("fault ") for line in said if line.startswith("fault ")]
     if faults:
         return faults[0]
@@ -156,7 +155,9 @@ def _in_words(code, said):
     if inside and len(inside[-1]) == 2:
         where = f"`{inside[-1][0]}`, in environment {inside[-1][1]}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
-    return f"{name} in {where}" + (f": {MEANING[name]}" if name in MEANING else "")
+    if name == "SIGPROF":
+        return f"does not end in {where}: a loop ran for {CPU_SECONDS} s"
+    return f"ends its process with {name} in {where}" + (f": {MEANING[name]}" if name in MEANING else "")
 
 
 def _pointers(dtype, begin=0):

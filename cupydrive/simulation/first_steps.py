@@ -44,9 +44,9 @@ def try_out(make_batch, spec, params, host, layout, states=None):
         return
     # The debug build finds the line of a wild index, or at least the function.
     exact, _ = run(HostExecutor(threads=1, debug=True))
-    if exact and not exact.startswith("SIG"):
-        raise KernelFault(f"{exact}\nUnnoticed, it ends the process with {wrong}{said}")
-    raise KernelFault(f"the kernel of {spec.name!r} ends its process with {exact or wrong}\n{ADVICE}{said}")
+    if exact and not exact.startswith(("ends ", "does ")):
+        raise KernelFault(f"{exact}\nUnnoticed, the kernel {wrong}{said}")
+    raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{ADVICE}{said}")
 
 
 def play(make_batch, spec, params, executor, layout, states):
