@@ -272,7 +272,7 @@ ROWS |= {
     "register": Row(
         lambda it, **given: cd.register(**given),
         lambda it: {"spec": moon(), "kernel": MOON.read_text()},
-        after=lambda it, spec: (spec.name, spec.kernel),
+        after=lambda it, spec: (spec.name, spec.kernel), words={"spec": ("spec", "there is no file")},
     ),
 }  # fmt: skip
 MOON = Path(cd.__file__).parent / "cli" / "templates" / "env.cu.txt"
