@@ -65,7 +65,9 @@ __all__ = ["__version__", *_HOME]
 
 def __getattr__(name):
     if name not in _HOME:
-        raise AttributeError(f"module 'cupydrive' has no attribute {name!r}")
+        from cupydrive.errors import did_you_mean
+
+        raise AttributeError(f"module 'cupydrive' has no attribute {name!r}.{did_you_mean(name, _HOME)}")
     return getattr(import_module(f"cupydrive.{_HOME[name]}"), name)
 
 

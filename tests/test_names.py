@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive.errors import DeviceError, ParameterError, UnknownParameterError, did_you_mean
+from cupydrive.errors import DeviceError, ParameterError, TrainingError, UnknownParameterError, did_you_mean
 from cupydrive.training.plan import make_run
 
 CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": cd.render}
@@ -49,6 +49,21 @@ def test_what_train_is_told_to_pass_trains():
     algorithm = cd.suggested_algorithm("cartpole", learning_rate=1e-3)
     run = make_run("cartpole", algorithm, num_envs=8, device="cpu")
     assert run.settings["cart"].learning_rate == 1e-3 and run.settings["cart"].gamma == 0.98  # the environment's
+
+
+def test_a_name_that_the_package_does_not_have_is_told_with_the_nearest():
+    with pytest.raises(AttributeError, match=r"module 'cupydrive' has no attribute 'trian'\. Did you mean 'train'\?"):
+        _ = cd.trian
+    assert not hasattr(cd, "__wrapped__")
+
+
+def test_a_path_in_a_run_folder_leads_to_the_folder(run, tmp_path):
+    run.save(tmp_path / "run")
+    inside = [tmp_path / "run" / "checkpoints", *(tmp_path / "run").rglob("*.pt"), tmp_path / "run" / "config.json"]
+    assert len(inside) == 3
+    for path in inside:
+        with pytest.raises(TrainingError, match=f"the run folder that it lies in is '{tmp_path / 'run'}'"):
+            cd.load(path)
 
 
 def test_nothing_is_suggested_that_is_not_near():

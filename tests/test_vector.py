@@ -70,6 +70,13 @@ def test_steps_and_rollouts_mix(name):
     assert bits(at(env.rollout(3).obs, 0)) == kept
 
 
+def test_a_trajectory_is_shown_by_its_shapes():
+    shown = repr(made("cartpole", 4).rollout(5))
+    assert shown.startswith("<Trajectory of 5 steps of 4 environments: obs (6, 4, 4) float32, action (5, 4) int32, ")
+    assert "episode {return (5, 4) float32, length (5, 4) int32}" in shown and "active" not in shown
+    assert "obs {tagger (6, 4, 4, 6) float32, runner (6, 4, 1, 6) float32}" in repr(made("tag_grid", 4).rollout(5))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_seeds_repeat_and_differ(name):
     one, same, other = (bits(made(name, seed=seed).rollout(12).obs) for seed in (3, 3, 4))

@@ -57,6 +57,8 @@ def cuda_profile(line, cell, namespace):
     name = line.strip()
     if cell is not None:
         cuda_env(line, cell, namespace)
+    elif not name:
+        raise CupydriveError(f"%cuda_profile what? name an environment: {', '.join(envs.names())}")
     return profile(envs.get(name))
 
 

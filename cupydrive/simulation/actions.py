@@ -103,7 +103,7 @@ class ActionReader:
         env, agent, head = (~good).nonzero()[0].tolist()
         value = values[env, agent, head].item()
         limit = (
-            f"[{g.action_space.low[head]}, {g.action_space.high[head]}]"
+            f"from {g.action_space.low[head]} to {g.action_space.high[head]}"
             if g.continuous
             else f"0 to {g.sizes[head] - 1}"
         )

@@ -1,6 +1,6 @@
 """Trajectory: what a rollout returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -32,3 +32,18 @@ class Trajectory:
     action_mask: dict
     active: dict
     left: dict
+
+    def __repr__(self):
+        steps, copies = self.terminated.shape
+        shown = ", ".join(
+            f"{f.name} {_shapes(getattr(self, f.name))}" for f in fields(self) if _shapes(getattr(self, f.name))
+        )
+        return f"<Trajectory of {steps:,} steps of {copies:,} environments: {shown}>"
+
+
+def _shapes(value):
+    """Return the shape and type of an array, or those of arrays by name; an empty string where there is none."""
+    if isinstance(value, dict):
+        each = ", ".join(f"{name} {_shapes(array)}" for name, array in value.items())
+        return f"{{{each}}}" if each else ""
+    return "" if value is None else f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"

@@ -89,6 +89,12 @@ def runs_near(folder):
     return f"{did_you_mean(str(folder), alike)} Runs here: {listed}"
 
 
+def run_above(path):
+    """Return in words which run folder a path lies in, as its checkpoints do, or an empty string."""
+    above = next((folder for folder in Path(path).parents[:2] if (folder / "config.json").is_file()), None)
+    return "" if above is None else f"; the run folder that it lies in is {shown(str(above))}"
+
+
 def read_config(folder):
     """Return the configuration of a run folder.
 
@@ -102,6 +108,7 @@ def read_config(folder):
     if is_file:
         raise TrainingError(
             f"{folder} is a file, not a run folder; Recording.load reads a recording, Snapshot.load a snapshot"
+            f"{run_above(folder)}"
         )
     if is_population:
         raise TrainingError(
@@ -110,7 +117,7 @@ def read_config(folder):
     if not is_there:
         what = "has no config.json" if as_path(folder).is_dir() else "does not exist"
         others = runs_near(folder) or " One is made by: cupydrive.train(NAME, out=DIR)"
-        raise TrainingError(f"{folder} is no run folder: it {what}.{others}")
+        raise TrainingError(f"{folder} is no run folder: it {what}{run_above(folder)}.{others}")
     with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
