@@ -208,6 +208,21 @@ def test_a_reference_that_returns_something_else_is_told_so(written_env, mistake
         check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
 
 
+@pytest.mark.parametrize("function", ["reset", "sample"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda states: None, r"returns a NoneType; it must return \(\d+,\) states, such as np\.zeros\(n, \["),
+        (lambda states: states["x"], r"returns an ndarray; it must return \(\d+,\) states"),
+        (lambda states: states[["x", "y"]], r"result lacks 'vx'; it must hold every field of the state: x, y, vx, vy"),
+        (lambda states: states[:-1], r"returns states of shape \(\d+,\); it must be \(\d+,\)"),
+    ],
+)
+def test_states_that_are_none_are_told_so(written_env, function, change, words):
+    with pytest.raises(SpecError, match=f"^mine: {function}.*{words}"):
+        check(answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False)
+
+
 @pytest.mark.parametrize(("function", "type_name"), [("step", "Outcome"), ("observe", "Observed")])
 def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, type_name):
     spec = answered_by(written_env, function, lambda answer: None)

@@ -125,6 +125,12 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
         ("np.linalg.norm(goal", "np.abss(goal", ", in step: AttributeError: module 'numpy' has no attribute 'abss'"),
         ("    wanted = place +", "    wanted = place + )", ": SyntaxError: unmatched ')'"),
         ("SPEC = EnvSpec(", "SPEC = EnvSpeck(", ": NameError: name 'EnvSpeck' is not defined"),
+        (
+            'Field("goal_x", scale',
+            'Field("goal_x", "f8", scale',
+            ", in state: Field('goal_x'): dtype = 'f8'; it must be 'f4'",
+        ),
+        ('param(200, "Time', 'param(0, "Time', ", in Params: param(0, ...): default = 0 is out of its range"),
     ],
 )
 def test_a_mistake_in_a_users_python_is_two_lines(right, wrong, says, tmp_path, capsys, unregistered):

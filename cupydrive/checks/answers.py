@@ -3,7 +3,7 @@
 import numpy as np
 
 from cupydrive.errors import SpecError, did_you_mean
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import kind_of, shown
 from cupydrive.spec import Observed, Outcome
 
 KINDS = {"f": "floating, as float64 is", "b": "bool"}
@@ -50,6 +50,23 @@ def require_outcome(spec, params, groups, want, seen):
     known = ["terminated", *(f.name for f in fields), *(f"metric.{name}" for name in spec.metrics)]
     known += [f"{what}.{g.name}" for g in groups for what in ("reward", "left")]
     _require_known(spec, "step", "Outcome.margin", want.margin, known)
+
+
+def require_states(spec, params, function, states, n):
+    """Return ``states``, which ``reset`` or ``sample`` returned; raise ``SpecError`` unless they are n states by field."""
+    names = [f.name for f in spec.state(params)]
+    known = (
+        states.dtype.names if isinstance(states, np.ndarray) else tuple(states) if isinstance(states, dict) else None
+    )
+    if known is None:
+        raise SpecError(
+            f"{spec.name}: {function} returns {kind_of(states)}; it must return ({n},) states, such as "
+            "np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(params)]) filled in"
+        )
+    _require(spec, function, "result", dict.fromkeys(known), names, "every field of the state")
+    if isinstance(states, np.ndarray) and states.shape != (n,):
+        raise SpecError(f"{spec.name}: {function} returns states of shape {states.shape}; it must be ({n},)")
+    return states
 
 
 def _require_type(spec, function, given, wanted):

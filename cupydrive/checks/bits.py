@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 
+from cupydrive.checks.answers import require_states
 from cupydrive.checks.causes import BOUNDS, DEVICES, EPISODES, GPU_TEAMS, PATHS, SYNCS, TEAMS, THREADS
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import KernelFault
@@ -81,7 +82,8 @@ def flatten(out, batch):
 def draw_states(spec, params, device, rng, n):
     """Return n states to start from: those of ``spec.sample``, or what some random steps of the kernel have reached."""
     if spec.sample is not None:
-        return spec.sample(params, rng, n).astype(spec.state_dtype(params))
+        states = require_states(spec, params, "sample", spec.sample(params, rng, n), n)
+        return states.astype(spec.state_dtype(params))
     batch = Batch(spec, n, params, device, first_env=int(rng.integers(0, 2**20)))
     batch.reset(int(rng.integers(0, 2**63)))
     for _ in range(int(rng.integers(0, 2 * min(params.max_episode_steps, 20)))):

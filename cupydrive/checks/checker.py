@@ -157,7 +157,7 @@ def try_wide_states(spec, params, device, rng):
     if device.tries and spec.kernel is not None and spec.own_program is None and spec.sample is not None:
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
-        states = spec.sample(drawn, rng, max(16, 256 // agents)).astype(spec.state_dtype(drawn))
+        states = draw_states(spec, drawn, device, rng, max(16, 256 // agents))
         try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
 
 

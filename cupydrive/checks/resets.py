@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cupydrive.checks.answers import require_states
 from cupydrive.checks.bits import axes_of, fetch
 from cupydrive.checks.causes import RESETS
 from cupydrive.checks.report import AXES
@@ -40,6 +41,7 @@ def reset_scale(spec, f):
 def compare_fresh(report, spec, params, name, groups, states, obs, masks, fresh, where):
     """Compare states, observations and masks of environments that were reset with ``fresh``, the reference's states."""
     part, zero = f"{name}: {RESETS}", np.zeros(len(states), np.int64)
+    require_states(spec, params, "reset", fresh, len(states))
     seen = spec.observe(params, fresh, zero) if spec.observe is not None else None
     for f in spec.state(params):
         if seen is None or f.name not in seen.state:

@@ -210,7 +210,7 @@ def check_envs(
                     progress=sys.stderr.isatty(),
                 )
             except Exception as error:  # of this environment: the others are checked all the same
-                words = error if isinstance(error, CupydriveError) else own_mistake(error) or missing_package(error)
+                words = own_mistake(error) or (error if isinstance(error, CupydriveError) else missing_package(error))
                 if words is None:  # a mistake of this program
                     raise
                 _say(words)
@@ -311,7 +311,7 @@ def main(args=None):
         _say(error)
         return 2
     except CupydriveError as error:
-        _say(error)
+        _say(own_mistake(error) or error)
         return 2
     except KeyboardInterrupt:
         _say("interrupted")

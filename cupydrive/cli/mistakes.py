@@ -5,6 +5,7 @@ import os
 import traceback
 
 from cupydrive.envs import USER_MODULE
+from cupydrive.errors import CupydriveError
 
 PACKAGES = {"PIL": "pillow"}  # what is installed by another name than it is imported by
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -17,6 +18,7 @@ def own_mistake(error):
     """
     if isinstance(error, SyntaxError) and error.filename and not os.path.abspath(error.filename).startswith(PACKAGE):
         return _words(error.filename, error.lineno, "", f"{type(error).__name__}: {error.msg}")
+    what = str(error) if isinstance(error, CupydriveError) else "".join(traceback.format_exception_only(error)).strip()
     own = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -27,7 +29,7 @@ def own_mistake(error):
     frame, line = own[-1]
     name = frame.f_code.co_name
     place = "" if name == "<module>" else f", in {name}"
-    return _words(frame.f_code.co_filename, line, place, "".join(traceback.format_exception_only(error)).strip())
+    return _words(frame.f_code.co_filename, line, place, what)
 
 
 def missing_package(error):
