@@ -307,3 +307,20 @@ def test_difference_is_two_numbers_and_a_sentence():
     assert "1 episode paired" in str(cd.difference(one, one, "length"))
     with pytest.raises(ParameterError, match=r"name = 'lenght'.*Did you mean 'length'"):
         cd.difference(one, one, "lenght")
+
+
+class Still:
+    """Players of one's own that say no more than how they act."""
+
+    def player(self, spec, group):
+        return self
+
+    def begin(self, rollout, group):
+        self.group = group.name
+
+    def act(self, rollout, t):
+        rollout.action[self.group][t].zero_()
+
+
+def test_a_player_that_is_no_network_needs_to_say_no_more_than_how_it_acts():
+    assert cd.evaluate("cartpole", {"cart": Still()}, episodes=5, device="cpu").length.min() >= 1

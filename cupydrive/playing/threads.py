@@ -45,8 +45,11 @@ def acting_threads(rollout):
 
 def acting_weights(rollout, group):
     """Return the number of weights of the network that plays ``group``; 0 of a player that is none, such as chance."""
+    player = rollout.player_of[group.name]
+    if not hasattr(player, "module"):  # a caller's own, which need not offer one
+        return 0
     try:
-        module = rollout.player_of[group.name].module(rollout, group)
+        module = player.module(rollout, group)
     except ParameterError:  # no function of observations
         return 0
     return weights(module) if isinstance(module, torch.nn.Module) else 0
