@@ -80,8 +80,8 @@ def test_a_kernel_compiles_without_the_data(bare):
     assert cd.make(bare.with_made_up_tables(), device="cpu").reset(seed=0)
 
 
-def test_all_leaves_out_what_has_no_data_and_says_what_is_missing(bare, capsys):
-    said = "atlas is left out: it needs heights.npy; get it by: fetch heights"
+def test_all_leaves_out_what_has_no_data_and_says_so(bare, capsys):
+    said = "left out, since data is not here and could not be fetched (`cupydrive data` says how to get it): atlas"
     assert main(["check", "all", "--agent-steps", "100", "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     assert "PASS  cartpole" in out and "atlas" not in out and [line for line in err.splitlines() if said in line]
