@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 
 # Seconds for `make test`, installation not counted, and for each of its groups: one that hangs leaves time for the others.
 TEST_SECONDS ?= 880
-GROUP_SECONDS ?= 440
+GROUP_SECONDS ?= 560
 # `make test-all` alone, of two cores; it also gives the slow GPU tests this long.
 SLOW_SECONDS ?= 7200
 
