@@ -200,6 +200,21 @@ def test_curves_are_of_all_seeds_that_lie_beside_a_run(runs, tmp_path):
     assert about["seeds"] == 3 and one == two == three and one[-1][0] == STEPS
 
 
+@pytest.mark.parametrize(("lengths", "kept"), [((9, 4, 2), 1), ((9, 9, 9), 0)])
+def test_a_clip_is_of_the_first_episode_that_taggers_ended(lengths, kept, tmp_path):
+    spec = cd.envs.get("tag_grid")
+    made = spec.make_params(num_taggers=1, grid_length=9, max_episode_steps=9)
+    action = {g.name: np.zeros((9, len(lengths), g.count, g.heads), np.uint8) for g in spec.groups(made)}
+    (tmp_path / "recordings").mkdir()
+    nobody = dict.fromkeys(action, "nobody")
+    Recording(spec, made, 0, nobody, np.array(lengths, np.int32), action).save(
+        tmp_path / "recordings" / "all-of-them.npz"
+    )
+    tag_gallery.keep(tmp_path, "all of them", tmp_path / "one.npz")
+    one = Recording.load(tmp_path / "one.npz")
+    assert one.first_env == kept and one.length.tolist() == [lengths[kept]]
+
+
 @pytest.mark.notebook
 def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch):
     labels = [tag_published.label(f"continuous-{ratio}", 0, STEPS) for ratio in (1.0, 2.0)]
