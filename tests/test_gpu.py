@@ -253,3 +253,19 @@ def test_any_number_of_environments_gives_the_cpus_bits(name, num_envs):
 def test_a_hundred_thousand_environments_are_made_at_once():
     env = made("tag_continuous", 100_000, "cuda", num_taggers=5, num_runners=100)
     assert env.state["x"].shape == (100_000, 105)
+
+
+def test_a_launch_without_room_for_the_arrays_of_its_threads_says_what_they_take():
+    import cupy
+    import point
+
+    from cupydrive.errors import MemoryLimitError
+
+    array = "float far[120000]; for (int k = 0; k < 120000; ++k) far[k] = s.v + k; s.x += far[unsigned(s.x * s.x) % 120000];"
+    env = made(envs.register(point.PYTHON, point.KERNEL.replace("s.x += s.v;", array)), 100, "cuda")
+    free, processors = cupy.cuda.Device().mem_info[0], cupy.cuda.Device().attributes["MultiProcessorCount"]
+    taken = cupy.cuda.Memory(max(1, free - 1024 * processors * 480_000))  # where there is room for so many threads
+    with pytest.raises(MemoryLimitError, match=r"env_rollout keeps 4\d\d,\d\d\d bytes of each thread.*are free"):
+        env.rollout(1)
+    del taken
+    env.reset(seed=1)  # other kernels go on

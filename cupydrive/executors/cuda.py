@@ -8,7 +8,7 @@ import numpy as np
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble
-from cupydrive.errors import DeviceError
+from cupydrive.errors import DeviceError, MemoryLimitError
 from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
@@ -25,6 +25,7 @@ STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 LAYOUT_BYTES = 99 * 1024
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
 PROCESSOR_REGISTERS = 65_536
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 BUSY_THREADS = 768  # on one processor
 FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
 REGISTER_BYTES = 256  # of one environment's observations: more would not stay in registers
@@ -214,15 +215,29 @@ class CudaProgram:
         return lambda kept=kept: program._queue(kernel, address, count, len(calls))
 
     def _queue(self, kernel, argument, count, members):
-        blocks = -(-count // self.layout.block_envs)
-        if self.functions is not None:
-            overlap.launch(
-                self.device, self.functions[kernel], (blocks, members), self.threads, self.shared_bytes, argument
-            )
-            return
-        # As bytes without fields: CuPy would describe the fields anew at each launch, which takes 20 of 26 microseconds.
-        given = argument.view(np.void) if argument.dtype.names else argument[()]
-        self.kernels[kernel]((blocks, members), (self.threads,), (given,), shared_mem=self.shared_bytes)
+        blocks = -(-count // self.layout.block_envs), members
+        try:
+            if self.functions is not None:
+                function = self.functions[kernel]
+                overlap.launch(self.device, function, blocks, self.threads, self.shared_bytes, argument)
+                return
+            # As bytes without fields: CuPy would describe the fields anew at each launch, 20 of 26 microseconds.
+            given = argument.view(np.void) if argument.dtype.names else argument[()]
+            self.kernels[kernel](blocks, (self.threads,), (given,), shared_mem=self.shared_bytes)
+        except cupy.cuda.driver.CUDADriverError as error:
+            if error.status != OUT_OF_MEMORY:
+                raise
+            raise self._no_room(kernel) from None
+
+    def _no_room(self, kernel):
+        """Return the error of a launch that finds no memory: CUDA keeps some for the threads' own arrays, from the first on."""
+        each, attributes = self.kernels[kernel].local_size_bytes, self.device.attributes
+        threads = attributes["MultiProcessorCount"] * attributes["MaxThreadsPerMultiProcessor"]
+        return MemoryLimitError(
+            f"{self.unit.name}: {kernel} keeps {each:,} bytes of each thread outside its registers, which is "
+            f"{each * threads:,} bytes for all that this GPU runs at once, and {self.device.mem_info[0]:,} are free. Make the "
+            "arrays of the kernel's functions smaller, or end what else uses this GPU"
+        )
 
 
 def default_layout(agents, obs_bytes, num_envs, processors):
