@@ -71,9 +71,8 @@ class KnownNames:
         if missing is None:
             return ""
         struct, name = (missing[a] or missing[b] or missing[c] for a, b, c in (("a", "c", "e"), ("b", "d", "f")))
-        if name in self.members.get(
-            struct, ()
-        ):  # the struct lacks what Python declares, which is told by its own error
+        # What Python declares and the struct lacks is told by an error of its own.
+        if name in self.members.get(struct, ()):
             return ""
         if struct == "Log":
             return f"declare it in Python: EnvSpec(..., metrics={{{name!r}: 'int'}}), or 'float'"

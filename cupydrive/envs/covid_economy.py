@@ -330,8 +330,10 @@ def draw(canvas, p, states, elapsed, table):
     curves = (
         ("deaths, thousands", states["deaths"].sum(axis=1) / 1e3),
         ("jobless, % of people", states["unemployed"].sum(axis=1) * (100 / PEOPLE)),
-        ("subsidies, $ billion a day", states["subsidy"] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)),
+        ("infected, millions", states["infected"].sum(axis=1) / 1e6),
     )
+    subsidy = states["subsidy"][-1] * (PEOPLE * p.max_subsidy / 365e9 / p.subsidy_levels)  # $ billion a day
+    canvas.text((2.2, 10.37), f"subsidies: ${subsidy:.1f} billion a day", LETTERS, anchor="lm")
     days = np.arange(len(states)) + elapsed - len(states) + 1
     for k, (title, values) in enumerate(curves):
         box, color = (12.9, 7.8 - 3.65 * k, 21.1, 11.3 - 3.65 * k), (canvas.PINK, canvas.BLUE, canvas.GREEN)[k]

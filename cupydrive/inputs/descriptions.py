@@ -261,8 +261,6 @@ def _check_params(where, params):
     for f in fields(params):
         if "help" not in f.metadata:
             raise SpecError(f"{where}: params: {params.__name__}.{f.name} must be made by param(default, help, ...)")
-        if type(f.default) in (
-            float,
-            tuple,
-        ):  # members of the kernel's Params and Table; others are upper-case constants
+        # These are members of the kernel's Params and Table; the others are constants of their upper-case name.
+        if type(f.default) in (float, tuple):
             checked_member(where, "params", f.name, SpecError)
