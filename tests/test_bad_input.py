@@ -93,8 +93,8 @@ def test_make_refuses(options, error, words):
             "is a list; pass a torch tensor on cpu of shape (3, 4) and torch.int32",
         ),
         (lambda a: a.update(tagger=a["tagger"].to("meta")), "is on meta"),
-        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2, head 0 is 5; it must be 0 to 4"),
-        (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2, agent 0, head 0 is -1"),
+        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2 is 5; it must be 0 to 4"),
+        (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2 is -1"),
         (lambda a: a.update(tagger=a["tagger"].long() + 2**32), "is 4294967296; it must be 0 to 4"),
     ],
 )

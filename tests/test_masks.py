@@ -77,7 +77,7 @@ def test_masks_arrive_with_their_observation_and_bind():
     action = torch.stack([torch.full((50, 2), 2), mask[..., 3:].float().argmax(-1)], -1).int()
     action[env_id, agent, 0] = 0
     with pytest.raises(
-        ActionError, match=rf"environment {env_id}, agent {agent}, head 0 is 0, which its mask forbids; allowed: 1, 2"
+        ActionError, match=rf"environment {env_id}, agent {agent}, entry 0 is 0, which its mask forbids; allowed: 1, 2"
     ):
         env.step(action)
     batch = env.rollout(40)

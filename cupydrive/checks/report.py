@@ -291,6 +291,8 @@ class Report:
         shown = ", ".join(f"{name} {times:,}" for name, times in self.events.items())
         others = self.failures()[1:]
         lines = [f"events: {shown or 'none'}", *(f"not done: {text}" for text in self.skipped)]
+        if any(t.excused for t in self.tallies.values()):
+            lines.append("excused: rows in which a decision lay so near that rounding tips it; both answers are right")
         lines += [f"also: {text}" for text in others[:SHOWN]]
         if len(others) > SHOWN:
             lines.append(f"also: {len(others) - SHOWN} more, which report.failures() lists")

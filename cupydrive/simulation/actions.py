@@ -108,7 +108,7 @@ class ActionReader:
             else f"0 to {g.sizes[head] - 1}"
         )
         raise ActionError(
-            f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is {value}; it must be {limit}. "
+            f"{place(g, env, agent, head)} is {value}; it must be {limit}. "
             "With validate=False it would be read as the nearest valid one (NaN as 0)"
         )
 
@@ -123,6 +123,12 @@ class ActionReader:
                 env, agent = (~good).nonzero()[0].tolist()
                 choices = ", ".join(str(k) for k in allowed[env, agent].nonzero().flatten().tolist())
                 raise ActionError(
-                    f"the action of {g.name!r} in environment {env}, agent {agent}, head {head} is "
-                    f"{values[env, agent, head].item()}, which its mask forbids; allowed: {choices}"
+                    f"{place(g, env, agent, head)} is {values[env, agent, head].item()}, which its mask forbids; "
+                    f"allowed: {choices}"
                 )
+
+
+def place(g, env, agent, head):
+    """Return in words which action of a group is meant; agent and entry are told where there are several."""
+    of_agent, of_head = f", agent {agent}" * (g.count > 1), f", entry {head}" * (g.heads > 1)
+    return f"the action of {g.name!r} in environment {env}{of_agent}{of_head}"
