@@ -244,6 +244,18 @@ def test_axes_are_named_by_what_they_count():
     )
 
 
+def test_a_row_that_rounding_tips_is_excused_and_said_to_be():
+    report, zeros = Report("e", ["cpu"], [{}], 0), np.zeros(5, np.float32)
+    report.compare("here", "x", zeros, zeros, scale=1.0, margin=zeros)
+    assert "excused: rows" not in str(report)  # rows that agree need no excuse, however near a decision was
+    other = zeros.copy()
+    other[3] = 1
+    report.compare("here", "x", other, zeros, scale=1.0, margin=np.float32([1, 1, 1, 0, 1]))
+    assert report.tallies["here", "x"].excused == 1 and report.passed and "excused: rows" in str(report)
+    report.compare("here", "x", other, zeros, scale=1.0, margin=np.float32([0, 0, 0, 1, 0]))
+    assert report.tallies["here", "x"].failure.startswith("environment 3: kernel 1, reference 0") and not report.passed
+
+
 @lru_cache(maxsize=1)
 def compared_of(spec):
     """Return (part, name) of all that a check of ``spec`` compares."""
