@@ -16,6 +16,7 @@ from cupydrive.inputs.arguments import (
     checked_choice,
     checked_instance,
     checked_int,
+    is_number,
     kind_of,
     shown,
 )
@@ -242,8 +243,8 @@ def instead(player, group):
     if isinstance(player, str | os.PathLike):
         known = PLAYERS.get(player) if isinstance(player, str) else None
         return f"; write {known.__name__}()" if known else f"; of a run folder, its policy: Frozen({str(player)!r})"
-    if isinstance(player, int):
-        return f"; a number of episodes is episodes={player}"
+    if is_number(player, int):
+        return f"; a number of episodes is episodes={shown(player)}"
     if isinstance(player, LearnerSettings):
         return "; what learns is for train"
     if isinstance(player, torch.nn.Module):
