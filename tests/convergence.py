@@ -262,7 +262,7 @@ def chart(found, axis):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("seconds of training" if axis == "seconds" else "env-steps")
+        axes.set_xlabel("time of training, set-up not counted" if axis == "seconds" else "env-steps")
         axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
         mark = (
             "" if about["mark"] is None else f", solved from {about['mark']:g} on"

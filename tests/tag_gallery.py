@@ -67,7 +67,11 @@ TITLES = {
 
 def ratio(recording):
     """Return a title: how fast runners are, in a tagger's speed."""
-    times = recording.params.skill_level_runner / recording.params.skill_level_tagger
+    return speed_in_words(recording.params.skill_level_runner / recording.params.skill_level_tagger)
+
+
+def speed_in_words(times):
+    """Return the speed of runners in words, given in a tagger's."""
     return f"runners {f'{times:g} x as' if times != 1 else 'equally'} fast"
 
 
@@ -160,7 +164,7 @@ READINGS = {
 def of_plane(row):
     """Return what runs of continuous Tag are told by, and what is told of a match: tags of 100 runners."""
     speed = float(row["case"].partition("-")[2])
-    about = f"runners {speed:g} x as fast, {row['env_steps'] / 1e6:,.0f} M env-steps"
+    about = f"{speed_in_words(speed)}, {row['env_steps'] / 1e6:,.0f} M env-steps"
     return about, {match: row["cells"][match]["mean"]["tags"][0] for match in MATCHES}
 
 
@@ -256,7 +260,7 @@ def figure(entry, found, curves):
     colors = dict(zip(speeds, cycle(COLORS), strict=False))
     for about, speed in zip(curves, speeds, strict=True):
         many = f"{about['seeds']} seeds" if about["seeds"] > 1 else "one seed"
-        label = f"runners {speed:g} x as fast, {many}" if len(found) > 1 else many
+        label = f"{speed_in_words(speed)}, {many}" if len(found) > 1 else many
         for axis, group in zip(axes, ("tagger", "runner"), strict=False):
             seeds = about["points"].get(f"charts/episodic_return/{group}", [])
             draw_median(axis, [[tuple(point) for point in points] for points in seeds], colors[speed], label)

@@ -339,7 +339,7 @@ def draw(canvas, p, states, elapsed, table):
     colors = [canvas.mix(canvas.mix(POOR, MIDDLE, 2 * r), RICH, 2 * r - 1) for r in rank]
     layers, wealth = {"air": POOR, "sea": RICH, "deep sea": MIDDLE}, {"rich at first": RICH, "poor": POOR}
     charts = (
-        ("Warming, K", past["temperature"], (0, 8), {"air": POOR, "sea": RICH}),
+        ("Warming since 1900, K", past["temperature"], (0, 8), {"air": POOR, "sea": RICH}),
         ("Carbon, 1000 Gt", past["carbon"] / 1000, (0, 4), layers),
         ("Output, trillion $", made["output"], (1e-3, 1e3), wealth),
         ("Consumed, trillion $", made["consumption"], (1e-3, 1e3), wealth),
@@ -393,8 +393,9 @@ SPEC = EnvSpec(
     showcase={
         "still": 1.0,
         "readable": 480,
-        "reading": "Return is what people consume; temperature and indices earn nothing.",
-        "figures": {"temperature_rise": "temperature rise, K", "output": "output in sum, trillion $"},
+        "reading": "Return is what people consume; temperature and indices earn nothing. By the rule all save "
+        "30 % and cut 30 %.",
+        "figures": {"temperature_rise": "temperature rise since 2015, K", "output": "output in sum, trillion $"},
     },
     summary="27 regions save, cut emissions, trade and negotiate for a century (RICE-N).",
 )  # fmt: skip

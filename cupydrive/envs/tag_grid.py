@@ -235,7 +235,8 @@ def draw(canvas, p, states, elapsed):
     canvas.circle((x, y), size, canvas.BLUE)
     for x, y in ways[-1, :-1]:
         canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE)
-    caught = bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
+    # Only steps catch: an episode may begin with a tagger where the runner is.
+    caught = elapsed > 0 and bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
     canvas.circle(ways[-1, -1], 0.5 * size, canvas.BLUE)  # the runner shows on top of who has caught it
     canvas.key(
         (canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", 1 - caught), (canvas.GREY, "caught", caught)

@@ -13,7 +13,12 @@ from cupydrive.inputs.sources import sources
 
 TEMPLATE = Path(__file__).resolve().parent / "page.html.txt"
 CHECKOUT = TEMPLATE.parents[2]  # of the project, if this is no installed package
-THREE_LINES = ("import cupydrive as cd", "", 'run = cd.train("tag_continuous")', 'run.render("tag.mp4")')
+THREE_LINES = (
+    "import cupydrive as cd",
+    "",
+    'run = cd.train("cartpole", steps=500_000)  # seconds',
+    'run.render("cartpole.mp4")',
+)
 KINDS = {  # what a clip is called that has no title of its own
     "beside": "Side by side",
     "random": "Random",
@@ -35,16 +40,19 @@ BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 # Pictures of measurements, where a gallery has them: file, what it shows, and how to read it.
 CHARTS = (
     ("speed.png", "Random rollouts on a GPU", "Each task in a group of its own, beside the fastest of each other library. The "
-     "factor is ours over theirs, with as many copies, or the nearest number that was measured."),
+     "factor is ours over theirs, with as many copies, or the nearest number that was measured. Ours keeps every step of every "
+     "copy; gymnax keeps none, WarpDrive the last. Steps in a launch are each one's own, unlike in the chart of them below."),
     ("speed-training.png", "Training on a GPU", "Whole iterations with learning, each task in a group of its own: PPO beside "
-     "PPO in JAX, A2C beside that of WarpDrive. The factor is ours by kernels over theirs, or over ours by torch."),
+     "PPO in JAX, A2C beside that of WarpDrive. The factor is ours by kernels over theirs, or over ours by torch. Kernels "
+     "multiply in bfloat16 ('tensor'), or in float32 with the same bits on CPU and GPU ('exact'); JAX and torch in float32, "
+     "JAX by its default precision."),
     ("scaling-envs.png", "More copies", "CartPole, 10 to 10,000,000 copies; other libraries where they were measured."),
     ("speed-cpu.png", "On two cores", "Rollouts in one launch beside gymnax, single steps beside Gymnasium and EnvPool."),
     ("scaling-agents.png", "More agents on a grid", "Grid Tag, 2 to 10,000 agents in each of 2,000 copies."),
     ("scaling-agents-continuous.png", "More agents on a plane", "Continuous Tag, 2 to 10,000 agents in each of 200 copies."),
     ("scaling-steps.png", "More steps in a launch", "10,000 copies of CartPole, 1 to 1,024 steps in a launch."),
-    ("convergence-seconds.png", "How soon it learns", "Return over seconds of training, for 10 to 100,000 copies by equal "
-     "settings; ten seeds each. An environment counts as solved from the dashed line on."),
+    ("convergence-seconds.png", "How soon it learns", "Return over seconds of training, after set-up and compiling, for 10 to "
+     "100,000 copies by equal settings; ten seeds each. An environment counts as solved from the dashed line on."),
     ("convergence-env-steps.png", "From how much experience", "The same runs over env-steps, those of all copies together."),
 )  # fmt: skip
 
@@ -159,13 +167,13 @@ def section(name, entry):
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(told(entry))}</p>
+<p>{html.escape(told(entry) + parameters(entry))}</p>
 <div class="clips{broad}">
 {figures}
 <figure{look}><div class="scroll" tabindex="0"><img src="{curve}"
 alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
-<details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry) + parameters(entry))}</p>
+<details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry))}</p>
 <code>{code}</code></details></figcaption></figure>
 </div>
 </section>"""
@@ -254,38 +262,54 @@ width="{width}" height="{height}"{least} loop muted playsinline preload="none" a
 
 
 def called(clip):
-    """Return what a clip is called."""
-    return clip.get("title", KINDS[clip["kind"]])
+    """Return what a clip is called: where groups are played by others than the clip's kind, who plays each."""
+    if (
+        "title" in clip
+        or len(set(clip["players"].values())) == 1
+        or clip["kind"] not in ("random", "heuristic", "trained")
+    ):
+        return clip.get("title", KINDS[clip["kind"]])
+    who = players_in_words(clip["players"])
+    return who[:1].upper() + who[1:]
 
 
 def shown(clip):
-    """Return what one sees in a clip, in words."""
+    """Return what one sees in a clip, in words; who plays is not said again where the clip is called so."""
     who = players_in_words(clip["players"])
+    who = "" if called(clip).lower() == who else f"{who}; "
     if "beside" in clip:
         count = 1 + len(clip["beside"])
-        return f"{who}; {count} runs from start {clip['first_env']} of seed {clip['seed']}"
+        return f"{who}{count} runs from start {clip['first_env']} of seed {clip['seed']}"
     if clip["episodes"] > 1:
-        return f"{who}; the first {clip['episodes']} starts of seed {clip['seed']}"
-    return f"{who}; {clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
+        return f"{who}the first {clip['episodes']} starts of seed {clip['seed']}"
+    return f"{who}{clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
 
 
 def results(entry, clip):
-    """Return the mean results of the policy that plays a clip of an entry, by what they are called, as text."""
+    """Return the mean results of the policy that plays a clip of an entry, by what they are called, as text.
+
+    Beside a mean length stands how long the clip's own episode is, which may be no usual one.
+    """
     words, means = FIGURES | entry.get("figures", {}), clip["means"].items()
-    return {words.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
+    found = {words.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
+    if clip["episodes"] == 1 and clip["means"].get("length", (0, 0))[1] > 0:
+        found[words["length"]] += f"; here {clip['steps'][0]:,}"
+    return found
 
 
 def with_interval(mean, half):
     """Return a mean and the half of its interval as text: the half with one digit that counts, the mean as far as it goes.
 
-    Both are written out, without powers of ten: -1245.3 and 23.1 are ``"-1245 ± 20"``. Where all values were equal, or the
+    A half that begins with 1 has two digits: with one, 1.4 would lose a third. Both are written out, without powers of ten:
+    -1245.3 and 23.1 are ``"-1245 ± 20"``. Where all values were equal, or the
     half is not known, the mean has four digits that count.
     """
     if not (math.isfinite(mean) and math.isfinite(half)) or half <= 0:
         text = f"{mean:.4g}"
         return f"{f'{mean:,.0f}' if 'e+' in text else text} ± {half:.1g}"
-    half = float(f"{half:.1g}")
-    digits = max(0, -math.floor(math.log10(half)))
+    counting = 2 if f"{half:.1e}".startswith("1") else 1
+    half = float(f"{half:.{counting}g}")
+    digits = max(0, counting - 1 - math.floor(math.log10(half)))
     large = "," if abs(mean) >= 1e4 else ""
     return f"{mean:{large}.{digits}f} ± {half:{large}.{digits}f}"
 
@@ -303,7 +327,8 @@ def readme(entries, charts=(), home=None):
         *fenced(THREE_LINES, "python"),
         "",
         "Each clip has a command that draws it again, and each curve one that trains anew; `make gallery` makes those of all"
-        f" environments of the package.{more} Means are of fresh episodes, ± their 95 % intervals; a return is the sum of an"
+        f" environments of the package.{more} Pictures begin with what the first seconds of an episode come to; the page shows"
+        " episodes whole. Means are of fresh episodes, ± their 95 % intervals; a return is the sum of an"
         " episode's rewards.",
     ]
     for chapter, found in ordered(entries).items():
