@@ -37,7 +37,8 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
     data = data_of(shown)
     assert len(data["pictures"]) == len(data["words"]) == 11 and len(set(data["pictures"])) > 5
     assert all(picture.startswith("data:image/webp;base64,") for picture in data["pictures"])
-    assert data["words"][3].startswith("environment 0, step 3\n") and "\nx " in data["words"][3]
+    heading = r"environment 0, step 3\nagent +action +reward +return +x +y\n"
+    assert re.match(heading, data["words"][3])
     assert 'max="10"' in shown and "http" not in shown
     with pytest.raises(ParameterError, match="env = 4 is out of range; it must be from 0 to 3"):
         env.view(env=4)
@@ -49,8 +50,9 @@ def test_words_tell_what_each_agent_did_and_what_it_brought():
     viewer = small(episodes=3, env=1, steps=400, players="random")
     recording, texts = viewer.video.recording, viewer.words()
     length, sums = int(recording.length[1]), np.zeros(3, np.float32)
-    last = list(recording.moments())[-1]
-    rewards = np.array([float(line.split()[-2]) for line in texts[length].splitlines()[2:5]])
+    moments = list(recording.moments())
+    last = moments[-1]
+    rewards = [re.split(r"  +", line)[2] for line in texts[length].splitlines()[2:5]]
     for t, text in enumerate(texts[1 : length + 1]):
         rows = [re.split(r"  +", line) for line in text.splitlines()[2:5]]
         assert [row[0] for row in rows] == ["tagger 0", "tagger 1", "runner"]
@@ -58,11 +60,14 @@ def test_words_tell_what_each_agent_did_and_what_it_brought():
         assert [int(row[1]) for row in rows] == taken
         sums += np.array([row[2] for row in rows], np.float32)
         np.testing.assert_allclose([float(row[3]) for row in rows], sums, rtol=1e-3, atol=1e-6)
+        now = moments[t + 1].states[1]
+        assert [row[4:] for row in rows] == [[str(x), str(y)] for x, y in zip(now["x"], now["y"], strict=True)]
     np.testing.assert_allclose(sums, [*last.returns["tagger"][1], *last.returns["runner"][1]], rtol=1e-5)
-    assert texts[0].splitlines()[2].split() == ["tagger", "0", "0"]  # nothing has been done yet
+    place = [str(moments[0].states[1][axis][0]) for axis in "xy"]
+    assert texts[0].splitlines()[2].split() == ["tagger", "0", "0", *place]  # nothing has been done yet
     after = texts[-1]  # an episode that is over shows its last step from then on
     assert f"step {length}, over" in after
-    assert [float(line.split()[-2]) for line in after.splitlines()[2:5]] == rewards.tolist()
+    assert [re.split(r"  +", line)[2] for line in after.splitlines()[2:5]] == rewards
 
 
 def test_an_agent_that_has_left_is_gone_from_the_step_after():

@@ -231,13 +231,13 @@ def draw(canvas, p, states, elapsed):
     ways = np.stack([states["x"], states["y"]], axis=-1).astype(float)  # (K, A, 2)
     for i in range(p.num_taggers + 1):
         canvas.trail(ways[-6:, i].tolist(), 0.5 * size, canvas.ORANGE if i < p.num_taggers else canvas.BLUE)
-    x, y = ways[-1, -1]
-    canvas.circle((x, y), size, canvas.BLUE)
-    for x, y in ways[-1, :-1]:
-        canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE)
     # Only steps catch: an episode may begin with a tagger where the runner is.
     caught = elapsed > 0 and bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
-    canvas.circle(ways[-1, -1], 0.5 * size, canvas.BLUE)  # the runner shows on top of who has caught it
+    color = canvas.GREY if caught else canvas.BLUE
+    canvas.circle(ways[-1, -1], size, color)
+    for x, y in ways[-1, :-1]:
+        canvas.rectangle(x - 0.85 * size, y - 0.85 * size, x + 0.85 * size, y + 0.85 * size, canvas.ORANGE)
+    canvas.circle(ways[-1, -1], 0.5 * size, color)  # the runner shows on top of who has caught it
     canvas.key(
         (canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", 1 - caught), (canvas.GREY, "caught", caught)
     )

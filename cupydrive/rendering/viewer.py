@@ -23,7 +23,7 @@ NARROWEST = 340  # pixels, so that a line of the table fits
 HINT = "click here, then: \u2190 \u2192 a step, Page Up ten on, Page Down ten back, Home and End, space plays"
 PAGE = """<div id="{name}" tabindex="0" role="group" aria-label="{alt}; {hint}"
  style="font-family:sans-serif;font-size:13px;max-width:{column}px;padding:3px;outline-offset:-2px">
-<img alt="{alt}" width="{width}" src="{first}">
+<img alt="{alt}" width="{width}" style="max-width:100%" src="{first}">
 <div style="display:flex;gap:8px;align-items:center"><button type="button">play</button>
 <input type="range" min="0" max="{last}" value="0" aria-label="step" style="flex:1"><output>0</output></div>
 <small>{hint}</small>
@@ -68,8 +68,8 @@ class Viewer:
         data = {"pictures": pictures, "words": texts, "period": round(1000 / self.video.fps)}
         return PAGE.format(
             name=f"view-{uuid.uuid4().hex}",
-            width=self.video.width // 2,
-            column=max(self.video.width // 2, NARROWEST),
+            width=self.video.width,
+            column=max(self.video.width, NARROWEST),
             alt=html.escape(repr(self.video)),
             hint=HINT,
             first=pictures[0],
