@@ -80,8 +80,8 @@ def warn_of_two_meanings(env, params, algorithm=None, policies=None):
     for name in [name for name in params if name in known]:
         warnings.warn(
             f"train: {name} = {shown(params[name])} is taken for the parameter of {envs.get(env).name}; "
-            f"{type(settings).__name__} has a setting {name}, too. For the setting pass {call}, {name}=...); for the parameter, "
-            f"without this warning, {call}), {name}=...",
+            f"{type(settings).__name__} has a setting {name}, too. For the setting pass {call}, {name}=...); for the "
+            f"parameter, without this warning, {call}), {name}=...",
             CupydriveWarning,
             stacklevel=3,
         )
