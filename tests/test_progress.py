@@ -178,14 +178,33 @@ def test_after_ctrl_c_it_is_said_whether_anything_is_saved(tmp_path, capfd):
         assert "the result is kept" in line and line.endswith("nothing is saved without out (--out DIR)") != saved
 
 
-def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path):
+def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     def press_twice(step, metrics):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(
+        KeyboardInterrupt, match=f"given up.*; {re.escape(str(tmp_path))} keeps the checkpoint of 0 env-steps"
+    ):
         train("ppo", 20, out=tmp_path, callback=press_twice)
     assert Run.load(tmp_path).step == 0
+    with pytest.raises(KeyboardInterrupt, match="nothing is kept, since there is no out"):
+        train("ppo", 20, callback=press_twice)
+    capfd.readouterr()
+    assert train("ppo", 20, seeds=2, out=tmp_path / "two", callback=press_twice, progress=True).interrupted
+    assert "given up" in (said := capfd.readouterr().err) and "each run keeps its last checkpoint" in said
+
+
+def test_ctrl_c_is_answered_before_the_iteration_ends(capfd):
+    said = []
+
+    def press(step, metrics):
+        capfd.readouterr()
+        signal.raise_signal(signal.SIGINT)
+        said.append(capfd.readouterr().err)
+
+    train("ppo", 4, callback=press)
+    assert said == ["cupydrive: interrupted: this iteration is finished first; Ctrl-C again gives it up\n"]
 
 
 def test_progress_can_be_silent(capfd):

@@ -12,6 +12,7 @@ import tyro
 
 from cupydrive import envs
 from cupydrive.cli.afterwards import after_training
+from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
     Device,
@@ -54,7 +55,7 @@ def run_train(
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
 ) -> int:
-    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result in --out.
+    """Train policies, one per group of agents; Ctrl-C, or SIGTERM, ends it early and keeps the result in --out.
 
     Started by torchrun, all processes train one run together.
 
@@ -81,9 +82,11 @@ def run_train(
     """
     from cupydrive.executors.processes import joined, start_on_gpus
 
-    if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
+    with ended_as_by_ctrl_c():
+        code = None if gpus is None else start_on_gpus(gpus, device)
+    if code is not None:
         return code
-    with joined(device) as first:
+    with ended_as_by_ctrl_c(), joined(device) as first:
         from cupydrive.executors import choose
         from cupydrive.playing.players import Heuristic
         from cupydrive.training.algorithms.pool import Pool

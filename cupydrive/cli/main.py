@@ -313,8 +313,8 @@ def main(args=None):
     except CupydriveError as error:
         _say(own_mistake(error) or error)
         return 2
-    except KeyboardInterrupt:
-        _say("interrupted")
+    except KeyboardInterrupt as error:
+        _say(f"interrupted: {error}" if str(error) else "interrupted")
         return 130
     except BrokenPipeError:  # the reader has gone, as in `cupydrive envs | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

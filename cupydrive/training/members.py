@@ -243,16 +243,16 @@ def train_members(planned, steps, progress, callback, where, loop):
     if out is not None:
         write_members(out, planned)
     name = f"train {len(planned)} x {planned[0].plan.spec.name}"
-    line, words, interrupted = follow(sum(training.goals), name, progress), None, False
+    line, words, interrupted, left = follow(sum(training.goals), name, progress), None, False, ""
     try:
         interrupted = training.train(line)
-    except KeyboardInterrupt:  # between two runs it has not been noted
+    except KeyboardInterrupt as error:  # pressed twice, or between two runs, where it has not been noted
         if not training.begun:
             raise
-        interrupted = True
+        interrupted, left = True, str(error)
     finally:
         if interrupted:
-            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; {kept(out)}"
+            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; {left or kept(out)}"
         line.close(words)
     if len(training.failures) == len(planned):
         raise training.failures[0]
