@@ -12,6 +12,7 @@ import tyro
 
 from cupydrive import envs
 from cupydrive.cli.afterwards import after_training
+from cupydrive.cli.flags import swallowed
 from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
@@ -83,9 +84,8 @@ def run_train(
     from cupydrive.executors.processes import joined, start_on_gpus
 
     with ended_as_by_ctrl_c():
-        code = None if gpus is None else start_on_gpus(gpus, device)
-    if code is not None:
-        return code
+        if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
+            return code
     with ended_as_by_ctrl_c(), joined(device) as first:
         from cupydrive.executors import choose
         from cupydrive.playing.players import Heuristic
@@ -110,11 +110,9 @@ def run_train(
             run = train(Run.load(out, where, env=env), **common)
         else:
             if env is not None:
-                raise CupydriveError(
-                    f"--env goes with --resume; a new run takes the file itself: cupydrive train {env}"
-                )
+                raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
             if name is None:
-                raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
+                raise CupydriveError(f"train what? {swallowed(set=set, param=param, heuristic=heuristic, pool=pool)}")
             settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
             spec = envs.get(name)
             groups = [g.name for g in spec.groups(spec.make_params(**params))]
