@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import optional
 from test_runs import QUIET, same, train, without_time
@@ -193,6 +194,19 @@ def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     capfd.readouterr()
     assert train("ppo", 20, seeds=2, out=tmp_path / "two", callback=press_twice, progress=True).interrupted
     assert "given up" in (said := capfd.readouterr().err) and "each run keeps its last checkpoint" in said
+
+
+@pytest.mark.parametrize("seeds", [{}, {"seeds": 2}])
+def test_a_callback_that_returns_true_ends_training_and_keeps_the_result(seeds, tmp_path, capfd):
+    def enough(step, metrics):
+        return np.bool_(step >= 4 * 16 * 8)
+
+    found = train("ppo", 20, out=tmp_path, callback=enough, progress=True, **seeds)
+    assert found.interrupted and "after" in capfd.readouterr().err
+    steps = [run.step for run in cd.load(tmp_path)] if seeds else [cd.load(tmp_path).step]
+    assert all(4 * 16 * 8 <= step < 20 * 16 * 8 for step in steps)
+    for said in (None, 1, "done", [True]):  # what a function happens to return
+        assert train("ppo", 6, callback=lambda step, metrics, said=said: said).step == 6 * 16 * 8
 
 
 def test_ctrl_c_is_answered_before_the_iteration_ends(capfd):

@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from cupydrive.errors import NotFiniteError
@@ -55,7 +56,7 @@ class Loop:
         outs: Folder of each run, or None.
         line: Progress line, whose ``update`` takes env-steps of one run since now and a row of metrics.
         capture: Replay iterations as a CUDA graph.
-        callback: ``callback(step, metrics, number of the run)``, or None.
+        callback: ``callback(step, metrics, number of the run)``, or None; training ends where it returns True.
         checkpoint_seconds: Time between checkpoints.
         keep: Checkpoints to keep.
         explains: Explain numbers that are not finite, for which copies of the runs are kept.
@@ -75,10 +76,10 @@ class Loop:
         self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
         self.every = 1 if self.several else self.most
         self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
-        self.agreed = Wishes()
+        self.agreed, self.enough = Wishes(), False
 
     def go(self):
-        """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether interrupted.
+        """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether it ended early.
 
         Raises:
             TrainingError: If no run is left: that of the first.
@@ -156,7 +157,7 @@ class Loop:
         self._receive(QUEUED)
         if self.several:
             return self._do_agreed()
-        stop = interrupted()
+        stop = interrupted() or self.enough
         if time.perf_counter() - self.saved > self.checkpoint_seconds:
             self._save_now()
         return stop
@@ -199,7 +200,7 @@ class Loop:
         overdue = self.several and now - self.compared > COMPARE
         each = (now - self.started) / max(1, self.iterations)
         copying = 0.0 if self.keeping is None else self.keeping.seconds
-        return Wishes(interrupted(), now - self.saved > self.checkpoint_seconds, overdue, each, copying)
+        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, overdue, each, copying)
 
     def _count(self):
         """Count the iteration."""
@@ -298,7 +299,10 @@ class Loop:
         """
         callback, self.callback = self.callback, None
         try:
-            callback(step, row, number)
+            said = callback(step, row, number)
+            self.enough |= isinstance(said, bool | np.bool_) and bool(
+                said
+            )  # what else a function returns means nothing
         except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
             raise
         except BaseException as error:  # whatever the user's function raises goes on from here

@@ -37,9 +37,11 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     line, words = follow(iterations * run.steps_per_iteration, f"train {run.spec.name}", progress), None
     capture = run.device == "cuda" if capture is None else capture
     try:
-        run.interrupted = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep).go()
+        loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep)
+        run.interrupted = loop.go()
         if run.interrupted:
-            words = f"interrupted after {run.step:,} env-steps; {kept(out)}"
+            who = "ended by its callback" if loop.enough else "interrupted"
+            words = f"{who} after {run.step:,} env-steps; {kept(out)}"
     finally:
         line.close(words)
 
@@ -205,7 +207,7 @@ class Training:
         return interrupted
 
     def _call_back(self, numbers, step, row, number):
-        self.callback(step, {**row, "member": numbers[number]})
+        return self.callback(step, {**row, "member": numbers[number]})
 
 
 class Part:

@@ -68,7 +68,7 @@ class Run:
         choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
             a rollout is one launch, and why; once several processes train, under ``sums between processes`` one about that.
         seconds: Spent training in this process, after set-up and capture.
-        interrupted: Whether Ctrl-C ended the training that came last.
+        interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came last.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
         failed: ``Failed`` from when a number was not finite until that is explained.

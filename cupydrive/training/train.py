@@ -73,9 +73,10 @@ def train(
         overwrite: Replace a run in ``out``; other files there stay.
         progress: Show one progress line.
         capture: Replay iterations as a CUDA graph; None: on a GPU. False runs the same code with the same numbers.
-        callback: ``callback(step, metrics)`` after each logged interval. If it raises, the exception goes on to the caller,
-            and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``.
-            In a population ``metrics`` also has the number of the run, ``"member"``.
+        callback: ``callback(step, metrics)`` after each logged interval. If it returns True, training ends within the next
+            iterations, and the result is kept as after Ctrl-C: early stopping. If it raises, the exception goes on to the
+            caller, and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the
+            ``Run``. In a population ``metrics`` also has the number of the run, ``"member"``.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
         learner: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
