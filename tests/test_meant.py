@@ -1,6 +1,7 @@
 """Players, folders and counts of the wrong kind, in calls a newcomer would try: the error names what was meant."""
 
 import re
+import sys
 
 import pytest
 
@@ -104,3 +105,24 @@ def test_a_folder_that_holds_a_run_is_told_in_the_words_of_who_asks(tmp_path, ca
     go_on = re.search(r"cupydrive (train --resume) --steps N --out (.*?);", capsys.readouterr().err)
     assert main([*go_on[1].split(), "--steps", "16", "--out", go_on[2], "--device", "cpu"]) == 0
     assert cd.load(out).step == 32
+
+
+def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
+    env, gone = cd.make("cartpole", 2, device="cpu"), tmp_path / "gone"
+    env.reset(seed=0)
+    writers = [(env.snapshot().save, "a.npz"), (run.evaluate(2).recording.save, "a.npz")]
+    for write, name in [*writers, (lambda path: run.export(path, group="tagger"), "a.onnx")]:
+        assert f"cannot be written: there is no folder {str(gone)!r}" in said(lambda w=write, n=name: w(gone / n))
+    assert not gone.exists()
+
+
+@pytest.mark.parametrize("under", ["", "run"])
+def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
+    file = tmp_path / "afile.txt"
+    file.write_text("mine")
+    for call in (cd.train, cd.sweep):
+        words = said(lambda call=call: call("cartpole", out=file / under))
+        assert f"{str(file)!r} is a file" in words
+        assert "is a file; pass a" in words and "earlier" not in words
+    if sys.platform == "linux":
+        assert "nothing can be written to '/proc'" in said(lambda: cd.train("cartpole", out="/proc/run"))

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import tempfile
 from dataclasses import fields
 
 from cupydrive.errors import DeviceError, ParameterError, TrainingError
@@ -16,10 +17,18 @@ from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_conf
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
 
-def check_folder(out):
-    """Raise ``TrainingError`` if ``out`` can be no folder."""
+def check_folder(out, written=True):
+    """Raise ``TrainingError`` if ``out`` can be no folder, or, where it is to be ``written``, that looks impossible."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"out = {str(out)!r} is a file; pass a folder")
+    near = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not near.is_dir():
+        raise TrainingError(f"out = {str(out)!r} cannot be made: {str(near)!r} is a file; pass another folder")
+    if written:
+        with file_errors(
+            TrainingError, f"out = {str(out)!r}: nothing can be written to {str(near)!r}; pass another folder"
+        ):
+            tempfile.TemporaryFile(dir=near).close()
 
 
 def taken(says, python, shell):

@@ -35,6 +35,7 @@ from cupydrive.training.runfolder import (
     check_newest,
     checkpoints,
     fitting_arrays,
+    not_written,
     pack_checkpoint,
     read_checkpoint,
     read_config,
@@ -309,7 +310,7 @@ class Run:
             ParameterError: If ``keep`` is less than 1; nothing is written then.
         """
         keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
-        words = f"the run cannot be written to {folder} (earlier checkpoints are kept)"
+        words = not_written(folder)
         tensors = self.snapshot()
         if self.shard.ranks.rank > 0:
             self.folder = folder

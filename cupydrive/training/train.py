@@ -112,7 +112,7 @@ def train(
     out = None if out is None else checked_path("train", "out", out)
     if out is not None:
         with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
-            check_folder(out)
+            check_folder(out, written=not resume)
     steps = None if steps is None else checked_count("train", "steps", steps)
     if out is None and (resume or overwrite):
         raise ParameterError(f"train: {'resume' if resume else 'overwrite'}=True needs out=, the folder of the run")
