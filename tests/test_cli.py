@@ -90,10 +90,10 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["check", "cartpole", "--seed", "x"], ["info", "extra"]])
-def test_wrong_usage_exits_with_2(arguments, capsys):
+def test_wrong_usage_exits_with_2(capsys):
+    assert main(["check", "cartpole", "--seed", "x"]) == 2
     with pytest.raises(SystemExit) as end:
-        main(arguments)
+        main(["info", "extra"])
     assert end.value.code == 2
 
 
@@ -153,12 +153,11 @@ def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
     assert out == "" and err.count("\n") == 1 and "no command 'trian'. Did you mean 'train'?" in err
 
 
-@pytest.mark.parametrize(("option", "kind"), [("--steps", "float"), ("--seeds", "int")])
+@pytest.mark.parametrize(("option", "kind"), [("--steps", "a number"), ("--seeds", "an integer")])
 def test_a_number_that_is_none_is_told_without_classes(option, kind, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["train", "cartpole", option, "abc"])
+    assert main(["train", "cartpole", option, "abc"]) == 2
     said = capsys.readouterr().err
-    assert end.value.code == 2 and option in said and kind in said.lower() and "'abc'" in said
+    assert option in said and kind in said and "'abc'" in said and said.count("\n") == 1
     assert "None}" not in said and "NoneType" not in said
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C ends the command line also where a kernel never comes back, and nothing else that still answers."""
+"""Ctrl-C ends the command line also where a kernel never comes back, and nothing else that still answers; SIGTERM saves."""
 
 import os
 import signal
@@ -9,7 +9,10 @@ import threading
 import pytest
 from conftest import python_path
 
+from cupydrive import load
 from cupydrive.cli import interrupts
+from cupydrive.cli.main import main
+from cupydrive.training.logbook import Logbook
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process on Windows gets no SIGINT from another")
 
@@ -74,3 +77,33 @@ def test_the_handler_stays_and_the_process_of_others_is_not_watched():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_training_that_is_told_to_terminate_is_saved(times, tmp_path, monkeypatch, capfd):
+    """Slurm and Kubernetes send SIGTERM, now and then more than one, before they kill."""
+    add = Logbook.add
+
+    def add_and_terminate(book, step, *about):
+        for _ in range(times):
+            signal.raise_signal(signal.SIGTERM)
+        return add(book, step, *about)
+
+    monkeypatch.setattr(Logbook, "add", add_and_terminate)
+    before = signal.getsignal(signal.SIGTERM)
+    sizes = ["--steps", "640", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"]
+    assert main(["train", "cartpole", *sizes, "--out", str(tmp_path / "run")]) == 0
+    assert 0 < load(tmp_path / "run").step < 640
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert "this iteration is finished first" in capfd.readouterr().err
+
+
+def test_ctrl_c_twice_says_what_is_kept(tmp_path, monkeypatch, capsys):
+    def press_twice(book, *about):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Logbook, "add", press_twice)
+    sizes = ["--steps", "640", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"]
+    assert main(["train", "cartpole", *sizes, "--out", str(tmp_path / "run")]) == 130
+    assert "run keeps the checkpoint of 0 env-steps" in capsys.readouterr().err

@@ -1,10 +1,19 @@
 """Arguments by the names that other libraries give them, and players of the wrong kind: what was meant is told."""
 
+import warnings
+
 import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive.errors import DeviceError, ParameterError, TrainingError, UnknownParameterError, did_you_mean
+from cupydrive.errors import (
+    CupydriveWarning,
+    DeviceError,
+    ParameterError,
+    TrainingError,
+    UnknownParameterError,
+    did_you_mean,
+)
 from cupydrive.training.plan import make_run
 
 CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": cd.render}
@@ -43,6 +52,46 @@ def test_a_name_of_another_library_leads_to_ours(call, name, words):
     with pytest.raises(UnknownParameterError) as caught:
         CALLS[call]("cartpole", **{name: 1})
     assert words in str(caught.value) and "It has: gravity, " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"algorithm": "ddpg", "batch_size": 64},
+            "batch_size is a setting of DDPG; pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg', batch_size=...)",
+        ),
+        (
+            {"algorithm": "DDPG", "lr": 1e-3},
+            "learning_rate is a setting of DDPG; pass algorithm=cupydrive.suggested_algorithm('pendulum', 'ddpg'",
+        ),
+        ({"algorithm": "a2c", "update_epochs": 2}, "A2C has no setting 'update_epochs'"),
+        ({"algorithm": cd.A2C(), "update_epochs": 2}, "update_epochs is a setting of PPO. A2C has no setting"),
+        ({"algorithm": cd.DDPG(), "updates": 2}, "pass algorithm=DDPG(..., updates=...)"),
+        (
+            {"policies": {"pendulum": cd.PPO()}, "batch_size": 2},
+            "pass policies={'pendulum': PPO(..., num_minibatches=...)",
+        ),
+        ({"policies": {"pendulum": cd.Pool(cd.A2C())}, "n_steps": 2}, "{'pendulum': A2C(..., num_steps=...)"),
+    ],
+)
+def test_a_setting_is_told_of_the_algorithm_that_was_asked_for(given, words):
+    with pytest.raises(UnknownParameterError) as caught:
+        cd.train("pendulum", **given)
+    assert words in str(caught.value)
+
+
+def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for():
+    short = {"num_envs": 4, "steps": 16, "device": "cpu", "progress": False, "tau": 0.1}
+    says = r"tau = 0.1 is taken for the parameter of pendulum.*suggested_algorithm\('pendulum', 'ddpg', tau=\.\.\.\)"
+    with pytest.warns(CupydriveWarning, match=says):
+        assert cd.train("pendulum", "ddpg", **short).params.tau == 0.1
+    with pytest.warns(CupydriveWarning, match=says):
+        cd.train("pendulum", "ddpg", seeds=2, **short)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CupydriveWarning)
+        assert cd.train("pendulum", cd.DDPG(), **short).params.tau == 0.1
+        assert cd.train("pendulum", **short).params.tau == 0.1  # PPO has no such setting
 
 
 def test_what_train_is_told_to_pass_trains():

@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import optional
 from test_runs import QUIET, same, train, without_time
@@ -178,14 +179,46 @@ def test_after_ctrl_c_it_is_said_whether_anything_is_saved(tmp_path, capfd):
         assert "the result is kept" in line and line.endswith("nothing is saved without out (--out DIR)") != saved
 
 
-def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path):
+def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     def press_twice(step, metrics):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(
+        KeyboardInterrupt, match=f"given up.*; {re.escape(str(tmp_path))} keeps the checkpoint of 0 env-steps"
+    ):
         train("ppo", 20, out=tmp_path, callback=press_twice)
     assert Run.load(tmp_path).step == 0
+    with pytest.raises(KeyboardInterrupt, match="nothing is kept, since there is no out"):
+        train("ppo", 20, callback=press_twice)
+    capfd.readouterr()
+    assert train("ppo", 20, seeds=2, out=tmp_path / "two", callback=press_twice, progress=True).interrupted
+    assert "given up" in (said := capfd.readouterr().err) and "each run keeps its last checkpoint" in said
+
+
+@pytest.mark.parametrize("seeds", [{}, {"seeds": 2}])
+def test_a_callback_that_returns_true_ends_training_and_keeps_the_result(seeds, tmp_path, capfd):
+    def enough(step, metrics):
+        return np.bool_(step >= 4 * 16 * 8)
+
+    found = train("ppo", 20, out=tmp_path, callback=enough, progress=True, **seeds)
+    assert found.interrupted and "after" in capfd.readouterr().err
+    steps = [run.step for run in cd.load(tmp_path)] if seeds else [cd.load(tmp_path).step]
+    assert all(4 * 16 * 8 <= step < 20 * 16 * 8 for step in steps)
+    for said in (None, 1, "done", [True]):  # what a function happens to return
+        assert train("ppo", 6, callback=lambda step, metrics, said=said: said).step == 6 * 16 * 8
+
+
+def test_ctrl_c_is_answered_before_the_iteration_ends(capfd):
+    said = []
+
+    def press(step, metrics):
+        capfd.readouterr()
+        signal.raise_signal(signal.SIGINT)
+        said.append(capfd.readouterr().err)
+
+    train("ppo", 4, callback=press)
+    assert said == ["cupydrive: interrupted: this iteration is finished first; Ctrl-C again gives it up\n"]
 
 
 def test_progress_can_be_silent(capfd):

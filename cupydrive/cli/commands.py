@@ -12,6 +12,8 @@ import tyro
 
 from cupydrive import envs
 from cupydrive.cli.afterwards import after_training
+from cupydrive.cli.flags import swallowed
+from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
     Device,
@@ -54,7 +56,7 @@ def run_train(
     checkpoint_minutes: float = 5.0,
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
 ) -> int:
-    """Train policies, one per group of agents; Ctrl-C ends it early and keeps the result in --out.
+    """Train policies, one per group of agents; Ctrl-C, or SIGTERM, ends it early and keeps the result in --out.
 
     Started by torchrun, all processes train one run together.
 
@@ -81,9 +83,10 @@ def run_train(
     """
     from cupydrive.executors.processes import joined, start_on_gpus
 
-    if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
-        return code
-    with joined(device) as first:
+    with ended_as_by_ctrl_c():
+        if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
+            return code
+    with ended_as_by_ctrl_c(), joined(device) as first:
         from cupydrive.executors import choose
         from cupydrive.playing.players import Heuristic
         from cupydrive.training.algorithms.pool import Pool
@@ -107,11 +110,9 @@ def run_train(
             run = train(Run.load(out, where, env=env), **common)
         else:
             if env is not None:
-                raise CupydriveError(
-                    f"--env goes with --resume; a new run takes the file itself: cupydrive train {env}"
-                )
+                raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
             if name is None:
-                raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
+                raise CupydriveError(f"train what? {swallowed(set=set, param=param, heuristic=heuristic, pool=pool)}")
             settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
             spec = envs.get(name)
             groups = [g.name for g in spec.groups(spec.make_params(**params))]

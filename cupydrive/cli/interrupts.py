@@ -1,4 +1,4 @@
-"""Ctrl-C where it cannot be heard: the main thread is in a kernel that does not end, and Python raises nothing there."""
+"""Ctrl-C where it cannot be heard, as in a kernel that does not end; and what ends a process from outside, heard as Ctrl-C."""
 
 import contextlib
 import ctypes
@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+
+from cupydrive.executors.processes import MEETING
 
 SECONDS = 3.0  # that the main thread has for an answer
 STUCK = (
@@ -44,6 +46,30 @@ def ended_if_stuck():
         signal.set_wakeup_fd(-1)
         os.write(writing, STOP)
         os.close(writing)
+
+
+@contextlib.contextmanager
+def ended_as_by_ctrl_c():
+    """Take the first SIGTERM, as Slurm and Kubernetes send it before they kill, for Ctrl-C: training keeps its result then.
+
+    Later ones change nothing: whoever sends them kills in the end, and what is being saved is saved meanwhile. A process that
+    ``--gpus`` has started hears of it from the one that started it, and ends by a SIGTERM of its own.
+    """
+    if MEETING in os.environ or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = []
+
+    def hear(number, frame):
+        if not heard:
+            heard.append(number)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _listen(reading):

@@ -171,11 +171,17 @@ def checked_path(where, name, value, error=ParameterError):
     return Path(text)
 
 
-def checked_target(name, path, error=ParameterError):
-    """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of work, not after them."""
+def require_folder(name, path, error=ParameterError):
+    """Raise ``error`` unless there is a folder for the file ``path``, a ``Path``."""
     folder = path.absolute().parent
     if not os.path.isdir(folder):
         raise error(f"{name} = {shown(str(path))} cannot be written: there is no folder {shown(str(folder))}")
+
+
+def checked_target(name, path, error=ParameterError):
+    """Return ``path``, a ``Path`` that shall be written, if that looks possible: before minutes of work, not after them."""
+    folder = path.absolute().parent
+    require_folder(name, path, error)
     if os.path.lexists(path) and not os.path.isfile(path):
         raise error(f"{name} = {shown(str(path))} cannot be written: it is a folder, a device or a link to nothing")
     try:

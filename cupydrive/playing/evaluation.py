@@ -9,7 +9,14 @@ import numpy as np
 import torch
 
 from cupydrive import envs
-from cupydrive.errors import DeviceError, MemoryLimitError, ParameterError, SpecError, did_you_mean
+from cupydrive.errors import (
+    DeviceError,
+    MemoryLimitError,
+    ParameterError,
+    SpecError,
+    UnknownEnvironmentError,
+    did_you_mean,
+)
 from cupydrive.executors import DEVICES, choose, executor
 from cupydrive.inputs.arguments import (
     checked_bool,
@@ -223,15 +230,27 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
 def players_by_group(where, spec, groups, given):
     """Return the argument ``players`` of ``where`` as settings by group; a word is meant for all groups."""
     if isinstance(given, str):
-        chosen = PLAYERS[checked_choice(where, "players", given, PLAYERS)]
+        chosen = PLAYERS[checked_word(where, given, groups[0].name)]
         return {g.name: chosen() for g in groups}
     if not isinstance(given, Mapping):
+        none = f"; {spec.name} has no heuristic" * (isinstance(given, Heuristic) and spec.heuristic is None)
+        such = type(given).__name__ if isinstance(given, Random | Heuristic) and not none else "Random"
         raise ParameterError(
             f"{where}: players = {shown(given)} is {kind_of(given)}; it must be 'random', 'heuristic' or a dict by group, such "
-            f"as {{{groups[0].name!r}: Random()}}{instead(given, groups[0].name)}"
+            f"as {{{groups[0].name!r}: {such}()}}{none}{instead(given, groups[0].name)}"
         )
     require_players(spec, groups, "players", given)
     return dict(given)
+
+
+def checked_word(where, given, group="group"):
+    """Return the argument ``players`` of ``where`` if it is a word for all groups; of a path, say how its policy plays."""
+    if given not in PLAYERS and os.path.basename(given) != given:
+        raise ParameterError(
+            f"{where}: players = {shown(given)}; it must be 'random', 'heuristic' or a dict by group; of a run folder, its "
+            f"policy: {{{group!r}: Frozen({given!r})}}"
+        )
+    return checked_choice(where, "players", given, PLAYERS)
 
 
 def instead(player, group):
@@ -286,7 +305,20 @@ def unwrapped(where, what, device, params, kinds="an environment or a Run", name
         return what.spec, what.device, {**asdict(what.params), **params}
     if not isinstance(what, str | os.PathLike | envs.EnvSpec):
         raise ParameterError(f"{where}: {name} = {shown(what)} is {kind_of(what)}; it must be {kinds}")
+    if isinstance(what, str | os.PathLike):
+        require_no_path(where, os.fspath(what))
     return what, device, params
+
+
+def require_no_path(where, path):
+    """Raise ``UnknownEnvironmentError`` for the path of a recording, or of a run folder that there is not."""
+    if path.endswith(".npz"):
+        read = f"a recording is read by: cupydrive.Recording.load({path!r})"
+    elif os.path.basename(path) != path and not path.endswith((".py", ".cu")) and not os.path.lexists(path):
+        read = f"nor a run folder of that name; cupydrive.load(FOLDER) reads one, and {where} takes what it returns"
+    else:
+        return
+    raise UnknownEnvironmentError(f"{where}: {shown(path)} is no environment; {read}")
 
 
 class Recorder:

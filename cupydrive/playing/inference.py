@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
-from cupydrive.inputs.arguments import checked_bool, checked_path, kind_of, shown
+from cupydrive.inputs.arguments import checked_bool, checked_path, kind_of, require_folder, shown
 from cupydrive.inputs.files import write_atomically
 
 # The kernel compares exp(logit - largest logit) in float32. Differences smaller than this give exactly 1, so such choices count
@@ -295,6 +295,7 @@ def export_onnx(module, path):
     path = checked_path("export", "path", path)
     if path.suffix != ".onnx":
         raise ParameterError(f"export: path = {str(path)!r}; it must end in .onnx")
+    require_folder("path", path, TrainingError)
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise TrainingError(f"export needs {' and '.join(missing)}: pip install onnx onnxscript")

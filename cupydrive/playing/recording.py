@@ -15,7 +15,7 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, RenderError, UnknownEpisodeError
 from cupydrive.executors import choose, executor
 from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
-from cupydrive.inputs.arguments import checked_path, is_number, shown
+from cupydrive.inputs.arguments import checked_path, is_number, require_folder, shown
 from cupydrive.inputs.files import file_errors, open_file, write_atomically
 from cupydrive.inputs.formats import RECORDING, FormatError, explained
 from cupydrive.simulation.batch import Batch
@@ -145,6 +145,7 @@ class Recording:
     def save(self, path):
         """Write the recording as a NumPy archive (.npz)."""
         path = checked_path("save", "path", path, RenderError)
+        require_folder("path", path, RenderError)
         for moment in self.moments():
             last = moment.states
         about = {

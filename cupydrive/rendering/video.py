@@ -15,7 +15,6 @@ from cupydrive.errors import MemoryLimitError, ParameterError, RenderError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import (
     checked_bool,
-    checked_choice,
     checked_float,
     checked_instance,
     checked_int,
@@ -26,8 +25,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.evaluation import Evaluation, evaluate, unwrapped
-from cupydrive.playing.players import PLAYERS
+from cupydrive.playing.evaluation import Evaluation, checked_word, evaluate, unwrapped
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import Policies
 from cupydrive.terminal.progress import counted
@@ -109,7 +107,7 @@ def play(what, players, episodes, seed, greedy, device, params):
     if players is None and not is_run:
         players = "heuristic" if spec.heuristic else "random"
     if isinstance(players, str):
-        checked_choice("render", "players", players, PLAYERS)
+        checked_word("render", players)
     recording = evaluate(what, players, episodes=episodes, seed=seed, greedy=greedy, device=device, **params).recording
     if recording is None or recording.num_envs < episodes:
         raise ParameterError(

@@ -6,7 +6,7 @@ import cupydrive
 from cupydrive import envs
 from cupydrive.errors import ParameterError
 from cupydrive.executors import choose, executor
-from cupydrive.inputs.arguments import checked_bool, checked_int
+from cupydrive.inputs.arguments import checked_bool, checked_int, shown
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.tuner import tuned_layout
 from cupydrive.simulation.vector import VectorEnv
@@ -24,7 +24,7 @@ def make(
 
     Args:
         env: Name, path of a Python file that defines ``SPEC``, or ``EnvSpec``.
-        num_envs: N; ``"auto"``: the number that trains fastest on this device, measured once, then known.
+        num_envs: N; ``"auto"``: ``best_num_envs``, the number that trains fastest here, measured once, then known.
         device: ``"cuda"``, ``"cpu"``, or ``"auto"``: CUDA where a GPU is usable; says what it picked and why.
         validate: Look at the values of actions before each step (waits for the device); otherwise a discrete action out
             of range is read as the nearest valid one, and NaN in a Box as 0.
@@ -52,7 +52,9 @@ def make(
         # A notebook shows the standard error in red, as if something had gone wrong.
         print(f"cupydrive: {reason}", file=sys.stdout if in_notebook() else sys.stderr)
     where = executor(name) if name == "cuda" else executor(name, threads=threads, debug=debug)
-    if isinstance(num_envs, str) and num_envs == "auto":
+    if isinstance(num_envs, str):
+        if num_envs != "auto":
+            raise ParameterError(f"make: num_envs = {shown(num_envs)}; it must be an int or 'auto'")
         num_envs = cupydrive.best_num_envs(spec, device=name, **params)
     if isinstance(layout, str) and layout == "tuned":
         layout = tuned_layout(spec, made, num_envs, name, obs_dtype)

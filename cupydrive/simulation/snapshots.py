@@ -10,7 +10,7 @@ from cupydrive.errors import ParameterError, SnapshotError, UnknownFieldError, d
 from cupydrive.executors import executor
 from cupydrive.executors.interop import Views, as_numpy
 from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
-from cupydrive.inputs.arguments import checked_path, shown
+from cupydrive.inputs.arguments import checked_path, require_folder, shown
 from cupydrive.inputs.files import file_errors, open_file, write_atomically
 from cupydrive.inputs.formats import SNAPSHOT, FormatError, explained
 from cupydrive.simulation.batch import CLOCK
@@ -122,6 +122,7 @@ class Snapshot:
     def save(self, path):
         """Write the snapshot as a NumPy archive (.npz)."""
         path = checked_path("save", "path", path, SnapshotError)
+        require_folder("path", path, SnapshotError)
         about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
         about |= {"tables": self.tables} if self.tables else {}
         text = np.frombuffer(json.dumps({"format": FORMAT, **about}).encode(), np.uint8)

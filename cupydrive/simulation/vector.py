@@ -18,7 +18,7 @@ import cupydrive
 from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
-from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int
+from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, shown
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
@@ -248,6 +248,11 @@ class VectorEnv:
         Its tensors are written again by the next rollout. ``final_obs=False`` saves that array.
         """
         self._check_ready("rollout()")
+        if callable(final_obs):
+            raise ParameterError(
+                f"{self.spec.name}: rollout acts at random and takes no policy; {shown(final_obs)} acts in a loop: "
+                "obs, *_ = env.step(policy(obs)); whole episodes of a run: run.evaluate()"
+            )
         steps = checked_int(self.spec.name, "steps", steps)
         final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
         with self._stream():

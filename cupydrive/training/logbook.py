@@ -7,7 +7,7 @@ from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.training.events import Appended, event_writer
 from cupydrive.training.explanation import EXPLANATION_FILE
 from cupydrive.training.report import Report
-from cupydrive.training.runfolder import check_newest, checkpoints, pack_metrics
+from cupydrive.training.runfolder import check_newest, checkpoints, not_written, pack_metrics
 
 
 class Logbook:
@@ -62,7 +62,7 @@ class Logbook:
 
     def _writing(self):
         """Return a context in which errors of the disk become ``TrainingError``."""
-        return file_errors(TrainingError, f"the run cannot be written to {self.out} (earlier checkpoints are kept)")
+        return file_errors(TrainingError, not_written(self.out))
 
     def save(self):
         """Write a checkpoint of this moment, if there is a folder; all ranks take part."""

@@ -6,18 +6,21 @@ train one run tell each other with an interval's numbers what they wish, and do 
 
 import math
 import signal
+import sys
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from cupydrive.errors import NotFiniteError
 from cupydrive.training.kept import Failed, Keeping, Kept, why_not_kept
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
+from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 
 ROWS = 1000  # of metrics that a run of its default length keeps
@@ -25,6 +28,7 @@ QUEUED = 2  # intervals that may be launched before the oldest has been read
 LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
 COMPARE = 60.0  # seconds after which they compare weights
 SUMS = "sums between processes"  # a run's choice of how
+FINISHING = "interrupted: this iteration is finished first; Ctrl-C again gives it up"
 MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
 
 
@@ -52,7 +56,7 @@ class Loop:
         outs: Folder of each run, or None.
         line: Progress line, whose ``update`` takes env-steps of one run since now and a row of metrics.
         capture: Replay iterations as a CUDA graph.
-        callback: ``callback(step, metrics, number of the run)``, or None.
+        callback: ``callback(step, metrics, number of the run)``, or None; training ends where it returns True.
         checkpoint_seconds: Time between checkpoints.
         keep: Checkpoints to keep.
         explains: Explain numbers that are not finite, for which copies of the runs are kept.
@@ -72,10 +76,10 @@ class Loop:
         self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
         self.every = 1 if self.several else self.most
         self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
-        self.agreed = Wishes()
+        self.agreed, self.enough = Wishes(), False
 
     def go(self):
-        """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether interrupted.
+        """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether it ended early.
 
         Raises:
             TrainingError: If no run is left: that of the first.
@@ -91,6 +95,9 @@ class Loop:
                 with noted_interrupts() as pressed:
                     interrupted = self._iterate(pressed)
                 self.finish()
+            except KeyboardInterrupt as error:  # Ctrl-C pressed twice
+                error.args = (f"given up in the middle of an iteration; {self._on_disk()}",)
+                raise
             except NotFiniteError:  # of all runs
                 self._explain()
                 raise next(iter(self.failures.values())) from None
@@ -150,7 +157,7 @@ class Loop:
         self._receive(QUEUED)
         if self.several:
             return self._do_agreed()
-        stop = interrupted()
+        stop = interrupted() or self.enough
         if time.perf_counter() - self.saved > self.checkpoint_seconds:
             self._save_now()
         return stop
@@ -193,7 +200,7 @@ class Loop:
         overdue = self.several and now - self.compared > COMPARE
         each = (now - self.started) / max(1, self.iterations)
         copying = 0.0 if self.keeping is None else self.keeping.seconds
-        return Wishes(interrupted(), now - self.saved > self.checkpoint_seconds, overdue, each, copying)
+        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, overdue, each, copying)
 
     def _count(self):
         """Count the iteration."""
@@ -207,6 +214,18 @@ class Loop:
         for number, book in enumerate(self.books):
             if number not in self.failures:
                 book.save()
+
+    def _on_disk(self):
+        """Return in words what is there if nothing more is written."""
+        outs = [book.out for book in self.books]
+        if outs[0] is None:
+            return "nothing is kept, since there is no out (--out DIR)"
+        if len(outs) > 1:
+            return f"each run keeps its last checkpoint, from {outs[0]} to {outs[-1]}"
+        found = checkpoints(outs[0])
+        return f"{outs[0]} keeps " + (
+            f"the checkpoint of {int(found[-1].stem):,} env-steps" if found else "no checkpoint"
+        )
 
     def _send(self, wishes):
         """Queue the copy of all sums to the host and set them to 0: an interval ends."""
@@ -280,7 +299,10 @@ class Loop:
         """
         callback, self.callback = self.callback, None
         try:
-            callback(step, row, number)
+            said = callback(step, row, number)
+            self.enough |= isinstance(said, bool | np.bool_) and bool(
+                said
+            )  # what else a function returns means nothing
         except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
             raise
         except BaseException as error:  # whatever the user's function raises goes on from here
@@ -298,7 +320,8 @@ class Loop:
 def noted_interrupts():
     """Give a function that says whether Ctrl-C was pressed: an iteration is finished before training ends.
 
-    Ctrl-C pressed twice interrupts at once, and nothing more is written. Threads other than the main one cannot hear it.
+    The first press is answered on the standard error: an iteration may take seconds. Ctrl-C pressed twice interrupts at once,
+    and nothing more is written. Threads other than the main one cannot hear it.
     """
     pressed = []
 
@@ -306,6 +329,11 @@ def noted_interrupts():
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
+        with suppress(
+            RuntimeError, OSError, ValueError, AttributeError
+        ):  # another line is being written, or nobody reads
+            begin = "\n" if sys.stderr.isatty() else ""  # below the progress line
+            print(f"{begin}cupydrive: {FINISHING}", file=sys.stderr, flush=True)
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -37,9 +37,11 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     line, words = follow(iterations * run.steps_per_iteration, f"train {run.spec.name}", progress), None
     capture = run.device == "cuda" if capture is None else capture
     try:
-        run.interrupted = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep).go()
+        loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep)
+        run.interrupted = loop.go()
         if run.interrupted:
-            words = f"interrupted after {run.step:,} env-steps; {kept(out)}"
+            who = "ended by its callback" if loop.enough else "interrupted"
+            words = f"{who} after {run.step:,} env-steps; {kept(out)}"
     finally:
         line.close(words)
 
@@ -205,7 +207,7 @@ class Training:
         return interrupted
 
     def _call_back(self, numbers, step, row, number):
-        self.callback(step, {**row, "member": numbers[number]})
+        return self.callback(step, {**row, "member": numbers[number]})
 
 
 class Part:
@@ -243,16 +245,16 @@ def train_members(planned, steps, progress, callback, where, loop):
     if out is not None:
         write_members(out, planned)
     name = f"train {len(planned)} x {planned[0].plan.spec.name}"
-    line, words, interrupted = follow(sum(training.goals), name, progress), None, False
+    line, words, interrupted, left = follow(sum(training.goals), name, progress), None, False, ""
     try:
         interrupted = training.train(line)
-    except KeyboardInterrupt:  # between two runs it has not been noted
+    except KeyboardInterrupt as error:  # pressed twice, or between two runs, where it has not been noted
         if not training.begun:
             raise
-        interrupted = True
+        interrupted, left = True, str(error)
     finally:
         if interrupted:
-            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; {kept(out)}"
+            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; {left or kept(out)}"
         line.close(words)
     if len(training.failures) == len(planned):
         raise training.failures[0]

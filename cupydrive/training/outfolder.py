@@ -1,6 +1,8 @@
 """The folder that ``train(out=...)`` writes: whether it is free, goes on with the run it holds, or begins anew."""
 
 import json
+import shlex
+import tempfile
 from dataclasses import fields
 
 from cupydrive.errors import DeviceError, ParameterError, TrainingError
@@ -15,17 +17,34 @@ from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_conf
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
 
-def check_folder(out):
-    """Raise ``TrainingError`` if ``out`` can be no folder."""
+def check_folder(out, written=True):
+    """Raise ``TrainingError`` if ``out`` can be no folder, or, where it is to be ``written``, that looks impossible."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"out = {str(out)!r} is a file; pass a folder")
+    near = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not near.is_dir():
+        raise TrainingError(f"out = {str(out)!r} cannot be made: {str(near)!r} is a file; pass another folder")
+    if written:
+        with file_errors(
+            TrainingError, f"out = {str(out)!r}: nothing can be written to {str(near)!r}; pass another folder"
+        ):
+            tempfile.TemporaryFile(dir=near).close()
+
+
+def taken(says, python, shell):
+    """Return the ``TrainingError`` of a folder that holds something else: what it says, then fixes in Python or in a shell."""
+    error = TrainingError(f"{says}. {python}")
+    error.shell = f"{says}. {shell}"
+    return error
 
 
 def check_single(out):
     """Raise ``TrainingError`` if ``out`` holds a population: a run of its own would hide in it."""
     if (out / POPULATION_FILE).exists():
-        raise TrainingError(
-            f"out = {str(out)!r} holds a population; pass seeds= or members= with resume=True, or another folder"
+        raise taken(
+            f"out = {str(out)!r} holds a population",
+            "Pass seeds= or members= with resume=True, or another folder",
+            "Pass --seeds with --resume, or another --out",
         )
 
 
@@ -35,17 +54,21 @@ def check_free(run, out):
         return
     if not checkpoints(out):
         if rows := read_metrics(out):  # the first checkpoint is written before them
-            raise TrainingError(
+            back = f"Put those of that run back into {out / 'checkpoints'}; replace it, its metrics too: "
+            raise taken(
                 f"{out} holds the metrics of a run of {rows[-1]['charts/global_step']:,} env-steps, and no checkpoint to go on "
-                f"from. Put those of that run back into {out / 'checkpoints'}; replace it, its metrics too: overwrite=True, on "
-                "the command line --overwrite; or pass another folder"
+                "from",
+                f"{back}overwrite=True; or pass another folder",
+                f"{back}--overwrite; or pass another --out",
             )
         return
     env, done = read_config(out)["env"], int(checkpoints(out)[-1].stem)
-    raise TrainingError(
-        f"{out} holds a run of {env!r} already, of {done:,} env-steps. Go on with it: train(..., out=..., resume=True), or "
-        f"train(cupydrive.load({str(out)!r}), steps=...) for more steps; replace it: overwrite=True; or pass another folder. "
-        "On the command line: --resume, --overwrite"
+    raise taken(
+        f"{out} holds a run of {env!r} already, of {done:,} env-steps",
+        f"Go on with it: train(..., out=..., resume=True), or train(cupydrive.load({str(out)!r}), steps=...) for more steps; "
+        "replace it: overwrite=True; or pass another folder",
+        "Go on with it: --resume; for more steps without a name: cupydrive train --resume --steps N --out "
+        f"{shlex.quote(str(out))}; replace it: --overwrite; or pass another --out",
     )
 
 
@@ -91,9 +114,10 @@ def resumed(out, plan, given, share=1):
     ]
     if differ:
         whole = " (PPO(...) and the like ask for their own defaults where they name nothing)" if len(differ) > 1 else ""
-        raise TrainingError(
-            f"{out} holds a run whose settings differ: {'; '.join(differ)}{whole}. "
-            "Leave them out to go on with the run's, or pass overwrite=True or another folder"
+        raise taken(
+            f"{out} holds a run whose settings differ: {'; '.join(differ)}{whole}",
+            "Leave them out to go on with the run's, or pass overwrite=True or another folder",
+            "Leave them out to go on with the run's, or pass --overwrite or another --out",
         )
     own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
     return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share)

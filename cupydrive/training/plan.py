@@ -12,11 +12,12 @@ from cupydrive.executors import choose, executor
 from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.inputs.files import file_errors
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
+from cupydrive.training.misplaced import setting_hints
 from cupydrive.training.outfolder import clear, resumed
 from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
-from cupydrive.training.suggestions import setting_hints, suggested_algorithm, suggested_sizes
+from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
 from cupydrive.training.torch_settings import memory_errors, own_random_numbers
 
 
@@ -60,7 +61,7 @@ def plan(
     With ``resume`` a run's folder may say what is not given here; then nobody knows yet how many rows there are.
     """
     spec = envs.get(env)
-    spec.require_known(params, cupydrive.train, setting_hints(env, params))
+    spec.require_known(params, cupydrive.train, setting_hints(env, params, algorithm, policies))
     made = spec.make_params(**params)
     seed = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
     num_envs = None if num_envs is None else checked_int("train", "num_envs", num_envs)

@@ -10,7 +10,9 @@ import torch
 from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
+from cupydrive.playing.evaluation import instead
 from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import make_learner
 from cupydrive.training.algorithms.pool import check_pools
 
@@ -116,14 +118,26 @@ def checked_policies(policies, groups):
         ParameterError: If it is none.
     """
     if not isinstance(policies, dict) or not all(isinstance(name, str) for name in policies):
-        raise ParameterError(f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}")
+        learns = "; one algorithm for all groups is algorithm=" * isinstance(policies, LearnerSettings)
+        raise ParameterError(
+            f"policies = {shown(policies)}; it must be a dict by group name: {', '.join(groups)}{learns}"
+        )
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
                 f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Pool(...), Heuristic(), "
-                "Random() or Frozen(path)"
+                f"Random() or Frozen(path){instead_of(settings, name)}"
             )
     return policies
+
+
+def instead_of(given, name):
+    """Return what to pass in the place of ``given``, which is no settings of who plays or learns; or an empty string."""
+    if isinstance(given, str) and given.lower() in ALGORITHMS:
+        return f"; write {ALGORITHMS[given.lower()].__name__}()"
+    if isinstance(given, type) and given in ALGORITHMS.values():
+        return f"; call it: {given.__name__}()"
+    return instead(given, name)
 
 
 def check_groups(env, groups, policies):

@@ -27,6 +27,7 @@ from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import Pool, unpooled
+from cupydrive.training.outfolder import taken
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import POPULATION_FILE
@@ -97,7 +98,14 @@ def planned_seeds(given, seeds):
     """Return the seeds of members that name none; arguments as of ``plan_members``."""
     first = checked_int("train", "seed", 0 if given.get("seed") is None else given["seed"], 0, 2**63 - 1)
     if isinstance(seeds, list | tuple):
-        return [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
+        found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
+        for k, seed in enumerate(found):
+            if seed in found[:k]:
+                raise ParameterError(
+                    f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
+                    "name each seed once"
+                )
+        return found
     return list(range(first, first + (1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS))))
 
 
@@ -314,9 +322,10 @@ def check_members(out, planned, resume, overwrite):
     if (out / POPULATION_FILE).exists() and not overwrite:
         known = read_members(out)
         if not resume:
-            raise TrainingError(
-                f"out = {str(out)!r} holds a population of {len(known)} runs already. Go on with it: resume=True; replace it: "
-                "overwrite=True"
+            raise taken(
+                f"out = {str(out)!r} holds a population of {len(known)} runs already",
+                "Go on with it: resume=True; replace it: overwrite=True",
+                "Go on with it: --resume; replace it: --overwrite",
             )
         members = [member.about() for member in planned]
         for k, (theirs, mine) in enumerate(zip_longest(known, members, fillvalue="none")):

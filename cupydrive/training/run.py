@@ -35,6 +35,7 @@ from cupydrive.training.runfolder import (
     check_newest,
     checkpoints,
     fitting_arrays,
+    not_written,
     pack_checkpoint,
     read_checkpoint,
     read_config,
@@ -68,7 +69,7 @@ class Run:
         choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
             a rollout is one launch, and why; once several processes train, under ``sums between processes`` one about that.
         seconds: Spent training in this process, after set-up and capture.
-        interrupted: Whether Ctrl-C ended the training that came last.
+        interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came last.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
         failed: ``Failed`` from when a number was not finite until that is explained.
@@ -309,7 +310,7 @@ class Run:
             ParameterError: If ``keep`` is less than 1; nothing is written then.
         """
         keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
-        words = f"the run cannot be written to {folder} (earlier checkpoints are kept)"
+        words = not_written(folder)
         tensors = self.snapshot()
         if self.shard.ranks.rank > 0:
             self.folder = folder

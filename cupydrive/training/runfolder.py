@@ -77,6 +77,11 @@ def check_newest(folder, step, passed_over):
         )
 
 
+def not_written(folder):
+    """Return the beginning of an error of the disk: that a run cannot be written, and what is kept if something is."""
+    return f"the run cannot be written to {folder}" + " (earlier checkpoints are kept)" * bool(checkpoints(folder))
+
+
 def runs_near(folder):
     """Return in words which runs there are in ``folder``, beside it and in runs/, and which one may be meant; or nothing."""
     folder, files = Path(folder), ("config.json", POPULATION_FILE)

@@ -1,6 +1,6 @@
 """How an environment suggests to be trained: by which algorithm, with which settings, how many copies, how many env-steps."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from cupydrive import envs
 from cupydrive.errors import ParameterError, did_you_mean
@@ -72,29 +72,6 @@ def suggested_algorithm(env, name=None, /, **changed):
             f"there is no algorithm {shown(name)}.{did_you_mean(name, ALGORITHMS)} There are: {', '.join(ALGORITHMS)}"
         )
     return ALGORITHMS[about.algorithm](**{**about.settings, **changed})
-
-
-def setting_hints(env, names):
-    """Return by name what to say of settings of an algorithm that were given to ``train`` as if they were parameters.
-
-    Args:
-        env: The environment, as ``train`` got it.
-        names: What was given, settings or not; also by other libraries' names.
-    """
-    from cupydrive.training.algorithms import ALGORITHMS
-    from cupydrive.training.algorithms.settings import NAMES_ELSEWHERE
-
-    first, name, hints = suggestion(env).algorithm, envs.get(env).name, {}
-    for given in names:
-        ours = NAMES_ELSEWHERE.get(given, given)
-        having = [kind for kind in (first, *ALGORITHMS) if ours in {f.name for f in fields(ALGORITHMS[kind])}]
-        if having and ours != "policy":  # whose policy is meant is an argument of train
-            chosen = repr(name) if having[0] == first else f"{name!r}, {having[0]!r}"
-            hints[given] = (
-                f"{ours} is a setting of {ALGORITHMS[having[0]].__name__}; pass algorithm=cupydrive.suggested_algorithm("
-                f"{chosen}, {ours}=...), which keeps the others that the environment suggests"
-            )
-    return hints
 
 
 def suggested_sizes(env, policies):

@@ -22,8 +22,10 @@ from cupydrive.inputs.arguments import (
     checked_str,
     shown,
 )
+from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
+from cupydrive.training.outfolder import check_folder
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.space import check_space, distributions
 from cupydrive.training.study import ALONE, PRUNERS, finished, opened, rungs
@@ -188,6 +190,8 @@ def sweep(
     key = None if key is None else checked_str("sweep", "key", key)
     pruner = None if pruner is None else checked_choice("sweep", "pruner", pruner, PRUNERS)
     out = checked_path("sweep", "out", out)
+    with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
+        check_folder(out)
     steps = None if steps is None else checked_count("sweep", "steps", steps)
     spec = envs.get(env)
     made = spec.make_params(**params)

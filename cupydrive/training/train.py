@@ -16,6 +16,7 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.files import file_errors
 from cupydrive.training.members import check_capture, plan_population, train_alone, train_members
+from cupydrive.training.misplaced import warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
 from cupydrive.training.plan import begin_run, goal_of, plan, replaced
 from cupydrive.training.policies import warn_if_nobody_learns
@@ -72,15 +73,17 @@ def train(
         overwrite: Replace a run in ``out``; other files there stay.
         progress: Show one progress line.
         capture: Replay iterations as a CUDA graph; None: on a GPU. False runs the same code with the same numbers.
-        callback: ``callback(step, metrics)`` after each logged interval. If it raises, the exception goes on to the caller,
-            and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the ``Run``.
-            In a population ``metrics`` also has the number of the run, ``"member"``.
+        callback: ``callback(step, metrics)`` after each logged interval. If it returns True, training ends within the next
+            iterations, and the result is kept as after Ctrl-C: early stopping. If it raises, the exception goes on to the
+            caller, and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the
+            ``Run``. In a population ``metrics`` also has the number of the run, ``"member"``.
         checkpoint_minutes: Time between checkpoints, if ``out`` is given; one is always written at the end.
         keep: Checkpoints to keep, at least 1.
         learner: What PPO and A2C compute with. ``"kernels"``: compiled for the network, for the default one with tanh or
             ReLU. ``"torch"``: torch's operations, for every network. ``"auto"``, which is meant by None: kernels where they
             apply, unless ``precision`` is one of torch's. ``Run.choices`` says what each policy got, and why.
-        **params: Parameters of the environment.
+        **params: Parameters of the environment. One whose name is a setting of the algorithm, too, as pendulum's and DDPG's
+            ``tau``, is the environment's all the same; a warning says so unless ``algorithm`` or ``policies`` are settings.
 
     On a CPU torch computes on as many of its threads as the networks are worth, small ones on one, while this runs. Threads
     change the order of sums in its large matrix products, and with it the last bits of a run; kernels' bits stay.
@@ -109,7 +112,7 @@ def train(
     out = None if out is None else checked_path("train", "out", out)
     if out is not None:
         with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
-            check_folder(out)
+            check_folder(out, written=not resume)
     steps = None if steps is None else checked_count("train", "steps", steps)
     if out is None and (resume or overwrite):
         raise ParameterError(f"train: {'resume' if resume else 'overwrite'}=True needs out=, the folder of the run")
@@ -136,6 +139,7 @@ def train(
         planned = plan_population(env, given, seeds, members, device, resume)
         for of_one in {str(member.plan.policies): member.plan.policies for member in planned}.values():
             warn_if_nobody_learns(planned[0].plan.spec.name, of_one)
+        warn_of_two_meanings(env, params, algorithm, policies)
         where = {"out": out, "resume": resume, "overwrite": overwrite}
         return train_members(planned, steps, progress, callback, where, loop)
     if out is not None:
@@ -147,6 +151,7 @@ def train(
         goal = goal_of(run, steps)
     else:
         new = plan(env, **given, device=device, resume=resume)
+        warn_of_two_meanings(env, params, algorithm, policies)
         run, goal = begin_run(new, given, steps, out, resume)
     check_capture(capture, run.device)
     require_equal(ranks, about(run, goal, out, capture, keep))

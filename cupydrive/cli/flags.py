@@ -1,0 +1,102 @@
+"""Options that a command does not have, and numbers that are none: said in one line, before a parser frames them.
+
+Everything else that can be wrong with a command line is the parser's, or the command's own.
+"""
+
+import contextlib
+import inspect
+from typing import get_args, get_type_hints
+
+import tyro
+
+from cupydrive import envs
+from cupydrive.errors import CupydriveError, did_you_mean
+from cupydrive.inputs.arguments import shown
+
+NUMBERS = {int: "an integer, such as 16", float: "a number, such as 2e6"}
+HELP = ("--help", "-h")
+
+
+def options(command):
+    """Return by flag, such as ``--num-envs``, the type that a command's function gives the option, None left out."""
+    whole, plain, found = get_type_hints(command, include_extras=True), get_type_hints(command), {}
+    for name in inspect.signature(command).parameters:
+        about = get_args(whole[name])[1:]
+        if tyro.conf.Positional in about:
+            continue
+        said = next((each.name for each in about if getattr(each, "name", None)), None)
+        flag = (said or name).replace("_", "-")
+        kinds = [kind for kind in get_args(plain[name]) or (plain[name],) if kind is not type(None)]
+        found[f"--{flag}"] = kinds[0] if len(kinds) == 1 else plain[name]
+        if plain[name] is bool:
+            found[f"--no-{flag}"] = bool
+    return found
+
+
+def wrong_option(name, command, args):
+    """Return in words the first option that a command does not have, or number that is none; None if there is none.
+
+    Args:
+        name: Of the command.
+        command: Its function.
+        args: What follows the command's name.
+    """
+    known = options(command)
+    for number, text in enumerate(args):
+        if text == "--" or any(each in args for each in HELP):
+            return None
+        if not text.startswith("--"):
+            continue
+        given, equals, value = text.partition("=")
+        flag = given.replace("_", "-")
+        if not equals:
+            value = next((each for each in args[number + 1 : number + 2] if not each.startswith("--")), None)
+        if flag not in known:
+            return f"{name} has no option {shown(given)}.{elsewhere(flag, value, known, args)} See: cupydrive {name} --help"
+        if value is not None and known[flag] in NUMBERS and not is_number(value, known[flag]):
+            return f"{flag} {shown(value)}; it must be {NUMBERS[known[flag]]}. See: cupydrive {name} --help"
+    return None
+
+
+def is_number(text, kind):
+    """Return whether a text is a number as the parser reads it; None is what stands for a default."""
+    try:
+        kind(text)
+    except ValueError:
+        return text == "None"
+    return True
+
+
+def elsewhere(flag, value, known, args):
+    """Return where what an unknown option names is given: settings and parameters are pairs; else the nearest option."""
+    name, ways, value = flag.removeprefix("--").replace("-", "_"), [], "..." if value is None else value
+    if "--set" in known:
+        from cupydrive.training.algorithms import ALGORITHMS
+        from cupydrive.training.misplaced import meant
+
+        asked = [kind for word, kind in ALGORITHMS.items() if word in [each.lower() for each in args]]
+        ours = [setting for kind in asked or ALGORITHMS.values() if (setting := meant(name, kind))]
+        ways += [f"--set {ours[0]}={value}"] if ours else []
+    if "--param" in known:
+        for word in args:
+            with contextlib.suppress(CupydriveError):
+                if word in envs.names() and name in envs.get(word).make_params().__dataclass_fields__:
+                    ways.append(f"--param {name}={value}")
+    if ways:
+        return f" Did you mean {' or '.join(ways)}?"
+    return did_you_mean(flag, known)
+
+
+def swallowed(**taken):
+    """Return in words what an option of several values has taken that is an environment; else which environments there are.
+
+    Args:
+        **taken: Texts by option.
+    """
+    for option, texts in taken.items():
+        for text in texts:
+            if text in envs.names() or text.endswith(".py"):
+                what = "no KEY=VALUE" if option in ("set", "param") else "no group"
+                first = f"the environment comes first: cupydrive train {text} --{option} ..."
+                return f"{shown(text)} after --{option} is {what}; {first}"
+    return f"Environments: {', '.join(envs.names())}"

@@ -1,0 +1,128 @@
+"""Players, folders and counts of the wrong kind, in calls a newcomer would try: the error names what was meant."""
+
+import re
+import sys
+
+import pytest
+
+import cupydrive as cd
+from cupydrive.cli.main import main
+from cupydrive.errors import CupydriveError
+
+QUIET = {"device": "cpu", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run():
+    policies = {"tagger": cd.PPO(num_steps=4), "runner": cd.Heuristic()}
+    return cd.train("tag_grid", policies=policies, steps=1, num_envs=4, **QUIET)
+
+
+def said(call):
+    """Return what a call refuses."""
+    with pytest.raises(CupydriveError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("heuristic", "; write Heuristic()"),
+        ("random", "; write Random()"),
+        ("ppo", "; write PPO()"),
+        (cd.PPO, "; call it: PPO()"),
+        (cd.Random, "; call it: Random()"),
+        ("runs/old", "; of a run folder, its policy: Frozen('runs/old')"),
+    ],
+)
+def test_train_says_which_player_was_meant(given, words):
+    assert said(lambda: cd.train("tag_grid", policies={"tagger": cd.PPO(), "runner": given}, **QUIET)).endswith(words)
+
+
+def test_a_run_plays_as_what_its_error_says(run):
+    words = said(lambda: cd.train("tag_grid", policies={"tagger": cd.PPO(), "runner": run}, **QUIET))
+    assert words.endswith("; of a run, its policy: run.frozen('runner')")
+    policies = {"tagger": run.frozen("tagger"), "runner": cd.PPO(num_steps=4)}
+    assert cd.train("tag_grid", policies=policies, steps=1, num_envs=4, **QUIET).step == 16
+
+
+def test_one_algorithm_in_the_place_of_policies_is_told_where_it_goes():
+    assert said(lambda: cd.train("cartpole", policies=cd.DDPG(), **QUIET)).endswith("for all groups is algorithm=")
+
+
+def test_a_player_for_all_groups_is_told_by_group():
+    assert "such as {'tagger': Heuristic()}" in said(lambda: cd.evaluate("tag_grid", cd.Heuristic()))
+    words = said(lambda: cd.evaluate("cartpole", cd.Heuristic()))
+    assert words.endswith("such as {'cart': Random()}; cartpole has no heuristic")
+
+
+def test_a_rollout_takes_no_policy():
+    env = cd.make("cartpole", 2, device="cpu")
+    obs, _ = env.reset(seed=0)
+
+    def policy(seen):
+        return (seen[:, 2] > 0).int()
+
+    assert "rollout acts at random and takes no policy" in (words := said(lambda: env.rollout(16, policy)))
+    assert "obs, *_ = env.step(policy(obs))" in words
+    obs, *_ = env.step(policy(obs))
+
+
+@pytest.mark.parametrize("call", [cd.render, cd.evaluate])
+def test_a_path_that_is_no_environment_says_what_reads_one(call):
+    assert "'runs/nope' is no environment; nor a run folder of that name; cupydrive.load" in said(
+        lambda: call("runs/nope")
+    )
+    assert "a recording is read by: cupydrive.Recording.load('x.npz')" in said(lambda: call("x.npz"))
+    assert "Frozen('runs/nope')}" in said(lambda: call("cartpole", players="runs/nope"))
+    assert "players = 'rnadom'; it must be 'random' or 'heuristic'" in said(lambda: call("cartpole", players="rnadom"))
+
+
+@pytest.mark.parametrize("number", ["Auto", "many", ""])
+def test_a_word_for_a_number_of_copies_names_auto(number):
+    assert said(lambda: cd.make("cartpole", number)) == f"make: num_envs = {number!r}; it must be an int or 'auto'"
+
+
+def test_a_seed_counts_once():
+    assert "seeds[2] = 0 is there already" in said(lambda: cd.train("cartpole", seeds=[0, 1, 0], **QUIET))
+
+
+def test_a_folder_that_holds_a_run_is_told_in_the_words_of_who_asks(tmp_path, capsys):
+    out, short = tmp_path / "run", {"steps": 16, "num_envs": 4, **QUIET}
+    algorithm = cd.suggested_algorithm("cartpole", num_steps=4)
+    cd.train("cartpole", algorithm, out=out, **short)
+    assert (
+        "resume=True" in (words := said(lambda: cd.train("cartpole", algorithm, out=out, **short)))
+        and "--" not in words
+    )
+    line = ["train", "cartpole", "--steps", "16", "--num-envs", "4", "--set", "num_steps=4", "--device", "cpu"]
+    for more in ([], ["--seeds", "2"], ["--resume", "--seed", "3"]):
+        assert main([*line, "--out", str(out), *more]) == 2
+        words = capsys.readouterr().err.splitlines()[-1]
+        assert "=True" not in words and "train(" not in words and "another" in words
+    assert main([*line, "--out", str(out)]) == 2
+    go_on = re.search(r"cupydrive (train --resume) --steps N --out (.*?);", capsys.readouterr().err)
+    assert main([*go_on[1].split(), "--steps", "16", "--out", go_on[2], "--device", "cpu"]) == 0
+    assert cd.load(out).step == 32
+
+
+def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
+    env, gone = cd.make("cartpole", 2, device="cpu"), tmp_path / "gone"
+    env.reset(seed=0)
+    writers = [(env.snapshot().save, "a.npz"), (run.evaluate(2).recording.save, "a.npz")]
+    for write, name in [*writers, (lambda path: run.export(path, group="tagger"), "a.onnx")]:
+        assert f"cannot be written: there is no folder {str(gone)!r}" in said(lambda w=write, n=name: w(gone / n))
+    assert not gone.exists()
+
+
+@pytest.mark.parametrize("under", ["", "run"])
+def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
+    file = tmp_path / "afile.txt"
+    file.write_text("mine")
+    for call in (cd.train, cd.sweep):
+        words = said(lambda call=call: call("cartpole", out=file / under))
+        assert f"{str(file)!r} is a file" in words
+        assert "is a file; pass a" in words and "earlier" not in words
+    if sys.platform == "linux":
+        assert "nothing can be written to '/proc'" in said(lambda: cd.train("cartpole", out="/proc/run"))
