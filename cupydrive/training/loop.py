@@ -300,9 +300,8 @@ class Loop:
         callback, self.callback = self.callback, None
         try:
             said = callback(step, row, number)
-            self.enough |= isinstance(said, bool | np.bool_) and bool(
-                said
-            )  # what else a function returns means nothing
+            # What else a function returns means nothing.
+            self.enough |= isinstance(said, bool | np.bool_) and bool(said)
         except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
             raise
         except BaseException as error:  # whatever the user's function raises goes on from here
@@ -329,9 +328,8 @@ def noted_interrupts():
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
-        with suppress(
-            RuntimeError, OSError, ValueError, AttributeError
-        ):  # another line is being written, or nobody reads
+        # Another line is being written just now, or nobody reads.
+        with suppress(RuntimeError, OSError, ValueError, AttributeError):
             begin = "\n" if sys.stderr.isatty() else ""  # below the progress line
             print(f"{begin}cupydrive: {FINISHING}", file=sys.stderr, flush=True)
 
