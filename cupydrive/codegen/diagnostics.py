@@ -8,6 +8,7 @@ warnings that mean a wrong program are errors under ``GNU_WARNINGS`` and ``NVRTC
 import re
 from difflib import get_close_matches
 
+from cupydrive.codegen.foreign import PRINT, foreign
 from cupydrive.codegen.known_names import UNKNOWN, KnownNames
 from cupydrive.codegen.printing import CONVERSION
 from cupydrive.errors import CompileError
@@ -97,7 +98,7 @@ def code_only(text):
 def math_advice(name):
     """Return what to write instead of a function ``name`` of C's mathematics; an empty string if it is none."""
     if name == "printf":
-        return 'write env.print("x = %g", x): it prints for one environment, on CPU and GPU and in notebooks'
+        return PRINT
     for bare in (name, name.removesuffix("f")):
         ours = OTHER_NAMES.get(bare, bare)
         if ours in MATH:
@@ -131,6 +132,18 @@ def look_over(name, shown, text):
         wrong = re.search(rf"\b(void|bool|int|float)\s+{function}\s*\(\s*Env\s*&", code)
         if wrong and wrong[1] != kind:
             fail(wrong.start(), f"`{function}` returns {wrong[1]}", f"write `DEVICE {kind} {function}(Env& env)`")
+        # Of a macro in this place nothing is known.
+        bare = re.search(
+            rf"(?:^|[;}}]|^[ \t]*#.*)\s*(?:(?:static|inline)\s+)*({kind}\s+{function}\s*\(\s*Env\s*&)", code, re.M
+        )
+        if bare:
+            fail(
+                bare.start(1),
+                f"`{function}` lacks DEVICE",
+                f"write `DEVICE {kind} {function}(Env& env)`: CPU and GPU inline what has it, and keep the state in registers",
+            )
+    if there := foreign(code, math_advice):
+        fail(*there)
     for match in _BARE.finditer(code):
         called = match["name"]
         # A function of that name in the kernel itself is the author's own: a type stands before it, or `using` names it.
