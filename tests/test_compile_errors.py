@@ -83,6 +83,16 @@ def message(spec, where, monkeypatch):
         (MOVE, "s.x += point.action(i);", "s.x += point.action(i);", "write env.point"),
         (MOVE, "s.x += env.point.action[i];", "s.x += env.point.action[i];", "agents are called and entries indexed"),
         (MOVE, "env.point.reward[i] = s.x;", "env.point.reward[i] = s.x;", "agents are called and entries indexed"),
+        (MOVE, "s.x = 2 * env.random.uniform4(i);", "s.x = 2 * env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
+        (MOVE, "s.x += env.random.uniform4(i);", "s.x += env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
+        (MOVE, "float u = env.random.uniform4(i);", "float u = env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
+        (
+            MOVE,
+            "s.x = env.random.uniform4(i) - .5f;",
+            "s.x = env.random.uniform4(i) - .5f;",
+            "uniform4(i).x, .y, .z or .w",
+        ),
+        (MOVE, "u32 w = env.random.bits(i);", "u32 w = env.random.bits(i);", "bits(i).x, .y, .z or .w, or .word(k)"),
         (MOVE, "s.x = math::clamp(s.x, 0, 1);", "s.x = math::clamp(s.x, 0, 1);", "give all arguments one type"),
     ],
 )
@@ -227,6 +237,16 @@ def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
     kernel = kernel.replace(MOVE, "if (s.x > 0.0f) env.shared.w[3] = 1.0f; s.x += env.shared.w[3];")
     spec = replace(envs._load(point.PYTHON)[0], kernel=kernel)
     HostExecutor().load(spec, spec.make_params())
+
+
+@pytest.mark.parametrize(("name", "an_error"), [("work", False), ("s", True)])
+def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error):
+    """A loop past an array's end may look to g++ like a read of the memory around it, which the package calls ``work``."""
+    spec = broken(MOVE, f"{MOVE}  // work")
+    unit = assemble(spec, spec.make_params(), Layout())
+    for words in (f"'{name}' may be used uninitialized", f"variable '{name}' is uninitialized when used here"):
+        found = explain(unit, f"<kernel of point>:17:5: warning: {words} [-Wmaybe-uninitialized]\n")
+        assert (found is not None and words in str(found)) == an_error
 
 
 def test_the_mathematics_that_advice_names_exists():

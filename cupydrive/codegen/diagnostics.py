@@ -56,6 +56,8 @@ UNUSED = "nothing uses this result; to change a variable write `=`, to ask somet
 NO_TABLES = "an environment has tables if its EnvSpec gives their arrays: tables=lambda params: {name: array, ...}"
 UNINITIALISED = "give the variable a value where it is declared, such as `float x = 0.0f;`"
 CALLED = "agents are called and entries indexed: env.GROUP.action(agent), env.GROUP.reward(agent), env.GROUP.obs(agent)[entry]"
+FOUR_NUMBERS = "env.random.uniform4(i) is four numbers: write env.random.uniform4(i).x, .y, .z or .w"
+FOUR_WORDS = "env.random.bits(i) is four words: write env.random.bits(i).x, .y, .z or .w, or .word(k)"
 ONE_TYPE = "give all arguments one type: 1.0f for 1, (float)n for an int n"
 # What compilers say (g++, clang, NVRTC), and what to do about it.
 ADVICE = (
@@ -71,16 +73,19 @@ ADVICE = (
         ONE_TYPE,
     ),
     (r"(?:is|may be) used uninitialized|is uninitialized when used|is used before its value is set", UNINITIALISED),
+    (r"\bUniform4\b", FOUR_NUMBERS),
+    (r"\bRandom::Bits\b|['\"]Bits['\"]", FOUR_WORDS),
 )
 _MISSING_MEMBER = re.compile(
     r"""'(?P<member>\w+)' is not a member of '(?P<struct>\w+)'|no member named '(?P<member2>\w+)' in '(?P<struct2>\w+)'"""
     r"""|(?:class|struct) "(?P<struct3>\w+)" has no member "(?P<member3>\w+)\""""
 )
 _ERROR = re.compile(
-    r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$",
+    r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$"
+    r"(?:\n +(?P<operands>operand types are: .*)$)?",  # of NVRTC
     re.M,
 )
-_UNSET = re.compile(r"'\w+' (?:is|may be) used uninitialized|variable '\w+' is uninitialized when used")
+_UNSET = re.compile(r"(?:variable )?'(?P<name>\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)")
 _FLAG = re.compile(r" \[-W[^\]]*\]$")
 _ASSERTION = re.compile(
     r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
@@ -226,12 +231,14 @@ def explain(unit, log):
     own file has errors, those in the package's files are their consequences; after a syntax error the rest of the file means
     nothing; the same words are said once.
     """
-    found = [
-        (m["file"], int(m["a"] or m["b"]), _FLAG.sub("", m["what"]))
-        for m in _ERROR.finditer(log)
-        if not m["warning"] or (m["file"] == unit.shown and _UNSET.match(m["what"]))
-    ]
     names, code = KnownNames.of(unit), code_only("\n".join(unit.files.get(unit.shown, [])))
+    own_words = set(_words(code))  # a warning in the kernel's lines may be of what a function of the package has
+    found = [
+        (m["file"], int(m["a"] or m["b"]), _FLAG.sub("", m["what"]) + f" ({m['operands']})" * bool(m["operands"]))
+        for m in _ERROR.finditer(log)
+        if not m["warning"]
+        or (m["file"] == unit.shown and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
+    ]
     lacking = [e for e in found if e[0] == AGREEMENT and _MISSING_MEMBER.search(e[2])]
     own = lacking + [e for e in found if e[0] == unit.shown]
     shown, said = [], set()

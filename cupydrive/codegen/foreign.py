@@ -46,7 +46,7 @@ _STD = re.compile(r"(?<!\w)std\s*::\s*(?P<name>\w+)|\busing\s+namespace\s+std\b"
 
 
 def foreign(code, math_advice):
-    """Return where in ``code`` the first name stands that is not of the dialect, what is said of it, and what to write; or None.
+    """Return the first name in ``code`` that is not of the dialect: where, what is said of it, and what to write; or None.
 
     Args:
         code: The kernel, without comments and strings.
