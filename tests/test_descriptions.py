@@ -86,6 +86,22 @@ def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
         cd.register(cd.EnvSpec)
 
 
+def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_package(tmp_path):
+    file = tmp_path / "mine.py"
+    (tmp_path / "mine.cu").write_text(point.KERNEL)
+    file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("cartpole"'))
+    with pytest.raises(
+        SpecError, match=r"^'cartpole' is an environment of the package; .* EnvSpec\('my_cartpole', .* is my_cart"
+    ):
+        envs.get(str(file))
+    file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("yours"'))
+    with pytest.raises(
+        SpecError,
+        match=r"no kernel file .*yours\.cu: it is called after EnvSpec\('yours', .* In its folder are: mine\.cu$",
+    ):
+        envs.get(str(file))
+
+
 def test_what_is_no_environment_is_told_what_is(tmp_path):
     env = cd.make("cartpole", device="cpu")
     for call in (cd.make, cd.check, cd.train):
