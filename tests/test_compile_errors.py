@@ -239,6 +239,28 @@ def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
     HostExecutor().load(spec, spec.make_params())
 
 
+@pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "float x, v;",
+            "float v, x;",
+            "point: Python declares State.x as float at byte 0; the kernel has it at another place; the order is another:\n"
+            "    in Python: x, v\n    in the kernel: v, x",
+        ),
+        (
+            "float strength, drag;",
+            "/* strength */ float drag; float strength;",
+            "another place; the order is another:\n    in Python: strength, drag\n    in the kernel: drag, strength",
+        ),
+    ],
+)
+def test_members_in_another_order_are_shown_in_both(where, old, new, words, monkeypatch):
+    said = message(broken(old, new), where, monkeypatch)
+    assert said.endswith(words) and said.count("another place") == 1, said
+
+
 @pytest.mark.parametrize(("name", "an_error"), [("work", False), ("s", True)])
 def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error):
     """A loop past an array's end may look to g++ like a read of the memory around it, which the package calls ``work``."""

@@ -91,6 +91,7 @@ _ASSERTION = re.compile(
     r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
 )
 _OTHER_SIZE = re.compile(r"struct (Params|State): in Python .* the kernel has another size")
+_OTHER_PLACE = re.compile(r"Python declares (Params|State)\..* another place$")
 AGREEMENT = "<generated/agreement.cuh>"  # what source.py asserts of the structs
 SHOWN = 3  # independent mistakes that one message names
 
@@ -247,6 +248,8 @@ def explain(unit, log):
         assertion, member = _ASSERTION.match(what), _MISSING_MEMBER.search(what)
         if assertion and assertion["says"]:
             what = line = assertion["says"]
+            if (moved := _OTHER_PLACE.search(what)) and (order := names.other_order(moved[1], code)):
+                what, line = order, f"{what}; {order}"  # once for all members that have moved
             struct = _OTHER_SIZE.match(what)
             if struct and (more := names.surplus(struct[1], code)):
                 line = f"{what.partition(', the kernel')[0]}; {more}"
