@@ -145,7 +145,8 @@ MISTAKES = {
     ),
     "a sync that not all reach": (
         ("  return env.team.sum", "  if (env.team.leader()) env.team.sync();\n  return env.team.sum"),
-        r"not every member of the team reaches every env\.team\.sync\(\); env_rollout: the members of a team of 4 call",
+        r"not every member of the team reaches every env\.team\.sync\(\), sum, any, min and before: .*"
+        r"; env_rollout: the members of a team of 4 call",
     ),
     "a field that reset forgets": (
         ("s.vx[i] = s.vy[i] = 0.0f;", "s.vx[i] = 0.0f;"),
@@ -157,13 +158,18 @@ MISTAKES = {
     ),
 }
 MISTAKES_TOO = {
+    "a sum that not all reach": (
+        ("    arrived += there;", "    arrived += env.team.sum(there);"),
+        r"not every member of the team reaches every .* sum, any, .* in no loop over env\.team\.each\(n\), .*; env_rollout: ",
+    ),
     "a loop over all by everybody": (
         (EACH, EACH.replace("int i : env.team.each(NUM_AGENTS)", "int i = 0; i < NUM_AGENTS; ++i")),
         r"every member of a team runs .*env\.team\.each\(n\).*; state\.\w+: environment \d+, agent \d+: a team of 4 \S+, ",
     ),
     "ends before all are there": (
         ("return env.team.sum(arrived) ==", "return arrived =="),
-        r"every member of a team runs .*env\.team\.sum, all or any.*; terminated: environment \d+: a team of 4 False, ",
+        r"every member of a team runs .*env\.team\.sum, min or any first, and env\.team\.sync\(\) stands .*"
+        r"; terminated: environment \d+: a team of 4 False, ",
     ),
     "a wrong sign": (
         ("- p.drag * s.vx[i]", "+ p.drag * s.vx[i]"),
