@@ -1,7 +1,9 @@
 """Mistakes in the description of an environment are told where it is described, in words of its author."""
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import point
 import pytest
@@ -49,6 +51,43 @@ class Thawed:
 def test_what_is_wrong_in_a_description_is_told(change, words):
     with pytest.raises(SpecError, match=words):
         replace(SPEC, **change).make_params()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "words"),
+    [
+        (
+            str,
+            0.3,
+            r"Params\.price is annotated as str, and its default 0\.3 is a float; .* write price: float, or .* of type str$",
+        ),
+        ("str", 0.3, "annotated as str, and its default 0.3 is a float"),
+        (float, 1, r"annotated as float, and its default 1 is an int; .*\(1\.0 is a float, 1 an int\)$"),
+        (int, True, "annotated as int, and its default True is a bool"),
+        ("tuple[float, ...]", 1.0, "annotated as tuple, and its default 1.0 is a float"),
+        (float, 0.3, None),
+        ("int", 3, None),
+        (Literal["low", "high"], "low", None),
+        (Any, 3, None),
+        (tuple[float, ...], (), None),
+        ("tuple", (), None),
+    ],
+)
+def test_an_annotation_and_a_default_are_of_one_type(annotation, default, words):
+    more = {"choices": ("low", "high")} if default == "low" else {"of": float} if default == () else {}
+    price = ("price", annotation, cd.param(default, "Of one.", **more))
+    steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
+    with pytest.raises(SpecError, match=words) if words else nullcontext():
+        replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
+
+
+def test_what_horizon_may_be_is_told_where_it_is_missing_or_wrong():
+    needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
+    for given in ({}, {"horizon": 40}):
+        with pytest.raises(
+            SpecError, match=r"^described: horizon = .*; it must be 'task' or 'limit'\. 'task': .*terminated.*trunc"
+        ):
+            cd.EnvSpec(*needed, **given)
 
 
 def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
