@@ -266,7 +266,7 @@ class EnvSpec(HasTables):
     params: type
     state: Callable
     groups: Callable
-    horizon: str
+    horizon: str = ""  # must be given: `check_spec` says what it may be
     reset: Callable | None = None
     step: Callable | None = None
     observe: Callable | None = None

@@ -83,6 +83,16 @@ def message(spec, where, monkeypatch):
         (MOVE, "s.x += point.action(i);", "s.x += point.action(i);", "write env.point"),
         (MOVE, "s.x += env.point.action[i];", "s.x += env.point.action[i];", "agents are called and entries indexed"),
         (MOVE, "env.point.reward[i] = s.x;", "env.point.reward[i] = s.x;", "agents are called and entries indexed"),
+        (MOVE, "s.x = 2 * env.random.uniform4(i);", "s.x = 2 * env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
+        (MOVE, "s.x += env.random.uniform4(i);", "s.x += env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
+        (MOVE, "float u = env.random.uniform4(i);", "float u = env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
+        (
+            MOVE,
+            "s.x = env.random.uniform4(i) - .5f;",
+            "s.x = env.random.uniform4(i) - .5f;",
+            "uniform4(i).x, .y, .z or .w",
+        ),
+        (MOVE, "u32 w = env.random.bits(i);", "u32 w = env.random.bits(i);", "bits(i).x, .y, .z or .w, or .word(k)"),
         (MOVE, "s.x = math::clamp(s.x, 0, 1);", "s.x = math::clamp(s.x, 0, 1);", "give all arguments one type"),
     ],
 )
@@ -106,6 +116,29 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, wo
         (MOVE, "s.x += 1e-3 * s.v;", "write 1e-3f;"),
         (MOVE, "s.x += .5*s.v;", "write .5f;"),
         (
+            MOVE,
+            "s.x += std::sqrt(s.v);",
+            "`std::sqrt` is no part of the dialect\n    s.x += std::sqrt(s.v);\n  write",
+        ),
+        (MOVE, "s.x += std::hypot(s.x, s.v);", "math:: has no hypot"),
+        (MOVE, "s.x += std::sin(s.v);", "\n  write math::sin, which gives the same bits"),
+        (MOVE, "std::vector<float> w(3);", "write an array: a member of State or Shared"),
+        (MOVE, "const std :: int32_t n = 3; s.x += n;", "write int, u8, u32, i64 or u64; a kernel has no library"),
+        (MOVE, "s.x += std::move(s.v);", "\n  a kernel has no library: docs/dialect.md names what there is"),
+        (MOVE, "float* w = new float[3]; s.x += w[0];", "`new` is no part of the dialect"),
+        (MOVE, "float* w = (float*)malloc(12); s.x += w[0];", "write an array: a member of State or Shared"),
+        (MOVE, "s.x += (float)threadIdx.x;", "loop over agents by `for (int i : env.team.each(n))`; env.team.rank is"),
+        (
+            MOVE,
+            "if (blockIdx.x == 0) s.x += s.v;",
+            "loop over agents by `for (int i : env.team.each(n))`; env.team.rank is",
+        ),
+        (MOVE, "__syncthreads();", "write env.team.sync(), which all members"),
+        (MOVE, "atomicAdd(&s.x, 1.0f);", "write env.team.add(array, i, value)"),
+        (MOVE, "__shared__ float w[3]; s.x += w[0];", "declare it in `struct Shared"),
+        (MOVE, "s.x += (float)rand();", "write env.random.uniform4(i).x"),
+        (MOVE, "srand(3);", "write env.random.uniform4(i).x"),
+        (
             "DEVICE void observe(",
             "DEVICE void look(",
             "there is no function `observe`; define `DEVICE void observe(Env& env)",
@@ -115,6 +148,13 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, wo
             "DEVICE void step(",
             "`step` returns void\n    DEVICE void step(Env& env) {\n  write `DEVICE bool",
         ),
+        (
+            "DEVICE bool step(",
+            "bool step(",
+            "`step` lacks DEVICE\n    bool step(Env& env) {\n  write `DEVICE bool step(",
+        ),
+        ("DEVICE void reset(", "static inline void\nreset (", "`reset` lacks DEVICE"),
+        ("}\n\nDEVICE void observe(", "} void observe(", "`observe` lacks DEVICE"),
     ],
 )
 def test_what_compilers_would_judge_differently_is_read_from_the_text(old, new, words):
@@ -125,6 +165,25 @@ def test_what_compilers_would_judge_differently_is_read_from_the_text(old, new, 
     if old == MOVE:
         number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if new in line)
         assert f"<kernel of point>:{number}: " in str(caught.value) and f"\n    {new}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("#include <cmath>", "write math:: and the function's name"),
+        ("  # include  < random >", "write env.random.uniform4(i).x"),
+        ("#include <stdint.h>", "write int, u8, u32, i64 or u64"),
+        ("#include <chrono>", "a kernel has no library: docs/dialect.md"),
+        ("using namespace std;", "a kernel has no library: docs/dialect.md"),
+    ],
+)
+def test_a_library_is_refused_which_a_cpu_has_and_a_gpu_has_not(line, words):
+    include = '#include "drive/env.cuh"'
+    spec = broken(include, f"{line}\n{include}")
+    said = rf"<kernel of point>:4: .* is no part of the dialect\n    {line.strip()}\n"
+    with pytest.raises(CompileError, match=said) as caught:
+        assemble(spec, spec.make_params(), Layout())
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8)])
@@ -154,6 +213,9 @@ def test_what_an_author_says_of_unrolling_is_not_said_again(said):
         "s.x += 2.0f * s.v; // sinf(x) is 2.0 here",
         "s.x += 0x1e5 * s.v; /* printf(3.5) */",
         "s.x += (float)((double)s.v * 2.5);",
+        "s.x += s.v;  // not a new std::vector, no rand(), no threadIdx; nor #include <cmath>",
+        "struct Dice { float v; DEVICE float rand(int n) { return v * (float)n; } } dice{1.0f}; s.x += dice.rand(2);",
+        "int newest = 3, random = 2, atomic = 1; s.x += (float)(newest + random + atomic);",
         "s.x += math::sin(s.v) + math::max(1e-3f, 1.f);",
         "float best; bool found = false; for (int k = 0; k < env.elapsed; ++k) if (k % 7 == 3) { best = s.x; found = true; }"
         "if (found) s.x = best;",
@@ -165,11 +227,48 @@ def test_right_kernels_are_left_alone(right):
     HostExecutor().load(spec, spec.make_params())
 
 
+def test_what_stands_for_device_is_left_to_the_compilers():
+    spec = broken("DEVICE bool step(", "#define ANYWHERE DEVICE\nANYWHERE bool step(")
+    HostExecutor().load(spec, spec.make_params())
+
+
 def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
     kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[8]; };\nstruct State {")
     kernel = kernel.replace(MOVE, "if (s.x > 0.0f) env.shared.w[3] = 1.0f; s.x += env.shared.w[3];")
     spec = replace(envs._load(point.PYTHON)[0], kernel=kernel)
     HostExecutor().load(spec, spec.make_params())
+
+
+@pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "float x, v;",
+            "float v, x;",
+            "point: Python declares State.x as float at byte 0; the kernel has it at another place; the order is another:\n"
+            "    in Python: x, v\n    in the kernel: v, x",
+        ),
+        (
+            "float strength, drag;",
+            "/* strength */ float drag; float strength;",
+            "another place; the order is another:\n    in Python: strength, drag\n    in the kernel: drag, strength",
+        ),
+    ],
+)
+def test_members_in_another_order_are_shown_in_both(where, old, new, words, monkeypatch):
+    said = message(broken(old, new), where, monkeypatch)
+    assert said.endswith(words) and said.count("another place") == 1, said
+
+
+@pytest.mark.parametrize(("name", "an_error"), [("work", False), ("s", True)])
+def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error):
+    """A loop past an array's end may look to g++ like a read of the memory around it, which the package calls ``work``."""
+    spec = broken(MOVE, f"{MOVE}  // work")
+    unit = assemble(spec, spec.make_params(), Layout())
+    for words in (f"'{name}' may be used uninitialized", f"variable '{name}' is uninitialized when used here"):
+        found = explain(unit, f"<kernel of point>:17:5: warning: {words} [-Wmaybe-uninitialized]\n")
+        assert (found is not None and words in str(found)) == an_error
 
 
 def test_the_mathematics_that_advice_names_exists():

@@ -1,7 +1,9 @@
 """Mistakes in the description of an environment are told where it is described, in words of its author."""
 
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import point
 import pytest
@@ -51,6 +53,43 @@ def test_what_is_wrong_in_a_description_is_told(change, words):
         replace(SPEC, **change).make_params()
 
 
+@pytest.mark.parametrize(
+    ("annotation", "default", "words"),
+    [
+        (
+            str,
+            0.3,
+            r"Params\.price is annotated as str, and its default 0\.3 is a float; .* write price: float, or .* of type str$",
+        ),
+        ("str", 0.3, "annotated as str, and its default 0.3 is a float"),
+        (float, 1, r"annotated as float, and its default 1 is an int; .*\(1\.0 is a float, 1 an int\)$"),
+        (int, True, "annotated as int, and its default True is a bool"),
+        ("tuple[float, ...]", 1.0, "annotated as tuple, and its default 1.0 is a float"),
+        (float, 0.3, None),
+        ("int", 3, None),
+        (Literal["low", "high"], "low", None),
+        (Any, 3, None),
+        (tuple[float, ...], (), None),
+        ("tuple", (), None),
+    ],
+)
+def test_an_annotation_and_a_default_are_of_one_type(annotation, default, words):
+    more = {"choices": ("low", "high")} if default == "low" else {"of": float} if default == () else {}
+    price = ("price", annotation, cd.param(default, "Of one.", **more))
+    steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
+    with pytest.raises(SpecError, match=words) if words else nullcontext():
+        replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
+
+
+def test_what_horizon_may_be_is_told_where_it_is_missing_or_wrong():
+    needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
+    for given in ({}, {"horizon": 40}):
+        with pytest.raises(
+            SpecError, match=r"^described: horizon = .*; it must be 'task' or 'limit'\. 'task': .*terminated.*trunc"
+        ):
+            cd.EnvSpec(*needed, **given)
+
+
 def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
     def step(params, state, action, elapsed, random, wind=0.0):
         return SPEC.step(params, state, action, elapsed, random)
@@ -84,6 +123,22 @@ def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
         cd.make(replace(bare, kernel=Path(tmp_path, "none.cu")), device="cpu")
     with pytest.raises(SpecError, match=r"register: spec = .* is a type; it must be an EnvSpec, or a Python file"):
         cd.register(cd.EnvSpec)
+
+
+def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_package(tmp_path):
+    file = tmp_path / "mine.py"
+    (tmp_path / "mine.cu").write_text(point.KERNEL)
+    file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("cartpole"'))
+    with pytest.raises(
+        SpecError, match=r"^'cartpole' is an environment of the package; .* EnvSpec\('my_cartpole', .* is my_cart"
+    ):
+        envs.get(str(file))
+    file.write_text(point.PYTHON.replace('EnvSpec("point"', 'EnvSpec("yours"'))
+    with pytest.raises(
+        SpecError,
+        match=r"no kernel file .*yours\.cu: it is called after EnvSpec\('yours', .* In its folder are: mine\.cu$",
+    ):
+        envs.get(str(file))
 
 
 def test_what_is_no_environment_is_told_what_is(tmp_path):

@@ -12,6 +12,7 @@ from cupydrive.codegen.diagnostics import MATH, NOT_OFFERED
 
 ROOT = Path(__file__).resolve().parent.parent
 DIALECT = (ROOT / "docs" / "dialect.md").read_text()
+PROSE = re.sub(r"```.*?```", "", DIALECT, flags=re.S)  # without its blocks of code
 KERNELS = ROOT / "kernels"
 # Of math.cuh, for other kernels or for functions there: no environment needs them.
 INSIDE = {"exp_rest", "exp_small", "split", "log_near_1", "log_in_two", "sqrt_double", "inverse"}
@@ -21,7 +22,7 @@ AROUND = {"in_step", "near_any", "near_lanes", "warp_sync", "lanes", "reduce", "
 
 def named(text):
     """Return whether the page of the dialect names something in code, as a word."""
-    return any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", code) for code in re.findall(r"`([^`]+)`", DIALECT))
+    return any(re.search(rf"(?<!\w){re.escape(text)}(?!\w)", code) for code in re.findall(r"`([^`]+)`", PROSE))
 
 
 def members(path, struct):

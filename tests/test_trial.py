@@ -39,6 +39,13 @@ MISTAKES = {
         "Unnoticed, the kernel ends its process with SIGSEGV",
     ),
 }
+# What is to be looked for, which fits the end and nothing else.
+LOOK_FOR = {
+    "null pointer": "an index that can leave its array, and for a recursion",
+    "division": "an integer `/` or `%` whose right side can be 0",
+    "no end": "a loop whose condition may stay true",
+    "no way back": "an index that can leave its array, and for a recursion",
+}
 
 
 def wrong(text, **changes):
@@ -65,7 +72,9 @@ def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
         number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if text in line)
         assert str(caught.value).startswith(f"<kernel of point>:{number}: ")
     else:
-        assert "Look for an index that can leave its array" in str(caught.value)
+        assert f"so nothing else is lost. Look for {LOOK_FOR[mistake]}" in str(caught.value)
+        others = [words for other, words in LOOK_FOR.items() if LOOK_FOR[mistake] != words and other != mistake]
+        assert not any(words in str(caught.value) for words in others)
 
 
 def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):

@@ -27,7 +27,13 @@ SHARE = EVERY_MEMBER + (
     "and what several add to takes env.team.add"
 )
 RETURN = EVERY_MEMBER + (
-    "an episode ends if any of them returns true; what all agents decide together takes env.team.sum, all or any first"
+    "an episode ends if any of them returns true; what all agents decide together takes env.team.sum, min or any first, and "
+    "env.team.sync() stands before reading what another member wrote"
+)
+UNEVEN = (
+    "not every member of the team reaches every env.team.sync(), sum, any, min and before: they stand in no branch that "
+    "depends on an agent, and in no loop over env.team.each(n), of which members have different shares (those of "
+    "env.team.all(n) are equally long)"
 )
 # What makes a value that is no number where the reference has one.
 NOT_FINITE = {
@@ -37,7 +43,7 @@ NOT_FINITE = {
 # What a difference means: the comparison, how names begin, words. Causes stand before what follows from them.
 FAULTS = (
     (BOUNDS, ("bounds",), "the kernel reaches outside of an array"),
-    (SYNCS, ("",), "not every member of the team reaches every env.team.sync()"),
+    (SYNCS, ("",), UNEVEN),
 )
 OF_REFERENCE = (
     (RESETS, ("unmasked",), "a reset by mask changes environments that it leaves out"),

@@ -254,7 +254,11 @@ class Report:
                 found.append(
                     f"{t.part}: {t.name}: {t.excused} of {t.rows} rows differ at a near decision, more than {MAX_EXCUSED:.1%}"
                 )
-        found += [f"event never seen: {name}" for name, times in self.events.items() if times == 0]
+        found += [
+            f"event never seen: {name}; parameters of `cases` or a state of `sample` must lead to it, or its condition is wrong"
+            for name, times in self.events.items()
+            if times == 0
+        ]
         forgotten = [name for name, calls in self.calls_naming.items() if calls < self.calls_of_step]
         found += [f"event that `step` does not name in every call: {name}" for name in forgotten]
         return found

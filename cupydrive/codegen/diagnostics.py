@@ -8,6 +8,7 @@ warnings that mean a wrong program are errors under ``GNU_WARNINGS`` and ``NVRTC
 import re
 from difflib import get_close_matches
 
+from cupydrive.codegen.foreign import PRINT, foreign
 from cupydrive.codegen.known_names import UNKNOWN, KnownNames
 from cupydrive.codegen.printing import CONVERSION
 from cupydrive.errors import CompileError
@@ -55,6 +56,8 @@ UNUSED = "nothing uses this result; to change a variable write `=`, to ask somet
 NO_TABLES = "an environment has tables if its EnvSpec gives their arrays: tables=lambda params: {name: array, ...}"
 UNINITIALISED = "give the variable a value where it is declared, such as `float x = 0.0f;`"
 CALLED = "agents are called and entries indexed: env.GROUP.action(agent), env.GROUP.reward(agent), env.GROUP.obs(agent)[entry]"
+FOUR_NUMBERS = "env.random.uniform4(i) is four numbers: write env.random.uniform4(i).x, .y, .z or .w"
+FOUR_WORDS = "env.random.bits(i) is four words: write env.random.bits(i).x, .y, .z or .w, or .word(k)"
 ONE_TYPE = "give all arguments one type: 1.0f for 1, (float)n for an int n"
 # What compilers say (g++, clang, NVRTC), and what to do about it.
 ADVICE = (
@@ -70,21 +73,25 @@ ADVICE = (
         ONE_TYPE,
     ),
     (r"(?:is|may be) used uninitialized|is uninitialized when used|is used before its value is set", UNINITIALISED),
+    (r"\bUniform4\b", FOUR_NUMBERS),
+    (r"\bRandom::Bits\b|['\"]Bits['\"]", FOUR_WORDS),
 )
 _MISSING_MEMBER = re.compile(
     r"""'(?P<member>\w+)' is not a member of '(?P<struct>\w+)'|no member named '(?P<member2>\w+)' in '(?P<struct2>\w+)'"""
     r"""|(?:class|struct) "(?P<struct3>\w+)" has no member "(?P<member3>\w+)\""""
 )
 _ERROR = re.compile(
-    r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$",
+    r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$"
+    r"(?:\n +(?P<operands>operand types are: .*)$)?",  # of NVRTC
     re.M,
 )
-_UNSET = re.compile(r"'\w+' (?:is|may be) used uninitialized|variable '\w+' is uninitialized when used")
+_UNSET = re.compile(r"(?:variable )?'(?P<name>\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)")
 _FLAG = re.compile(r" \[-W[^\]]*\]$")
 _ASSERTION = re.compile(
     r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
 )
 _OTHER_SIZE = re.compile(r"struct (Params|State): in Python .* the kernel has another size")
+_OTHER_PLACE = re.compile(r"Python declares (Params|State)\..* another place$")
 AGREEMENT = "<generated/agreement.cuh>"  # what source.py asserts of the structs
 SHOWN = 3  # independent mistakes that one message names
 
@@ -97,7 +104,7 @@ def code_only(text):
 def math_advice(name):
     """Return what to write instead of a function ``name`` of C's mathematics; an empty string if it is none."""
     if name == "printf":
-        return 'write env.print("x = %g", x): it prints for one environment, on CPU and GPU and in notebooks'
+        return PRINT
     for bare in (name, name.removesuffix("f")):
         ours = OTHER_NAMES.get(bare, bare)
         if ours in MATH:
@@ -131,6 +138,18 @@ def look_over(name, shown, text):
         wrong = re.search(rf"\b(void|bool|int|float)\s+{function}\s*\(\s*Env\s*&", code)
         if wrong and wrong[1] != kind:
             fail(wrong.start(), f"`{function}` returns {wrong[1]}", f"write `DEVICE {kind} {function}(Env& env)`")
+        # Of a macro in this place nothing is known.
+        bare = re.search(
+            rf"(?:^|[;}}]|^[ \t]*#.*)\s*(?:(?:static|inline)\s+)*({kind}\s+{function}\s*\(\s*Env\s*&)", code, re.M
+        )
+        if bare:
+            fail(
+                bare.start(1),
+                f"`{function}` lacks DEVICE",
+                f"write `DEVICE {kind} {function}(Env& env)`: CPU and GPU inline what has it, and keep the state in registers",
+            )
+    if there := foreign(code, math_advice):
+        fail(*there)
     for match in _BARE.finditer(code):
         called = match["name"]
         # A function of that name in the kernel itself is the author's own: a type stands before it, or `using` names it.
@@ -213,12 +232,14 @@ def explain(unit, log):
     own file has errors, those in the package's files are their consequences; after a syntax error the rest of the file means
     nothing; the same words are said once.
     """
-    found = [
-        (m["file"], int(m["a"] or m["b"]), _FLAG.sub("", m["what"]))
-        for m in _ERROR.finditer(log)
-        if not m["warning"] or (m["file"] == unit.shown and _UNSET.match(m["what"]))
-    ]
     names, code = KnownNames.of(unit), code_only("\n".join(unit.files.get(unit.shown, [])))
+    own_words = set(_words(code))  # a warning in the kernel's lines may be of what a function of the package has
+    found = [
+        (m["file"], int(m["a"] or m["b"]), _FLAG.sub("", m["what"]) + f" ({m['operands']})" * bool(m["operands"]))
+        for m in _ERROR.finditer(log)
+        if not m["warning"]
+        or (m["file"] == unit.shown and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
+    ]
     lacking = [e for e in found if e[0] == AGREEMENT and _MISSING_MEMBER.search(e[2])]
     own = lacking + [e for e in found if e[0] == unit.shown]
     shown, said = [], set()
@@ -227,6 +248,8 @@ def explain(unit, log):
         assertion, member = _ASSERTION.match(what), _MISSING_MEMBER.search(what)
         if assertion and assertion["says"]:
             what = line = assertion["says"]
+            if (moved := _OTHER_PLACE.search(what)) and (order := names.other_order(moved[1], code)):
+                what, line = order, f"{what}; {order}"  # once for all members that have moved
             struct = _OTHER_SIZE.match(what)
             if struct and (more := names.surplus(struct[1], code)):
                 line = f"{what.partition(', the kernel')[0]}; {more}"

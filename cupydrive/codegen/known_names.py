@@ -82,6 +82,19 @@ class KnownNames:
             return instead
         return f"{struct} has {', '.join(self.members.get(struct, ()))}; a new member is declared in Python, too"
 
+    def other_order(self, struct, kernel):
+        """Return the members of ``struct`` in both orders, in words, or an empty string where the kernel has them in Python's.
+
+        Args:
+            struct: ``"Params"`` or ``"State"``.
+            kernel: The kernel, without comments.
+        """
+        wanted = self.members.get(struct, [])
+        there = [word for word in _words(struct, kernel) if word in wanted]
+        if there == wanted or sorted(there) != sorted(wanted):
+            return ""
+        return f"the order is another:\n    in Python: {', '.join(wanted)}\n    in the kernel: {', '.join(there)}"
+
     def surplus(self, struct, kernel):
         """Return in words what ``struct`` has in the kernel's code and not in Python, or an empty string.
 
@@ -89,9 +102,7 @@ class KnownNames:
             struct: ``"Params"`` or ``"State"``.
             kernel: The kernel, without comments.
         """
-        body = re.search(_STRUCT.format(struct), kernel, re.S)
-        words = re.findall(r"\b[A-Za-z_]\w*\b(?!\s*::)", re.sub(r"\[[^\]]*\]", "", body[1])) if body else ()
-        more = [word for word in words if word not in {*self.members.get(struct, ()), *_TYPES}]
+        more = [word for word in _words(struct, kernel) if word not in {*self.members.get(struct, ()), *_TYPES}]
         if not more:
             return ""
         constants = [name for name in more if struct == "Params" and name.upper() in self.constants]
@@ -99,3 +110,9 @@ class KnownNames:
         if constants:
             return f"{said}; an int parameter is a constant, {constants[0].upper()}, and no member of Params"
         return f"{said}, which Python does not declare"
+
+
+def _words(struct, kernel):
+    """Return the words in the body of a struct of a kernel, in order, but those in brackets."""
+    body = re.search(_STRUCT.format(struct), kernel, re.S)
+    return re.findall(r"\b[A-Za-z_]\w*\b(?!\s*::)", re.sub(r"\[[^\]]*\]", "", body[1])) if body else []

@@ -117,7 +117,7 @@ def register(spec, kernel=None):
     Raises:
         SpecError: If there is no ``SPEC``, no kernel, or the name belongs to an environment of the package.
     """
-    given, python = (spec, kernel), None
+    given, python, beside = (spec, kernel), None, None
     if not isinstance(spec, EnvSpec):
         if not isinstance(spec, str | os.PathLike):
             raise SpecError(
@@ -126,8 +126,19 @@ def register(spec, kernel=None):
         if not (isinstance(spec, str) and "\n" in spec):
             spec = checked_path("register", "spec", spec, SpecError)
         spec, beside, python = _load(spec)
-        if kernel is None and spec.kernel is None and beside is not None:
-            kernel = beside / f"{spec.name}.cu"
+    if spec.name in {module.name for module in iter_modules(__path__)}:
+        raise SpecError(
+            f"{spec.name!r} is an environment of the package; give yours another name: EnvSpec('my_{spec.name}', ...), whose "
+            f"kernel is my_{spec.name}.cu beside the Python file, or kernel="
+        )
+    if beside is not None and kernel is None and spec.kernel is None:
+        kernel = beside / f"{spec.name}.cu"
+        if not kernel.is_file():
+            there = ", ".join(sorted(file.name for file in beside.glob("*.cu"))[:3])
+            raise SpecError(
+                f"{spec.name}: there is no kernel file {kernel}: it is called after EnvSpec({spec.name!r}, ...); write it, or "
+                f"pass kernel={f'. In its folder are: {there}' * bool(there)}"
+            )
     if kernel is not None:
         is_text = isinstance(kernel, str) and "\n" in kernel
         spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel, SpecError))
@@ -135,8 +146,6 @@ def register(spec, kernel=None):
         raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text{_kernel_beside(spec)}")
     if isinstance(spec.kernel, Path) and not spec.kernel.is_file():
         raise SpecError(f"{spec.name}: there is no kernel file {spec.kernel}; write it, or pass kernel=")
-    if spec.name in {module.name for module in iter_modules(__path__)}:
-        raise SpecError(f"{spec.name!r} is an environment of the package; give yours another name")
     _registered[spec.name] = spec
     _files.pop(spec.name, None)
     _pythons.pop(spec.name, None)

@@ -27,6 +27,15 @@ MEANING = {
     "SIGILL": "it reaches a place that the compiler took for unreachable",
     "SIGABRT": "it was ended by a check of the compiler or of the system",
 }
+# What an author looks for, by what was said of the end; the last of them where nothing of it was said.
+LOOK_FOR = {
+    "SIGSEGV": "Look for an index that can leave its array, and for a recursion",
+    "SIGBUS": "Look for an index that can leave its array",
+    "SIGFPE": "Look for an integer `/` or `%` whose right side can be 0 (a float divided by 0 is infinite, and ends nothing)",
+    "SIGILL": "Look for an index that can leave its array, and for a function that ends without `return`",
+    "does not end": "Look for a loop whose condition may stay true: let it count, up to a limit",
+    "": "Look for an index that can leave its array, a division of integers, a recursion, and a loop that may not end",
+}
 FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 
 
@@ -158,6 +167,11 @@ def _in_words(code, said):
     if name == "SIGPROF":
         return f"does not end in {where}: a loop ran for {CPU_SECONDS} s"
     return f"ends its process with {name} in {where}" + (f": {MEANING[name]}" if name in MEANING else "")
+
+
+def look_for(wrong):
+    """Return in a sentence what an author looks for in a kernel that ``wrong``, the words of ``Trial.run``, is said of."""
+    return next(advice for what, advice in LOOK_FOR.items() if what in wrong)
 
 
 def _pointers(dtype, begin=0):

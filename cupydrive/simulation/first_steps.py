@@ -7,12 +7,9 @@ import numpy as np
 
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import Trial
+from cupydrive.executors.trial import Trial, look_for
 
-ADVICE = (
-    "It ran in a process of its own, so nothing else is lost. Look for an index that can leave its array, a division of "
-    "integers, a recursion, and a loop that may not end"
-)
+NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
 def try_out(make_batch, spec, params, host, layout, states=None):
@@ -46,7 +43,7 @@ def try_out(make_batch, spec, params, host, layout, states=None):
     exact, _ = run(HostExecutor(threads=1, debug=True))
     if exact and not exact.startswith(("ends ", "does ")):
         raise KernelFault(f"{exact}\nUnnoticed, the kernel {wrong}{said}")
-    raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{ADVICE}{said}")
+    raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}. {look_for(exact or wrong)}{said}")
 
 
 def play(make_batch, spec, params, executor, layout, states):
