@@ -40,6 +40,13 @@ ENTRY = "if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS
 THERE = "if (there[k]) row[k].load(call, Place(call, memory.row[m]));"
 REPORTS = "UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];"
 ENTRIES = "float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];"
+TENSOR, TILE = "learn/tensor.cuh", "learn/tile.cuh"
+RESULTS = (
+    "static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: "
+    "rows in different banks"
+)
+EACH = "if (each > 0) {"
+SLOPES = "slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);"
 BY_MATRIX_UNITS = {
     (RESIDENT, LOSS, LOSS.replace("+ of", "- of")): FINITE,
     (RESIDENT, LOSS, LOSS.replace("- of", "+ of")): FINITE,
@@ -91,4 +98,11 @@ BY_MATRIX_UNITS = {
     (GROUP_RESIDENT, "await_products();\nteam.sync();", ";"): AT_ONCE,
     (GROUP_TOWER, "int sum = 0;", "int sum = 1;"): ANYWHERE,
     (BFLOAT, SECOND, SECOND.replace("0xffff0000u", "(0xffff0000u + 1)")): BELOW_ROUNDING,
+    (TENSOR, RESULTS, RESULTS.replace("+ 1;", "+ (1 + 1);")): "a CPU's memory has no banks: only a GPU reads slower so",
+    (TILE, EACH, EACH.replace("> 0", "> (0 + 1)")): SPEED,  # chunks of one row each are found by halving, too
+    (
+        TILE,
+        SLOPES,
+        SLOPES.replace("k + 1 <", "k - 1 <"),
+    ): "behind the last output stands one of weights 0, which is 0",
 }

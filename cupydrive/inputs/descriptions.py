@@ -106,7 +106,7 @@ def check_field(f):
 
 
 def _is_dtype(given, dtype):
-    with contextlib.suppress(TypeError, ValueError):  # no name of a type
+    with contextlib.suppress(Exception):  # no name of a type, or an object whose own methods fail when NumPy asks it
         return np.dtype(given) == dtype
     return False
 
