@@ -22,7 +22,7 @@ from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError, SpecError
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
-ORANGE, BLUE = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE))
+ORANGE, BLUE, GREY = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE, Canvas.GREY))
 
 
 def near(picture, color, center, about):
@@ -65,12 +65,12 @@ def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
     assert len(got) == len(moments)
     spec, params = video.recording.spec, video.recording.params
     canvas = Canvas(640, 480)
-    for picture, moment in ((got[0], moments[0]), (got[-1], moments[-1])):
+    for picture, moment, color in ((got[0], moments[0], BLUE), (got[-1], moments[-1], GREY)):
         spec.draw(canvas, params, moment.states, 0)  # sets the view
         cell = canvas.to_pixel((1, 0))[0] - canvas.to_pixel((0, 0))[0]
         state = moment.states[0]
         runner = canvas.to_pixel((state["x"][-1], state["y"][-1]))
-        assert near(picture, BLUE, runner, 0.3 * cell) == pytest.approx(runner, abs=2)
+        assert near(picture, color, runner, 0.3 * cell) == pytest.approx(runner, abs=2)
         for x, y in zip(state["x"][:-1], state["y"][:-1], strict=True):
             if (x, y) != (state["x"][-1], state["y"][-1]):  # the runner lies on top of who has caught it
                 tagger = canvas.to_pixel((x, y))

@@ -73,7 +73,10 @@ def warn_of_two_meanings(env, params, algorithm=None, policies=None):
 
     Who gives the settings by themselves, as ``DDPG(...)``, means the environment by a name beside them: nothing is said.
     """
-    if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
+    named = algorithm is None or (
+        isinstance(algorithm, str) and algorithm.lower() in ALGORITHMS
+    )  # or members name others
+    if policies is not None or not named:
         return
     settings = suggested_algorithm(env, algorithm)
     known, call = [f.name for f in fields(settings)], called(env, type(settings))
