@@ -248,7 +248,7 @@ def checked_word(where, given, group="group"):
     if given not in PLAYERS and os.path.basename(given) != given:
         raise ParameterError(
             f"{where}: players = {shown(given)}; it must be 'random', 'heuristic' or a dict by group; of a run folder, its "
-            f"policy: {{{group!r}: Frozen({given!r})}}"
+            f"policy: {{{group!r}: Frozen({shown(given)})}}"
         )
     return checked_choice(where, "players", given, PLAYERS)
 
@@ -261,7 +261,9 @@ def instead(player, group):
         return f"; of a run, its policy: run.frozen({group!r})"
     if isinstance(player, str | os.PathLike):
         known = PLAYERS.get(player) if isinstance(player, str) else None
-        return f"; write {known.__name__}()" if known else f"; of a run folder, its policy: Frozen({str(player)!r})"
+        return (
+            f"; write {known.__name__}()" if known else f"; of a run folder, its policy: Frozen({shown(str(player))})"
+        )
     if is_number(player, int):
         return f"; a number of episodes is episodes={shown(player)}"
     if isinstance(player, LearnerSettings):
@@ -313,7 +315,7 @@ def unwrapped(where, what, device, params, kinds="an environment or a Run", name
 def require_no_path(where, path):
     """Raise ``UnknownEnvironmentError`` for the path of a recording, or of a run folder that there is not."""
     if path.endswith(".npz"):
-        read = f"a recording is read by: cupydrive.Recording.load({path!r})"
+        read = f"a recording is read by: cupydrive.Recording.load({shown(path)})"
     elif os.path.basename(path) != path and not path.endswith((".py", ".cu")) and not os.path.lexists(path):
         read = f"nor a run folder of that name; cupydrive.load(FOLDER) reads one, and {where} takes what it returns"
     else:

@@ -250,8 +250,8 @@ class VectorEnv:
         self._check_ready("rollout()")
         if callable(final_obs):
             raise ParameterError(
-                f"{self.spec.name}: rollout acts at random and takes no policy; {shown(final_obs)} acts in a loop: "
-                "obs, *_ = env.step(policy(obs)); whole episodes of a run: run.evaluate()"
+                f"{self.spec.name}: final_obs = {shown(final_obs)}; it must be True or False. rollout acts at random and "
+                "takes no policy, which acts in a loop: obs, *_ = env.step(policy(obs)); whole episodes: run.evaluate()"
             )
         steps = checked_int(self.spec.name, "steps", steps)
         final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
