@@ -11,7 +11,8 @@ import cupydrive as cd
 from cupydrive.errors import MissingDataError, RenderError, SpecError
 from cupydrive.gallery.build import all_alike, gallery, learning_curves, levels, read_entries, redraw
 from cupydrive.gallery.curves import chart, read_curves, worth_a_panel
-from cupydrive.gallery.page import CHAPTERS, charts_in, home_of, in_order, ordered, page, readme, with_interval
+from cupydrive.gallery.page import CHAPTERS, charts_in, home_of, in_order, ordered, page, readme
+from cupydrive.gallery.words import with_interval
 from cupydrive.playing.recording import Recording
 from cupydrive.terminal.curves import RETURNS
 from cupydrive.training.run import Run

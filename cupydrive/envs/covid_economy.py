@@ -373,13 +373,9 @@ OFTEN = {"subsidy_interval": 7, "subsidy_levels": 4, "cooldown": 2}
 
 SPEC = EnvSpec(
     name="covid_economy",
-    params=Params,
-    state=state,
-    groups=groups,
-    horizon="task",
+    params=Params, state=state, groups=groups, horizon="task",
     reset=reset, step=step, observe=observe, sample=sample,
-    constants=constants,
-    check=check,
+    constants=constants, check=check,
     metrics={"deaths": "float", "unemployment": "float", "subsidies": "float"},
     cases=(
         {},
@@ -387,8 +383,7 @@ SPEC = EnvSpec(
         {"mode": "real_policies", "max_episode_steps": 437},
         {"mode": "real_data", "max_episode_steps": 404},
     ),
-    heuristic=heuristic, draw=draw,
-    trail=MEMORY,
+    heuristic=heuristic, draw=draw, trail=MEMORY,
     render_size=(1120, 706),
     render_fps=30,
     training={"num_envs": 64, "steps": 5_000_000, "ppo": LEARN},

@@ -1,0 +1,99 @@
+"""What the pages of a gallery say of an entry and its clips: names, players, settings, and means with their intervals."""
+
+import math
+
+from cupydrive.drawing.frames import players_in_words
+
+KINDS = {  # what a clip is called that has no title of its own
+    "beside": "Side by side",
+    "random": "Random",
+    "heuristic": "Heuristic",
+    "trained": "Trained",
+    "longer": "Trained longer",
+    "mosaic": "Trained, many starts",
+    "general": "Trained, against a rule",
+}
+FIGURES = {"length": "length, steps"}  # what figures of every environment are called; of others it says so itself
+
+
+def learnt(entry):
+    """Return the settings of each policy that has learnt, a line each."""
+    return [f"{name}: {how}" for name, how in entry["training"]["policies"].items() if how != "heuristic"]
+
+
+def told(entry):
+    """Return what an environment is, and how to read its figures."""
+    return " ".join(entry[key] for key in ("summary", "reading") if key in entry)
+
+
+def parameters(entry):
+    """Return the parameters that differ from the defaults, in words."""
+    changed = ", ".join(f"{key} {value}" for key, value in entry["changed"].items())
+    return f" Here: {changed}." if changed else ""
+
+
+def made(entry):
+    """Return how and where the policies were trained."""
+    training = entry["training"]
+    rivals = [name for name, settings in training["policies"].items() if settings == "heuristic"]
+    against = f" against heuristic {' and '.join(rivals)}s" if rivals else ""
+    versions = ", ".join(
+        f"{key} {entry['versions'][key]}" for key in ("cupydrive", "torch") if key in entry["versions"]
+    )
+    return (
+        f"{training['env_steps']:,} env-steps in {training['num_envs']:,} environments{against}, seed {training['seed']}, on "
+        f"{entry['device']}, {entry['date']}, {versions}."
+    )
+
+
+def called(clip):
+    """Return what a clip is called: where groups are played by others than the clip's kind, who plays each."""
+    if (
+        "title" in clip
+        or len(set(clip["players"].values())) == 1
+        or clip["kind"] not in ("random", "heuristic", "trained")
+    ):
+        return clip.get("title", KINDS[clip["kind"]])
+    who = players_in_words(clip["players"])
+    return who[:1].upper() + who[1:]
+
+
+def shown(clip):
+    """Return what one sees in a clip, in words; who plays is not said again where the clip is called so."""
+    who = players_in_words(clip["players"])
+    who = "" if called(clip).lower() == who else f"{who}; "
+    if "beside" in clip:
+        count = 1 + len(clip["beside"])
+        return f"{who}{count} runs from start {clip['first_env']} of seed {clip['seed']}"
+    if clip["episodes"] > 1:
+        return f"{who}the first {clip['episodes']} starts of seed {clip['seed']}"
+    return f"{who}{clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
+
+
+def results(entry, clip):
+    """Return the mean results of the policy that plays a clip of an entry, by what they are called, as text.
+
+    Beside a mean length stands how long the clip's own episode is, which may be no usual one.
+    """
+    words, means = FIGURES | entry.get("figures", {}), clip["means"].items()
+    found = {words.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
+    if clip["episodes"] == 1 and clip["means"].get("length", (0, 0))[1] > 0:
+        found[words["length"]] += f"; here {clip['steps'][0]:,}"
+    return found
+
+
+def with_interval(mean, half):
+    """Return a mean and the half of its interval as text: the half with one digit that counts, the mean as far as it goes.
+
+    A half that begins with 1 has two digits: with one, 1.4 would lose a third. Both are written out, without powers of ten:
+    -1245.3 and 23.1 are ``"-1245 ± 20"``. Where all values were equal, or the
+    half is not known, the mean has four digits that count.
+    """
+    if not (math.isfinite(mean) and math.isfinite(half)) or half <= 0:
+        text = f"{mean:.4g}"
+        return f"{f'{mean:,.0f}' if 'e+' in text else text} ± {half:.1g}"
+    counting = 2 if f"{half:.1e}".startswith("1") else 1
+    half = float(f"{half:.{counting}g}")
+    digits = max(0, counting - 1 - math.floor(math.log10(half)))
+    large = "," if abs(mean) >= 1e4 else ""
+    return f"{mean:{large}.{digits}f} ± {half:{large}.{digits}f}"
