@@ -134,6 +134,12 @@ TABLES = [
     ),
     "tests/test_tables.py::test_a_wild_index_is_an_error_with_its_place_in_debug_builds",
 ]
+WILD = [
+    "tests/test_bad_input.py::test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one",
+    "tests/test_bad_input.py::test_a_debug_build_names_the_line_of_a_wild_index",
+]
+DIVIDED = ["tests/test_trial.py::test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line"]
+RACES = ["tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]", "tests/test_races.py"]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
     "learn/layers.cuh": [*NETWORK, LEARN + "adam_by_hand"],
@@ -312,15 +318,18 @@ JUDGES = {
         TOGETHER + "a_range_of_all_members_elements_is_one_range_of_each_member_in_it",
         *BATCH,
         "tests/test_new_env.py::test_uneven_syncs_are_a_failure_and_not_a_hang",
+        *DIVIDED,
+        *RACES[1:],
         *SANITIZED[1:],
         PLAY + "one_launch_has_the_bytes_of_many[episodes end]",
         CREW + "[two policies, normalised-4-True]",
     ],
+    **dict.fromkeys(("drive/backend/races.cuh", "drive/entries.cuh"), RACES),
+    "drive/backend/cpu_faults.cuh": [*DIVIDED, *WILD],
     "drive/faults.cuh": [
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no end]",
-        "tests/test_bad_input.py::test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one",
-        "tests/test_bad_input.py::test_a_debug_build_names_the_line_of_a_wild_index",
+        *WILD,
         "tests/test_bad_input.py::test_a_debug_build_of_a_right_kernel_gives_the_same_numbers",
     ],
 }

@@ -84,16 +84,11 @@ ENV = "drive/env.cuh"
 WANTED = "int wanted = Random::below(word, allowed == 0 ? size : allowed);"
 CHOICES = "for (int k = 0; k < size; ++k) {"
 LAUNCH = "drive/backend/cpu_launch.cuh"
-FIRST_ELEMENT = (
-    "if (e > task.first) Team{task.rank}.sync();  // one Workspace serves all elements, each of which has it alone"
-)
+FIRST_ELEMENT = "if (e > first) Team{rank}.sync();  // one Workspace serves all elements, each of which has it alone"
 OPEN = "rendezvous.open((u32)first + 1u);"
-FAILED = "if (pthread_create(&threads[i], nullptr, TeamTask<Work, Body>::run, &tasks[i]) != 0) return -1;"
-UNEVEN = "return rendezvous.uneven ? 1 : 0;"
 END = "end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;"
-ERROR = "any number but 0 is an error"
 FLUSH = "FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }"
-GUARDED = "GUARDED(e, body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until))"
+RUN_BODY = "body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until);"
 UNTIL = "until = steps - from < piece ? steps : from + piece;"
 PART_OF_MEMBER = (
     "const i64 member = begin / count, first = begin - member * count, "
@@ -103,13 +98,10 @@ CREW_STEPS = (
     "return run<1, Block>(begin, end, 1, 1, "
     "[&](const Team team, Block* const work, const int first, int, int, int) INLINED { \\"
 )
-FAULTS = "drive/faults.cuh"
-FIRST_FAULT = (
-    "if (__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) {  // the first of all threads is kept"
-)
+FAULTS, CPU_FAULTS = "drive/faults.cuh", "drive/backend/cpu_faults.cuh"
+FIRST_FAULT = "if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;"
 WHAT = "strncpy(fault.what, what, sizeof(fault.what) - 1);"
 MEMORY = "static char memory[1 << 16];"
-NO_LIMIT = 'raise_fault("array element", at->file, (int)at->line, (i64)index, -1);'
 MATH = "drive/math.cuh"
 ANGLE = "return (r >= -PI) & (r < PI) ? r : outside;"
 TURN = "r = r < 0.0f ? r + TWO_PI : r;"
@@ -245,9 +237,7 @@ EQUIVALENT = {
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",
     (LAUNCH, OPEN, OPEN.replace("1u", "(1u + 1)")): "any seed shuffles the members",
     (LAUNCH, FLUSH, FLUSH.replace("0x8040u", "(0x8040u + 1)")): "raises a flag that nobody reads, restored on leaving",
-    (LAUNCH, GUARDED, GUARDED.replace("<", "<=")): SAME,
-    (LAUNCH, FAILED, FAILED.replace("-1", "-(1 + 1)")): ERROR,
-    (LAUNCH, UNEVEN, UNEVEN.replace("? 1", "? (1 + 1)")): ERROR,
+    (LAUNCH, RUN_BODY, RUN_BODY.replace("<", "<=")): SAME,
     (LAUNCH, END, END.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, UNTIL, UNTIL.replace("<", "<=")): "where the two are equal, so are both ends",
     (LAUNCH, PART_OF_MEMBER, PART_OF_MEMBER.replace("<", "<=")): SAME,
@@ -288,13 +278,16 @@ EQUIVALENT = {
     (SAMPLED, ENTROPY, "entropy += choices.entropy();"): SPEED,
     (CHOICES_OF, BITS, "bits = random.bits(agent, head / 4);"): SPEED,
     (BOXES, NORMALS, "n = normals(random, agent, head / 4);"): SPEED,
-    (FAULTS, FIRST_FAULT, FIRST_FAULT.replace("> 0", "> (0 + 1)")): "line 1 is said as line 1 either way",
-    (FAULTS, WHAT, WHAT.replace("- 1", "- (1 + 1)")): "none of these few words has 63 characters",
-    (FAULTS, WHAT, WHAT.replace("- 1", "+ 1")): "undefined: one zero more, on the file's name, which is written next",
+    (CPU_FAULTS, FIRST_FAULT, FIRST_FAULT.replace("> 0", "> (0 + 1)")): "line 1 is said as line 1 either way",
+    (CPU_FAULTS, WHAT, WHAT.replace("- 1", "- (1 + 1)")): "none of these few words has 63 characters",
+    (
+        CPU_FAULTS,
+        WHAT,
+        WHAT.replace("- 1", "+ 1"),
+    ): "undefined: one zero more, on the file's name, which is written next",
     (FAULTS, MEMORY, MEMORY.replace("1 <<", "(1 + 1) <<")): ROOM,
     (FAULTS, MEMORY, MEMORY.replace("16", "(16 + 1)")): ROOM,
-    (FAULTS, NO_LIMIT, NO_LIMIT.replace("-1", "-(1 + 1)")): "any negative limit means that none is known",
-    (FAULTS, "longjmp(fault_exit, 1);", "longjmp(fault_exit, (1 + 1));"): "any number but 0 is a jump that came back",
+    (CPU_FAULTS, "longjmp(WAY_OUT, 1);", "longjmp(WAY_OUT, (1 + 1));"): "any number but 0 is a jump that came back",
     (MATH, ANGLE, ANGLE.replace("<", "<=")): EVERY_FLOAT,
     (MATH, TURN, TURN.replace("<", "<=")): EVERY_FLOAT,
     (MATH, TANH, TANH.replace(">=", ">")): "at 0.55 itself the two have the same bits",

@@ -144,7 +144,7 @@ EACH = "  int arrived = 0;\n  for (int i : env.team.each(NUM_AGENTS)) {"
 MISTAKES = {
     "no leader guard": (
         ("if (env.team.leader()) s.ticks += 1;", "s.ticks += 1;"),
-        r"every member of a team runs .*`if \(env\.team\.leader\(\)\)`.*; state\.ticks: environment \d+: a team of 4 \d+, ",
+        r"every member of a team runs .*`if \(env\.team\.leader\(\)\)`.*; `step`: two members of a team write `state\.ticks` ",
     ),
     "a sync that not all reach": (
         ("  return env.team.sum", "  if (env.team.leader()) env.team.sync();\n  return env.team.sum"),
@@ -167,7 +167,7 @@ MISTAKES_TOO = {
     ),
     "a loop over all by everybody": (
         (EACH, EACH.replace("int i : env.team.each(NUM_AGENTS)", "int i = 0; i < NUM_AGENTS; ++i")),
-        r"every member of a team runs .*env\.team\.each\(n\).*; state\.\w+: environment \d+, agent \d+: a team of 4 \S+, ",
+        r"every member of a team runs .*env\.team\.each\(n\).*; `step`: two members of a team write `state\.\w+\[\d+\]` ",
     ),
     "ends before all are there": (
         ("return env.team.sum(arrived) ==", "return arrived =="),

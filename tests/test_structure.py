@@ -21,7 +21,15 @@ ORDER = [
 MOST_MODULES = 14  # directly in cupydrive/
 ROOMS = [room for room in ORDER if (PACKAGE / room).is_dir()]
 KERNELS = sorted((ROOT / "kernels" / "envs").glob("*.cu"))
-GENERATED = {"sizes.cuh", "groups.cuh", "log.cuh", "spaces.cuh", "agreement.cuh", "policies.cuh"}  # by Python
+GENERATED = {
+    "sizes.cuh",
+    "groups.cuh",
+    "log.cuh",
+    "spaces.cuh",
+    "agreement.cuh",
+    "fields.cuh",
+    "policies.cuh",
+}  # by Python
 PATH = r"(?<![\w./])(?:cupydrive|kernels|tests|gallery|notebooks)/[\w./*-]*"
 
 

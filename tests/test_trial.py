@@ -26,7 +26,11 @@ MISTAKES = {
         "float* p = nullptr; p[3] = s.v; s.x += s.v;",
         "SIGSEGV in `step`, in environment 0: it reads or writes",
     ),
-    "division": ("s.x += (float)(env.elapsed / (env.elapsed - 2));", "SIGFPE in `step`, in environment 0: it divides"),
+    "overflow": (
+        "s.x += (float)(math::to_int(-3.0e9f + 0.0f * s.v) / (env.elapsed - 2));",
+        "SIGFPE in `step`, in environment 0: it divides the least integer by -1",
+    ),
+    "division": ("s.x += (float)(1 / (env.elapsed - 2));", "an integer is divided by 0, in environment 0"),
     "no end": ("while (s.v < 1.0e30f) s.x += 1.0f;", "does not end in `step`, in environment 0: a loop ran for"),
     "no way back": (
         "struct Deeper { static float than(float x) { volatile float kept = x; return than(kept + 1.0f) + kept; } };\n"
@@ -42,7 +46,7 @@ MISTAKES = {
 # What is to be looked for, which fits the end and nothing else.
 LOOK_FOR = {
     "null pointer": "an index that can leave its array, and for a recursion",
-    "division": "an integer `/` or `%` whose right side can be 0",
+    "overflow": "an integer `/` or `%` of -2147483648 by -1",
     "no end": "a loop whose condition may stay true",
     "no way back": "an index that can leave its array, and for a recursion",
 }
@@ -67,7 +71,7 @@ def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
     with pytest.raises(KernelFault) as caught:
         use(wrong(text), device="cpu")
     assert words in str(caught.value), str(caught.value)
-    if mistake == "wild index":
+    if mistake not in LOOK_FOR:
         spec = wrong(text)
         number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if text in line)
         assert str(caught.value).startswith(f"<kernel of point>:{number}: ")
@@ -78,10 +82,33 @@ def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
 
 
 def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
-    spec = wrong("s.x += s.v + (float)(env.elapsed / math::to_int(3.0f - s.x));")
-    cd.make(spec, 2, device="cpu").reset(seed=0)  # no start lies between 2 and 3
-    with pytest.raises(KernelFault, match="SIGFPE in `step`"):
+    spec = wrong("float* p = nullptr; s.x += s.v; if (s.x > 2.0f) p[3] = s.v;")
+    cd.make(spec, 2, device="cpu").reset(seed=0)  # starts lie near 0
+    with pytest.raises(KernelFault, match="SIGSEGV in `step`"):
         cd.check(spec, device="cpu", progress=False)
+
+
+LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 20));"  # more steps than are tried
+
+
+@pytest.mark.parametrize("sign", ["/", "%"])
+@pytest.mark.parametrize("host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str)
+def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line(sign, host):
+    spec = wrong(LATER.replace("SIGN", sign))
+    line = next(k for k, text in enumerate(spec.kernel.splitlines(), 1) if "elapsed - 20" in text)
+    batch = Batch(spec, 30_000 if "threads" in host else 3, executor=HostExecutor(**host))
+    batch.reset(0)
+    batch.rollout(19)
+    before = batch.get_state()
+    for _ in range(2):  # and again after it: the fault is forgotten when it has been said
+        with pytest.raises(
+            KernelFault, match=rf"^<kernel of point>:{line}: an integer is divided by 0, in environment \d+\. "
+        ):
+            batch.rollout(1)
+        batch.set_state(before)
+    batch.reset(0)
+    batch.rollout(19)  # nothing else is lost
+    assert batch.get_state()["state"].tobytes() == before["state"].tobytes()
 
 
 def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tmp_path):

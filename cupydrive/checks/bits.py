@@ -6,10 +6,10 @@ from itertools import count
 import numpy as np
 
 from cupydrive.checks.answers import require_states
-from cupydrive.checks.causes import BOUNDS, DEVICES, EPISODES, GPU_TEAMS, PATHS, SYNCS, TEAMS, THREADS
+from cupydrive.checks.causes import BOUNDS, DEVICES, EPISODES, GPU_TEAMS, PATHS, TEAM_RULES, TEAMS, THREADS
 from cupydrive.codegen.layout import Layout
 from cupydrive.errors import KernelFault
-from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.host import HostExecutor, TeamFault
 from cupydrive.simulation.batch import Batch
 
 FREE_STEPS = 1000  # of the comparison between CPU and GPU
@@ -209,8 +209,8 @@ def compare_teams(report, spec, params, executors, rng):
                 if not report.failed(part):
                     teamed = trajectory(spec, short, team, seed, n, length, states=states)
                     compare(report, part, teamed, one, agents, sides)
-        except KernelFault as fault:
-            report.fault(f"cpu: {SYNCS}", "syncs", fault)
+        except TeamFault as fault:
+            report.fault(f"cpu: {TEAM_RULES}", fault.rule, fault)
         part = f"cpu: {BOUNDS}"
         try:
             one = trajectory(spec, short, HostExecutor(threads=1), seed, n, steps, states=states)

@@ -7,7 +7,7 @@ the reference before teams are compared with it: what is wrong there has nothing
 
 # Parts of a check: what is compared with what. The device's name stands before them.
 BOUNDS = "a bounds-checked build against the fast one, bit for bit"
-SYNCS = "the same number of team.sync() for every member"
+TEAM_RULES = "equally many team.sync() for every member, one writer of an entry between two"
 THREADS = "1 thread against 3, bit for bit"
 TEAMS = "a team of threads against one, bit for bit"
 GPU_TEAMS = "team sizes 1, 4, 32, 128 against the default, bit for bit"
@@ -35,6 +35,10 @@ UNEVEN = (
     "depends on an agent, and in no loop over env.team.each(n), of which members have different shares (those of "
     "env.team.all(n) are equally long)"
 )
+RACE = EVERY_MEMBER + (
+    "what belongs to no agent is for one of them, `if (env.team.leader())`, loops over agents are `for (int i : "
+    "env.team.each(n))`, an agent's entries are for the member whose agent it is, and what several add to takes env.team.add"
+)
 # What makes a value that is no number where the reference has one.
 NOT_FINITE = {
     "NaN": "a square root or logarithm of a negative number, 0 / 0, or a value that was never written",
@@ -43,7 +47,8 @@ NOT_FINITE = {
 # What a difference means: the comparison, how names begin, words. Causes stand before what follows from them.
 FAULTS = (
     (BOUNDS, ("bounds",), "the kernel reaches outside of an array"),
-    (SYNCS, ("",), UNEVEN),
+    (TEAM_RULES, ("syncs",), UNEVEN),
+    (TEAM_RULES, ("races",), RACE),
 )
 OF_REFERENCE = (
     (RESETS, ("unmasked",), "a reset by mask changes environments that it leaves out"),

@@ -37,6 +37,14 @@ def agreement(spec, params):
     return "\n".join(lines)
 
 
+def state_fields(spec, params):
+    """Return where each member of ``State`` is, for ``kernels/drive/entries.cuh``."""
+    dtype = spec.state_dtype(params)
+    places = ((name, *dtype.fields[name][:2]) for name in dtype.names)
+    fields = (f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}' for name, kind, offset in places)
+    return f"constexpr StateField STATE_FIELDS[] = {{{', '.join(fields)}}};"
+
+
 def _member_agreement(spec, struct, name, dtype, offset):
     base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
     kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]

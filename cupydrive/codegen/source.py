@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cupydrive.codegen.agreement import agreement
+from cupydrive.codegen.agreement import agreement, state_fields
 from cupydrive.codegen.diagnostics import look_over, prints
 from cupydrive.codegen.layout import Layout, Observations, fits_bytes
 from cupydrive.errors import SpecError
@@ -100,6 +100,7 @@ def _texts(spec, params, layout):
         "generated/log.cuh": _log(spec.metrics),
         "generated/tables.cuh": _tables(spec.declared_tables(params)),
         "generated/agreement.cuh": agreement(spec, params),
+        "generated/fields.cuh": state_fields(spec, params),
         "kernel": kernel,
     }
     return shown, texts
@@ -275,6 +276,9 @@ def _group(g, first_agent):
         f"  static constexpr bool LEAVES = {str(g.leaves).lower()}, MASKED = {str(g.mask).lower()};",
         f"  static constexpr bool BYTES = {str(fits_bytes(g)).lower()};",
         f"  static constexpr int CHOICES = {g.choices};",
+        "#ifdef TEAM_THREADS",
+        f'  static const char* name() {{ return "{g.name}"; }}',
+        "#endif",
     ]
     if g.continuous:
         space = g.action_space

@@ -8,8 +8,9 @@ import shlex
 import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import pairwise
+from operator import or_
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from cupydrive.executors.cache import cache_folder, find_library, keep_library
 from cupydrive.executors.compiler import compile_unit, compiler
 from cupydrive.executors.constants import one_copy
 from cupydrive.executors.noted import note, packed
-from cupydrive.executors.trial_process import last_fault
+from cupydrive.executors.trial_process import RACE, last_fault
 from cupydrive.inputs.arguments import shown
 
 FLAGS = (
@@ -37,6 +38,9 @@ FLAGS = (
     "-fno-rtti",
     *GNU_WARNINGS,
 )
+# Of all builds but that which counts branches, to which a check of the compiler's would be one more.
+DIVISIONS = ("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero")
+UNEVEN, FAULTY = 1, 2  # bits of what a kernel returns: ``Ended`` of ``kernels/drive/backend/cpu_launch.cuh``
 TEAM_BYTES = 96 * 1024  # of what kernels of the learner keep in one thread's cache
 STACK_BYTES = 256 * 1024  # of one thread, for what layouts keep there; more stays in the batch's own memory
 OBS_BYTES = 64 * 1024  # of it, for observations: larger ones are stored sooner where they stay than twice
@@ -53,7 +57,8 @@ class HostExecutor:
         threads: Threads that share the environments; by default what CUPYDRIVE_THREADS says, or one per usable core.
         debug: Build with bounds-checked agents, observations, actions and arrays; about half as fast.
         count: Build so that float operations are counted; ``HostProgram.operations`` says how many there were.
-        team_threads: Run each team as this many real threads, one environment after the other; for tests of team code.
+        team_threads: Run each team as this many real threads, one environment after the other, and watch that no two of them
+            write the same entry between two syncs; for tests of team code.
         flags: Further compiler flags, for sanitizers.
         share: How many programs will run at once: the sizes of launches are chosen for a part of the threads.
 
@@ -78,6 +83,7 @@ class HostExecutor:
         self.max_team = max(1, team_threads)
         self.flags = (
             "-O1" if debug or count or team_threads else f"-O{usual_level()}",
+            *DIVISIONS,
             *checks,
             *counting,
             *threading_flags,
@@ -198,6 +204,14 @@ def usual_level():
     return asked
 
 
+class TeamFault(KernelFault):
+    """The members of a team of threads break a rule of ``docs/dialect.md``: ``rule`` is ``"syncs"`` or ``"races"``."""
+
+    def __init__(self, words, rule):
+        super().__init__(words)
+        self.rule = rule
+
+
 class HostProgram:
     """One compiled unit."""
 
@@ -238,22 +252,25 @@ class HostProgram:
             edges = [count * i // threads for i in range(threads + 1)]
             futures = [_pool(threads - 1).submit(run, a, b) for a, b in pairwise(edges[1:])]
             codes = [run(0, edges[1]), *(f.result() for f in futures)]
-        if self.executor.debug:
-            self._raise_fault()
-        if any(codes):
-            raise KernelFault(
+        code = reduce(or_, codes)
+        if code & FAULTY:
+            fault = last_fault(self.library)
+            raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
+        if code & UNEVEN:
+            raise TeamFault(
                 f"{kernel}: the members of a team of {self.executor.team_threads} call different numbers of team.sync(); "
-                "every member must reach every sync"
+                "every member must reach every sync",
+                "syncs",
+            )
+        if code:
+            raise DeviceError(
+                f"{kernel}: this machine makes no {self.executor.team_threads} threads for a team; try fewer"
             )
 
     @property
     def operations(self):
         """Float operations so far, of all programs of the same kernel, if the executor counts them."""
         return ctypes.c_uint64.in_dll(self.library, "operations").value
-
-    def _raise_fault(self):
-        if (fault := last_fault(self.library)) is not None:
-            raise KernelFault(str(fault))
 
 
 @lru_cache(maxsize=8)

@@ -23,7 +23,7 @@ WALL_SECONDS = 600  # a machine that is very busy
 MEANING = {
     "SIGSEGV": "it reads or writes memory that is not its own, or calls itself without end",
     "SIGBUS": "it reads or writes memory that is not there",
-    "SIGFPE": "it divides an integer by 0",
+    "SIGFPE": "it divides the least integer by -1",
     "SIGILL": "it reaches a place that the compiler took for unreachable",
     "SIGABRT": "it was ended by a check of the compiler or of the system",
 }
@@ -31,10 +31,10 @@ MEANING = {
 LOOK_FOR = {
     "SIGSEGV": "Look for an index that can leave its array, and for a recursion",
     "SIGBUS": "Look for an index that can leave its array",
-    "SIGFPE": "Look for an integer `/` or `%` whose right side can be 0 (a float divided by 0 is infinite, and ends nothing)",
+    "SIGFPE": "Look for an integer `/` or `%` of -2147483648 by -1, which no int can hold",
     "SIGILL": "Look for an index that can leave its array, and for a function that ends without `return`",
     "does not end": "Look for a loop whose condition may stay true: let it count, up to a limit",
-    "": "Look for an index that can leave its array, a division of integers, a recursion, and a loop that may not end",
+    "": "Look for an index that can leave its array, a recursion, and a loop that may not end",
 }
 FUNCTIONS = {"env_reset": "`reset` or `observe`", "env_step": "`step`, `reset` or `observe`"}
 

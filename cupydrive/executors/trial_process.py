@@ -1,14 +1,16 @@
 """The other process of a trial: runs the launches that it reads from its standard input. Standard library alone.
 
 It says ``ready`` when the kernels are loaded, ``launch KERNEL`` before each launch, ``inside FUNCTION ENVIRONMENT`` when a
-debug build gets a signal, ``fault WORDS`` for a wild index that a debug build has caught, and ``done``. JSON is all that
-it reads; the library is one that the caller has just compiled.
+debug build gets a signal, ``fault WORDS`` for what a build has caught itself, such as a division by 0, and ``done``. JSON is
+all that it reads; the library is one that the caller has just compiled.
 """
 
 import ctypes
 import json
 import signal
 import sys
+
+DIVISION, RACE = -2, -3  # limits of faults that are no index: ``kernels/drive/backend/cpu_faults.cuh``
 
 
 class Fault(ctypes.Structure):
@@ -24,13 +26,24 @@ class Fault(ctypes.Structure):
     )
 
     def __str__(self):
-        limit = f"outside [0, {self.limit})" if self.limit >= 0 else "outside the array"
         place = f"{self.file.decode()}:{self.line}"
+        if self.limit == DIVISION:
+            return (
+                f"{place}: an integer is divided by 0, in environment {self.env}. Ask before, as in `n == 0 ? 0 : a / n`, for "
+                "`%` too; a float divided by 0 is infinite or NaN, and no fault"
+            )
+        if self.limit == RACE:
+            return (
+                f"`{self.file.decode()}`: two members of a team write `{self.what.decode()}` between two calls of "
+                f"team.sync(), in environment {self.env}. On a GPU they write at once, and one of two additions is lost: let "
+                "one member write it (docs/dialect.md, 'Whose an entry is')"
+            )
+        limit = f"outside [0, {self.limit})" if self.limit >= 0 else "outside the array"
         return f"{place}: {self.what.decode()} index {self.index} is {limit}, in environment {self.env}"
 
 
 def last_fault(library):
-    """Return the ``Fault`` that a debug build has caught last, or None; it is forgotten then."""
+    """Return the ``Fault`` that a library has caught last, or None; it is forgotten then."""
     library.last_fault.restype = ctypes.POINTER(Fault)
     fault = library.last_fault().contents
     if not fault.line:
@@ -47,8 +60,7 @@ def main():
     plan = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected here and leaves no file behind
     library = ctypes.CDLL(plan["library"])
-    debug = hasattr(library, "last_fault")
-    if debug:
+    if hasattr(library, "report_signals"):
         library.report_signals()
     blocks = [ctypes.create_string_buffer(size + 64) for size in plan["arrays"]]
     addresses = [-(-ctypes.addressof(block) // 64) * 64 for block in blocks]
@@ -65,7 +77,7 @@ def main():
         argument = (ctypes.c_char * len(call)).from_buffer(call)
         signal.setitimer(signal.ITIMER_PROF, plan["seconds"])  # of this process's own computing
         getattr(library, act["kernel"])(ctypes.byref(argument), 0, act["count"])
-        if debug and (fault := last_fault(library)):
+        if fault := last_fault(library):
             print("fault", fault, flush=True)
             return 1
     print("done", flush=True)

@@ -9,6 +9,7 @@ from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.trial import Trial, look_for
 
+ENDS = ("ends ", "does ")  # how a Trial says what a kernel does to its process
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
@@ -39,9 +40,11 @@ def try_out(make_batch, spec, params, host, layout, states=None):
         if states is None:
             mark.touch()
         return
+    if not wrong.startswith(ENDS):  # a fault, whose place is known
+        raise KernelFault(wrong)
     # The debug build finds the line of a wild index, or at least the function.
     exact, _ = run(HostExecutor(threads=1, debug=True))
-    if exact and not exact.startswith(("ends ", "does ")):
+    if exact and not exact.startswith(ENDS):
         raise KernelFault(f"{exact}\nUnnoticed, the kernel {wrong}{said}")
     raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}. {look_for(exact or wrong)}{said}")
 

@@ -5,6 +5,9 @@
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"
+#ifdef TEAM_THREADS
+#include "drive/entries.cuh"
+#endif
 #define BUSY_THREADS 768  // of a GPU's processor, if a team fills a block (backend/cuda_launch.cuh)
 #include "drive/launch.cuh"
 

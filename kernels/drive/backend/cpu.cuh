@@ -27,6 +27,7 @@ extern "C" void write_branches() { __gcov_dump(); }
 #define OFFSET_OF(type, member) __builtin_offsetof(type, member)
 #define REGISTERS_HAVE_NO_INDEX 0
 
+#include "drive/backend/cpu_faults.cuh"
 #ifdef COUNT_OPERATIONS
 #include "drive/counting.cuh"
 #endif

@@ -1,5 +1,9 @@
 // cpu_launch.cuh -- kernels of a CPU: functions that run [first, last) in the calling thread, or (TEAM_THREADS) in a team's.
+//
+// They return bits of Ended.
 #pragma once
+
+namespace faults { enum Ended { WELL, UNEVEN, FAULTY, NO_THREAD = 4 }; }  // UNEVEN: members have called different numbers of syncs
 
 extern "C" int cache_bytes() { return CACHE_BYTES; }
 
@@ -33,41 +37,52 @@ template <class Work, class Body> struct TeamTask {
     const TeamTask& task = *(TeamTask*)argument;
     const FlushDenormals flush;
     rendezvous.wait(task.rank);
-    for (int e = task.first; e < task.last; ++e) {
-      if (e > task.first) Team{task.rank}.sync();  // one Workspace serves all elements, each of which has it alone
-      (*task.body)(Team{task.rank}, task.work, e, 1, 0, task.steps);
-    }
+    if (setjmp(WAY_OUT) == 0) task.each();
     rendezvous.finish(task.rank);
     return nullptr;
   }
+  __attribute__((noinline)) void each() const {
+    for (int e = first; e < last; ++e) {
+      if (e > first) Team{rank}.sync();  // one Workspace serves all elements, each of which has it alone
+      faults::env = e;
+      (*body)(Team{rank}, work, e, 1, 0, steps);
+    }
+  }
 };
 
-// Returns 1 if the members have called different numbers of syncs, -1 if a thread cannot be made.
 template <int LANES, class Work = Workspace, class Body> int run(int first, int last, const int steps, int, Body body) {
   static_assert(LANES == 1, "a team of threads has one environment at a time");
+  // Memory of this kernel alone: `Body` is no type outside of it, where loaders share what templates keep.
   static Work work;
+  static u8 before[sizeof(Work)];
+  static u32 writer[sizeof(Work)];
+  rendezvous.races.watch(work, before, writer);
   pthread_t threads[TEAM];
   TeamTask<Work, Body> tasks[TEAM];
   rendezvous.open((u32)first + 1u);
   for (int i = 0; i < TEAM; ++i) {
     tasks[i] = {&body, &work, first, last, steps, i};
-    if (pthread_create(&threads[i], nullptr, TeamTask<Work, Body>::run, &tasks[i]) != 0) return -1;
+    if (pthread_create(&threads[i], nullptr, TeamTask<Work, Body>::run, &tasks[i]) != 0) return faults::NO_THREAD;
   }
   sem_post(&rendezvous.turn[rendezvous.order[0]]);
   for (int i = 0; i < TEAM; ++i) pthread_join(threads[i], nullptr);
-  return rendezvous.uneven ? 1 : 0;
+  if (rendezvous.uneven && faults::fault.limit == faults::RACE) faults::fault.line = 0;  // of members that are in different steps
+  return faults::fault.line != 0 ? faults::FAULTY : rendezvous.uneven ? faults::UNEVEN : faults::WELL;
 }
 #else
 // What a block keeps from piece to piece stays in the processor's cache.
 constexpr int BLOCK_ENVS = 4096;
-template <int LANES, class Work, class Body> void run_pieces(int first, int last, const int steps, const int piece, Body body) {
+template <int LANES, class Work, class Body>
+__attribute__((noinline)) void run_pieces(int first, int last, const int steps, const int piece, Body body) {
+  volatile int& at = faults::env;
   for (int end; first < last; first = end) {
     end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;
     for (int from = 0, until; from < steps; from = until) {
       until = steps - from < piece ? steps : from + piece;
       for (int e = first; e < end; e += LANES) {
         Work work;
-        GUARDED(e, body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until))
+        at = e;
+        body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until);
       }
     }
   }
@@ -75,18 +90,16 @@ template <int LANES, class Work, class Body> void run_pieces(int first, int last
 template <int LANES, class Work = Workspace, class Body>
 int run(int first, int last, const int steps, const int piece, Body body) {
   const FlushDenormals flush;
-  run_pieces<LANES, Work>(first, last, steps, piece, body);
-  return 0;
+  if (setjmp(WAY_OUT) != 0) return faults::FAULTY;
+  run_pieces<LANES, Work>(first, last, steps, piece, body);  // not a part of this function: to return twice costs registers
+  return faults::WELL;
 }
-#ifdef DEBUG_BOUNDS
-extern "C" const Fault* last_fault() { return &fault; }
-#endif
 #endif
 
 // A kernel for several members: of those of all, elements [begin, end), `count` of each member.
 template <class Call>
 int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i64 count, i64 begin, const i64 end) {
-  int code = 0;
+  int code = faults::WELL;
   while (begin < end) {
     const i64 member = begin / count, first = begin - member * count, last = first + end - begin < count ? first + end - begin : count;
     code |= kernel(calls + member, (int)first, (int)last);

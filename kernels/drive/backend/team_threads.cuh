@@ -2,10 +2,12 @@
 //
 // Between two syncs the members run one after the other, in an order that is shuffled at every sync. So a missing
 // sync shows each time, as a value read too early or overwritten too soon, and not once in a while. A member that
-// calls fewer syncs than the others is reported (`uneven`) instead of waited for.
+// calls fewer syncs than the others is reported (`uneven`) instead of waited for, and so are two that write the same
+// between two syncs (races.cuh).
 #pragma once
 #include <pthread.h>
 #include <semaphore.h>
+#include "drive/backend/races.cuh"
 
 struct Rendezvous {
   sem_t turn[TEAM];
@@ -14,6 +16,7 @@ struct Rendezvous {
   u32 shuffle_state;
   bool finished[TEAM], uneven;
   u64 slot[TEAM];
+  faults::Races races;
 
   void open(u32 seed) {
     for (int i = 0; i < TEAM; ++i) { sem_init(&turn[i], 0, 0); order[i] = i; finished[i] = false; }
@@ -28,8 +31,12 @@ struct Rendezvous {
       order[i] = order[j]; order[j] = kept;
     }
     position = 0;
+    races.round += 1;
   }
-  void wait(int rank) { while (sem_wait(&turn[rank]) != 0) {} }
+  void wait(int rank) {
+    while (sem_wait(&turn[rank]) != 0) {}
+    faults::member = rank;
+  }
   // Ends `rank`'s turn; returns the member that runs next, or -1 when all have finished.
   int next(int rank) {
     for (int tries = 0; tries <= 2 * TEAM; ++tries) {
@@ -40,10 +47,12 @@ struct Rendezvous {
     return -1;
   }
   __attribute__((noinline)) void arrive(int rank) {
+    races.look(rank);
     const int who = next(rank);
     if (who != rank) { sem_post(&turn[who]); wait(rank); }
   }
   void finish(int rank) {
+    races.look(rank);
     finished[rank] = true;
     const int who = next(rank);
     if (who >= 0) sem_post(&turn[who]);
@@ -73,7 +82,10 @@ struct Team : Member {
     return sum;
   }
   template <int N> int add(Array<int, N>& words, int i, int value) const {
-    return __atomic_fetch_add(&words.of[i], value, __ATOMIC_RELAXED);
+    const int before = words.of[i];
+    words.of[i] += value;
+    rendezvous.races.allow(&words.of[i], sizeof(int));
+    return before;
   }
 
  private:

@@ -1,0 +1,50 @@
+// cpu_faults.cuh -- what a kernel must not do, on a CPU: the first fault of all threads is kept, and ends the launch.
+//
+// Python reads it (cupydrive/executors/trial_process.py) and makes a KernelFault of it. In a namespace, since all other names
+// are the environments'.
+#pragma once
+#include <setjmp.h>
+#ifdef TEAM_THREADS
+#include <stdio.h>
+#endif
+
+namespace faults {
+struct Fault { int line, env; i64 index, limit; char what[64], file[256]; };  // line 0: none
+// Limits that are none: of an array whose length is not known; of a division by 0; of a race, whose `what` is an entry of the
+// team's memory, and `file` the function in which it was written.
+enum : i64 { NO_LIMIT = -1, DIVISION = -2, RACE = -3 };
+static Fault fault;
+#ifdef TEAM_THREADS  // whose members take turns: one place serves all of them, but for their ways out
+#define EACH_THREADS static
+static int member;  // whose turn it is
+static jmp_buf ways_out[TEAM];
+#define WAY_OUT faults::ways_out[faults::member]
+#else
+#define EACH_THREADS static thread_local
+EACH_THREADS jmp_buf way_out;
+#define WAY_OUT faults::way_out  // to `run` (cpu_launch.cuh), which ends the launch
+#endif
+EACH_THREADS volatile int env;  // at which this thread is, or the first of those side by side
+EACH_THREADS const char* volatile function = "";  // of the environment: which one runs, or ran last; if it ENTERs
+
+inline void keep(const char* what, const char* file, int line, i64 index, i64 limit) {
+  if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;
+  fault.env = env; fault.index = index; fault.limit = limit;
+  strncpy(fault.what, what, sizeof(fault.what) - 1);
+  strncpy(fault.file, file, sizeof(fault.file) - 1);
+}
+[[noreturn]] inline void leave(const char* what, const char* file, int line, i64 index, i64 limit) {
+  keep(what, file, line, index, limit);
+  longjmp(WAY_OUT, 1);
+}
+
+// What a compiler calls where its -fsanitize= has found something: the source's place first, then types.
+struct Place { const char* file; u32 line, column; const void* types[2]; };
+extern "C" void __ubsan_handle_divrem_overflow_abort(Place* at, u64, u64) { leave("integer", at->file, (int)at->line, 0, DIVISION); }
+extern "C" void __ubsan_handle_divrem_overflow(Place* at, u64 a, u64 b) { __ubsan_handle_divrem_overflow_abort(at, a, b); }
+extern "C" void __ubsan_handle_out_of_bounds_abort(Place* at, u64 index) {
+  leave("array element", at->file, (int)at->line, (i64)index, NO_LIMIT);
+}
+extern "C" void __ubsan_handle_out_of_bounds(Place* at, u64 index) { __ubsan_handle_out_of_bounds_abort(at, index); }
+extern "C" const Fault* last_fault() { return &fault; }
+}

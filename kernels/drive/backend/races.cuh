@@ -1,0 +1,55 @@
+// races.cuh -- which member of a team of threads writes what between two syncs: the same bytes by two of them are a race.
+//
+// On a GPU both write at once, and of `x += 1` by two members one is lost, now and then. Here they take turns, and nothing is
+// lost. So when a turn ends, what the team has near (a kernel's Work) is compared with what it was when the turn began. To write
+// what is there already is not seen, and does no harm.
+#pragma once
+
+namespace faults {
+// Of a kernel that is no environment's: `drive/entries.cuh` knows more of a Workspace.
+template <class Work> void name_entry(const Work&, const size_type at, char (&text)[64]) {
+  snprintf(text, sizeof(text), "byte %zu of the team's memory", at);
+}
+
+struct Races {
+  const u8* near;
+  u8* before;                // what was near when this turn began
+  u32* writer;               // of each byte: the round and the member that changed it last
+  size_type bytes;
+  u32 round = 1;             // of turns: each sync begins another
+  void (*name)(const void* work, size_type at, char (&text)[64]);
+
+  template <class Work> void watch(const Work& work, u8* copy, u32* writers) {
+    near = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
+    memcpy(before, near, bytes);
+    name = [](const void* of, size_type at, char (&text)[64]) { name_entry(*(const Work*)of, at, text); };
+  }
+  // The turn of `rank` is over.
+  void look(const int rank) {
+    constexpr size_type PIECE = 64;
+    const u32 mine = round * TEAM + (u32)rank;
+    for (size_type from = 0; from < bytes; from += PIECE) {
+      const size_type until = bytes - from < PIECE ? bytes : from + PIECE;
+      if (memcmp(near + from, before + from, until - from) == 0) continue;
+      for (size_type at = from; at < until; ++at) {
+        if (near[at] == before[at]) continue;
+        if (writer[at] / TEAM == round && writer[at] != mine) report(rank, at);
+        writer[at] = mine;
+        before[at] = near[at];
+      }
+    }
+  }
+  // Several members may write here between two syncs, as `team.add` does.
+  void allow(const void* of, const size_type size) {
+    const size_type at = (size_type)((const u8*)of - near);
+    if (at < bytes) memcpy(before + at, near + at, size);
+  }
+
+ private:
+  void report(const int rank, const size_type at) const {
+    char text[64];
+    name(near, at, text);
+    keep(text, function, 1, rank, RACE);
+  }
+};
+}
