@@ -58,7 +58,8 @@ endef
 LINT = $(call timed,lint,$(GROUP_SECONDS),sh -c "$(RUN) -m ruff check . && $(RUN) -m ruff format --check .")
 LINT_SKIPPED = @echo "[lint] skipped: $(RUN) has no ruff; pip install ruff there, or leave RUN out"
 
-demo: setup
+demo:
+	$(if $(filter command,$(origin RUN)),,@$(PYTHON) setup_venv.py --demo)
 	$(RUN) -m cupydrive demo
 
 # --keep-going: every group runs and prints its time even when an earlier one fails.

@@ -1,6 +1,7 @@
-"""Creates .venv with everything that `make demo` and `make test` need; does nothing when it is up to date.
+"""Creates .venv with everything that `make` needs; does nothing when it is up to date.
 
     python3 setup_venv.py            create or renew .venv
+    python3 setup_venv.py --demo     the same with what the package needs, which is less than its tests do
     python3 setup_venv.py --dry-run  print the commands, run none
 
 Needs Python 3.11 or newer with the modules venv and ensurepip, and no package. What is installed depends on:
@@ -17,7 +18,8 @@ Torch is pinned in both pip commands, so that the second cannot replace what the
 
 A stamp in .venv holds a hash of all the above, of pyproject.toml, of the Python version and of this folder's
 path. It is written last and atomically. Where it is missing or differs, .venv is created anew: an interrupted
-or outdated install is never repaired in place. To force that, delete .venv.
+or outdated install is never repaired in place. To force that, delete .venv. One that --demo has made gets the
+rest when that is wanted.
 """
 
 from __future__ import annotations
@@ -41,24 +43,26 @@ MIN_PYTHON = (3, 11)
 TORCH = "torch==2.13.0"
 TORCH_CUDA12 = "torch==2.10.0"
 COMPILERS = ("c++", "g++", "clang++")
+UNFINISHED = "unfinished\n"  # what the stamp says meanwhile
 
 
 class SetupError(Exception):
     """A machine that cannot be set up; the message says what to change."""
 
 
-def plan(env, driver_cuda, has_compiler):
+def plan(env, driver_cuda, has_compiler, demo=False):
     """Return the pip commands for one machine, each a list of arguments, to be run in the repository root.
 
     Args:
         env: Environment variables; TORCH_INDEX is read.
         driver_cuda: (major, minor) of the newest CUDA that the NVIDIA driver runs; None without a driver.
         has_compiler: True if there is a C++ compiler.
+        demo: Leave out what tests, notebooks and the documentation need.
 
     Raises:
         SetupError: If the driver is older than CUDA 12.
     """
-    torch, extras, index = TORCH, ["dev"], []
+    torch, extras, index = TORCH, [] if demo else ["dev"], []
     if driver_cuda is None:
         if env.get("TORCH_INDEX"):
             index = ["--index-url", env["TORCH_INDEX"]]
@@ -75,7 +79,7 @@ def plan(env, driver_cuda, has_compiler):
     if not has_compiler:
         extras.append("cpu")
     pip = [".venv/bin/python", "-m", "pip", "--disable-pip-version-check", "install"]
-    return [[*pip, *index, torch], [*pip, torch, "-e", f".[{','.join(extras)}]"]]
+    return [[*pip, *index, torch], [*pip, torch, "-e", f".[{','.join(extras)}]" if extras else "."]]
 
 
 def cuda_of_smi(text):
@@ -142,8 +146,22 @@ def stamp_text(commands, pyproject, version, root):
     return json.dumps({"sha256": hashlib.sha256(key.encode()).hexdigest()}) + "\n"
 
 
-def install(commands, stamp):
-    """Create .venv anew, run ``commands``, and write ``stamp`` if all of them succeeded."""
+def wanted(kept, stamps, demo):
+    """Return what is to be done where .venv's stamp says ``kept``: ``"nothing"``, ``"add"`` or ``"anew"``.
+
+    Args:
+        kept: What the stamp says, None where there is none or no Python beside it.
+        stamps: What it says after a whole install, and after that of ``--demo``.
+        demo: Whether the latter is enough.
+    """
+    whole, less = stamps
+    if kept == whole or (demo and kept == less):
+        return "nothing"
+    return "add" if kept == less else "anew"
+
+
+def make_venv():
+    """Create .venv anew, with nothing in it, and a stamp that matches no plan."""
     own = any(path.is_file() for path in (STAMP, VENV / "pyvenv.cfg"))
     if VENV.is_symlink() or (VENV.exists() and not own):
         raise SetupError(f"{VENV} is not a venv; it would be overwritten: move it away or delete it")
@@ -151,17 +169,30 @@ def install(commands, stamp):
         raise SetupError(f"{sys.executable} lies in .venv, which is to be made anew: run the system's Python")
     # From here on the stamp matches no plan, and marks the folder as ours even when this is interrupted.
     VENV.mkdir(exist_ok=True)
-    STAMP.write_text("unfinished\n")
+    STAMP.write_text(UNFINISHED)
     for path in VENV.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path != STAMP:
             path.unlink()
-    for command in ([sys.executable, "-m", "venv", ".venv"], *commands):
+    run([[sys.executable, "-m", "venv", ".venv"]])
+
+
+def run(commands):
+    """Run ``commands``, one after the other, and say each.
+
+    Raises:
+        SetupError: If one fails.
+    """
+    for command in commands:
         print("+", shlex.join(command), flush=True)
         code = subprocess.run(command, cwd=ROOT).returncode
         if code:
             raise SetupError(f"`{shlex.join(command)}` failed with exit code {code}; its output above says why")
+
+
+def write_stamp(stamp):
+    """Say that .venv is what ``stamp`` is the stamp of."""
     part = STAMP.with_suffix(".part")
     part.write_text(stamp)
     os.replace(part, STAMP)
@@ -179,22 +210,33 @@ def _output(command):
 def main():
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Create .venv for cupydrive; see the top of this file.")
+    parser.add_argument("--demo", action="store_true", help="leave out what tests, notebooks and documentation need")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run none")
     args = parser.parse_args()
     try:
         check_python(sys.version_info, [m for m in ("venv", "ensurepip") if not importlib.util.find_spec(m)])
         driver_cuda = find_driver_cuda()
-        commands = plan(os.environ, driver_cuda, find_compiler(os.environ))
+        plans = [plan(os.environ, driver_cuda, find_compiler(os.environ), demo) for demo in (False, True)]
+        commands = plans[args.demo]
         if args.dry_run:
             for command in ([sys.executable, "-m", "venv", ".venv"], *commands):
                 print(shlex.join(command))
             return 0
-        stamp = stamp_text(commands, (ROOT / "pyproject.toml").read_text(), sys.version, ROOT)
-        if STAMP.is_file() and STAMP.read_text() == stamp and (VENV / "bin" / "python").exists():
+        stamps = [stamp_text(each, (ROOT / "pyproject.toml").read_text(), sys.version, ROOT) for each in plans]
+        kept = STAMP.read_text() if STAMP.is_file() and (VENV / "bin" / "python").exists() else None
+        do = wanted(kept, stamps, args.demo)
+        if do == "nothing":
             return 0
         shown = "no NVIDIA driver" if driver_cuda is None else "NVIDIA driver for CUDA {}.{}".format(*driver_cuda)
-        print(f"setup_venv.py: {shown}; creating .venv")
-        install(commands, stamp)
+        if do == "add":
+            print(f"setup_venv.py: {shown}; adding to .venv what tests, notebooks and documentation need")
+            STAMP.write_text(UNFINISHED)
+            run(commands[1:])
+        else:
+            print(f"setup_venv.py: {shown}; creating .venv")
+            make_venv()
+            run(commands)
+        write_stamp(stamps[args.demo])
     except SetupError as error:
         print(f"setup_venv.py: {error}", file=sys.stderr)
         return 1

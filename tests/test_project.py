@@ -110,6 +110,9 @@ def test_setup_plan(driver, compiler, index, torch, extras, uses_index):
     assert first == [*pip, *(["--index-url", index] if uses_index else []), f"torch=={torch}"]
     assert second == [*pip, f"torch=={torch}", "-e", f".[{extras}]"]
     assert set(extras.split(",")) <= EXTRAS.keys()
+    less = [extra for extra in extras.split(",") if extra != "dev"]
+    demo = [*second[:-1], f".[{','.join(less)}]" if less else "."]
+    assert setup_venv.plan(env, driver, compiler, demo=True) == [first, demo]
 
 
 @pytest.mark.parametrize("named", [" ", '"g++', "no-such-compiler -O3", '""'])
@@ -157,6 +160,21 @@ def test_setup_stamp_depends_on_all_it_should():
     changed = ([["pip", "x"]], "other", "3.12.0", "/b")
     variants = [base, *((*base[:i], changed[i], *base[i + 1 :]) for i in range(4))]
     assert len({setup_venv.stamp_text(*v) for v in variants}) == 5
+
+
+@pytest.mark.parametrize(
+    ("kept", "of_all", "of_the_demo"),
+    [
+        (None, "anew", "anew"),
+        ("all\n", "nothing", "nothing"),
+        ("demo\n", "add", "nothing"),
+        ("unfinished\n", "anew", "anew"),
+    ],
+)
+def test_setup_of_the_demo_is_a_part_of_all(kept, of_all, of_the_demo):
+    stamps = ("all\n", "demo\n")
+    assert setup_venv.wanted(kept, stamps, demo=False) == of_all
+    assert setup_venv.wanted(kept, stamps, demo=True) == of_the_demo
 
 
 def _dry_run(folder, env, smi):
