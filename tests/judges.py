@@ -324,7 +324,8 @@ JUDGES = {
         PLAY + "one_launch_has_the_bytes_of_many[episodes end]",
         CREW + "[two policies, normalised-4-True]",
     ],
-    **dict.fromkeys(("drive/backend/races.cuh", "drive/entries.cuh"), RACES),
+    "drive/backend/races.cuh": [*RACES, TOGETHER + "a_teams_report_is_one_threads"],
+    "drive/entries.cuh": RACES,
     "drive/backend/cpu_faults.cuh": [*DIVIDED, *WILD],
     "drive/faults.cuh": [
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",

@@ -100,6 +100,12 @@ CREW_STEPS = (
 )
 FAULTS, CPU_FAULTS = "drive/faults.cuh", "drive/backend/cpu_faults.cuh"
 FIRST_FAULT = "if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;"
+RACES = "drive/backend/races.cuh"
+PIECE_END = "const size_type until = bytes - from < PIECE ? bytes : from + PIECE;"
+PIECES = "for (size_type from = 0; from < bytes; from += PIECE) {"
+COMPARED = "if (memcmp(near + from, before + from, until - from) == 0) continue;"
+BYTES = "for (size_type at = from; at < until; ++at) {"
+ADDED = "if (at < bytes) memcpy(before + at, near + at, size);"
 WHAT = "strncpy(fault.what, what, sizeof(fault.what) - 1);"
 MEMORY = "static char memory[1 << 16];"
 MATH = "drive/math.cuh"
@@ -278,6 +284,11 @@ EQUIVALENT = {
     (SAMPLED, ENTROPY, "entropy += choices.entropy();"): SPEED,
     (CHOICES_OF, BITS, "bits = random.bits(agent, head / 4);"): SPEED,
     (BOXES, NORMALS, "n = normals(random, agent, head / 4);"): SPEED,
+    (RACES, PIECE_END, PIECE_END.replace("<", "<=")): "where the two are equal, so are both ends",
+    (RACES, PIECES, PIECES.replace("<", "<=")): "one piece more, of no bytes",
+    (RACES, COMPARED, COMPARED.replace("-", "+")): "compares more, and then looks at the same bytes",
+    (RACES, BYTES, BYTES.replace("<", "<=")): "one byte more, of the next piece or of nobody",
+    (RACES, ADDED, ADDED.replace("<", "<=")): "nothing that is added to lies right behind what is near",
     (CPU_FAULTS, FIRST_FAULT, FIRST_FAULT.replace("> 0", "> (0 + 1)")): "line 1 is said as line 1 either way",
     (CPU_FAULTS, WHAT, WHAT.replace("- 1", "- (1 + 1)")): "none of these few words has 63 characters",
     (

@@ -13,6 +13,7 @@ import point
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.checks.bits import trajectory
+from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import kernel_text
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
@@ -21,17 +22,21 @@ TAGS = "env.log.tags += tags;"
 SEEN = "row[5] = time;"
 # What members do beside the rest of tag_grid's step or observation, by what is said of it.
 RACES = {
-    "`step`: two members of a team write `runner.reward(0)`": (TAGS, "env.runner.reward(0) -= 1.0f;"),
+    "`step`: two members of a team write `runner.reward(0)`": (TAGS, "env.runner.reward(0) = LOWEST;"),
     "`step`: two members of a team write `tagger.reward(2)`": (TAGS, "env.tagger.reward(2) -= 1.0f;"),
     "`step`: two members of a team write `state.x[3]`": (TAGS, "s.x[3] += 1;"),
-    "`step`: two members of a team write `state.y[0]`": (TAGS, "if (env.team.rank < 2) s.y[0] = 7 + env.team.rank;"),
+    "`step`: two members of a team write `state.x[0]`": (TAGS, "if (env.team.rank < 2) s.x[0] = 7 + env.team.rank;"),
+    "`step`: two members of a team write `state.y[0]`": (TAGS, "s.y[0] += 1;"),
     "`observe`: two members of a team write `tagger.obs(1)[4]`": (
         SEEN, "env.tagger.obs(1)[4] = (float)(env.elapsed * 10 + env.team.rank);",
     ),
     "`observe`: two members of a team write `runner.obs(0)[0]`": (
-        SEEN, "env.runner.obs(0)[0] = (float)(env.elapsed * 10 + env.team.rank);",
+        SEEN, "env.runner.obs(0)[0] = LOWEST;",
     ),
 }  # fmt: skip
+LOWEST = (
+    "math::from_bits(0x3f800010u + (u32)(env.elapsed * 4 + env.team.rank))"  # members differ in the first byte alone
+)
 ADDED = "env.team.sync(); env.team.add(env.shared.count, 1, 1); env.team.sync();"
 # Likewise in the step of the point environment, of one agent; `count` is an Array<int, 2> in Shared.
 HARMLESS = {
@@ -45,11 +50,12 @@ HARMLESS = {
 }
 
 
-def take_steps(spec, team, params=None, n=5, steps=6):
+def take_steps(spec, team, params=None, n=5, steps=6, layout=None):
     """Take steps from states drawn wide by a team of threads."""
     params = params or spec.make_params(max_episode_steps=4)
     states = spec.sample(params, np.random.default_rng(2), n).astype(spec.state_dtype(params))
-    return trajectory(spec, params, HostExecutor(team_threads=team), 9, n, steps, None, states)
+    device = HostExecutor(team_threads=team) if team > 1 else HostExecutor(threads=1)
+    return trajectory(spec, params, device, 9, n, steps, layout, states)
 
 
 def tag(old, new):
@@ -57,12 +63,14 @@ def tag(old, new):
     spec = envs.get("tag_grid")
     _, kernel = kernel_text(spec)
     assert kernel.count(old) == 1
-    return replace(spec, kernel=kernel.replace(old, f"{old} {new}"))
+    return replace(spec, kernel=kernel.replace(old, f"{old} {new.replace('LOWEST', LOWEST)}"))
 
 
 def one_point(text):
     """Return the point environment whose step begins with ``text``."""
-    kernel = point.KERNEL.replace("struct State {", "struct Shared { Array<int, 2> count; };\nstruct State {")
+    kernel = point.KERNEL.replace(
+        "struct State {", "struct Shared { Array<int, 2> count; int rest[37]; };\nstruct State {"
+    )
     old = "State& s = env.state;"
     assert kernel.count(old) == 1
     return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(old, f"{old}\n  {text}"))
@@ -81,11 +89,19 @@ def test_what_members_may_write_is_no_race(what):
     take_steps(one_point(HARMLESS[what]), 4)
 
 
-@pytest.mark.parametrize("team", [2, 8])
-def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team):
-    text = "env.team.sync(); env.shared.count[1] += 1; env.team.sync();"
-    with pytest.raises(KernelFault, match="two members of a team write `shared, from its byte 4 on` between"):
+@pytest.mark.parametrize(("team", "entry", "byte"), [(2, "count[0]", 0), (8, "count[1]", 4), (4, "rest[36]", 152)])
+def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team, entry, byte):
+    text = f"env.team.sync(); env.shared.{entry} = 1 + env.team.rank; env.team.sync();"
+    with pytest.raises(KernelFault, match=f"two members of a team write `shared, from its byte {byte} on` between"):
         take_steps(one_point(text), team)
+
+
+def test_a_state_that_is_not_near_is_not_watched_and_may_be_added_to():
+    """It stays in the batch's memory: what is added there is copied nowhere, not into another environment's state."""
+    spec = tag(TAGS, "env.team.sync(); env.team.add(s.x, 0, 0); env.team.sync();")
+    params = spec.make_params(num_taggers=5, grid_length=6, max_episode_steps=4)
+    got, want = (take_steps(spec, team, params, n=300, layout=Layout(team, state_near=False)) for team in (4, 1))
+    assert all(got[key].tobytes() == array.tobytes() for key, array in want.items()) and "state.x" in want
 
 
 def test_after_a_race_the_next_launch_begins_anew():

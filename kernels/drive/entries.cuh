@@ -1,45 +1,48 @@
-// entries.cuh -- what a byte of a Workspace is, in an author's words: for what races.cuh finds.
+// entries.cuh -- what a byte of a Workspace is, in an author's words: for what backend/races.cuh finds.
 #pragma once
 
 namespace faults {
-struct StateField { const char* name; size_type at, bytes, element; };  // in bytes
+typedef char (&Text)[64];
+struct StateField { const char* name; size_type at, bytes, element; };  // in bytes; in the order of their places
 #include "generated/fields.cuh"
 
 // Where `byte` is in `part`, or -1.
-template <class Part> i64 inside(const Part& part, const void* byte) {
-  const i64 at = (const char*)byte - (const char*)&part;
+template <class Part> i64 inside(const Part& part, const char* byte) {
+  const i64 at = byte - (const char*)&part;
   return at >= 0 && at < (i64)sizeof(Part) ? at : -1;
 }
 
-inline void name_field(const size_type at, char (&text)[64]) {
-  for (const StateField& field : STATE_FIELDS) {
-    if (at < field.at || at >= field.at + field.bytes) continue;
+inline void name_state(const NearState& near, const char* byte, Text text) {
+  const i64 at = inside(near, byte);
+  for (const StateField& field : STATE_FIELDS) {  // the last that begins there, or before
+    if (at < (i64)field.at) continue;
     if (field.bytes == field.element) snprintf(text, sizeof(text), "state.%s", field.name);
-    else snprintf(text, sizeof(text), "state.%s[%zu]", field.name, (at - field.at) / field.element);
+    else snprintf(text, sizeof(text), "state.%s[%zu]", field.name, ((size_type)at - field.at) / field.element);
   }
+}
+inline void name_state(const NoRows&, const char*, Text) {}
+
+template <class Kind> void name_rows(const NearRows<Kind>& near, const char* byte, Text text) {
+  const i64 at = inside(near.reward, byte);
+  if (at >= 0) snprintf(text, sizeof(text), "%s.reward(%d)", Kind::name(), (int)at / 4);
+}
+template <class Kind> void name_rows(const NoRows&, const char*, Text) {}
+
+template <class Kind> void name_obs(const SharedObs::Near<Kind>& near, const char* byte, Text text) {
+  const i64 at = inside(near, byte);
+  const int entry = (int)at / (int)sizeof(obs_t);
+  if (at >= 0) snprintf(text, sizeof(text), "%s.obs(%d)[%d]", Kind::name(), entry / Kind::OBS, entry % Kind::OBS);
+}
+template <class Kind> void name_obs(const DirectObs::Near<Kind>&, const char*, Text) {}
 }
 
-template <class Kind, class Near> void name_row(const char* of, const Near& near, const void* byte, char (&text)[64]) {
-  if constexpr (ROWS_NEAR) {
-    if (const i64 at = inside(near.reward, byte); at >= 0) snprintf(text, sizeof(text), "%s.reward(%d)", of, (int)at / 4);
-  }
-}
-template <class Kind, class Near> void name_observation(const char* of, const Near& near, const void* byte, char (&text)[64]) {
-  if constexpr (sizeof(near) >= sizeof(obs_t) * Kind::COUNT * Kind::OBS) {
-    const i64 at = inside(near, byte);
-    const int entry = (int)at / (int)sizeof(obs_t);
-    if (at >= 0) snprintf(text, sizeof(text), "%s.obs(%d)[%d]", of, entry / Kind::OBS, entry % Kind::OBS);
-  }
-}
-}
-
-inline void name_entry(const Workspace& work, const size_type byte, char (&text)[64]) {
-  const char* const here = (const char*)&work + byte;
-  snprintf(text, sizeof(text), "byte %zu of the team's memory", byte);
-  if (const i64 at = faults::inside(work.shared, here); at >= 0) snprintf(text, sizeof(text), "shared, from its byte %d on", (int)at);
-  if constexpr (STATE_NEAR) if (const i64 at = faults::inside(work.state, here); at >= 0) faults::name_field((size_type)at, text);
+inline void name_entry(const Workspace& work, const size_type at, faults::Text text) {
+  const char* const byte = (const char*)&work + at;
+  faults::name_state(work.state, byte, text);
   each_group([&](auto kind, const auto& rows, const auto& obs) {
-    faults::name_row<decltype(kind)>(kind.name(), rows, here, text);
-    faults::name_observation<decltype(kind)>(kind.name(), obs, here, text);
+    faults::name_rows<decltype(kind)>(rows, byte, text);
+    faults::name_obs<decltype(kind)>(obs, byte, text);
   }, work.rows, work.obs);
+  const i64 shared = faults::inside(work.shared, byte);
+  if (shared >= 0) snprintf(text, sizeof(text), "shared, from its byte %d on", (int)shared);
 }

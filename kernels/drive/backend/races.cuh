@@ -7,9 +7,7 @@
 
 namespace faults {
 // Of a kernel that is no environment's: `drive/entries.cuh` knows more of a Workspace.
-template <class Work> void name_entry(const Work&, const size_type at, char (&text)[64]) {
-  snprintf(text, sizeof(text), "byte %zu of the team's memory", at);
-}
+template <class Work> void name_entry(const Work&, size_type, char (&)[64]) {}
 
 struct Races {
   const u8* near;
@@ -26,7 +24,7 @@ struct Races {
   }
   // The turn of `rank` is over.
   void look(const int rank) {
-    constexpr size_type PIECE = 64;
+    constexpr int PIECE = 64;  // bytes that are compared at once
     const u32 mine = round * TEAM + (u32)rank;
     for (size_type from = 0; from < bytes; from += PIECE) {
       const size_type until = bytes - from < PIECE ? bytes : from + PIECE;
@@ -47,7 +45,7 @@ struct Races {
 
  private:
   void report(const int rank, const size_type at) const {
-    char text[64];
+    char text[64] = "the team's memory";
     name(near, at, text);
     keep(text, function, 1, rank, RACE);
   }
