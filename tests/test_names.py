@@ -81,13 +81,15 @@ def test_a_setting_is_told_of_the_algorithm_that_was_asked_for(given, words):
     assert words in str(caught.value)
 
 
-def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for():
+def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path):
     short = {"num_envs": 4, "steps": 16, "device": "cpu", "progress": False, "tau": 0.1}
     says = r"tau = 0.1 is taken for the parameter of pendulum.*suggested_algorithm\('pendulum', 'ddpg', tau=\.\.\.\)"
     with pytest.warns(CupydriveWarning, match=says):
         assert cd.train("pendulum", "ddpg", **short).params.tau == 0.1
     with pytest.warns(CupydriveWarning, match=says):
         cd.train("pendulum", "ddpg", seeds=2, **short)
+    with pytest.warns(CupydriveWarning, match=f"sweep: {says}"), pytest.raises(ParameterError):
+        cd.sweep("pendulum", "ddpg", out=tmp_path, space={"nothing": [1]}, tau=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CupydriveWarning)
         assert cd.train("pendulum", cd.DDPG(), **short).params.tau == 0.1

@@ -258,8 +258,8 @@ class HostProgram:
             raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
         if code & UNEVEN:
             raise TeamFault(
-                f"{kernel}: the members of a team of {self.executor.team_threads} call different numbers of team.sync(); "
-                "every member must reach every sync",
+                f"{kernel}: the members of a team of {self.executor.team_threads} call different numbers of team.sync() "
+                "(or any, sum, min, before, which sync, too); every member must reach every one",
                 "syncs",
             )
         if code:

@@ -68,21 +68,19 @@ def meant(name, kind):
     return next((ours for ours in (name, NAMES_ELSEWHERE.get(name)) if ours in known), None)
 
 
-def warn_of_two_meanings(env, params, algorithm=None, policies=None):
-    """Warn, on behalf of ``train``, of parameters whose names are settings of the algorithm, too.
+def warn_of_two_meanings(env, params, algorithm=None, policies=None, who="train"):
+    """Warn, on behalf of ``who`` called this, of parameters whose names are settings of the algorithm, too.
 
     Who gives the settings by themselves, as ``DDPG(...)``, means the environment by a name beside them: nothing is said.
     """
-    named = algorithm is None or (
-        isinstance(algorithm, str) and algorithm.lower() in ALGORITHMS
-    )  # or members name others
-    if policies is not None or not named:
+    named = isinstance(algorithm, str) and algorithm.lower() in ALGORITHMS  # else members may name others
+    if policies is not None or not (algorithm is None or named):
         return
     settings = suggested_algorithm(env, algorithm)
     known, call = [f.name for f in fields(settings)], called(env, type(settings))
     for name in [name for name in params if name in known]:
         warnings.warn(
-            f"train: {name} = {shown(params[name])} is taken for the parameter of {envs.get(env).name}; "
+            f"{who}: {name} = {shown(params[name])} is taken for the parameter of {envs.get(env).name}; "
             f"{type(settings).__name__} has a setting {name}, too. For the setting pass {call}, {name}=...); for the "
             f"parameter, without this warning, {call}), {name}=...",
             CupydriveWarning,

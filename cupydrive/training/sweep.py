@@ -25,6 +25,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
+from cupydrive.training.misplaced import warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.space import check_space, distributions
@@ -197,6 +198,7 @@ def sweep(
     made = spec.make_params(**params)
     groups = [group.name for group in spec.groups(made)]
     settings = learning_settings(algorithm, None, groups, partial(suggested_algorithm, env))
+    warn_of_two_meanings(env, params, algorithm, who="sweep")
     steps = steps or suggestion(env, settings.name).steps
     drawn = distributions(spec, settings, space)
     if key is None and len(groups) > 1:
