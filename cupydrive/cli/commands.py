@@ -35,6 +35,7 @@ from cupydrive.errors import CupydriveError, UnknownEnvironmentError
 from cupydrive.inputs.arguments import checked_path, checked_target, shown
 
 
+@ended_as_by_ctrl_c()
 def run_train(
     name: MaybeName = None,
     algorithm: Algorithm = None,
@@ -83,10 +84,9 @@ def run_train(
     """
     from cupydrive.executors.processes import joined, start_on_gpus
 
-    with ended_as_by_ctrl_c():
-        if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
-            return code
-    with ended_as_by_ctrl_c(), joined(device) as first:
+    if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
+        return code
+    with joined(device) as first:
         from cupydrive.executors import choose
         from cupydrive.playing.players import Heuristic
         from cupydrive.training.algorithms.pool import Pool
