@@ -326,7 +326,11 @@ JUDGES = {
     ],
     "drive/backend/races.cuh": [*RACES, TOGETHER + "a_teams_report_is_one_threads"],
     "drive/entries.cuh": RACES,
-    "drive/backend/cpu_faults.cuh": [*DIVIDED, *WILD],
+    "drive/backend/cpu_faults.cuh": [
+        *DIVIDED,
+        *WILD,
+        "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-wild index]",
+    ],
     "drive/faults.cuh": [
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no end]",

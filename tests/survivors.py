@@ -100,7 +100,12 @@ CREW_STEPS = (
 )
 FAULTS, CPU_FAULTS = "drive/faults.cuh", "drive/backend/cpu_faults.cuh"
 FIRST_FAULT = "if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;"
-RACES = "drive/backend/races.cuh"
+RACES, ENTRIES = "drive/backend/races.cuh", "drive/entries.cuh"
+INSIDE = "return at >= 0 && at < (i64)sizeof(Part) ? at : -1;"
+DIVIDED = (
+    'extern "C" void __ubsan_handle_divrem_overflow(Place* at, u64 a, u64 b) '
+    "{ __ubsan_handle_divrem_overflow_abort(at, a, b); }"
+)
 PIECE_END = "const size_type until = bytes - from < PIECE ? bytes : from + PIECE;"
 PIECES = "for (size_type from = 0; from < bytes; from += PIECE) {"
 COMPARED = "if (memcmp(near + from, before + from, until - from) == 0) continue;"
@@ -285,6 +290,12 @@ EQUIVALENT = {
     (CHOICES_OF, BITS, "bits = random.bits(agent, head / 4);"): SPEED,
     (BOXES, NORMALS, "n = normals(random, agent, head / 4);"): SPEED,
     (RACES, PIECE_END, PIECE_END.replace("<", "<=")): "where the two are equal, so are both ends",
+    (
+        ENTRIES,
+        INSIDE,
+        INSIDE.replace("at <", "at <="),
+    ): "what lies right behind is named afterwards, or is no environment's",
+    (CPU_FAULTS, DIVIDED, DIVIDED.replace("(at, a, b)", "(at, b, a)")): "nobody asks for the two numbers",
     (RACES, PIECES, PIECES.replace("<", "<=")): "one piece more, of no bytes",
     (RACES, COMPARED, COMPARED.replace("-", "+")): "compares more, and then looks at the same bytes",
     (RACES, BYTES, BYTES.replace("<", "<=")): "one byte more, of the next piece or of nobody",

@@ -46,6 +46,7 @@ RESULTS = (
     "rows in different banks"
 )
 EACH = "if (each > 0) {"
+BIAS_SLOPE = "if (n < Layer<0, LAYERS - 1>::OUT) of[j] = sum;"
 SLOPES = "slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);"
 BY_MATRIX_UNITS = {
     (RESIDENT, LOSS, LOSS.replace("+ of", "- of")): FINITE,
@@ -96,6 +97,7 @@ BY_MATRIX_UNITS = {
     ): "a norm is off by more than that where sums differ in order",
     (RESIDENT, OWN_REPORTS, OWN_REPORTS.replace("<", "<=")): "no number of a report lies so far behind",
     (GROUP_RESIDENT, "await_products();\nteam.sync();", ";"): AT_ONCE,
+    (GROUP_RESIDENT, BIAS_SLOPE, "of[j] = sum;"): "the gradient of a column behind the last output is 0",
     (GROUP_TOWER, "int sum = 0;", "int sum = 1;"): ANYWHERE,
     (BFLOAT, SECOND, SECOND.replace("0xffff0000u", "(0xffff0000u + 1)")): BELOW_ROUNDING,
     (TENSOR, RESULTS, RESULTS.replace("+ 1;", "+ (1 + 1);")): "a CPU's memory has no banks: only a GPU reads slower so",

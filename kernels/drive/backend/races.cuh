@@ -14,12 +14,12 @@ struct Races {
   u8* before;                // what was near when this turn began
   u32* writer;               // of each byte: the round and the member that changed it last
   size_type bytes;
-  u32 round = 1;             // of turns: each sync begins another
+  u32 round;                 // of turns, from 1 on: each sync begins another
   void (*name)(const void* work, size_type at, char (&text)[64]);
 
+  // `copy` is what `work` is now: at first both are 0, and every turn ends with a look.
   template <class Work> void watch(const Work& work, u8* copy, u32* writers) {
     near = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
-    memcpy(before, near, bytes);
     name = [](const void* of, size_type at, char (&text)[64]) { name_entry(*(const Work*)of, at, text); };
   }
   // The turn of `rank` is over.
