@@ -34,6 +34,7 @@ RESIDENT, TOWER_GRADIENT = "learn/resident.cuh", "learn/tower_gradient.cuh"
 LOSS = "const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);"
 FINITE = "all that is asked is whether it is finite, and an entropy is not where its gradients are not"
 NORM = "const float norm = math::sqrt(square), scale = rates.max_grad_norm / (norm + 1e-6f);"
+TOO_FAR = "const bool too_far = epoch_ends && target_kl > 0.0f && sums[4] * inverse > target_kl;"
 OWN_REPORTS = "UNROLL for (int own = 0; own < OWN; ++own) {"
 METRIC = "metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;"
 ENTRY = "if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);"
@@ -52,6 +53,7 @@ BY_MATRIX_UNITS = {
     (RESIDENT, LOSS, LOSS.replace("+ of", "- of")): FINITE,
     (RESIDENT, LOSS, LOSS.replace("- of", "+ of")): FINITE,
     (RESIDENT, LOSS, LOSS.replace("sums[2]", "sums[(2 + 1)]")): FINITE,
+    (RESIDENT, TOO_FAR, TOO_FAR.replace("inverse >", "inverse >=")): "no mean is the limit exactly",
     (RESIDENT, METRIC, METRIC.replace("sums[k <", "sums[k <=")): "where they are equal the norm is taken instead",
     (TOWER_GRADIENT, ENTRY, ENTRY.replace("ROWS * OBS %", "ROWS + OBS %")): SPEED,
     (
