@@ -272,6 +272,30 @@ def test_the_metrics_of_a_run_whose_checkpoints_are_gone_are_not_lost(options, t
     cd.train("cartpole", **plan, **options)
 
 
+FOREIGN = "of something else, which a run would replace. Pass another folder"
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("config.json", '{"my": "thing"}', f"holds config.json {FOREIGN}"),
+        ("config.json", "mine", f"holds config.json {FOREIGN}"),
+        ("metrics.jsonl", "mine", f"holds metrics.jsonl {FOREIGN}"),
+        ("metrics.jsonl", '{"a": 1}\n', "metrics.jsonl, line 1 is damaged: .* Move the file away"),
+    ],
+)
+def test_files_of_something_else_are_never_replaced(file, text, words, options, tmp_path):
+    (tmp_path / file).write_text(text)
+    plan = {"num_envs": 8, "steps": 256, "out": tmp_path, "device": "cpu", "progress": False}
+    with pytest.raises(TrainingError, match=words):
+        cd.train("cartpole", **plan, **options)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {file: text}
+    (tmp_path / file).rename(tmp_path / "mine")
+    cd.train("cartpole", **plan, **options)
+    assert (tmp_path / "mine").read_text() == text
+
+
 # ---- an environment of one's own -------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from cupydrive.executors.joined import NotJoinedError, kind
 from cupydrive.spec import constant_params
 from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.loop import Loop
-from cupydrive.training.outfolder import check_free
+from cupydrive.training.outfolder import check_free, check_own
 from cupydrive.training.plan import begin_run, plan, replaced
 from cupydrive.training.population import (
     Population,
@@ -157,8 +157,10 @@ class Training:
         with named(member.where):
             how = self.goals[number], out, self.where["resume"], share
             run, _ = begin_run(member.plan, member.arguments, *how)
-            if out is not None and not self.where["overwrite"]:
-                check_free(run, out)
+            if out is not None:
+                check_own(out)
+                if not self.where["overwrite"]:
+                    check_free(run, out)
         self.runs[number] = run
         return run
 

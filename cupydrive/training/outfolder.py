@@ -48,6 +48,27 @@ def check_single(out):
         )
 
 
+def check_own(out):
+    """Raise ``TrainingError`` if a file that a run writes is there already, and no run's: whose it is, nobody knows."""
+    if checkpoints(out):  # a run, if perhaps a damaged one
+        return
+    foreign = []
+    if (out / "config.json").exists():
+        try:
+            read_config(out)
+        except TrainingError:
+            foreign.append("config.json")
+    metrics = out / "metrics.jsonl"
+    if metrics.exists() and not read_metrics(out) and (not metrics.is_file() or metrics.stat().st_size):
+        foreign.append("metrics.jsonl")
+    if foreign:
+        raise taken(
+            f"{out} holds {' and '.join(foreign)} of something else, which a run would replace",
+            "Pass another folder, or move it away",
+            "Pass another --out, or move it away",
+        )
+
+
 def check_free(run, out):
     """Raise ``TrainingError`` if ``out`` holds another run than this one, with the calls that go on, or what is left of one."""
     if run.folder is not None and run.folder.resolve() == out.resolve():

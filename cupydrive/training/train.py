@@ -17,7 +17,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.training.members import check_capture, plan_population, train_alone, train_members
 from cupydrive.training.misplaced import warn_of_two_meanings
-from cupydrive.training.outfolder import check_folder, check_free, check_single, refuse_for_run
+from cupydrive.training.outfolder import check_folder, check_free, check_own, check_single, refuse_for_run
 from cupydrive.training.plan import begin_run, goal_of, plan, replaced
 from cupydrive.training.policies import warn_if_nobody_learns
 from cupydrive.training.ranks import require_equal
@@ -157,8 +157,10 @@ def train(
     require_equal(ranks, about(run, goal, out, capture, keep))
     if run.step >= goal:  # resume=True, of a run that is done
         return run
-    if out is not None and not overwrite:
-        check_free(run, out)
+    if out is not None:
+        check_own(out)
+        if not overwrite:
+            check_free(run, out)
     warn_if_nobody_learns(run.spec.name, run.settings)
     first = ranks.rank == 0
     call = None if callback is None or not first else lambda step, row, number: callback(step, row)
