@@ -81,6 +81,13 @@ def message(spec, where, monkeypatch):
             "declare it in Python: EnvSpec(..., metrics={'hits': 'int'})",
         ),
         (MOVE, "s.x += point.action(i);", "s.x += point.action(i);", "write env.point"),
+        (MOVE, "s.x += env.points.action(i);", "s.x += env.points.action(i);", "write env.point"),
+        (
+            MOVE,
+            "s.x += (float)CELLS;",
+            "s.x += (float)CELLS;",
+            "constants=lambda params: {'CELLS': ...}), or an int parameter",
+        ),
         (MOVE, "s.x += env.point.action[i];", "s.x += env.point.action[i];", "agents are called and entries indexed"),
         (MOVE, "env.point.reward[i] = s.x;", "env.point.reward[i] = s.x;", "agents are called and entries indexed"),
         (MOVE, "s.x = 2 * env.random.uniform4(i);", "s.x = 2 * env.random.uniform4(i);", "uniform4(i).x, .y, .z or .w"),
@@ -275,6 +282,11 @@ def test_the_mathematics_that_advice_names_exists():
     text = (KERNELS / "drive" / "math.cuh").read_text()
     assert [name for name in MATH if f" {name}(" not in text] == []
     assert set(FUNCTIONS) == {"reset", "step", "observe"}
+
+
+def test_a_member_whose_type_is_not_known_is_not_said_to_be_missing(monkeypatch):
+    said = message(broken("float x, v;", "float x, v[CELLS];"), "cpu", monkeypatch)
+    assert "'CELLS' was not declared" in said.splitlines()[1] and "has no member 'v', which Python" not in said
 
 
 def test_one_mistake_is_one_error_and_several_are_counted(monkeypatch):

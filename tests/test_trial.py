@@ -82,23 +82,42 @@ def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
 
 
 def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
-    spec = wrong("float* p = nullptr; s.x += s.v; if (s.x > 2.0f) p[3] = s.v;")
+    spec = wrong("float* p = nullptr; s.x += s.v; if (s.x > 2.0f && env.elapsed < 2) p[3] = s.v;")
     cd.make(spec, 2, device="cpu").reset(seed=0)  # starts lie near 0
     with pytest.raises(KernelFault, match="SIGSEGV in `step`"):
         cd.check(spec, device="cpu", progress=False)
 
 
-LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 20));"  # more steps than are tried
+LATE = {
+    "wild index": (
+        "if (env.elapsed == 50) env.shared.w[env.elapsed << 24] = s.v; s.x += s.v;",
+        "index 838860800 is outside",
+    ),
+    "no end": ("while (env.elapsed > 50 && s.v < 1.0e30f) s.x += 1.0f; s.x += s.v;", "does not end in `step`"),
+}
+
+
+@pytest.mark.parametrize("mistake", LATE)
+def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here(mistake, monkeypatch):
+    monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
+    text, words = LATE[mistake]
+    spec = wrong(text)
+    with pytest.raises(KernelFault, match=words):
+        cd.make(spec, 2, device="cpu", max_episode_steps=60)
+
+
+LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 120));"  # more steps than are tried
 
 
 @pytest.mark.parametrize("sign", ["/", "%"])
 @pytest.mark.parametrize("host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str)
 def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line(sign, host):
     spec = wrong(LATER.replace("SIGN", sign))
-    line = next(k for k, text in enumerate(spec.kernel.splitlines(), 1) if "elapsed - 20" in text)
-    batch = Batch(spec, 30_000 if "threads" in host else 3, executor=HostExecutor(**host))
+    line = next(k for k, text in enumerate(spec.kernel.splitlines(), 1) if "elapsed - 120" in text)
+    params = spec.make_params(max_episode_steps=500)
+    batch = Batch(spec, 30_000 if "threads" in host else 3, params, HostExecutor(**host))
     batch.reset(0)
-    batch.rollout(19)
+    batch.rollout(119)
     before = batch.get_state()
     for _ in range(2):  # and again after it: the fault is forgotten when it has been said
         with pytest.raises(
@@ -107,7 +126,7 @@ def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line
             batch.rollout(1)
         batch.set_state(before)
     batch.reset(0)
-    batch.rollout(19)  # nothing else is lost
+    batch.rollout(119)  # nothing else is lost
     assert batch.get_state()["state"].tobytes() == before["state"].tobytes()
 
 

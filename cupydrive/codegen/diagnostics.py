@@ -240,8 +240,10 @@ def explain(unit, log):
         if not m["warning"]
         or (m["file"] == unit.shown and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
     ]
-    lacking = [e for e in found if e[0] == AGREEMENT and _MISSING_MEMBER.search(e[2])]
-    own = lacking + [e for e in found if e[0] == unit.shown]
+    own = [e for e in found if e[0] == unit.shown]
+    missing = [(e, _MISSING_MEMBER.search(e[2])) for e in found if e[0] == AGREEMENT]
+    # One that stands in the struct is missing for another error, in its own line.
+    own = [e for e, m in missing if m and not (own and names.in_body(*lacking(m), code))] + own
     shown, said = [], set()
     for file, number, what in own or found:
         lines = unit.files.get(file, [])
@@ -256,10 +258,10 @@ def explain(unit, log):
             if what.startswith("struct Batch") and said:  # of which the other structs are members
                 continue
         elif member and file == AGREEMENT:
-            struct = member["struct"] or member["struct2"] or member["struct3"]
+            struct, name = lacking(member)
             line = (
-                f"struct {struct} has no member {member['member'] or member['member2'] or member['member3']!r}, which Python "
-                "declares: add it to the struct, in the same order, or take it out in Python"
+                f"struct {struct} has no member {name!r}, which Python declares: add it to the struct, in the same order, or "
+                "take it out in Python"
             )
             what = line
         else:
@@ -274,3 +276,8 @@ def explain(unit, log):
         shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
     more = f"\n({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""
     return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN]) + more) if found else None
+
+
+def lacking(found):
+    """Return the struct and the member that a match of ``_MISSING_MEMBER`` says are missing."""
+    return tuple(next(filter(None, (found[part + of] for of in ("", "2", "3")))) for part in ("struct", "member"))

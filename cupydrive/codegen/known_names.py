@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 UNKNOWN = re.compile(
     r"""'(\w+)' was not declared|undeclared identifier '(\w+)'|identifier "(\w+)" is undefined"""
@@ -61,6 +62,9 @@ class KnownNames:
         ):
             if name in names:
                 return f"write {place}{name}"
+        if name.isupper() and self.groups and not get_close_matches(name, self.constants, 1):
+            given = f"EnvSpec(..., constants=lambda params: {{{name!r}: ...}})"
+            return f"constants are Python's: {given}, or an int parameter {name.lower()}"
         return ""
 
     def advice(self, what):
@@ -78,9 +82,15 @@ class KnownNames:
             return f"declare it in Python: EnvSpec(..., metrics={{{name!r}: 'int'}}), or 'float'"
         if struct not in ("Params", "State", "Env"):
             return ""
+        if struct == "Env" and (near := get_close_matches(name, self.groups, 1)):
+            return f"write env.{near[0]}"
         if (instead := self.instead_of(name)) or struct == "Env":
             return instead
         return f"{struct} has {', '.join(self.members.get(struct, ()))}; a new member is declared in Python, too"
+
+    def in_body(self, struct, name, kernel):
+        """Return whether the body of ``struct`` in the kernel's code names ``name``."""
+        return name in _words(struct, kernel)
 
     def other_order(self, struct, kernel):
         """Return the members of ``struct`` in both orders, in words, or an empty string where the kernel has them in Python's.

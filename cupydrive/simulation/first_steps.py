@@ -1,4 +1,4 @@
-"""The first steps of a kernel that is not the package's own: taken in a process of their own, in case they crash."""
+"""The first hundred steps of a kernel that is not the package's own: taken in a process of their own, in case they crash."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.trial import Trial, look_for
 
 ENDS = ("ends ", "does ")  # how a Trial says what a kernel does to its process
+LATER_STEPS = 100  # of an episode, for what goes wrong late
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
@@ -50,12 +51,17 @@ def try_out(make_batch, spec, params, host, layout, states=None):
 
 
 def play(make_batch, spec, params, executor, layout, states):
-    """Launch a little of everything: resets, steps with extreme actions, and random ones through several ends of episodes."""
-    # A limit of three steps: episodes end and begin again, too.
-    short = replace(params, max_episode_steps=min(params.max_episode_steps, 3))
+    """Launch a little of everything: episodes of three steps, then as they are."""
+    for limit, steps in ((3, 4), (params.max_episode_steps, LATER_STEPS)):
+        few = replace(params, max_episode_steps=min(params.max_episode_steps, limit))
+        play_once(make_batch, spec, few, executor, layout, states, steps)
+
+
+def play_once(make_batch, spec, params, executor, layout, states, steps):
+    """Launch resets, steps with extreme actions, and ``steps`` random ones."""
     obs_dtype = "bfloat16" if layout.half_obs else "float32"
     number = 2 if states is None else len(states)
-    batch = make_batch(spec, number, short, executor, layout=layout, obs_dtype=obs_dtype)
+    batch = make_batch(spec, number, params, executor, layout=layout, obs_dtype=obs_dtype)
     actions = {g.name: executor.allocate((number, g.count, g.heads), g.action_dtype) for g in batch.groups}
     batch.reset(0)
     if states is not None:
@@ -65,4 +71,4 @@ def play(make_batch, spec, params, executor, layout, states):
         for g in batch.groups:
             executor.put(actions[g.name], real if g.continuous else integer)
         batch.step([executor.pointer(actions[g.name]) for g in batch.groups])
-    batch.rollout(4)
+    batch.rollout(steps)
