@@ -6,9 +6,15 @@ import fractions
 import math
 import pathlib
 import sys
+import tempfile
 
 import numpy as np
 import torch
+
+_folder = tempfile.TemporaryDirectory()
+MISSING = (
+    pathlib.Path(_folder.name) / "missing"
+)  # of this process, which may make it: the next one finds it missing again
 
 
 class Hostile:
@@ -89,8 +95,8 @@ ODD = {
     "bytes": lambda: b"cartpole",
     "bytearray": lambda: bytearray(b"x"),
     "np.str": lambda: np.str_("x"),
-    "Path": lambda: pathlib.Path("/nonexistent/x"),
-    "Path .py": lambda: pathlib.Path("/nonexistent/x.py"),
+    "Path": lambda: MISSING / "x",
+    "Path .py": lambda: MISSING / "x.py",
     "folder": lambda: pathlib.Path("."),
     "folder text": lambda: "/proc",
     # ---- nothing, containers, functions ----

@@ -144,12 +144,11 @@ EACH = "  int arrived = 0;\n  for (int i : env.team.each(NUM_AGENTS)) {"
 MISTAKES = {
     "no leader guard": (
         ("if (env.team.leader()) s.ticks += 1;", "s.ticks += 1;"),
-        r"every member of a team runs .*`if \(env\.team\.leader\(\)\)`.*; `step`: two members of a team write `state\.ticks` ",
+        r"`step`: two members of a team write `state\.ticks` between .*`if \(env\.team\.leader\(\)\)`",
     ),
     "a sync that not all reach": (
         ("  return env.team.sum", "  if (env.team.leader()) env.team.sync();\n  return env.team.sum"),
-        r"not every member of the team reaches every env\.team\.sync\(\), sum, any, min and before: .*"
-        r"; env_rollout: the members of a team of 4 call",
+        r"the members of a team of 4 call different numbers of team\.sync\(\), any, sum, min or before\. All members must ",
     ),
     "a field that reset forgets": (
         ("s.vx[i] = s.vy[i] = 0.0f;", "s.vx[i] = 0.0f;"),
@@ -163,11 +162,11 @@ MISTAKES = {
 MISTAKES_TOO = {
     "a sum that not all reach": (
         ("    arrived += there;", "    arrived += env.team.sum(there);"),
-        r"not every member of the team reaches every .* sum, any, .* in no loop over env\.team\.each\(n\), .*; env_rollout: ",
+        r"the members of a team of 4 call different numbers of .*: none stands .* in a loop over env\.team\.each\(n\), ",
     ),
     "a loop over all by everybody": (
         (EACH, EACH.replace("int i : env.team.each(NUM_AGENTS)", "int i = 0; i < NUM_AGENTS; ++i")),
-        r"every member of a team runs .*env\.team\.each\(n\).*; `step`: two members of a team write `state\.\w+\[\d+\]` ",
+        r"`step`: two members of a team write `state\.\w+\[\d+\]` between .*for \(int i : env\.team\.each\(n\)\)",
     ),
     "ends before all are there": (
         ("return env.team.sum(arrived) ==", "return arrived =="),

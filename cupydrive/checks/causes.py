@@ -31,13 +31,13 @@ RETURN = EVERY_MEMBER + (
     "env.team.sync() stands before reading what another member wrote"
 )
 UNEVEN = (
-    "not every member of the team reaches every env.team.sync(), sum, any, min and before: they stand in no branch that "
-    "depends on an agent, and in no loop over env.team.each(n), of which members have different shares (those of "
-    "env.team.all(n) are equally long)"
+    "all members must reach each of them: none stands in a branch that depends on an agent, nor in a loop over "
+    "env.team.each(n), of which members have different shares (those of env.team.all(n) are equally long)"
 )
-RACE = EVERY_MEMBER + (
-    "what belongs to no agent is for one of them, `if (env.team.leader())`, loops over agents are `for (int i : "
-    "env.team.each(n))`, an agent's entries are for the member whose agent it is, and what several add to takes env.team.add"
+RACE = (
+    "what belongs to no agent is for one member, `if (env.team.leader())`; an agent's entries are for the member whose agent "
+    "it is, in loops `for (int i : env.team.each(n))`; what several add to takes env.team.add (docs/dialect.md, 'Whose an "
+    "entry is')"
 )
 # What makes a value that is no number where the reference has one.
 NOT_FINITE = {
@@ -108,6 +108,11 @@ def rank(part, name, not_finite=False):
         place,
         next(k for k, begin in enumerate(DERIVED) if name.startswith(begin)),
     )
+
+
+def is_fault(part, name):
+    """Return whether ``name`` in ``part`` is what no kernel may do, and no comparison: its place says more than a meaning."""
+    return any(what in part and name.startswith(begins) for what, begins, _ in FAULTS)
 
 
 def meaning(part, name, of_agents=False, not_finite="", who="the kernel gives"):

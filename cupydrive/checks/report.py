@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from cupydrive.checks.causes import meaning, rank
+from cupydrive.checks.causes import is_fault, meaning, rank
 from cupydrive.errors import CupydriveError, SpecError
 from cupydrive.inputs.arguments import shown as in_short
 from cupydrive.inputs.descriptions import SMALLEST
@@ -248,7 +248,10 @@ class Report:
         if failed:
             t = failed[0]
             words = meaning(t.part, t.name, t.of_agents, t.not_finite, WHOSE.get(t.found, ""))
-            found[0] = "; ".join(filter(None, (words, found[0])))
+            if is_fault(t.part, t.name):
+                found[0] = f"{t.failure}. {words[0].upper()}{words[1:]}"
+            else:
+                found[0] = "; ".join(filter(None, (words, found[0])))
         for t in self.tallies.values():
             if t.too_many_excused:
                 found.append(

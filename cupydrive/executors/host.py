@@ -258,8 +258,8 @@ class HostProgram:
             raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
         if code & UNEVEN:
             raise TeamFault(
-                f"{kernel}: the members of a team of {self.executor.team_threads} call different numbers of team.sync() "
-                "(or any, sum, min, before, which sync, too); every member must reach every one",
+                f"the members of a team of {self.executor.team_threads} call different numbers of team.sync(), any, sum, min "
+                "or before",
                 "syncs",
             )
         if code:

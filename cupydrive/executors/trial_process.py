@@ -35,8 +35,7 @@ class Fault(ctypes.Structure):
         if self.limit == RACE:
             return (
                 f"`{self.file.decode()}`: two members of a team write `{self.what.decode()}` between two calls of "
-                f"team.sync(), in environment {self.env}. On a GPU they write at once, and one of two additions is lost: let "
-                "one member write it (docs/dialect.md, 'Whose an entry is')"
+                f"team.sync(), in environment {self.env}; on a GPU they write at once, and one of two additions is lost"
             )
         limit = f"outside [0, {self.limit})" if self.limit >= 0 else "outside the array"
         return f"{place}: {self.what.decode()} index {self.index} is {limit}, in environment {self.env}"
