@@ -1,5 +1,6 @@
 """Action masks, from the kernel to the loss: checked like observations, stored per step, and never violated."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,14 @@ def test_all_choices_may_be_allowed_at_once(walkers):
     spec = replace(cd.register(PYTHON, kernel), cases=({"walkers": walkers},))
     report = check(spec, agent_steps=5000, device="cpu", progress=False)
     assert report.passed, str(report)
+
+
+def test_a_mask_that_is_not_written_is_found_without_a_reference():
+    kernel = KERNEL.replace("env.walker.mask(i, 1, 1) = place != 4;", "")
+    spec = replace(cd.register(PYTHON, kernel), step=None, reset=None, observe=None, events=())
+    report = check(spec, agent_steps=2000, device="cpu", progress=False)
+    words = r"observe does not write this mask, .*; mask\.walker: environment \d+, agent \d, choice 4: where memory was 0 False"
+    assert re.match(words, report.failures()[0]), str(report)
 
 
 def test_a_head_that_allows_nothing_allows_all():

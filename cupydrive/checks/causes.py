@@ -12,6 +12,7 @@ THREADS = "1 thread against 3, bit for bit"
 TEAMS = "a team of threads against one, bit for bit"
 GPU_TEAMS = "team sizes 1, 4, 32, 128 against the default, bit for bit"
 RESETS = "resets and random streams"
+WRITTEN = "masks, written twice"
 REFERENCE = "against the NumPy reference, one step"
 STATISTICS = "autoreset, time limit, statistics"
 PATHS = "fused rollout against single steps, bit for bit"
@@ -51,6 +52,11 @@ FAULTS = (
     (TEAM_RULES, ("races",), RACE),
 )
 OF_REFERENCE = (
+    (
+        WRITTEN,
+        ("",),
+        "observe does not write this mask, and each must be written (env.GROUP.allow_all(env.team) allows all)",
+    ),
     (RESETS, ("unmasked",), "a reset by mask changes environments that it leaves out"),
     (RESETS, ("state.",), "reset gives another state than the reference"),
     (REFERENCE, ("state.",), "step gives another state than the reference"),
