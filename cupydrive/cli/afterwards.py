@@ -18,7 +18,7 @@ def after_demo():
         [
             "next:",
             *([f"  . {os.path.relpath(activate)}"] if unknown else []),
-            "  cupydrive train cartpole --out runs/cartpole",
+            "  cupydrive train acrobot --out runs/acrobot",
             "  cupydrive play tag_grid --agent runner --param grid_length=10",
             "  cupydrive new my_env",
         ]
