@@ -102,6 +102,15 @@ def test_a_branch_that_no_draw_takes_fails_unless_its_line_says_why(excluded):
         assert failure.count(f"{line}") == 1  # the place is said once
 
 
+def test_of_several_conditions_it_is_said_which_went_one_way_only():
+    text, step = kernel_text(envs.get("cartpole"))[1], "s.x += p.tau * s.x_dot;"
+    line = "if (s.x > 0.0f && p.gravity < 1e6f && s.theta > 0.0f) s.x_dot = s.x_dot + 0.0f;"
+    spec = replace(envs.get("cartpole"), kernel=text.replace(step, f"{line}\n    {step}"))
+    (failure,) = check(spec, agent_steps=1000, device="cpu", progress=False).failures()
+    words = "1 of 6 ways that its conditions can go were never taken (of its 3 conditions, as they are asked, number 2): `if "
+    assert words in failure
+
+
 def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_path):
     """With a compiler beside which there is no gcov."""
     (tmp_path / "g++-none").symlink_to(shutil.which("g++"))

@@ -134,7 +134,22 @@ def report_branches(report, spec, counts):
         never = sum(times == 0 for times in ways.values())
         if never:
             tally.failure = (
-                f"{never} of {len(ways)} ways that its conditions can go were never taken: `{lines[line - 1].strip()}`. "
+                f"{never} of {len(ways)} ways that its conditions can go were never taken{which(ways)}: "
+                f"`{lines[line - 1].strip()}`. "
                 f"Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; if a way cannot be taken, "
                 f"write {EXCLUDED} in a comment of that line"
             )
+
+
+def which(ways):
+    """Return in words, in brackets, which of a line's conditions went one way only, or an empty string where it has one.
+
+    Args:
+        ways: How often each was taken, by (branches of the line, number of the branch): two of each condition, in the order in
+            which they are asked. Instances of a template may have other numbers of them: then nothing is said.
+    """
+    numbers = {number for number, _ in ways}
+    if len(numbers) > 1 or numbers == {2}:
+        return ""
+    same = sorted({k // 2 + 1 for (_, k), times in ways.items() if times == 0})
+    return f" (of its {numbers.pop() // 2} conditions, as they are asked, number {' and '.join(map(str, same))})"
