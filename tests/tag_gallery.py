@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import tag_figures
 import tag_published
 from matplotlib.lines import Line2D
 
@@ -110,8 +111,22 @@ def clip(entry, kind, files, title, means, episodes, out):
         "episodes_of_means": episodes,
         "command": f"python tests/tag_gallery.py --draw {where} --video {name}.mp4",
     }
-    said |= {"title": CALLED[kind]} if kind in CALLED else {}
-    return said | ({"beside": files[1:]} if files[1:] else {})
+    return said | ({"beside": files[1:]} if files[1:] else {}) | words_of(kind, files, means, out)
+
+
+def words_of(kind, files, means, out):
+    """Return what ``gallery.json`` says of a clip in words of its own: its title, which steps are drawn, whom its taggers tag.
+
+    Of grid Tag it says no tags: their mean counts taggers that stand on the runner.
+    """
+    recordings = [Recording.load(out / file) for file in files]
+    said = {"title": CALLED[kind]} if kind in CALLED else {}
+    look = BESIDE if files[1:] else LOOK[recordings[0].spec.name]
+    said |= {"every": look["every"]} if "every" in look else {}
+    if recordings[0].spec.name == "tag_continuous":
+        names = [name for name in means if name.startswith("tags")]
+        said["here"] = {name: tag_figures.follow(r)["tags"] for name, r in zip(names, recordings, strict=True)}
+    return said
 
 
 def draw_files(entry, kind, files, title, out):
@@ -333,7 +348,7 @@ def redraw(results, out):
         for said in entries[entry]["clips"]:
             files, title = [said["recording"], *said.get("beside", [])], next(iter(said["players"].values()))
             said["size"] = draw_files(entry, said["kind"], files, title, out)
-            said |= {"title": CALLED[said["kind"]]} if said["kind"] in CALLED else {}
+            said |= words_of(said["kind"], files, said["means"], out)
         shown = {}
         for row in results.values():
             if row["case"].startswith(cases):

@@ -1,6 +1,7 @@
 """The program behind the figures of convergence: what it pools and says together, what it keeps, what it draws."""
 
 import json
+from pathlib import Path
 
 import convergence
 import numpy as np
@@ -110,3 +111,14 @@ def test_a_file_that_cannot_be_read_is_named(content, tmp_path, capsys):
     with pytest.raises(SystemExit):
         convergence.main(["--redraw", "--json", str(path), "--charts", str(tmp_path)])
     assert "is damaged, or no file of this program" in capsys.readouterr().err
+
+
+def test_the_committed_trainings_are_as_the_gallery_says():
+    """CartPole takes as many iterations with 100 copies as with 100,000, nearly, and those of more copies take longer."""
+    found = convergence.read(Path(convergence.__file__).parent.parent / "gallery" / "convergence.json")
+    rows = {row["copies"]: row for row in results(found) if row["env"] == "cartpole" and row["copies"] >= 100}
+    iterations = {copies: row["env_steps_to_mark"] / (32 * copies) for copies, row in rows.items()}
+    assert "num_steps=32" in found["envs"]["cartpole"]["settings"]
+    assert len(rows) == 4 and max(iterations.values()) < 1.1 * min(iterations.values())
+    seconds = [row["seconds_to_mark"] for row in rows.values()]
+    assert seconds == sorted(seconds) and seconds[-1] > 10 * seconds[0]

@@ -208,6 +208,26 @@ def test_figures_are_called_what_their_environment_calls_them():
             replace(cd.envs.get("tag_grid"), showcase={key: wrong})
 
 
+def test_beside_each_curve_stands_why_it_may_end_at_another_number_than_the_means():
+    """What training logs are latest episodes by actions that are drawn; means are of greedy ones."""
+    entries = read_entries(HERE)
+    for shown in (page(entries), readme(entries)):
+        assert shown.count("training logged, each copy") == shown.count("likeliest actions") == len(entries)
+    assert all(str(settings).startswith("PPO(") or settings == "heuristic" for entry in entries.values()
+               for settings in entry["training"]["policies"].values())  # fmt: skip
+
+
+def test_what_a_clip_leaves_out_and_what_its_episode_has_is_told():
+    name, entry = next((name, entry) for name, entry in read_entries(HERE).items() if "table" in entry)
+    first = entry["clips"][0]
+    clip = {key: value for key, value in first.items() if key not in ("every", "here")} | {
+        "means": {"tags": [3.5, 0.5]}
+    }
+    for said, extra, told in (({}, (), False), ({"every": 7, "here": {"tags": 12}}, ("; here 12",), True)):
+        for shown in (page({name: entry | {"clips": [clip | said]}}), readme({name: entry | {"clips": [clip | said]}})):
+            assert ("One step in 7 is drawn." in shown) is told and all(f"3.5 ± 0.5{text}" in shown for text in extra)
+
+
 def test_tag_comes_first_then_the_sciences_then_classics():
     entries = read_entries(HERE)
     chapters = ordered(entries)
@@ -291,7 +311,7 @@ def test_summaries_and_names_are_text_in_page_and_readme():
     odd["training"] = {**entry["training"], "command": MARKS}
     odd["table"] = [[MARKS, MARKS], [MARKS, MARKS]]
     clips = [{**clip, "means": {"a": [0, 0]}} for clip in entry["clips"]]
-    plain[name] = {**entry, "table": [["a", "b"], ["c", "d"]], "clips": clips}
+    plain[name] = {**entry, "table": [["a", "b"], ["c", "d"]], "clips": clips, "changed": {"a": 1}}
     for marked in ({name: odd}, {MARKS: odd}):
         html = page(marked)
         assert "<script>h" not in html.replace(page(plain), "") and "&lt;script&gt;h" in html

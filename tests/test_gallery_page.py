@@ -147,6 +147,29 @@ def test_no_button_hides_anything_and_clips_with_small_letters_are_not_small(ope
 
 
 @pytest.mark.notebook
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (1280, 2), (1440, 2)])
+def test_what_is_cut_off_says_so_above_itself_and_charts_have_gaps(opened, width, columns):
+    shown = opened(width)
+    shown.wait_for_function("!!document.querySelector('.scroll.cut') === (innerWidth < 1000)")
+    boxes = shown.evaluate(
+        """[...document.querySelectorAll('.scroll')].map(box => [
+          box.scrollWidth > box.clientWidth, getComputedStyle(box, '::before').content.includes('sideways'),
+          box.firstElementChild.getBoundingClientRect().top - box.getBoundingClientRect().top, !!box.querySelector('table')])"""
+    )
+    assert all(cut == said == (above >= 16) for cut, said, above, _ in boxes)
+    tables = [cut for cut, _, _, table in boxes if table]
+    assert tables and any(tables) == (width == 390) and any(cut for cut, *_ in boxes) == (width == 390)
+    ends = shown.evaluate(
+        """[...document.querySelectorAll('.charts figure')].map(figure => {
+          const box = figure.getBoundingClientRect(); return [box.left, box.top, box.bottom]; })"""
+    )
+    assert len({left for left, *_ in ends}) == columns
+    for left, top, _ in ends:  # to what stands above it, in its column or across both
+        above = [end for at, _, end in ends if end <= top and (at == left or columns == 2)]
+        assert not above or top - max(above) >= 15
+
+
+@pytest.mark.notebook
 def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
     shown = opened(reduced_motion="reduce")
     shown.locator(".stage").first.hover(position={"x": 5, "y": 5})

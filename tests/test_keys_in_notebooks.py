@@ -11,6 +11,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 from conftest import optional, python_path
+from test_view import small
+
+from cupydrive.rendering.viewer import HINT, STILL
 
 SECONDS = 40_000  # milliseconds that anything may take on a busy machine
 CELLS = (
@@ -36,6 +39,9 @@ def server(tmp_path_factory):
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     (folder / "keys.ipynb").write_text(json.dumps(content))
+    shown = {"text/html": small()._repr_html_(), "text/plain": "<Viewer>"}
+    cells = [cells[0] | {"outputs": [{"output_type": "display_data", "data": shown, "metadata": {}}]}]
+    (folder / "sent.ipynb").write_text(json.dumps(content | {"cells": cells}))  # with outputs, by somebody else
     own = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("RUNTIME", "DATA", "CONFIG")}
     options = ["ServerApp.ip=127.0.0.1", "ServerApp.port=0", "IdentityProvider.token=x", f"ServerApp.root_dir={folder}"]
     options += ["LabApp.news_url=None", "LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
@@ -161,4 +167,16 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
 
     run_cell(page, 2)
     page.get_by_text(re.compile(r"said 57 \[(0, )?4\] end")).last.wait_for()
+    page.close()
+
+
+@pytest.mark.notebook
+@pytest.mark.long
+def test_the_viewer_of_a_notebook_that_is_not_trusted_says_that_it_does_not_move(server, browser):
+    page = browser.new_page(viewport={"width": 1200, "height": 1600})
+    page.goto(f"{server}lab/tree/sent.ipynb?token=x")
+    viewer = page.locator(OUTPUT).first
+    viewer.get_by_text(STILL).wait_for(timeout=SECONDS)
+    assert viewer.get_by_text(HINT).count() == viewer.locator("script").count() == 0
+    assert viewer.get_by_role("button", name="play").is_disabled()
     page.close()

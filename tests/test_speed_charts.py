@@ -70,6 +70,18 @@ def test_a_sweep_names_its_copies_and_shows_others_of_its_task(name):
         assert {*shown[who].get_ydata()} <= rates
 
 
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_factor_of_a_sweep_is_that_of_its_line_over_the_point(name, drawn):
+    """Not of a row of another run, whose steps in a launch are others: whoever divides what is drawn gets what is written."""
+    (axes,) = drawn[f"{name}.png"].axes
+    ours, *others = axes.lines
+    points = {(x, y) for line in others for x, y in zip(*line.get_data(), strict=True)}
+    for text in axes.texts:
+        x, y = text.xy
+        near = [rate for at, rate in zip(*ours.get_data(), strict=True) if abs(at / x - 1) < 0.06]
+        assert (x, y) in points and text.get_text() in [f"ours {charts.times(rate / y)}" for rate in near]
+
+
 def test_training_stands_beside_others_with_the_factor_in_a_group_for_each_task():
     result = tables.results()["training"]
     written, found = texts(charts.training_chart(result)), [row for row in result.rows if row.case == "training"]

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,27 @@ def test_what_all_trainings_of_a_task_have_in_common_stands_above_them_and_the_r
         ("cupydrive by kernels, exact", "", "2 runs of 10 copies side by side"),
         ("WarpDrive, Numba", "0.5 x", "1 update an iteration"), ("WarpDrive, CUDA C", "25 x", "1 update an iteration"),
     ]  # fmt: skip
+
+
+def test_columns_that_are_empty_in_all_rows_are_left_out():
+    counted = dict(kernels="", operations_per_step=10)
+    rows = [replace(row, **counted) for row in LEARNT[2:4]]
+    assert "registers" not in tables.training(bench(*rows)) and "not as above" not in tables.training(bench(*rows))
+    rows[1] = replace(rows[1], kernels="gradient 168 registers")
+    folded = tables.training(bench(*rows)).split("; their registers</summary>")[1]
+    assert [row[-1] for row in cells_of(folded)] == ["", "gradient 168"]
+    for table in re.findall(r"(?:^\|.*\n)+", tables.training(tables.results()["several GPUs"]), re.M):
+        cells = [line.split("|")[1:-1] for line in table.splitlines()]
+        assert all(any(cell.strip() for cell in column[2:]) for column in zip(*cells, strict=True))
+
+
+def test_the_lowest_governors_earn_more_than_the_best_constant_level_which_is_more_than_asked_for():
+    """As SPEED.md says it."""
+    gallery, lesson = tables.committed("gallery.json"), tables.committed("learning.json")["covid_economy governors"]
+    (level,) = (clip["means"] for clip in gallery["covid_economy"]["clips"] if clip["kind"] == "heuristic")
+    asked = {"governor": lesson["mark"], "planner": lesson["bounds"]["planner"][0]}
+    for name, least in asked.items():
+        assert least < level[f"return {name}"][0] < min(seed[name][0] for seed in lesson["seeds"])
 
 
 def test_no_training_and_no_figure_of_it_is_left_out():

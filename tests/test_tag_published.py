@@ -215,6 +215,17 @@ def test_a_clip_is_of_the_first_episode_that_taggers_ended(lengths, kept, tmp_pa
     assert one.first_env == kept and one.length.tolist() == [lengths[kept]]
 
 
+def test_committed_clips_say_which_steps_they_draw_and_how_many_their_taggers_tag():
+    gallery = tag_gallery.Path(tag_gallery.__file__).parent.parent / "gallery"
+    for entry, tags in (("tag_published", True), ("tag_grid_published", False)):
+        for clip in read_entries(gallery)[entry]["clips"]:
+            files = [clip["recording"], *clip.get("beside", [])]
+            said = tag_gallery.words_of(clip["kind"], files, clip["means"], gallery)
+            assert said.items() <= clip.items() and ("every" in clip) == ("here" in clip) == tags
+            drawn = tag_gallery.video([Recording.load(gallery / file) for file in files], progress=False)
+            assert drawn.every == clip.get("every", 1)
+
+
 @pytest.mark.notebook
 def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch):
     labels = [tag_published.label(f"continuous-{ratio}", 0, STEPS) for ratio in (1.0, 2.0)]

@@ -12,6 +12,7 @@ from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import frames
 from cupydrive.errors import ParameterError
+from cupydrive.rendering.viewer import HINT, STILL
 from cupydrive.rendering.words import words
 
 CHASE = {"num_taggers": 2, "grid_length": 6}
@@ -157,6 +158,23 @@ def test_a_page_of_any_environment_ends_where_its_script_does():
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("scripts", [True, False])
+def test_where_no_script_runs_the_page_says_so_and_promises_nothing(browser, scripts):
+    """A notebook that is not trusted shows outputs without their scripts."""
+    context = browser.new_context(java_script_enabled=scripts)
+    page = context.new_page()
+    page.set_content(small()._repr_html_())
+    assert page.get_by_text(STILL).is_visible() is not scripts
+    assert page.get_by_text(HINT).is_visible() is scripts
+    assert page.get_by_role("button", name="play").is_enabled() is scripts
+    assert page.get_by_label("step", exact=True).is_enabled() is scripts
+    assert page.locator("img").is_visible() and "environment 0, step 0" in page.locator("pre").text_content()
+    name = page.get_by_role("group").get_attribute("aria-label")
+    assert name.startswith("<Video tag_grid") and name.endswith(HINT) is scripts
+    context.close()
 
 
 @pytest.mark.notebook

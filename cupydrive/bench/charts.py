@@ -180,7 +180,7 @@ def lines(result, axis, found, others):
         look = dict(color=PEER_COLORS[number % len(PEER_COLORS)], marker="s", markersize=6, linestyle=":")
         axes.loglog(*zip(*points, strict=True), **look, label=named(who, rows, first, axis))
         for row in rows:
-            own = alike(row, [*result.rows, *others])
+            own = alike(row, result.rows)
             if own is not None:
                 mark(axes, getattr(row, axis), row.rate, own.rate / row.rate, above=number == 0)
     if shown:
@@ -191,7 +191,7 @@ def lines(result, axis, found, others):
 
 
 def alike(peer, rows):
-    """Return our row of the same task with as many copies and agents as another library's, 5 % allowed; or None."""
+    """Return the row of a sweep with as many copies and agents as another library's, 5 % allowed, or None: it is drawn."""
     own = [row for row in rows if row.who in OURS and not row.note and (row.case, row.env) == (peer.case, peer.env)]
     sizes = ("num_envs", "agents")
     same = [row for row in own if all(abs(math.log(getattr(row, s) / getattr(peer, s))) < 0.05 for s in sizes)]

@@ -6,7 +6,7 @@ from cupydrive.bench.cells import computed, folded, markdown, told, where
 from cupydrive.bench.charts import OURS, agents_of, algorithm_of, fastest_of_ours, task_of, times
 from cupydrive.bench.timing import short
 
-COMPUTED = "What our kernels compute, how near that is to the device's limit, and their registers"
+COMPUTED, REGISTERS = "What our kernels compute, and how near that is to the device's limit", "; their registers"
 
 
 def training(result):
@@ -35,11 +35,17 @@ def of_one_task(result, rows):
         if row.operations_per_step is not None:
             kernels.append([*first, unlike, *computed(result, row), row.kernels.replace(" registers", "")])
     titles = ["copies", "who", "env-steps/s"] + ["ours"] * others + ["not as above"]
-    parts = [f"{', '.join(usual)}:", markdown(titles, shown)]
+    parts = [f"{', '.join(usual)}:", markdown(*filled(titles, shown))]
     if kernels:
         titles = ["copies", "who", "not as above", "operations a step", "of limit", "registers"]
-        parts.append(folded(COMPUTED, markdown(titles, kernels)))
+        parts.append(folded(COMPUTED + REGISTERS * any(row[-1] for row in kernels), markdown(*filled(titles, kernels))))
     return parts
+
+
+def filled(titles, rows):
+    """Return titles and rows without the columns that are empty in all rows."""
+    kept = [k for k in range(len(titles)) if any(row[k] for row in rows)]
+    return [titles[k] for k in kept], [[row[k] for k in kept] for row in rows]
 
 
 def settings(row):

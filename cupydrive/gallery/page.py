@@ -6,7 +6,18 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
-from cupydrive.gallery.words import KINDS, called, learnt, made, parameters, results, shown, told
+from cupydrive.gallery.words import (
+    KINDS,
+    called,
+    curve_and_means,
+    learnt,
+    left_out,
+    made,
+    parameters,
+    results,
+    shown,
+    told,
+)
 from cupydrive.inputs.files import write_atomically
 from cupydrive.inputs.sources import sources
 
@@ -23,6 +34,7 @@ CHAPTERS = {  # in their order on the page
     "Sciences": "Rules and data of published models: chemistry, climate and trade, a pandemic.",
     "Classics": "Small problems of control that every library has, by Gymnasium's rules.",
 }
+PARAMETERS = "Parameters other than the defaults"
 WIDE = {"beside": 640}  # clips that take the page's whole width, and pixels that they have on a narrow page
 COLUMN = 136  # pixels that a table's column has at least; where the page is narrower the table scrolls
 BROAD = 900  # pixels; clips that are wider stand two in a row, others three
@@ -30,7 +42,8 @@ BROAD = 900  # pixels; clips that are wider stand two in a row, others three
 CHARTS = (
     ("speed.png", "Random rollouts on a GPU", "Each task in a group of its own, beside the fastest of each other library. The "
      "factor is ours over theirs, with as many copies, or the nearest number that was measured. Ours keeps every step of every "
-     "copy; gymnax keeps none, WarpDrive the last. Steps in a launch are each one's own, unlike in the chart of them below."),
+     "copy; gymnax keeps none, WarpDrive the last. How many steps a launch makes differs from bar to bar: below, "
+     "'More steps in a launch' shows what that changes."),
     ("speed-training.png", "Training on a GPU", "Whole iterations with learning, each task in a group of its own: PPO beside "
      "PPO in JAX, A2C beside that of WarpDrive. The factor is ours by kernels over theirs, or over ours by torch. Kernels "
      "multiply in bfloat16 ('tensor'), or in float32 with the same bits on CPU and GPU ('exact'); JAX and torch in float32, "
@@ -41,7 +54,9 @@ CHARTS = (
     ("scaling-agents-continuous.png", "More agents on a plane", "Continuous Tag, 2 to 10,000 agents in each of 200 copies."),
     ("scaling-steps.png", "More steps in a launch", "10,000 copies of CartPole, 1 to 1,024 steps in a launch."),
     ("convergence-seconds.png", "How soon it learns", "Return over seconds of training, after set-up and compiling, for 10 to "
-     "100,000 copies by equal settings; ten seeds each. An environment counts as solved from the dashed line on."),
+     "100,000 copies by equal settings; ten seeds each. An environment counts as solved from the dashed line on. An "
+     "iteration has as many steps of each copy and as many gradient steps, however many copies there are; CartPole needs about "
+     "as many iterations with 100 copies as with 100,000, where each takes longer, so that 100 solve it in less time."),
     ("convergence-env-steps.png", "From how much experience", "The same runs over env-steps, those of all copies together."),
 )  # fmt: skip
 
@@ -153,15 +168,18 @@ def section(name, entry):
     look = ' class="chart"' if free == 1 else f' class="chart rest" style="--columns: {free}"'
     look = ' class="chart wide"' if wide else look
     name, curve = html.escape(name), html.escape(quote(entry["curve"]))
+    folded = f"\n<details><summary>{PARAMETERS}</summary><p>{html.escape(parameters(entry))}</p></details>"
+    folded = folded if parameters(entry) else ""
     code = "<br>".join(html.escape(line) for line in (*learnt(entry), entry["training"]["command"]))
     return f"""<section aria-labelledby="{name}">
 <h3 id="{name}">{name}</h3>
-<p>{html.escape(told(entry) + parameters(entry))}</p>
+<p>{html.escape(told(entry))}</p>{folded}
 <div class="clips{broad}">
 {figures}
 <figure{look}><div class="scroll" tabindex="0"><img src="{curve}"
 alt="Learning curve of {name}" loading="lazy"></div>
 <figcaption><h4>Learning curve</h4><p>{html.escape(entry.get("learning", ""))}</p>
+<p>{html.escape(curve_and_means(entry))}</p>
 <details><summary>How the clips' policy was trained</summary><p>{html.escape(made(entry))}</p>
 <code>{code}</code></details></figcaption></figure>
 </div>
@@ -212,6 +230,7 @@ def figure(name, entry, clip):
         f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(entry, clip).items()
     )
     means = f"<dl>{means}</dl>" if clip["kind"] != "mosaic" else ""  # those of the clip of one start
+    means += f"<p>{html.escape(left_out(clip))}</p>" if left_out(clip) else ""
     return f"""<figure{kind}><div class="stage">{scroll}<video src="{video}" poster="{still}"
 width="{width}" height="{height}"{least} loop muted playsinline preload="none" aria-label="{label}"></video>{end}
 <button type="button" aria-label="Play {label}">&#9654;</button></div>
@@ -233,9 +252,10 @@ def readme(entries, charts=(), home=None):
         *fenced(THREE_LINES, "python"),
         "",
         "Each clip has a command that draws it again, and each curve one that trains anew; `make gallery` makes those of all"
-        f" environments of the package.{more} Pictures begin with what the first seconds of an episode come to; the page shows"
-        " episodes whole. Means are of fresh episodes, ± their 95 % intervals; a return is the sum of an"
-        " episode's rewards.",
+        f" environments of the package.{more} Pictures here are of an episode's first seconds: each holds the last step that it"
+        " has, so that one which does not move shows what came of it, and then plays from step 0 on; the page shows episodes"
+        " whole, with every step unless a clip says otherwise. Means are of fresh episodes, ± their 95 % intervals, and after"
+        " them stands, as “here”, what the one episode of the clip has; a return is the sum of an episode's rewards.",
     ]
     for chapter, found in ordered(entries).items():
         lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]
@@ -252,7 +272,7 @@ def entry_in_readme(name, entry):
     """Return the lines of one environment in ``README.md``."""
     clips, heading = in_order(entry["clips"]), markdown(name)
     commands = [" ".join(command.split()) for command in (*(c["command"] for c in clips), entry["training"]["command"])]
-    lines = ["", f"### {heading}", "", markdown(told(entry) + parameters(entry))]
+    lines = ["", f"### {heading}", "", markdown(told(entry))]
     lines += ["", *in_markdown(entry["table"])] if "table" in entry else []
     wide = [clip for clip in clips if clip["kind"] in WIDE]
     rows = [[clip] for clip in wide] + pairs([clip for clip in clips if clip not in wide])
@@ -265,14 +285,15 @@ def entry_in_readme(name, entry):
     for kept in means_in_rows(entry, [clip for clip in clips if not ("table" in entry and "beside" in clip)]):
         lines += ["", *in_markdown(kept)]
     lines += ["", f"![Learning curve of {heading}]({quote(entry['curve'])})", ""]
-    lines += [markdown(f"Curve: {entry['learning']}"), ""] * ("learning" in entry)
+    lines += [markdown(f"Curve: {entry['learning']} {curve_and_means(entry)}"), ""] * ("learning" in entry)
     lines += [
         markdown(f"Clips: {made(entry)}"),
         "",
         "<details><summary>Starts, settings, and commands to draw and train</summary>",
     ]
+    lines += ["", markdown(f"{PARAMETERS}: {parameters(entry)}.")] if parameters(entry) else []
     for clip in clips:
-        lines += ["", f"{markdown(called(clip))}: {markdown(shown(clip))}."]
+        lines += ["", f"{markdown(called(clip))}: {markdown(shown(clip))}. {left_out(clip)}".rstrip()]
     return [
         *lines,
         "",

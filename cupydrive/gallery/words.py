@@ -27,9 +27,19 @@ def told(entry):
 
 
 def parameters(entry):
-    """Return the parameters that differ from the defaults, in words."""
-    changed = ", ".join(f"{key} {value}" for key, value in entry["changed"].items())
-    return f" Here: {changed}." if changed else ""
+    """Return the parameters that differ from the defaults, by their names, as text; empty if none does."""
+    return ", ".join(f"{key} {value}" for key, value in entry["changed"].items())
+
+
+def curve_and_means(entry):
+    """Return in a sentence what a learning curve is of and what the means of clips are of, whose numbers differ."""
+    several = "table" in entry  # runs, whose curves have panels of both kinds
+    curve = "Curves over env-steps show" if several else "The curve shows"
+    means = "panels over steps of an episode, and the means of clips," if several else "the means of clips"
+    return (
+        f"{curve} what training logged, each copy's latest episode with actions drawn from the policy; {means} are of fresh "
+        "episodes with its likeliest actions, so that the two may differ."
+    )
 
 
 def made(entry):
@@ -70,15 +80,22 @@ def shown(clip):
     return f"{who}{clip['steps'][0]} steps from start {clip['first_env']} of seed {clip['seed']}"
 
 
+def left_out(clip):
+    """Return in a sentence which steps a clip's video leaves out; empty if it shows all."""
+    return f"One step in {clip['every']} is drawn." if "every" in clip else ""
+
+
 def results(entry, clip):
     """Return the mean results of the policy that plays a clip of an entry, by what they are called, as text.
 
-    Beside a mean length stands how long the clip's own episode is, which may be no usual one.
+    Beside a mean length, and beside what else is known of the clip's own episode, stands that: it may be no usual one.
     """
     words, means = FIGURES | entry.get("figures", {}), clip["means"].items()
     found = {words.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
     if clip["episodes"] == 1 and clip["means"].get("length", (0, 0))[1] > 0:
         found[words["length"]] += f"; here {clip['steps'][0]:,}"
+    for key, value in clip.get("here", {}).items():
+        found[words.get(key, key.replace("_", " "))] += f"; here {value:g}"
     return found
 
 

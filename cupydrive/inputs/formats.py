@@ -244,7 +244,8 @@ CLIP = Record(
         "episodes_of_means": ENVS,
         "command": WORDS,
     },
-    {"beside": Sequence(Text(), 1), "title": WORDS},  # the recordings at the right of the first one; what it is called
+    # The recordings at the right of the first one; its title; one step in how many is drawn; what its own episode has of means.
+    {"beside": Sequence(Text(), 1), "title": WORDS, "every": Int(2, 2**16), "here": Table(Number())},
 )
 TRAINING = Record({"command": WORDS, "policies": Table(WORDS), "env_steps": Int(), "num_envs": ENVS, "seed": SEED}, {})
 CURVES = Table(

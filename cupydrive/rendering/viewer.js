@@ -1,6 +1,10 @@
 (name, data) => {
   const box = document.getElementById(name), last = data.pictures.length - 1;
-  const [image, slider, shown, text, button] = ["img", "input", "output", "pre", "button"].map(x => box.querySelector(x));
+  const parts = ["img", "input", "output", "pre", "button", "small"];
+  const [image, slider, shown, text, button, hint] = parts.map(x => box.querySelector(x));
+  slider.disabled = button.disabled = false;
+  hint.textContent = data.hint;  // instead of what is said where no script runs
+  box.ariaLabel += `; ${data.hint}`;
   const steps = {
     ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity,
   };

@@ -21,12 +21,14 @@ MOST_STEPS = 500
 NARROWEST = 340  # pixels, so that a line of the table fits
 
 HINT = "click here, then: \u2190 \u2192 a step, Page Up ten on, Page Down ten back, Home and End, space plays"
-PAGE = """<div id="{name}" tabindex="0" role="group" aria-label="{alt}; {hint}"
+# Stands there until the script puts HINT in its place: notebooks that are not trusted show pages without their scripts.
+STILL = "this does not move yet: run the cell, or trust the notebook"
+PAGE = """<div id="{name}" tabindex="0" role="group" aria-label="{alt}"
  style="font-family:sans-serif;font-size:13px;max-width:{column}px;padding:3px;outline-offset:-2px">
 <img alt="{alt}" width="{width}" style="max-width:100%" src="{first}">
-<div style="display:flex;gap:8px;align-items:center"><button type="button">play</button>
-<input type="range" min="0" max="{last}" value="0" aria-label="step" style="flex:1"><output>0</output></div>
-<small>{hint}</small>
+<div style="display:flex;gap:8px;align-items:center"><button type="button" disabled>play</button>
+<input type="range" disabled min="0" max="{last}" value="0" aria-label="step" style="flex:1"><output>0</output></div>
+<small>{still}</small>
 <pre style="white-space:pre-wrap;font-family:monospace">{words}</pre></div>
 <script>({script})("{name}", {data});</script>"""
 
@@ -65,13 +67,13 @@ class Viewer:
 
     def _repr_html_(self):
         pictures, texts = self.pictures(), self.words()
-        data = {"pictures": pictures, "words": texts, "period": round(1000 / self.video.fps)}
+        data = {"pictures": pictures, "words": texts, "period": round(1000 / self.video.fps), "hint": HINT}
         return PAGE.format(
             name=f"view-{uuid.uuid4().hex}",
             width=self.video.width,
             column=max(self.video.width, NARROWEST),
             alt=html.escape(repr(self.video)),
-            hint=HINT,
+            still=STILL,
             first=pictures[0],
             words=html.escape(texts[0]),
             last=self.last,
