@@ -39,6 +39,12 @@ def test_a_member_is_the_run_that_it_would_be_alone():
     assert not same(*population.runs[:2])
 
 
+@pytest.mark.parametrize("seeds", [[2, 3], (2, 3), range(2, 4), np.array([2, 3])])
+def test_seeds_may_be_listed_by_any_sequence_of_ints(seeds):
+    population = cd.train("cartpole", ppo(), seeds=seeds, **SMALL | {"steps": 64})
+    assert [run.seed for run in population] == [2, 3] and all(type(run.seed) is int for run in population)
+
+
 def test_members_may_name_an_algorithm_as_text():
     first, second = cd.train("cartpole", members=[{"algorithm": "a2c", "num_steps": 8}, {"num_envs": 4}], **SMALL)
     assert (first.settings["cart"].name, first.settings["cart"].num_steps, second.num_envs) == ("a2c", 8, 4)
@@ -65,6 +71,11 @@ def test_members_change_policies_of_groups_and_seeds():
         ({"members": [3]}, r"members\[0\]"),
         ({"seeds": 0}, "seeds = 0"),
         ({"seeds": [1, -1]}, r"seeds\[1\] = -1"),
+        ({"seeds": "3"}, r"seeds = '3' is a str; it must be an int, how many runs, .* or a list of ints"),
+        ({"seeds": range(2**70)}, "seeds lists more than 10,000 runs"),
+        ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\] lists the seeds, and seed = 3 is another; pass one of them"),
+        ({"seeds": [0, 1], "members": [{}, {"seed": 2}]}, r"members\[1\] has seed = 2, .*; pass one of them"),
+        ({"seeds": 2, "members": [{"seed": 2}]}, r"members\[0\] has seed = 2, and seeds = 2 says .*; pass one of them"),
         ({"seeds": 2, "resume": True}, "resume=True needs out="),
     ],
 )

@@ -5,6 +5,7 @@ What one seed reaches says little; medians, quartiles, and the interquartile mea
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import zip_longest
@@ -21,6 +22,8 @@ from cupydrive.inputs.arguments import (
     checked_path,
     checked_sequence,
     checked_str,
+    is_number,
+    kind_of,
     shown,
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
@@ -80,6 +83,12 @@ def plan_members(spec, given, seeds, members, suggested):
     for k, change in enumerate(changes):
         checked_mapping("train", f"members[{k}]", change)
     each_seed = planned_seeds(given, seeds)
+    for k, change in enumerate(changes if seeds is not None else []):
+        if "seed" in change:
+            raise ParameterError(
+                f"train: members[{k}] has seed = {shown(change['seed'])}, and seeds = {shown(seeds)} says the seeds of every "
+                "member; pass one of them"
+            )
     planned = []
     for k, change in enumerate(changes):
         where = "" if members is None else f"members[{k}]"
@@ -97,16 +106,31 @@ def plan_members(spec, given, seeds, members, suggested):
 def planned_seeds(given, seeds):
     """Return the seeds of members that name none; arguments as of ``plan_members``."""
     first = checked_int("train", "seed", 0 if given.get("seed") is None else given["seed"], 0, 2**63 - 1)
-    if isinstance(seeds, list | tuple):
-        found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
-        for k, seed in enumerate(found):
-            if seed in found[:k]:
-                raise ParameterError(
-                    f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
-                    "name each seed once"
-                )
-        return found
-    return list(range(first, first + (1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS))))
+    if seeds is None or is_number(seeds, int | np.integer):
+        count = 1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)
+        return list(range(first, first + count))
+    listed = seeds.tolist() if isinstance(seeds, np.ndarray) else seeds
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes | bytearray):
+        raise ParameterError(
+            f"train: seeds = {shown(seeds)} is {kind_of(seeds)}; it must be an int, how many runs, such as 10, or a list of "
+            "ints, the seed of each, such as [0, 1, 2]"
+        )
+    if given.get("seed") is not None:
+        raise ParameterError(
+            f"train: seeds = {shown(seeds)} lists the seeds, and seed = {shown(given['seed'])} is another; pass one of them"
+        )
+    if len(listed[: MOST_MEMBERS + 1]) > MOST_MEMBERS:  # of a range, too, whose length no int holds
+        raise ParameterError(f"train: seeds lists more than {MOST_MEMBERS:,} runs; pass fewer")
+    found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(listed)]
+    seen = set()
+    for k, seed in enumerate(found):
+        if seed in seen:
+            raise ParameterError(
+                f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
+                "name each seed once"
+            )
+        seen.add(seed)
+    return found
 
 
 @contextmanager
