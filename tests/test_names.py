@@ -145,7 +145,7 @@ def test_players_of_all_groups_are_one_word():
         (lambda run: 10, "such as {'cart': Random()}; a number of episodes is episodes=10"),
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
         (lambda run: cd.Random, "; call it: Random()"),
-        (lambda run: run, "; of a run, its policy: run.frozen('cart')"),
+        (lambda run: run, "; of a run, its policy: {'cart': run.frozen('cart')}"),
         (lambda run: {"cart": run}, "; of a run, its policy: run.frozen('cart')"),
         (lambda run: {"cart": "runs/cart"}, "; of a run folder, its policy: Frozen('runs/cart')"),
         (lambda run: {"cart": "random"}, "; write Random()"),
@@ -162,8 +162,21 @@ def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
 
 
 def test_what_an_error_tells_to_pass_plays(run):
-    frozen = cd.evaluate("cartpole", {"cart": run.frozen("cart")}, episodes=3, device="cpu")
+    with pytest.raises(ParameterError) as caught:
+        cd.evaluate("cartpole", run)
+    players = eval(str(caught.value).partition("of a run, its policy: ")[2], {"run": run})
+    frozen = cd.evaluate("cartpole", players, episodes=3, device="cpu")
     assert torch.equal(frozen.length, run.evaluate(3).length)
+
+
+@pytest.mark.parametrize("players", [lambda run: run, lambda run: {"tagger": run}])
+def test_a_run_is_not_told_to_play_groups_that_it_does_not_know(run, players):
+    for call in (lambda: cd.evaluate("tag_grid", players(run)), lambda: cd.train("tag_grid", policies=players(run))):
+        with pytest.raises(ParameterError) as caught:
+            call()
+        assert "frozen" not in str(caught.value)
+    with pytest.raises(ParameterError, match=r"; a run of cartpole plays cart alone$"):
+        cd.evaluate("tag_grid", players(run))
 
 
 def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):

@@ -237,7 +237,8 @@ def players_by_group(where, spec, groups, given):
         such = type(given).__name__ if isinstance(given, Random | Heuristic) and not none else "Random"
         raise ParameterError(
             f"{where}: players = {shown(given)} is {kind_of(given)}; it must be 'random', 'heuristic' or a dict by group, such "
-            f"as {{{groups[0].name!r}: {such}()}}{none}{instead(given, groups[0].name)}"
+            f"as {{{groups[0].name!r}: {such}()}}{none}"
+            f"{instead(given, [g.name for g in groups], of_all=True)}"
         )
     require_players(spec, groups, "players", given)
     return dict(given)
@@ -253,12 +254,24 @@ def checked_word(where, given, group="group"):
     return checked_choice(where, "players", given, PLAYERS)
 
 
-def instead(player, group):
-    """Return what to pass in the place of ``player``, which cannot play a group, or an empty string."""
+def instead(player, groups, of_all=False):
+    """Return what to pass in the place of ``player``, which cannot play, or an empty string.
+
+    Args:
+        player: What was given.
+        groups: Names of those that it was to play.
+        of_all: It was given in the place of a dict by group.
+    """
     if isinstance(player, type) and issubclass(player, Random | Heuristic):
         return f"; call it: {player.__name__}()"
     if isinstance(player, Policies):
-        return f"; of a run, its policy: run.frozen({group!r})"
+        own = [g.name for g in player.spec.groups(player.params)]
+        played = [name for name in groups if name in own]
+        if not played:
+            return f"; a run of {player.spec.name} plays {', '.join(own)} alone"
+        if of_all:
+            return f"; of a run, its policy: {{{', '.join(f'{name!r}: run.frozen({name!r})' for name in played)}}}"
+        return f"; of a run, its policy: run.frozen({played[0]!r})"
     if isinstance(player, str | os.PathLike):
         known = PLAYERS.get(player) if isinstance(player, str) else None
         return (
@@ -283,7 +296,8 @@ def require_players(spec, groups, where, given):
             )
         if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
-                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path){instead(player, name)}"
+                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
+                f"{instead(player, [name])}"
             )
 
 

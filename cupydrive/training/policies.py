@@ -137,7 +137,7 @@ def instead_of(given, name):
         return f"; write {ALGORITHMS[given.lower()].__name__}()"
     if isinstance(given, type) and given in ALGORITHMS.values():
         return f"; call it: {given.__name__}()"
-    return instead(given, name)
+    return instead(given, name.split("+"))
 
 
 def check_groups(env, groups, policies):
