@@ -10,6 +10,7 @@ import cupydrive as cd
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.terminal.curves import curves
 
+RETURN = "charts/episodic_return"
 SMALL = {"num_envs": 8, "steps": 3 * 8 * 8, "device": "cpu", "progress": False}
 
 
@@ -98,6 +99,10 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
     cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **short)
     for resumed in (cd.train("cartpole", ppo(), seeds=2, out=tmp_path, resume=True, **SMALL), cd.load(tmp_path)):
         assert all(same(one, other) for one, other in zip(whole, resumed, strict=True))
+    timed, loaded = whole.table().splitlines(), cd.load(tmp_path).table().splitlines()
+    assert timed[0].split() == ["env-steps", "seconds", RETURN] and loaded[0].split() == ["env-steps", RETURN]
+    assert [len(line.split()) for line in timed[1:3]] == [5, 5]  # seed, its number, env-steps, seconds, return
+    assert [line.split()[:3] + line.split()[4:] for line in timed[1:3]] == [line.split() for line in loaded[1:3]]
     with pytest.raises(TrainingError, match="a population of 2 runs already"):
         cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **SMALL)
     with pytest.raises(TrainingError, match=r"number 2 is none there, and .*'seed': 2\} was asked for"):

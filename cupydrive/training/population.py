@@ -122,14 +122,12 @@ def planned_seeds(given, seeds):
     if len(listed[: MOST_MEMBERS + 1]) > MOST_MEMBERS:  # of a range, too, whose length no int holds
         raise ParameterError(f"train: seeds lists more than {MOST_MEMBERS:,} runs; pass fewer")
     found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(listed)]
-    seen = set()
-    for k, seed in enumerate(found):
-        if seed in seen:
+    for k in range(len(found) if len(set(found)) < len(found) else 0):
+        if (seed := found[k]) in found[:k]:
             raise ParameterError(
                 f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
                 "name each seed once"
             )
-        seen.add(seed)
     return found
 
 
@@ -287,21 +285,24 @@ class Population:
     def table(self, key=None):
         """Return a table in words: by setting, each run with its env-steps, seconds and last value, then these together.
 
-        Together: their median with the quartiles, and the ``interquartile_mean``.
+        Together: their median with the quartiles, and the ``interquartile_mean``. Seconds are of this process; where no run
+        was trained in it they are left out.
         """
-        key, scores = self._key(key), self.scores(key)
-        lines = [f"{'':<20}{'env-steps':>15}{'seconds':>10}  {key}"]
+        key, scores, timed = self._key(key), self.scores(key), any(run.seconds for run in self.runs)
+        width = 45 if timed else 35
+        lines = [f"{'':<20}{'env-steps':>15}{'seconds' * timed:>{width - 35}}  {key}"]
         for setting, numbers in self.by_setting().items():
             lines += [setting] * bool(setting)
             for run, score in ((self.runs[k], scores[k]) for k in numbers):
-                lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{run.seconds:>10.2f}  {score:.5g}")
+                seconds = f"{run.seconds:.2f}" if run.seconds else "-" * timed
+                lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{seconds:>{width - 35}}  {score:.5g}")
             lines += [f"  seed {self.runs[k].seed} failed: {self.failures[k]}" for k in numbers if k in self.failures]
             known = scores[numbers][np.isfinite(scores[numbers])]
             if len(known) > 1:
                 low, middle, high = np.percentile(known, (25, 50, 75))
                 mean, least, most = interquartile_mean(known)
-                lines.append(f"{'  median':<45}  {middle:.5g} (quartiles {low:.5g} and {high:.5g})")
-                lines.append(f"{'  interquartile mean':<45}  {mean:.5g} (95 %: {least:.5g} to {most:.5g})")
+                lines.append(f"{'  median':<{width}}  {middle:.5g} (quartiles {low:.5g} and {high:.5g})")
+                lines.append(f"{'  interquartile mean':<{width}}  {mean:.5g} (95 %: {least:.5g} to {most:.5g})")
         return "\n".join(lines)
 
     def _key(self, key):
