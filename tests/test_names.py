@@ -169,6 +169,16 @@ def test_what_an_error_tells_to_pass_plays(run):
     assert torch.equal(frozen.length, run.evaluate(3).length)
 
 
+@pytest.mark.parametrize("env", ["cartpole", "tag_grid"])
+def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
+    policies = {}
+    for group in [each.name for each in cd.make(env, device="cpu").groups]:
+        with pytest.raises(ParameterError, match=f"group {group!r} has 0 policies; give each group one") as caught:
+            make_run(env, policies=policies, num_envs=4, device="cpu")
+        policies |= eval(f"{{{str(caught.value).partition('for example ')[2]}}}", {"cupydrive": cd})
+    assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
+
+
 @pytest.mark.parametrize("players", [lambda run: run, lambda run: {"tagger": run}])
 def test_a_run_is_not_told_to_play_groups_that_it_does_not_know(run, players):
     for call in (lambda: cd.evaluate("tag_grid", players(run)), lambda: cd.train("tag_grid", policies=players(run))):

@@ -38,7 +38,7 @@ def make_players(spec, params, policies, num_envs, executor, learner):
     """
     groups = {g.name: g for g in spec.groups(params)}
     checked_policies(policies, groups)
-    check_groups(spec.name, groups, policies)
+    check_groups(spec, groups, policies)
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
     learning = {name: settings for name, settings in policies.items() if isinstance(settings, LearnerSettings)}
@@ -140,11 +140,11 @@ def instead_of(given, name):
     return instead(given, name.split("+"))
 
 
-def check_groups(env, groups, policies):
+def check_groups(spec, groups, policies):
     """Raise ``ParameterError`` unless each group has one policy, and groups of one policy have equal spaces.
 
     Args:
-        env: Name of the environment, for the message.
+        spec: ``EnvSpec``.
         groups: ``Group`` by name.
         policies: Settings by policy name.
     """
@@ -152,11 +152,15 @@ def check_groups(env, groups, policies):
     for name in played:
         if name not in groups:
             raise ParameterError(
-                f"{env} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
+                f"{spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
             )
     for name in groups:
         if played.count(name) != 1:
-            fix = f"for example {name!r}: cupydrive.Heuristic()" if name not in played else "name it in one key alone"
+            fix = (
+                f"for example {name!r}: cupydrive.{easiest(spec, policies)}"
+                if name not in played
+                else "name it in one key alone"
+            )
             raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one, {fix}")
     for key in policies:
         spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
@@ -164,6 +168,14 @@ def check_groups(env, groups, policies):
             raise ParameterError(
                 f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
             )
+
+
+def easiest(spec, policies):
+    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cupydrive.``."""
+    if spec.heuristic is not None:
+        return "Heuristic()"
+    learn = any(isinstance(settings, LearnerSettings) for settings in policies.values())
+    return "Random()" if learn else f"suggested_algorithm({spec.name!r})"
 
 
 def check_modules(policies):
