@@ -147,6 +147,9 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
     ("options", "words"),
     [
         (dict(callback=3), r"callback = 3 is an int; it must be a function"),
+        (dict(callback=lambda: None), r"must be a function of \(step, metrics\): too many positional arguments"),
+        (dict(callback=lambda step, metrics, run: None), r"must be a function of \(step, metrics\): missing .* 'run'"),
+        (dict(callback=lambda: None, seeds=2), r"must be a function of \(step, metrics\)"),
         (dict(checkpoint_minutes=float("nan")), r"checkpoint_minutes = nan"),
         (dict(out=3), r"out = 3 is an int; it must be a path"),
         (dict(resume=True), r"resume=True needs out="),

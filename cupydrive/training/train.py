@@ -109,7 +109,7 @@ def train(
     )
     capture = None if capture is None else checked_bool("train", "capture", capture)
     if callback is not None:
-        checked_callable("train", "callback", callback)
+        checked_callable("train", "callback", callback, takes=("step", "metrics"))
     out = None if out is None else checked_path("train", "out", out)
     if out is not None:
         with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
