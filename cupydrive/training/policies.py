@@ -10,7 +10,7 @@ import torch
 from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
-from cupydrive.playing.evaluation import instead
+from cupydrive.playing.given import instead
 from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import make_learner
