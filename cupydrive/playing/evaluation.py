@@ -58,15 +58,23 @@ class Evaluation:
     yardsticks: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def mean(self, name):
-        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric."""
-        self.require_number(name)
-        values = {**self.returns, "length": self.length, **self.metrics}[name].double()
+        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric.
+
+        ``"return"``, as it is printed, is that of the only group.
+        """
+        values = self.numbers(name).double()
         spread = values.std().item() if len(values) > 1 else math.nan
         return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
 
-    def require_number(self, name):
-        """Raise ``ParameterError`` if there is no number called ``name``."""
-        checked_choice(self.env, "name", name, (*self.returns, "length", *self.metrics))
+    def numbers(self, name):
+        """Return (episodes,) of a group's return, ``"length"`` or a metric; raise ``ParameterError`` if it has no such name."""
+        known = {**self.returns, "length": self.length, **self.metrics}
+        if isinstance(name, str) and name == "return" and name not in known:
+            if len(self.returns) > 1:
+                groups = " or ".join(map(repr, self.returns))
+                raise ParameterError(f"{self.env}: name = 'return', and each of several groups has one; pass {groups}")
+            (name,) = self.returns
+        return known[checked_choice(self.env, "name", name, known)]
 
     def summary(self):
         """Return (mean, half of its 95 % confidence interval) by name: returns by group, length, metrics."""
@@ -127,21 +135,18 @@ def difference(one, other, name):
     Args:
         one: ``Evaluation``.
         other: ``Evaluation`` of as many episodes with the same seed.
-        name: A group, ``"length"`` or a metric.
+        name: A group, ``"length"`` or a metric; ``"return"`` is that of the only group.
 
     Raises:
         ParameterError: If the two do not have the same starts, or no number of that name.
     """
     checked_instance("difference", "one", one, Evaluation, "an Evaluation, as evaluate() returns it")
     checked_instance("difference", "other", other, Evaluation, "an Evaluation, as evaluate() returns it")
-    for found in (one, other):
-        found.require_number(name)
+    a, b = one.numbers(name).double(), other.numbers(name).double()
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
             "the two evaluations have different starts; evaluate both with one seed and number of episodes"
         )
-    known = {**one.returns, "length": one.length, **one.metrics}
-    a, b = known[name].double(), {**other.returns, "length": other.length, **other.metrics}[name].double()
     spread = (a - b).std().item() if len(a) > 1 else math.nan
     what = f"return of {name!r}" if name in one.returns else name
     changed = [group for group in one.players if one.players[group] != other.players.get(group)]
