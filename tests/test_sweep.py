@@ -369,7 +369,9 @@ def trial(value):
     return create_trial(value=value)
 
 
-def test_the_return_of_several_groups_is_named(tmp_path):
+def test_the_return_of_several_groups_is_named(tmp_path, capsys):
+    assert main(["sweep", "tag_grid", "--out", str(tmp_path / "new"), "--device", "cpu"]) == 2
+    assert "several returns; pass --key as one of charts/episodic_return/tagger, " in capsys.readouterr().err
     with pytest.raises(ParameterError, match="pass key= as one of charts/episodic_return/tagger"):
         cd.sweep("tag_grid", SMALL, out=tmp_path / "new", **COMMON)
 
@@ -380,22 +382,11 @@ def test_settings_that_are_tried_by_default_exist():
 
 
 def test_the_command_line(tmp_path, capsys):
-    command = [
-        "sweep",
-        "cartpole",
-        "--out",
-        str(tmp_path),
-        "--trials",
-        "2",
-        "--steps",
-        "2e3",
-        "--num-envs",
-        "8",
-        "--device",
-        "cpu",
-    ]
+    command = f"sweep cartpole --out {tmp_path} --trials 2 --steps 2e3 --num-envs 8 --device cpu".split()
     assert main(command) == 0
     words = capsys.readouterr().out
     assert "2 trials, none reached a return of 475: pass more steps=, or objective='return'" in words
     assert (tmp_path / "sweep.png").stat().st_size > 1000
-    assert main(command) == 2 and main([*command, "--resume"]) == 0
+    assert main(command) == 2
+    assert "holds a sweep already. Go on with it: --resume; or pass another --out\n" in capsys.readouterr().err
+    assert main([*command, "--resume"]) == 0

@@ -214,7 +214,9 @@ def sweep(
     drawn = distributions(spec, settings, space)
     if key is None and len(groups) > 1:
         names = ", ".join(f"{RETURN}/{name}" for name in groups)
-        raise ParameterError(f"sweep: {spec.name} has several returns; pass key= as one of {names}")
+        error = ParameterError(f"sweep: {spec.name} has several returns; pass key= as one of {names}")
+        error.shell = f"{spec.name} has several returns; pass --key as one of {names}"
+        raise error
     check_key(key, spec, spec.groups(made))
     mark = mark_of(spec, made, objective, mark, key)
     given = {"num_envs": num_envs, "seed": seed, **params}
