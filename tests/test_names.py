@@ -45,13 +45,44 @@ CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": 
         ("evaluate", "policy", "Did you mean 'players'?"),
         ("evaluate", "n_eval_episodes", "Did you mean 'episodes'?"),
         ("evaluate", "deterministic", "Did you mean 'greedy'?"),
+        ("evaluate", "sample", "Did you mean 'greedy=False'?"),
         ("render", "policy", "Did you mean 'players'?"),
+        ("render", "sample", "Did you mean 'greedy=False'?"),
     ],
 )
 def test_a_name_of_another_library_leads_to_ours(call, name, words):
     with pytest.raises(UnknownParameterError) as caught:
         CALLS[call]("cartpole", **{name: 1})
     assert words in str(caught.value) and "It has: gravity, " in str(caught.value)
+
+
+def test_a_run_knows_what_another_library_calls_its_own_argument(run):
+    for call in (run.evaluate, run.render):
+        with pytest.raises(UnknownParameterError, match=r"'sample'\. Did you mean 'greedy=False'\?"):
+            call(episodes=2, sample=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("total_timesteps", " Pass steps=... to train. It has: "),
+        ("n_envs", " Pass num_envs=... to train. It has: "),
+        ("seed", " Pass seed=... to train. It has: "),
+        ("verbose", " Pass progress=... to train. It has: "),
+        ("model", " Did you mean 'policy'? It has: "),  # not the argument policies
+        ("lr", " Did you mean 'learning_rate'? It has: "),
+    ],
+)
+def test_an_argument_of_train_is_told_of_settings(name, words):
+    for call in (cd.PPO, lambda **given: cd.suggested_algorithm("cartpole", **given)):
+        with pytest.raises(ParameterError) as caught:
+            call(**{name: 1})
+        assert str(caught.value).startswith(f"PPO has no setting {name!r}.{words}")
+
+
+def test_a_member_is_told_of_settings_by_other_names():
+    with pytest.raises(ParameterError, match=r"members\[0\] has 'lr', .* Did you mean 'learning_rate'"):
+        cd.train("cartpole", members=[{"lr": 1e-3}])
 
 
 @pytest.mark.parametrize(

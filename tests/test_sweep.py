@@ -324,6 +324,8 @@ def test_what_counts_is_the_return_at_the_end_or_the_way_to_the_mark():
         ({"mark": 100.0}, "objective = 'return' does not know mark = 100.0"),
         ({"objective": "mark", "gravity": 9.0}, "cartpole says a mark for its default parameters"),
         ({"time_best": 1}, "time_best = 1"),
+        ({"n_trials": 3}, "no parameter 'n_trials'. Did you mean 'trials'"),
+        ({"space": {"lr": [1e-3]}}, "space has 'lr'. Did you mean 'learning_rate'"),
         ({"key": "nope"}, r"key = 'nope' is no metric\. There are: charts/episodic_length, charts/episodic_return, "),
         ({"key": "episodic_return"}, "Did you mean 'charts/episodic_return'"),
         ({"key": f"{RETURN}/cart", "objective": "auto"}, "Did you mean 'charts/episodic_return'"),

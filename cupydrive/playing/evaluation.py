@@ -185,6 +185,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         spec.require_known(params, evaluate)
         made, where = spec.make_params(**params), choose(device)[0]
     else:
+        env.spec.require_known(params, evaluate)
         if params:
             raise ParameterError(f"evaluate: a run brings its own parameters; leave out {', '.join(params)}")
         spec, made, where = run.spec, run.params, run.device

@@ -27,7 +27,7 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
 from cupydrive.training.logbook import episode_metrics
-from cupydrive.training.misplaced import warn_of_two_meanings
+from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.space import check_space, distributions
@@ -206,6 +206,7 @@ def sweep(
         check_folder(out)
     steps = None if steps is None else checked_count("sweep", "steps", steps)
     spec = envs.get(env)
+    spec.require_known(params, sweep, setting_hints(env, params, algorithm))
     made = spec.make_params(**params)
     groups = [group.name for group in spec.groups(made)]
     settings = learning_settings(algorithm, None, groups, partial(suggested_algorithm, env))
