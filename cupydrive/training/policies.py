@@ -76,7 +76,10 @@ def learning_settings(algorithm, policies, groups, suggested):
     if algorithm is None or isinstance(algorithm, str):
         return suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
-        raise ParameterError(f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names")
+        write = f"; write {algorithm.__name__}()" if isinstance(algorithm, type) else ""
+        raise ParameterError(
+            f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names{write}"
+        )
     return algorithm
 
 
