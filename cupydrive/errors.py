@@ -18,7 +18,11 @@ class CupydriveWarning(UserWarning):
 
 
 class ParameterError(CupydriveError, ValueError):
-    """An environment parameter is unknown, mistyped or out of range."""
+    """What was given cannot be used: it is unknown, of a wrong type, out of range, or contradicts something else given.
+
+    It may be an argument of any function, a setting of an algorithm, a parameter of an environment, or the name of a group, a
+    metric or a policy.
+    """
 
 
 class UnknownParameterError(ParameterError, TypeError):

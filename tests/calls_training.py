@@ -131,7 +131,7 @@ ROWS |= {
         trained, going_on, right={"steps": LONG}, slow=True, words={"out": ("out", "cannot be locked")},
     ),
     "train of a population": Row(
-        lambda it, **given: cd.train(**given), lambda it: {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9, "seed": 3}]},
+        lambda it, **given: cd.train(**given), lambda it: {**TRAINING, "seeds": 2, "members": [{"gamma": 0.9}]},
         after=lambda it, population: now(population.runs[-1]), slow=True, words={"out": ("out", "cannot be locked")},
         right={"steps": LONG, "callback": ("class",)}, takes={"seeds": ("None",), "members": ("None",)},
     ),

@@ -1,6 +1,7 @@
 """`cupydrive new`: what it writes works, and mistakes in it are told by where they are."""
 
 import json
+import re
 
 import pytest
 from conftest import optional
@@ -11,7 +12,7 @@ import cupydrive.checks.checker
 from cupydrive import envs
 from cupydrive.cli.main import main
 from cupydrive.cli.scaffold import new
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, SpecError
 
 
 @pytest.fixture
@@ -66,6 +67,8 @@ def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypa
         ("a/b", "'a_b'"),
         ("torch", "'my_torch'"),  # a torch.py would be imported in the place of torch
         ("random", "'my_random'"),
+        ("CartPole.py", "'my_cartpole'"),
+        ("random-walk!", "'random_walk'"),
     ],
 )
 def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_path):
@@ -73,6 +76,15 @@ def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_pat
         new(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
     new(suggestion.strip("'"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cartpole.py", "cartpole", "random.py", "2d walk.py"])
+def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError) as caught:
+        envs.register(name)
+    assert ("The package's environment is called 'cartpole'." in str(caught.value)) == name.startswith("cartpole")
+    new(re.search(r"`cupydrive new (\w+)` writes one", str(caught.value))[1], tmp_path)
 
 
 def test_new_takes_the_name_of_another_file_beside_it_for_no_package(tmp_path, monkeypatch):

@@ -45,6 +45,8 @@ def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
     assert main(["train", "tag_grid", "--heuristic", "runner", *small]) == 0
     kinds = {name: about["kind"] for name, about in json.loads((out / "config.json").read_text())["policies"].items()}
     assert kinds == {"tagger": "ppo", "runner": "heuristic"}
+    assert main(["train", "cartpole", "--heuristic", "cart", "--device", "cpu"]) == 2
+    assert "--heuristic cart: cartpole has no heuristic; leave it out, and cart learns" in capsys.readouterr().err
     assert main(["train", "tag_grid", "--heuristic", "runners", "--device", "cpu"]) == 2
     assert "tag_grid has no such group; it has: tagger, runner" in capsys.readouterr().err
 
@@ -86,7 +88,10 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
         (["render", "tag_grid", "--out", "video.avi"], "it must end in .mp4, .gif, .webp"),
         (["render", "tag_gird", "--out", "video.mp4"], "Did you mean 'tag_grid'?"),
         (["render", "nothing.npz", "--out", "video.mp4"], "'nothing.npz' cannot be read"),
-        (["render", "cartpole", "--out", "video.mp4", "--players", "heuristic"], "cartpole has no heuristic"),
+        (
+            ["render", "cartpole", "--out", "video.mp4", "--players", "heuristic"],
+            "cartpole has no heuristic; let 'cart' play at random, or name a run folder",
+        ),
         (["gallery", "cartpol"], "Did you mean 'cartpole'?"),
     ],
 )

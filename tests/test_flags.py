@@ -23,6 +23,8 @@ def said(line, capsys):
         ("train pendulum --algorithm ddpg --batch-size 4", "Did you mean --set batch_size=4?"),
         ("train pendulum --tau", "Did you mean --set tau=... or --param tau=...?"),
         ("evaluate tag_grid --grid-length 4", "Did you mean --param grid_length=4? See: cupydrive evaluate --help"),
+        ("train cartpole --total-timesteps 100", "Did you mean --steps 100? See: cupydrive train --help"),
+        ("evaluate cartpole --n_eval_episodes=9", "Did you mean --episodes 9?"),
         ("sweep cartpole --trails 3 --out o", "Did you mean '--trials'?"),
         ("sweep cartpole --learning-rate 3 --out o", "sweep has no option '--learning-rate'. See:"),  # nor has it --set
         ("train cartpole --num-envs foo", "--num-envs 'foo'; it must be an integer"),

@@ -45,13 +45,44 @@ CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": 
         ("evaluate", "policy", "Did you mean 'players'?"),
         ("evaluate", "n_eval_episodes", "Did you mean 'episodes'?"),
         ("evaluate", "deterministic", "Did you mean 'greedy'?"),
+        ("evaluate", "sample", "Did you mean 'greedy=False'?"),
         ("render", "policy", "Did you mean 'players'?"),
+        ("render", "sample", "Did you mean 'greedy=False'?"),
     ],
 )
 def test_a_name_of_another_library_leads_to_ours(call, name, words):
     with pytest.raises(UnknownParameterError) as caught:
         CALLS[call]("cartpole", **{name: 1})
     assert words in str(caught.value) and "It has: gravity, " in str(caught.value)
+
+
+def test_a_run_knows_what_another_library_calls_its_own_argument(run):
+    for call in (run.evaluate, run.render):
+        with pytest.raises(UnknownParameterError, match=r"'sample'\. Did you mean 'greedy=False'\?"):
+            call(episodes=2, sample=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("total_timesteps", " Pass steps=... to train. It has: "),
+        ("n_envs", " Pass num_envs=... to train. It has: "),
+        ("seed", " Pass seed=... to train. It has: "),
+        ("verbose", " Pass progress=... to train. It has: "),
+        ("model", " Did you mean 'policy'? It has: "),  # not the argument policies
+        ("lr", " Did you mean 'learning_rate'? It has: "),
+    ],
+)
+def test_an_argument_of_train_is_told_of_settings(name, words):
+    for call in (cd.PPO, lambda **given: cd.suggested_algorithm("cartpole", **given)):
+        with pytest.raises(ParameterError) as caught:
+            call(**{name: 1})
+        assert str(caught.value).startswith(f"PPO has no setting {name!r}.{words}")
+
+
+def test_a_member_is_told_of_settings_by_other_names():
+    with pytest.raises(ParameterError, match=r"members\[0\] has 'lr', .* Did you mean 'learning_rate'"):
+        cd.train("cartpole", members=[{"lr": 1e-3}])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +176,7 @@ def test_players_of_all_groups_are_one_word():
         (lambda run: 10, "such as {'cart': Random()}; a number of episodes is episodes=10"),
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
         (lambda run: cd.Random, "; call it: Random()"),
-        (lambda run: run, "; of a run, its policy: run.frozen('cart')"),
+        (lambda run: run, "; of a run, its policy: {'cart': run.frozen('cart')}"),
         (lambda run: {"cart": run}, "; of a run, its policy: run.frozen('cart')"),
         (lambda run: {"cart": "runs/cart"}, "; of a run folder, its policy: Frozen('runs/cart')"),
         (lambda run: {"cart": "random"}, "; write Random()"),
@@ -162,8 +193,31 @@ def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
 
 
 def test_what_an_error_tells_to_pass_plays(run):
-    frozen = cd.evaluate("cartpole", {"cart": run.frozen("cart")}, episodes=3, device="cpu")
+    with pytest.raises(ParameterError) as caught:
+        cd.evaluate("cartpole", run)
+    players = eval(str(caught.value).partition("of a run, its policy: ")[2], {"run": run})
+    frozen = cd.evaluate("cartpole", players, episodes=3, device="cpu")
     assert torch.equal(frozen.length, run.evaluate(3).length)
+
+
+@pytest.mark.parametrize("env", ["cartpole", "tag_grid"])
+def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
+    policies = {}
+    for group in [each.name for each in cd.make(env, device="cpu").groups]:
+        with pytest.raises(ParameterError, match=f"group {group!r} has 0 policies; give each group one") as caught:
+            make_run(env, policies=policies, num_envs=4, device="cpu")
+        policies |= eval(f"{{{str(caught.value).partition('for example ')[2]}}}", {"cupydrive": cd})
+    assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
+
+
+@pytest.mark.parametrize("players", [lambda run: run, lambda run: {"tagger": run}])
+def test_a_run_is_not_told_to_play_groups_that_it_does_not_know(run, players):
+    for call in (lambda: cd.evaluate("tag_grid", players(run)), lambda: cd.train("tag_grid", policies=players(run))):
+        with pytest.raises(ParameterError) as caught:
+            call()
+        assert "frozen" not in str(caught.value)
+    with pytest.raises(ParameterError, match=r"; a run of cartpole plays cart alone$"):
+        cd.evaluate("tag_grid", players(run))
 
 
 def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):

@@ -10,6 +10,7 @@ import cupydrive as cd
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.terminal.curves import curves
 
+RETURN = "charts/episodic_return"
 SMALL = {"num_envs": 8, "steps": 3 * 8 * 8, "device": "cpu", "progress": False}
 
 
@@ -39,6 +40,12 @@ def test_a_member_is_the_run_that_it_would_be_alone():
     assert not same(*population.runs[:2])
 
 
+@pytest.mark.parametrize("seeds", [[2, 3], (2, 3), range(2, 4), np.array([2, 3])])
+def test_seeds_may_be_listed_by_any_sequence_of_ints(seeds):
+    population = cd.train("cartpole", ppo(), seeds=seeds, **SMALL | {"steps": 64})
+    assert [run.seed for run in population] == [2, 3] and all(type(run.seed) is int for run in population)
+
+
 def test_members_may_name_an_algorithm_as_text():
     first, second = cd.train("cartpole", members=[{"algorithm": "a2c", "num_steps": 8}, {"num_envs": 4}], **SMALL)
     assert (first.settings["cart"].name, first.settings["cart"].num_steps, second.num_envs) == ("a2c", 8, 4)
@@ -65,6 +72,11 @@ def test_members_change_policies_of_groups_and_seeds():
         ({"members": [3]}, r"members\[0\]"),
         ({"seeds": 0}, "seeds = 0"),
         ({"seeds": [1, -1]}, r"seeds\[1\] = -1"),
+        ({"seeds": "3"}, r"seeds = '3' is a str; it must be an int, how many runs, .* or a list of ints"),
+        ({"seeds": range(2**70)}, "seeds lists more than 10,000 runs"),
+        ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\] lists the seeds, and seed = 3 is another; pass one of them"),
+        ({"seeds": [0, 1], "members": [{}, {"seed": 2}]}, r"members\[1\] has seed = 2, .*; pass one of them"),
+        ({"seeds": 2, "members": [{"seed": 2}]}, r"members\[0\] has seed = 2, and seeds = 2 says .*; pass one of them"),
         ({"seeds": 2, "resume": True}, "resume=True needs out="),
     ],
 )
@@ -87,6 +99,10 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
     cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **short)
     for resumed in (cd.train("cartpole", ppo(), seeds=2, out=tmp_path, resume=True, **SMALL), cd.load(tmp_path)):
         assert all(same(one, other) for one, other in zip(whole, resumed, strict=True))
+    timed, loaded = whole.table().splitlines(), cd.load(tmp_path).table().splitlines()
+    assert timed[0].split() == ["env-steps", "seconds", RETURN] and loaded[0].split() == ["env-steps", RETURN]
+    assert [len(line.split()) for line in timed[1:3]] == [5, 5]  # seed, its number, env-steps, seconds, return
+    assert [line.split()[:3] + line.split()[4:] for line in timed[1:3]] == [line.split() for line in loaded[1:3]]
     with pytest.raises(TrainingError, match="a population of 2 runs already"):
         cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **SMALL)
     with pytest.raises(TrainingError, match=r"number 2 is none there, and .*'seed': 2\} was asked for"):

@@ -11,8 +11,8 @@ import torch
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.cli.commands import parsed
 from cupydrive.cli.main import main
+from cupydrive.cli.options import parsed
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble

@@ -324,6 +324,11 @@ def test_what_counts_is_the_return_at_the_end_or_the_way_to_the_mark():
         ({"mark": 100.0}, "objective = 'return' does not know mark = 100.0"),
         ({"objective": "mark", "gravity": 9.0}, "cartpole says a mark for its default parameters"),
         ({"time_best": 1}, "time_best = 1"),
+        ({"n_trials": 3}, "no parameter 'n_trials'. Did you mean 'trials'"),
+        ({"space": {"lr": [1e-3]}}, "space has 'lr'. Did you mean 'learning_rate'"),
+        ({"key": "nope"}, r"key = 'nope' is no metric\. There are: charts/episodic_length, charts/episodic_return, "),
+        ({"key": "episodic_return"}, "Did you mean 'charts/episodic_return'"),
+        ({"key": f"{RETURN}/cart", "objective": "auto"}, "Did you mean 'charts/episodic_return'"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(given, message, tmp_path):
@@ -332,7 +337,43 @@ def test_bad_input_is_named_and_nothing_is_written(given, message, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_the_return_of_several_groups_is_named(tmp_path):
+@pytest.mark.parametrize("given", [{}, {"objective": "mark", "mark": 1.0}])
+def test_a_loss_that_there_is_not_is_told_once_the_first_trials_were_trained(given, tmp_path):
+    options = COMMON | {"steps": 64, "trials": 3, "batch": 1, "space": RATES} | given
+    with pytest.raises(ParameterError, match=r"'losses/entrpy' is no metric\. Did you mean 'losses/entropy'\?"):
+        cd.sweep("cartpole", SMALL, out=tmp_path, key="losses/entrpy", **options)
+    study = (tmp_path / "sweep.jsonl").read_text()
+    assert '"trial_id":0' in study and '"trial_id":1' not in study  # the others were not trained
+
+
+def test_a_sweep_without_any_return_names_no_best(tmp_path):
+    """So few steps that no environment can have ended an episode."""
+    found = cd.sweep(
+        "cartpole", SMALL, trials=2, out=tmp_path, space=RATES, **COMMON | {"steps": 64, "time_best": True}
+    )
+    assert repr(found) == "<Sweep cartpole: 2 trials, none has a return yet: pass more steps=>"
+    assert not found.reached and found.alone is None and found.plot().png()
+    with pytest.raises(ParameterError, match="no trial of the sweep has a return yet; pass more steps="):
+        found.line()
+
+
+def test_a_trial_with_a_return_is_better_than_one_without():
+    assert objective([{"r": 1.0}, {"r": math.nan}], "r", None, 50) == -math.inf
+    trials = tuple(trial(value) for value in (-math.inf, 3.0, -math.inf))
+    found = Sweep("cartpole", SMALL, {"steps": 10}, trials, None)
+    assert found.reached and found.best.value == 3.0 and found.plot().png()
+
+
+def trial(value):
+    """Return one of Optuna's trials that is done."""
+    from optuna.trial import create_trial
+
+    return create_trial(value=value)
+
+
+def test_the_return_of_several_groups_is_named(tmp_path, capsys):
+    assert main(["sweep", "tag_grid", "--out", str(tmp_path / "new"), "--device", "cpu"]) == 2
+    assert "several returns; pass --key as one of charts/episodic_return/tagger, " in capsys.readouterr().err
     with pytest.raises(ParameterError, match="pass key= as one of charts/episodic_return/tagger"):
         cd.sweep("tag_grid", SMALL, out=tmp_path / "new", **COMMON)
 
@@ -343,22 +384,11 @@ def test_settings_that_are_tried_by_default_exist():
 
 
 def test_the_command_line(tmp_path, capsys):
-    command = [
-        "sweep",
-        "cartpole",
-        "--out",
-        str(tmp_path),
-        "--trials",
-        "2",
-        "--steps",
-        "2e3",
-        "--num-envs",
-        "8",
-        "--device",
-        "cpu",
-    ]
+    command = f"sweep cartpole --out {tmp_path} --trials 2 --steps 2e3 --num-envs 8 --device cpu".split()
     assert main(command) == 0
     words = capsys.readouterr().out
     assert "2 trials, none reached a return of 475: pass more steps=, or objective='return'" in words
     assert (tmp_path / "sweep.png").stat().st_size > 1000
-    assert main(command) == 2 and main([*command, "--resume"]) == 0
+    assert main(command) == 2
+    assert "holds a sweep already. Go on with it: --resume; or pass another --out\n" in capsys.readouterr().err
+    assert main([*command, "--resume"]) == 0

@@ -147,6 +147,9 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
     ("options", "words"),
     [
         (dict(callback=3), r"callback = 3 is an int; it must be a function"),
+        (dict(callback=lambda: None), r"must be a function of \(step, metrics\): too many positional arguments"),
+        (dict(callback=lambda step, metrics, run: None), r"must be a function of \(step, metrics\): missing .* 'run'"),
+        (dict(callback=lambda: None, seeds=2), r"must be a function of \(step, metrics\)"),
         (dict(checkpoint_minutes=float("nan")), r"checkpoint_minutes = nan"),
         (dict(out=3), r"out = 3 is an int; it must be a path"),
         (dict(resume=True), r"resume=True needs out="),
@@ -307,6 +310,15 @@ def test_difference_is_two_numbers_and_a_sentence():
     assert "1 episode paired" in str(cd.difference(one, one, "length"))
     with pytest.raises(ParameterError, match=r"name = 'lenght'.*Did you mean 'length'"):
         cd.difference(one, one, "lenght")
+    with pytest.raises(ParameterError, match="each of several groups has one; pass 'tagger' or 'runner'"):
+        cd.difference(one, one, "return")
+
+
+def test_the_return_of_the_only_group_is_called_as_it_is_printed():
+    one, other = (cd.evaluate("cartpole", "random", episodes=20, seed=3, device="cpu", gravity=g) for g in (5.0, 9.8))
+    found = cd.difference(one, other, "return")
+    assert found == cd.difference(one, other, "cart") and str(found).startswith("return, ")
+    assert one.mean("return") == one.summary()["return"] == one.mean("cart")
 
 
 class Still:

@@ -43,6 +43,11 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
     assert 'max="10"' in shown and "http" not in shown
     with pytest.raises(ParameterError, match="env = 4 is out of range; it must be from 0 to 3"):
         env.view(env=4)
+    for episodes in (0, 65):
+        with pytest.raises(
+            ParameterError, match=f"^view: episodes = {episodes} is out of range; it must be from 1 to 64"
+        ):
+            small(episodes=episodes)
     with pytest.raises(ParameterError, match="steps = 0"):
         env.view(steps=0)
 

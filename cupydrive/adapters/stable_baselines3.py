@@ -4,11 +4,14 @@ Its algorithms work in NumPy on the host, so that they, not the environment, set
 """
 
 import time
+from dataclasses import fields
 
 import numpy as np
 
 from cupydrive.adapters.gymnasium import VectorEnv
 from cupydrive.adapters.gymnasium_input import InvalidReset, checked_seed
+from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import shown
 
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
@@ -82,8 +85,18 @@ class VecEnv(BaseVecEnv):
         return [getattr(self.env, attr_name)] * len(self._get_indices(indices))
 
     def set_attr(self, attr_name, value, indices=None):
-        """Set the attribute of all environments."""
+        """Set an attribute of the vector environment, which all environments share; parameters are for kernels, and stay.
+
+        Raises:
+            ParameterError: If it is a parameter of the environment.
+        """
         self._check_all("set_attr()", indices)
+        spec = self.env.env.spec
+        if attr_name in {f.name for f in fields(spec.params)}:
+            raise ParameterError(
+                f"set_attr: {attr_name} = {shown(value)} would change nothing: parameters of {spec.name} are given when it is "
+                f"made; pass VecEnv({spec.name!r}, ..., {attr_name}={shown(value)})"
+            )
         setattr(self.env, attr_name, value)
 
     def env_method(self, method_name, *method_args, indices=None, **method_kwargs):

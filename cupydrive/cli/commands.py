@@ -1,10 +1,8 @@
 """The commands that make, play and draw runs: train, evaluate, render, gallery."""
 
-import contextlib
 import json
 import os
 import sys
-from ast import literal_eval
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,6 +27,7 @@ from cupydrive.cli.options import (
     Pairs,
     Players,
     Pruner,
+    parsed,
     unsaid,
 )
 from cupydrive.errors import CupydriveError, UnknownEnvironmentError
@@ -100,6 +99,8 @@ def run_train(
             print(reason, file=sys.stderr)
         if (resume or overwrite) and out is None:
             raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
+        if resume and overwrite and name is not None:
+            raise CupydriveError("--resume goes on with the run in --out, --overwrite replaces it; pass one of them")
         if resume and name is None:
             others = (algorithm, num_envs, heuristic, pool, param, set, learner, overwrite)
             if any(others) or seed is not None or seeds is not None:
@@ -121,6 +122,10 @@ def run_train(
                     raise CupydriveError(
                         f"--{option} {unknown[0]}: {name} has no such group; it has: {', '.join(groups)}"
                     )
+            if heuristic and spec.heuristic is None:
+                raise CupydriveError(
+                    f"--heuristic {heuristic[0]}: {name} has no heuristic; leave it out, and {heuristic[0]} learns"
+                )
             if both := [group for group in pool if group in heuristic]:
                 raise CupydriveError(
                     f"--pool {both[0]}: --heuristic says that it does not learn; name it in one of them"
@@ -353,31 +358,6 @@ def params_of(what, pairs):
     if params:
         envs.get(what).require_known(params)
     return params
-
-
-def parsed(pairs):
-    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they have commas, else text."""
-    found = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise CupydriveError(f"{shown(pair)} is no KEY=VALUE, such as num_taggers=4")
-        found[key.replace("-", "_")] = read(text)
-    return found
-
-
-def read(text):
-    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves.
-
-    Tuples are read as Python has them, too: ``(1, 2)``, as messages about settings write them.
-    """
-    if text.startswith("("):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):  # brackets without end, too
-            return literal_eval(text)
-    for form in (text, f"[{text}]") if "," in text else (text,):
-        with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
-            return json.loads(form)
-    return {"True": True, "False": False}.get(text, text)
 
 
 def check_writable(path):

@@ -12,6 +12,7 @@ import tyro
 from cupydrive import envs
 from cupydrive.errors import CupydriveError, did_you_mean
 from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.names import ELSEWHERE
 
 NUMBERS = {int: "an integer, such as 16", float: "a number, such as 2e6"}
 HELP = ("--help", "-h")
@@ -84,7 +85,8 @@ def elsewhere(flag, value, known, args):
                     ways.append(f"--param {name}={value}")
     if ways:
         return f" Did you mean {' or '.join(ways)}?"
-    return did_you_mean(flag, known)
+    ours = next((f"--{each}" for each in ELSEWHERE.get(name, ()) if f"--{each}" in known), None)
+    return f" Did you mean {ours} {value}?" if ours else did_you_mean(flag, known)
 
 
 def swallowed(**taken):

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 from cupydrive import envs
-from cupydrive.cli.commands import check_writable, parsed, write_file, write_json_file
-from cupydrive.cli.options import ChartFile, Device, Int, JsonFile, Name, Pairs, unsaid
+from cupydrive.cli.commands import check_writable, write_file, write_json_file
+from cupydrive.cli.options import ChartFile, Device, Int, JsonFile, Name, Pairs, parsed, unsaid
 from cupydrive.errors import CupydriveError, ParameterError
 
 CHARTS = (".png", ".svg", ".pdf")

@@ -1,5 +1,8 @@
-"""How the command line reads its options, and calls their values in its help."""
+"""How the command line reads its options and their KEY=VALUE pairs, and calls their values in its help."""
 
+import contextlib
+import json
+from ast import literal_eval
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +11,7 @@ import tyro
 
 from cupydrive.errors import CupydriveError
 from cupydrive.executors import checked_device
-from cupydrive.inputs.arguments import checked_choice
+from cupydrive.inputs.arguments import checked_choice, shown
 
 # What may be left out shows no default: its sentence says what happens then, where tyro would print "None".
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
@@ -67,3 +70,28 @@ Int = Annotated[int | None, number(int), unsaid()]
 Float = Annotated[float | None, number(float), unsaid()]
 Groups = Annotated[tuple[str, ...], unsaid(metavar="GROUP ...")]
 Pairs = Annotated[tuple[str, ...], unsaid(metavar="KEY=VALUE ...")]
+
+
+def parsed(pairs):
+    """Return ``KEY=VALUE`` texts as a dictionary; values are JSON where they can be, lists if they have commas, else text."""
+    found = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise CupydriveError(f"{shown(pair)} is no KEY=VALUE, such as num_taggers=4")
+        found[key.replace("-", "_")] = read(text)
+    return found
+
+
+def read(text):
+    """Return the value that a text stands for, as JSON has it: ``4``, ``[1, 2]``, ``1,2``; other texts are themselves.
+
+    Tuples are read as Python has them, too: ``(1, 2)``, as messages about settings write them.
+    """
+    if text.startswith("("):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):  # brackets without end, too
+            return literal_eval(text)
+    for form in (text, f"[{text}]") if "," in text else (text,):
+        with contextlib.suppress(ValueError, RecursionError):  # no JSON, or brackets without end
+            return json.loads(form)
+    return {"True": True, "False": False}.get(text, text)

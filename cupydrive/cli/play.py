@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from cupydrive.cli.commands import check_writable, is_folder, named, parsed
-from cupydrive.cli.options import Device, EnvFile, Int, Others, Pairs, unsaid
+from cupydrive.cli.commands import check_writable, is_folder, named
+from cupydrive.cli.options import Device, EnvFile, Int, Others, Pairs, parsed, unsaid
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import checked_int
 

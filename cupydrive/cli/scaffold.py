@@ -1,13 +1,10 @@
 """Writes the two files of a new environment: a small one that works, and is the tutorial of the dialect."""
 
-import importlib.util
 import keyword
 import os
-import re
 import sys
 import tempfile
 from pathlib import Path
-from pkgutil import iter_modules
 
 from cupydrive import envs
 from cupydrive.errors import CupydriveError
@@ -53,24 +50,15 @@ def _check_name(name):
     if len(name) > MOST_LETTERS:
         raise CupydriveError(f"environment name {shown(name)} is too long; it has at most {MOST_LETTERS} letters")
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
-        near = re.sub(r"[^0-9a-z]+", "_", name.removesuffix(".py").removesuffix(".cu").lower()).strip("_") or "env"
-        if not near.isidentifier() or keyword.iskeyword(near):
-            near = f"my_{near}"
+        near = envs.free_name(name.removesuffix(".py").removesuffix(".cu"))
         raise CupydriveError(f"environment name {shown(name)} must be a Python identifier, such as {shown(near)}")
-    if name in {module.name for module in iter_modules(envs.__path__)}:
+    if name in envs.packaged():
         raise CupydriveError(f"{name!r} is an environment of the package; choose another name, such as 'my_{name}'")
-    if name in sys.stdlib_module_names or _installed(name):
+    if name in sys.stdlib_module_names or envs.installed(name):
         raise CupydriveError(
             f"{name!r} is a package of Python's or one that is installed; scripts beside {name}.py would import your file in "
             f"its place; choose another name, such as 'my_{name}'"
         )
-
-
-def _installed(name):
-    """Return whether ``import NAME`` finds a package, but for one of the current folder, which is a file of the user's own."""
-    found = importlib.util.find_spec(name)
-    folders = [*(found.submodule_search_locations or ()), *([found.origin] if found.origin else [])] if found else []
-    return any(os.path.dirname(os.path.abspath(place)) != os.getcwd() for place in folders)
 
 
 def _write_new(path, text):

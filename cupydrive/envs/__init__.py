@@ -6,7 +6,9 @@ A user's environment is two files anywhere (``my_env.py`` and ``my_env.cu`` besi
 import hashlib
 import importlib
 import importlib.util
+import keyword
 import os
+import re
 import sys
 import warnings
 from dataclasses import replace
@@ -23,7 +25,7 @@ from cupydrive.errors import (
     UnregisteredEnvironmentError,
     did_you_mean,
 )
-from cupydrive.inputs.arguments import checked_path, checked_str, kind_of, shown
+from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, kind_of, shown
 from cupydrive.spec import EnvSpec
 
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
@@ -34,7 +36,26 @@ _pythons = {}  # (path or None, SHA-256) of the Python text that a registered en
 
 def names():
     """Return the names of all environments, sorted."""
-    return sorted({module.name for module in iter_modules(__path__)} | set(_registered))
+    return sorted(packaged() | set(_registered))
+
+
+def packaged():
+    """Return the set of names of the package's own environments."""
+    return {module.name for module in iter_modules(__path__)}
+
+
+def installed(name):
+    """Return whether ``import NAME`` finds a package, but for one of the current folder, which is a file of the user's own."""
+    found = importlib.util.find_spec(name)
+    folders = [*(found.submodule_search_locations or ()), *([found.origin] if found.origin else [])] if found else []
+    return any(os.path.dirname(os.path.abspath(place)) != os.getcwd() for place in folders)
+
+
+def free_name(text):
+    """Return a name near ``text`` that a new environment can have: `cupydrive new` takes it."""
+    near = re.sub(r"[^0-9a-z]+", "_", text[: MOST_LETTERS - len("my_")].lower()).strip("_") or "env"
+    wrong = not near.isidentifier() or keyword.iskeyword(near) or near in packaged() | sys.stdlib_module_names
+    return f"my_{near}" if wrong or installed(near) else near
 
 
 def get(name):
@@ -126,7 +147,7 @@ def register(spec, kernel=None):
         if not (isinstance(spec, str) and "\n" in spec):
             spec = checked_path("register", "spec", spec, SpecError)
         spec, beside, python = _load(spec)
-    if spec.name in {module.name for module in iter_modules(__path__)}:
+    if spec.name in packaged():
         raise SpecError(
             f"{spec.name!r} is an environment of the package; give yours another name: EnvSpec('my_{spec.name}', ...), whose "
             f"kernel is my_{spec.name}.cu beside the Python file, or kernel="
@@ -176,8 +197,10 @@ def _load(source):
         path = Path(source).resolve()
         if not path.is_file():
             near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
+            own = f" The package's environment is called {path.stem!r}." if path.stem in packaged() else ""
             raise SpecError(
-                f"there is no file {path} that could define an environment.{near} `cupydrive new {path.stem}` writes one"
+                f"there is no file {path} that could define an environment.{own}{near} `cupydrive new {free_name(path.stem)}` "
+                "writes one"
             )
         loader = importlib.util.spec_from_file_location(USER_MODULE + path.stem, path)
         module = importlib.util.module_from_spec(loader)

@@ -5,6 +5,7 @@ the argument, its value and what it must be. NumPy's scalars count as the Python
 """
 
 import contextlib
+import inspect
 import keyword
 import math
 import os
@@ -193,10 +194,18 @@ def checked_target(name, path, error=ParameterError):
         ) from None
 
 
-def checked_callable(where, name, value, error=ParameterError):
-    """Return ``value`` if it can be called."""
+def checked_callable(where, name, value, error=ParameterError, takes=()):
+    """Return ``value`` if it can be called, as far as its signature is known with arguments like those named ``takes``."""
     if not callable(value):
         raise error(f"{where}: {name} = {shown(value)} is {kind_of(value)}; it must be a function")
+    signature = None
+    with contextlib.suppress(Exception):  # of what is written in C there may be none
+        signature = inspect.signature(value)
+    try:
+        if takes and signature is not None:
+            signature.bind(*takes)
+    except TypeError as reason:
+        raise error(f"{where}: {name} = {shown(value)} must be a function of ({', '.join(takes)}): {reason}") from None
     return value
 
 

@@ -14,7 +14,9 @@ ELSEWHERE = {
     **dict.fromkeys(("agents", "settings", "policies"), ("policies", "players")),
     **dict.fromkeys(("save_path", "log_dir", "logdir", "tensorboard_log"), ("out",)),
     "deterministic": ("greedy",),
+    **dict.fromkeys(("sample", "stochastic"), ("greedy=False",)),
     "verbose": ("progress",),
+    "n_envs": ("num_envs",),
 }
 # What is no argument, and where it goes instead.
 INSTEAD = {
@@ -33,8 +35,7 @@ def unknown_parameter(env, name, known, call=None, hint=""):
         call: The function whose ``**params`` they are; one of its own arguments may have been meant.
         hint: What the caller knows of that name, instead of a guess.
     """
-    arguments = [name for name, each in _parameters(call).items() if each.kind is not each.VAR_KEYWORD]
-    meant = next((ours for ours in ELSEWHERE.get(name, ()) if ours in arguments), None)
+    arguments, meant = arguments_of(call), argument_elsewhere(name, call)
     hint = hint or (INSTEAD.get(name, "") if call else "")
     if hint:
         said = f": {hint}."
@@ -43,5 +44,13 @@ def unknown_parameter(env, name, known, call=None, hint=""):
     return f"{env} has no parameter {shown(name)}{said} It has: {', '.join(known)}"
 
 
-def _parameters(call):
-    return inspect.signature(call).parameters if call else {}
+def argument_elsewhere(name, call):
+    """Return the argument of a function that another library calls ``name``, as one writes it; None: there is none."""
+    arguments = arguments_of(call)
+    return next((ours for ours in ELSEWHERE.get(name, ()) if ours.partition("=")[0] in arguments), None)
+
+
+def arguments_of(call):
+    """Return the names of a function's own arguments, without those of ``**params``; of None there are none."""
+    parameters = inspect.signature(call).parameters if call else {}
+    return [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD]

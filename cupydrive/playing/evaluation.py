@@ -1,9 +1,7 @@
 """evaluate(): one whole episode from each of many fresh starts, the same starts for whoever plays."""
 
 import math
-import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,8 +12,6 @@ from cupydrive.errors import (
     MemoryLimitError,
     ParameterError,
     SpecError,
-    UnknownEnvironmentError,
-    did_you_mean,
 )
 from cupydrive.executors import DEVICES, choose, executor
 from cupydrive.inputs.arguments import (
@@ -23,15 +19,13 @@ from cupydrive.inputs.arguments import (
     checked_choice,
     checked_instance,
     checked_int,
-    is_number,
-    kind_of,
-    shown,
 )
-from cupydrive.playing.players import PLAYERS, Heuristic, Random
+from cupydrive.playing.given import players_by_group, unwrapped
+from cupydrive.playing.players import Heuristic
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
-from cupydrive.protocols import LearnerSettings, PlayerSettings, Policies
+from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 
 CHUNK = 32  # steps of one rollout
@@ -64,15 +58,23 @@ class Evaluation:
     yardsticks: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def mean(self, name):
-        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric."""
-        self.require_number(name)
-        values = {**self.returns, "length": self.length, **self.metrics}[name].double()
+        """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric.
+
+        ``"return"``, as it is printed, is that of the only group.
+        """
+        values = self.numbers(name).double()
         spread = values.std().item() if len(values) > 1 else math.nan
         return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
 
-    def require_number(self, name):
-        """Raise ``ParameterError`` if there is no number called ``name``."""
-        checked_choice(self.env, "name", name, (*self.returns, "length", *self.metrics))
+    def numbers(self, name):
+        """Return (episodes,) of a group's return, ``"length"`` or a metric; raise ``ParameterError`` if it has no such name."""
+        known = {**self.returns, "length": self.length, **self.metrics}
+        if isinstance(name, str) and name == "return" and name not in known:
+            if len(self.returns) > 1:
+                groups = " or ".join(map(repr, self.returns))
+                raise ParameterError(f"{self.env}: name = 'return', and each of several groups has one; pass {groups}")
+            (name,) = self.returns
+        return known[checked_choice(self.env, "name", name, known)]
 
     def summary(self):
         """Return (mean, half of its 95 % confidence interval) by name: returns by group, length, metrics."""
@@ -133,21 +135,18 @@ def difference(one, other, name):
     Args:
         one: ``Evaluation``.
         other: ``Evaluation`` of as many episodes with the same seed.
-        name: A group, ``"length"`` or a metric.
+        name: A group, ``"length"`` or a metric; ``"return"`` is that of the only group.
 
     Raises:
         ParameterError: If the two do not have the same starts, or no number of that name.
     """
     checked_instance("difference", "one", one, Evaluation, "an Evaluation, as evaluate() returns it")
     checked_instance("difference", "other", other, Evaluation, "an Evaluation, as evaluate() returns it")
-    for found in (one, other):
-        found.require_number(name)
+    a, b = one.numbers(name).double(), other.numbers(name).double()
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
             "the two evaluations have different starts; evaluate both with one seed and number of episodes"
         )
-    known = {**one.returns, "length": one.length, **one.metrics}
-    a, b = known[name].double(), {**other.returns, "length": other.length, **other.metrics}[name].double()
     spread = (a - b).std().item() if len(a) > 1 else math.nan
     what = f"return of {name!r}" if name in one.returns else name
     changed = [group for group in one.players if one.players[group] != other.players.get(group)]
@@ -186,6 +185,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         spec.require_known(params, evaluate)
         made, where = spec.make_params(**params), choose(device)[0]
     else:
+        env.spec.require_known(params, evaluate)
         if params:
             raise ParameterError(f"evaluate: a run brings its own parameters; leave out {', '.join(params)}")
         spec, made, where = run.spec, run.params, run.device
@@ -225,102 +225,6 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         for name in numbers:
             checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
     return evaluation
-
-
-def players_by_group(where, spec, groups, given):
-    """Return the argument ``players`` of ``where`` as settings by group; a word is meant for all groups."""
-    if isinstance(given, str):
-        chosen = PLAYERS[checked_word(where, given, groups[0].name)]
-        return {g.name: chosen() for g in groups}
-    if not isinstance(given, Mapping):
-        none = f"; {spec.name} has no heuristic" * (isinstance(given, Heuristic) and spec.heuristic is None)
-        such = type(given).__name__ if isinstance(given, Random | Heuristic) and not none else "Random"
-        raise ParameterError(
-            f"{where}: players = {shown(given)} is {kind_of(given)}; it must be 'random', 'heuristic' or a dict by group, such "
-            f"as {{{groups[0].name!r}: {such}()}}{none}{instead(given, groups[0].name)}"
-        )
-    require_players(spec, groups, "players", given)
-    return dict(given)
-
-
-def checked_word(where, given, group="group"):
-    """Return the argument ``players`` of ``where`` if it is a word for all groups; of a path, say how its policy plays."""
-    if given not in PLAYERS and os.path.basename(given) != given:
-        raise ParameterError(
-            f"{where}: players = {shown(given)}; it must be 'random', 'heuristic' or a dict by group; of a run folder, its "
-            f"policy: {{{group!r}: Frozen({shown(given)})}}"
-        )
-    return checked_choice(where, "players", given, PLAYERS)
-
-
-def instead(player, group):
-    """Return what to pass in the place of ``player``, which cannot play a group, or an empty string."""
-    if isinstance(player, type) and issubclass(player, Random | Heuristic):
-        return f"; call it: {player.__name__}()"
-    if isinstance(player, Policies):
-        return f"; of a run, its policy: run.frozen({group!r})"
-    if isinstance(player, str | os.PathLike):
-        known = PLAYERS.get(player) if isinstance(player, str) else None
-        return (
-            f"; write {known.__name__}()" if known else f"; of a run folder, its policy: Frozen({shown(str(player))})"
-        )
-    if is_number(player, int):
-        return f"; a number of episodes is episodes={shown(player)}"
-    if isinstance(player, LearnerSettings):
-        return "; what learns is for train"
-    if isinstance(player, torch.nn.Module):
-        return "; a network plays in a run (train with PPO(policy=...)), or by a cupydrive.protocols.PlayerSettings of yours"
-    return ""
-
-
-def require_players(spec, groups, where, given):
-    """Raise ``ParameterError`` unless ``given``, called ``where``, are settings of who plays, by names of groups."""
-    known = [g.name for g in groups]
-    for name, player in given.items():
-        if name not in known:
-            raise ParameterError(
-                f"{where}: {spec.name} has no group {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
-            )
-        if isinstance(player, type) or not isinstance(player, PlayerSettings):
-            raise ParameterError(
-                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path){instead(player, name)}"
-            )
-
-
-def unwrapped(where, what, device, params, kinds="an environment or a Run", name="what"):
-    """Return (what, device, params) with a ``VectorEnv`` taken apart: another copy of it is played, on its device.
-
-    Args:
-        where: Who asks, for the message.
-        what: Name, path of a Python file, ``EnvSpec``, ``VectorEnv``, or a ``Run``.
-        device: As of ``evaluate``.
-        params: Given parameters by name.
-        kinds: What it can be, for the message.
-        name: What ``where`` calls the argument ``what``, for the message.
-
-    Raises:
-        ParameterError: If it is none of them.
-    """
-    if isinstance(what, Policies):
-        return what, device, params
-    if hasattr(what, "batch"):  # a VectorEnv
-        return what.spec, what.device, {**asdict(what.params), **params}
-    if not isinstance(what, str | os.PathLike | envs.EnvSpec):
-        raise ParameterError(f"{where}: {name} = {shown(what)} is {kind_of(what)}; it must be {kinds}")
-    if isinstance(what, str | os.PathLike):
-        require_no_path(where, os.fspath(what))
-    return what, device, params
-
-
-def require_no_path(where, path):
-    """Raise ``UnknownEnvironmentError`` for the path of a recording, or of a run folder that there is not."""
-    if path.endswith(".npz"):
-        read = f"a recording is read by: cupydrive.Recording.load({shown(path)})"
-    elif os.path.basename(path) != path and not path.endswith((".py", ".cu")) and not os.path.lexists(path):
-        read = f"nor a run folder of that name; cupydrive.load(FOLDER) reads one, and {where} takes what it returns"
-    else:
-        return
-    raise UnknownEnvironmentError(f"{where}: {shown(path)} is no environment; {read}")
 
 
 class Recorder:

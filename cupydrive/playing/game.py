@@ -13,7 +13,7 @@ from cupydrive.errors import DeviceError, OrderError, ParameterError
 from cupydrive.executors import DEVICES, choose, executor
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, shown
-from cupydrive.playing.evaluation import require_players, unwrapped
+from cupydrive.playing.given import require_players, unwrapped
 from cupydrive.playing.keyboard import Keyboard, KeyboardPlayer, keys_of, seat
 from cupydrive.playing.players import PLAYERS, Heuristic, Random
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome

@@ -25,7 +25,8 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.evaluation import Evaluation, checked_word, evaluate, unwrapped
+from cupydrive.playing.evaluation import Evaluation, evaluate
+from cupydrive.playing.given import checked_word, unwrapped
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import Policies
 from cupydrive.terminal.progress import counted

@@ -101,7 +101,7 @@ def view(what, players=None, *, episodes=None, steps=None, env=None, **options):
         **options: Of ``render``.
 
     Raises:
-        ParameterError: If ``steps`` or ``env`` is out of range.
+        ParameterError: If ``episodes``, ``steps`` or ``env`` is out of range.
         RenderError: If a game would need anywidget, and it is not installed.
     """
     if isinstance(players, str):
@@ -114,7 +114,7 @@ def view(what, players=None, *, episodes=None, steps=None, env=None, **options):
         return game_of_notebook()(what, **options)
     steps = 100 if steps is None else checked_int("view", "steps", steps, 1, MOST_STEPS)
     env = 0 if env is None else checked_int("view", "env", env, 0, MOST - 1)
-    episodes = 4 if episodes is None else episodes
+    episodes = 4 if episodes is None else checked_int("view", "episodes", episodes, 1, MOST)
     video = render(what, None, players, episodes=episodes, hold=0.0, progress=False, **options)
     checked_int("view", "env", env, 0, video.recording.num_envs - 1)
     return Viewer(video, steps, env)

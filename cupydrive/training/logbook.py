@@ -10,6 +10,17 @@ from cupydrive.training.report import Report
 from cupydrive.training.runfolder import check_newest, checkpoints, not_written, pack_metrics
 
 
+def episode_metrics(groups, spec):
+    """Return what rows call the numbers of ``LatestEpisodes``, in their order.
+
+    Args:
+        groups: ``Group``s of the environment.
+        spec: Its ``EnvSpec``.
+    """
+    returns = [f"charts/episodic_return/{g.name}" for g in groups] if len(groups) > 1 else ["charts/episodic_return"]
+    return ["charts/episodic_length", *returns, *(f"env/{name}" for name in spec.metrics)]
+
+
 class Logbook:
     """Rows and checkpoints of one run, from its present step on; of several ranks the first writes them.
 
@@ -133,16 +144,8 @@ class Logbook:
             "charts/SPS": (step - self.first_step) / max(seconds, 1e-9),
             "charts/episodes": episodes,
         }
-        single = len(run.batch.groups) == 1
         if shortest > 0:  # each environment has ended an episode
-            for name, mean in zip(run.episodes.names, means, strict=True):
-                if name == "length":
-                    row["charts/episodic_length"] = mean
-                elif name.startswith("return."):
-                    group = "" if single else "/" + name.removeprefix("return.")
-                    row[f"charts/episodic_return{group}"] = mean
-                else:
-                    row[f"env/{name}"] = mean
+            row |= zip(episode_metrics(run.batch.groups, run.spec), means, strict=True)
         for (name, learner), own in zip(run.learners.items(), sums, strict=True):
             under = "" if len(run.learners) == 1 else f"{name}/"
             row |= {f"losses/{under}{key}": value for key, value in learner.losses(own).items()}

@@ -10,7 +10,7 @@ import torch
 from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
-from cupydrive.playing.evaluation import instead
+from cupydrive.playing.given import instead
 from cupydrive.protocols import LearnerSettings, PolicySettings
 from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import make_learner
@@ -38,7 +38,7 @@ def make_players(spec, params, policies, num_envs, executor, learner):
     """
     groups = {g.name: g for g in spec.groups(params)}
     checked_policies(policies, groups)
-    check_groups(spec.name, groups, policies)
+    check_groups(spec, groups, policies)
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
     learning = {name: settings for name, settings in policies.items() if isinstance(settings, LearnerSettings)}
@@ -76,7 +76,10 @@ def learning_settings(algorithm, policies, groups, suggested):
     if algorithm is None or isinstance(algorithm, str):
         return suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
-        raise ParameterError(f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names")
+        write = f"; write {algorithm.__name__}()" if isinstance(algorithm, type) else ""
+        raise ParameterError(
+            f"algorithm = {shown(algorithm)}; it must be PPO(...), A2C(...), DDPG(...) or their names{write}"
+        )
     return algorithm
 
 
@@ -137,14 +140,14 @@ def instead_of(given, name):
         return f"; write {ALGORITHMS[given.lower()].__name__}()"
     if isinstance(given, type) and given in ALGORITHMS.values():
         return f"; call it: {given.__name__}()"
-    return instead(given, name)
+    return instead(given, name.split("+"))
 
 
-def check_groups(env, groups, policies):
+def check_groups(spec, groups, policies):
     """Raise ``ParameterError`` unless each group has one policy, and groups of one policy have equal spaces.
 
     Args:
-        env: Name of the environment, for the message.
+        spec: ``EnvSpec``.
         groups: ``Group`` by name.
         policies: Settings by policy name.
     """
@@ -152,11 +155,15 @@ def check_groups(env, groups, policies):
     for name in played:
         if name not in groups:
             raise ParameterError(
-                f"{env} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
+                f"{spec.name} has no group {name!r}.{did_you_mean(name, groups)} It has: {', '.join(groups)}"
             )
     for name in groups:
         if played.count(name) != 1:
-            fix = f"for example {name!r}: cupydrive.Heuristic()" if name not in played else "name it in one key alone"
+            fix = (
+                f"for example {name!r}: cupydrive.{easiest(spec, policies)}"
+                if name not in played
+                else "name it in one key alone"
+            )
             raise ParameterError(f"group {name!r} has {played.count(name)} policies; give each group one, {fix}")
     for key in policies:
         spaces = {(groups[n].obs_dim, str(groups[n].action_space)) for n in key.split("+")}
@@ -164,6 +171,14 @@ def check_groups(env, groups, policies):
             raise ParameterError(
                 f"groups {key!r} cannot share a policy: their observations or actions differ: {spaces}"
             )
+
+
+def easiest(spec, policies):
+    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cupydrive.``."""
+    if spec.heuristic is not None:
+        return "Heuristic()"
+    learn = any(isinstance(settings, LearnerSettings) for settings in policies.values())
+    return "Random()" if learn else f"suggested_algorithm({spec.name!r})"
 
 
 def check_modules(policies):

@@ -5,6 +5,7 @@ What one seed reaches says little; medians, quartiles, and the interquartile mea
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import zip_longest
@@ -21,12 +22,15 @@ from cupydrive.inputs.arguments import (
     checked_path,
     checked_sequence,
     checked_str,
+    is_number,
+    kind_of,
     shown,
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import Pool, unpooled
+from cupydrive.training.algorithms.settings import setting_elsewhere
 from cupydrive.training.outfolder import taken
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
@@ -80,6 +84,12 @@ def plan_members(spec, given, seeds, members, suggested):
     for k, change in enumerate(changes):
         checked_mapping("train", f"members[{k}]", change)
     each_seed = planned_seeds(given, seeds)
+    for k, change in enumerate(changes if seeds is not None else []):
+        if "seed" in change:
+            raise ParameterError(
+                f"train: members[{k}] has seed = {shown(change['seed'])}, and seeds = {shown(seeds)} says the seeds of every "
+                "member; pass one of them"
+            )
     planned = []
     for k, change in enumerate(changes):
         where = "" if members is None else f"members[{k}]"
@@ -97,16 +107,29 @@ def plan_members(spec, given, seeds, members, suggested):
 def planned_seeds(given, seeds):
     """Return the seeds of members that name none; arguments as of ``plan_members``."""
     first = checked_int("train", "seed", 0 if given.get("seed") is None else given["seed"], 0, 2**63 - 1)
-    if isinstance(seeds, list | tuple):
-        found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(seeds)]
-        for k, seed in enumerate(found):
-            if seed in found[:k]:
-                raise ParameterError(
-                    f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
-                    "name each seed once"
-                )
-        return found
-    return list(range(first, first + (1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS))))
+    if seeds is None or is_number(seeds, int | np.integer):
+        count = 1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)
+        return list(range(first, first + count))
+    listed = seeds.tolist() if isinstance(seeds, np.ndarray) else seeds
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes | bytearray):
+        raise ParameterError(
+            f"train: seeds = {shown(seeds)} is {kind_of(seeds)}; it must be an int, how many runs, such as 10, or a list of "
+            "ints, the seed of each, such as [0, 1, 2]"
+        )
+    if given.get("seed") is not None:
+        raise ParameterError(
+            f"train: seeds = {shown(seeds)} lists the seeds, and seed = {shown(given['seed'])} is another; pass one of them"
+        )
+    if len(listed[: MOST_MEMBERS + 1]) > MOST_MEMBERS:  # of a range, too, whose length no int holds
+        raise ParameterError(f"train: seeds lists more than {MOST_MEMBERS:,} runs; pass fewer")
+    found = [checked_int("train", f"seeds[{k}]", seed, 0, 2**63 - 1) for k, seed in enumerate(listed)]
+    for k in range(len(found) if len(set(found)) < len(found) else 0):
+        if (seed := found[k]) in found[:k]:
+            raise ParameterError(
+                f"train: seeds[{k}] = {seed} is there already: two runs of one seed are one run, and would count as two; "
+                "name each seed once"
+            )
+    return found
 
 
 @contextmanager
@@ -145,7 +168,7 @@ def changed(spec, given, change, suggested, where):
         else:
             names = sorted({*known, *parameters, *WHOLE})
             raise ParameterError(
-                f"train: {where} has {name!r}, which is no setting and no parameter.{did_you_mean(name, names)} "
+                f"train: {where} has {name!r}, which is no setting and no parameter.{setting_elsewhere(name, names)} "
                 f"There are: {', '.join(names)}"
             )
     own["algorithm"], own["policies"] = None, None
@@ -263,21 +286,24 @@ class Population:
     def table(self, key=None):
         """Return a table in words: by setting, each run with its env-steps, seconds and last value, then these together.
 
-        Together: their median with the quartiles, and the ``interquartile_mean``.
+        Together: their median with the quartiles, and the ``interquartile_mean``. Seconds are of this process; where no run
+        was trained in it they are left out.
         """
-        key, scores = self._key(key), self.scores(key)
-        lines = [f"{'':<20}{'env-steps':>15}{'seconds':>10}  {key}"]
+        key, scores, timed = self._key(key), self.scores(key), any(run.seconds for run in self.runs)
+        width = 45 if timed else 35
+        lines = [f"{'':<20}{'env-steps':>15}{'seconds' * timed:>{width - 35}}  {key}"]
         for setting, numbers in self.by_setting().items():
             lines += [setting] * bool(setting)
             for run, score in ((self.runs[k], scores[k]) for k in numbers):
-                lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{run.seconds:>10.2f}  {score:.5g}")
+                seconds = f"{run.seconds:.2f}" if run.seconds else "-" * timed
+                lines.append(f"{f'  seed {run.seed}':<20}{run.step:>15,}{seconds:>{width - 35}}  {score:.5g}")
             lines += [f"  seed {self.runs[k].seed} failed: {self.failures[k]}" for k in numbers if k in self.failures]
             known = scores[numbers][np.isfinite(scores[numbers])]
             if len(known) > 1:
                 low, middle, high = np.percentile(known, (25, 50, 75))
                 mean, least, most = interquartile_mean(known)
-                lines.append(f"{'  median':<45}  {middle:.5g} (quartiles {low:.5g} and {high:.5g})")
-                lines.append(f"{'  interquartile mean':<45}  {mean:.5g} (95 %: {least:.5g} to {most:.5g})")
+                lines.append(f"{'  median':<{width}}  {middle:.5g} (quartiles {low:.5g} and {high:.5g})")
+                lines.append(f"{'  interquartile mean':<{width}}  {mean:.5g} (95 %: {least:.5g} to {most:.5g})")
         return "\n".join(lines)
 
     def _key(self, key):

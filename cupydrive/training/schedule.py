@@ -43,7 +43,7 @@ def checked_schedule(where, value, low=-np.inf, high=np.inf, positive=False):
     """
     if isinstance(value, tuple | list):
         pairs = value
-        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
     elif is_number(value, int | float | np.integer | np.floating):
         pairs = [(0, value)]
@@ -51,7 +51,7 @@ def checked_schedule(where, value, low=-np.inf, high=np.inf, positive=False):
         raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
     steps = [checked_number(f"{where}: env-steps", step, 0.0) for step, _ in pairs]
     numbers = [checked_number(where, number, low, high) for _, number in pairs]
-    if not steps or any(b <= a for a, b in pairwise(steps)):
+    if any(b <= a for a, b in pairwise(steps)):
         raise ParameterError(f"{where} = {shown(value)}: the env-steps of a schedule must ascend")
     if positive and max(numbers) <= 0:
         raise ParameterError(f"{where} = {shown(value)} is out of range; it must be above 0")

@@ -6,6 +6,7 @@ import warnings
 from cupydrive.errors import TrainingError
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
+from cupydrive.training.outfolder import taken
 
 FILE, STUDY, ABOUT, ALONE = "sweep.jsonl", "sweep", "cupydrive", "alone"
 PRUNERS = ("median", "halving", "hyperband")
@@ -75,8 +76,10 @@ def opened(out, about, seed, resume):
     path, about = out / FILE, json.loads(json.dumps(about))
     exists = path.exists()
     if exists and not resume:
-        raise TrainingError(
-            f"out = {str(out)!r} holds a sweep already; go on with it: resume=True; or pass another folder"
+        raise taken(
+            f"out = {str(out)!r} holds a sweep already",
+            "Go on with it: resume=True; or pass another folder",
+            "Go on with it: --resume; or pass another --out",
         )
     with file_errors(TrainingError, f"out = {str(out)!r}: the sweep cannot be kept there"):
         out.mkdir(parents=True, exist_ok=True)

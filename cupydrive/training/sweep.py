@@ -3,6 +3,7 @@
 Everything is kept in one file of JSON lines in the folder, which another process can go on with.
 """
 
+import math
 import warnings
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -25,13 +26,14 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.terminal.progress import counted
-from cupydrive.training.misplaced import warn_of_two_meanings
+from cupydrive.training.logbook import episode_metrics
+from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.space import check_space, distributions
 from cupydrive.training.study import ALONE, PRUNERS, finished, opened, rungs
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
-from cupydrive.training.trials import FAILED, MISSED, Trials, arguments
+from cupydrive.training.trials import FAILED, MISSED, Trials, arguments, no_metric
 
 RETURN = "charts/episodic_return"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
@@ -71,12 +73,17 @@ class Sweep:
         """The best trial that was not pruned: its ``params`` by name and its ``value``, a return or env-steps to the mark."""
         if not self.done:
             raise ParameterError("no trial of the sweep is done yet; go on with resume=True")
-        return (min if self.mark is not None else max)(self.done, key=lambda trial: trial.value)
+        best = (min if self.mark is not None else max)(self.done, key=lambda trial: trial.value)
+        if not math.isfinite(best.value):
+            raise ParameterError(f"no trial of the sweep has a {self._counted()} yet; pass more steps=")
+        return best
 
     @property
     def reached(self):
-        """Whether there is a best trial, one that has reached the mark if that counts."""
-        return bool(self.done) and (self.mark is None or self.best.value < MISSED * self.common["steps"])
+        """Whether there is a best trial: one with a return, or one that has reached the mark if that counts."""
+        if self.mark is None:
+            return any(math.isfinite(trial.value) for trial in self.done)
+        return bool(self.done) and self.best.value < MISSED * self.common["steps"]
 
     def line(self):
         """Return the call that trains with the best settings, as one line to paste."""
@@ -89,6 +96,7 @@ class Sweep:
         from cupydrive.terminal.curves import best_so_far
 
         values = [None if trial.state.name == "PRUNED" else trial.value for trial in self.trials]
+        values = [math.nan if value == -math.inf else value for value in values]  # nothing was known of the return
         return best_so_far(values, "trial", self._counted(), lowest=self.mark is not None)
 
     def _counted(self):
@@ -107,6 +115,8 @@ class Sweep:
         head = f"<Sweep {self.env}: {len(self.trials)} trials" + f" ({pruned} pruned)" * bool(pruned)
         if not self.done:
             return f"<Sweep {self.env}: no trial is done>"
+        if not self.reached and self.mark is None:
+            return f"{head}, none has a return yet: pass more steps=>"
         if not self.reached:
             return f"{head}, none reached a return of {self.mark:g}: pass more steps=, or objective='return'>"
         best = self.best
@@ -173,7 +183,8 @@ def sweep(
         **params: Parameters of the environment.
 
     Raises:
-        ParameterError: If a name, range or setting is wrong, or there is no mark; nothing is trained then.
+        ParameterError: If a name, range or setting is wrong, or there is no mark; nothing is trained then. Whether ``key`` is
+            one of the algorithm's losses is known once the first trials were trained.
         TrainingError: If Optuna is missing, ``out`` holds another sweep, or none that can be read, or all trials have failed.
     """
     if find_spec("optuna") is None:
@@ -195,6 +206,7 @@ def sweep(
         check_folder(out)
     steps = None if steps is None else checked_count("sweep", "steps", steps)
     spec = envs.get(env)
+    spec.require_known(params, sweep, setting_hints(env, params, algorithm))
     made = spec.make_params(**params)
     groups = [group.name for group in spec.groups(made)]
     settings = learning_settings(algorithm, None, groups, partial(suggested_algorithm, env))
@@ -203,7 +215,10 @@ def sweep(
     drawn = distributions(spec, settings, space)
     if key is None and len(groups) > 1:
         names = ", ".join(f"{RETURN}/{name}" for name in groups)
-        raise ParameterError(f"sweep: {spec.name} has several returns; pass key= as one of {names}")
+        error = ParameterError(f"sweep: {spec.name} has several returns; pass key= as one of {names}")
+        error.shell = f"{spec.name} has several returns; pass --key as one of {names}"
+        raise error
+    check_key(key, spec, spec.groups(made))
     mark = mark_of(spec, made, objective, mark, key)
     given = {"num_envs": num_envs, "seed": seed, **params}
     training = Trials(env, settings, given, rungs(steps, pruner), choose(device)[0], key or RETURN, mark)
@@ -239,6 +254,15 @@ def sweep(
     shared = {"num_envs": num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
     found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark, interrupted=not whole)
     return timed(found, study, training) if time_best and whole and found.reached else found
+
+
+def check_key(key, spec, groups):
+    """Raise ``ParameterError`` for a metric that no row can have; which losses there are is known once one was trained."""
+    names = [group.name for group in groups] if len(groups) > 1 else []
+    rates = [f"charts/{name}/learning_rate" for name in names] or ["charts/learning_rate"]
+    known = [*episode_metrics(groups, spec), "charts/global_step", "charts/SPS", "charts/episodes", *rates]
+    if key is not None and key not in known and not key.startswith("losses/"):
+        raise ParameterError(f"{no_metric(key, known)}, and losses/... of the algorithm")
 
 
 def spelled(value):

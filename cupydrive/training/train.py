@@ -59,12 +59,13 @@ def train(
             For a ``Run``: more of them, default up to its total.
         num_envs: N; None: as many as the environment suggests for the algorithm.
         seed: Of everything random; None: 0.
-        seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list of seeds. The result is a
-            ``Population``, and ``num_envs`` and ``steps`` are of each run. Runs of equal shapes that learn by kernels share
-            their launches.
+        seeds: A number of runs that differ in their seeds, ``seed``, ``seed + 1``, ...; or a list or range of seeds, without
+            ``seed``. The result is a ``Population``, and ``num_envs`` and ``steps`` are of each run. Runs of equal shapes that
+            learn by kernels share their launches.
         members: A list of runs that differ in settings or parameters, as dictionaries of what each changes, such as
-            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them. What does not fit one of
-            them is an error that names it, before any is trained or a folder is made.
+            ``[{"learning_rate": 1e-3}, {"gamma": 0.9}]``; with ``seeds``, each with all of them, and then none has
+            a ``seed`` of its own. What does not fit one of them is an error that names it, before any is trained or a folder is
+            made.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         out: Folder for configuration, metrics and checkpoints; of a population, for a folder ``000``, ``001``, ... of each run.
             None: nothing is written.
@@ -108,7 +109,7 @@ def train(
     )
     capture = None if capture is None else checked_bool("train", "capture", capture)
     if callback is not None:
-        checked_callable("train", "callback", callback)
+        checked_callable("train", "callback", callback, takes=("step", "metrics"))
     out = None if out is None else checked_path("train", "out", out)
     if out is not None:
         with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from cupydrive.errors import CupydriveWarning, MemoryLimitError, NotFiniteError, ParameterError
+from cupydrive.errors import CupydriveWarning, MemoryLimitError, NotFiniteError, ParameterError, did_you_mean
 from cupydrive.executors.host import processor_name
+from cupydrive.inputs.arguments import shown
+from cupydrive.training.logbook import episode_metrics
 from cupydrive.training.members import go_on
 from cupydrive.training.plan import plan
 from cupydrive.training.population import setting_names, with_settings
@@ -160,6 +162,7 @@ class Trials:
         worse = [trial for trial in compared if trial.should_prune()]  # halving notes here who has come to the rung
         pruned = [trial for trial, _ in others if trial in worse]
         for trial, run in done:
+            self.check_key(run)
             study.tell(trial, objective(run.metrics, self.key, self.mark, self.steps))
         for trial in pruned:
             study.tell(trial, state=TrialState.PRUNED)
@@ -179,6 +182,15 @@ class Trials:
             for each in (each for each in self.rungs if rung <= each <= last and each not in told):
                 trial.report(value, each)
         return bool(rows)
+
+    def check_key(self, run):
+        """Raise ``ParameterError`` unless the metric that is the return is one of a run that has been trained."""
+        known = [
+            *episode_metrics(run.batch.groups, run.spec),
+            *dict.fromkeys(name for row in run.metrics for name in row),
+        ]
+        if self.key not in known:
+            raise ParameterError(no_metric(self.key, list(dict.fromkeys(known))))
 
     def at_mark(self, run):
         """Return the row of metrics in which a run has reached the mark, or None."""
@@ -215,14 +227,23 @@ def arguments(settings, drawn):
     return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
 
 
+def no_metric(key, known):
+    """Return what to say of a metric that there is not; ``known`` are the names of those that there are."""
+    return f"sweep: key = {shown(key)} is no metric.{did_you_mean(key, known)} There are: {', '.join(known)}"
+
+
 def first_at(rows, key, mark):
     """Return the first row whose metric ``key`` is at least the mark, or None."""
     return next((row for row in rows if row.get(key, -math.inf) >= mark), None)
 
 
 def objective(rows, key, mark, steps):
-    """Return what a trial counts: its last value of a metric, or the env-steps until that reached the mark."""
+    """Return what a trial counts: its last value of a metric, or the env-steps until that reached the mark.
+
+    A trial without a value, as before each environment has ended an episode, is worse than every other: -inf.
+    """
     if mark is None:
-        return next((row[key] for row in reversed(rows) if key in row), -math.inf)
+        value = next((row[key] for row in reversed(rows) if key in row), -math.inf)
+        return value if math.isfinite(value) else -math.inf
     row = first_at(rows, key, mark)
     return MISSED * steps if row is None else float(row["charts/global_step"])

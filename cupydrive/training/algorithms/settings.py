@@ -9,8 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
+import cupydrive
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_int, shown
+from cupydrive.inputs.names import argument_elsewhere, arguments_of
 from cupydrive.training.schedule import checked_number, checked_schedule
 
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
@@ -160,12 +162,20 @@ def checked_widths(kind, hidden):
     return tuple(checked_int(kind, "hidden", n, 1, WIDEST) for n in hidden)
 
 
+def setting_elsewhere(name, known):
+    """Return which of the ``known`` names may have been meant, also where another library calls it ``name``; as a sentence."""
+    meant = NAMES_ELSEWHERE.get(name)
+    return f" Did you mean {meant!r}?" if meant in known else did_you_mean(name, known)
+
+
 def unknown_setting(kind, name):
     """Return what to say of a setting that the algorithm does not have."""
     known = [f.name for f in fields(kind)]
-    meant = NAMES_ELSEWHERE.get(name)
-    hint = f" Did you mean {meant!r}?" if meant in known else did_you_mean(name, known)
-    if name in ("batch_size", "minibatch_size") and meant in known:
+    argument = name if name in arguments_of(cupydrive.train) else argument_elsewhere(name, cupydrive.train)
+    hint = setting_elsewhere(name, known)
+    if argument and NAMES_ELSEWHERE.get(name) not in known:
+        hint = f" Pass {argument}=... to train."
+    if name in ("batch_size", "minibatch_size") and NAMES_ELSEWHERE[name] in known:
         hint += " (rows of a minibatch: num_steps x environments x agents / num_minibatches)"
     return f"{kind.__name__} has no setting {name!r}.{hint} It has: {', '.join(known)}"
 
