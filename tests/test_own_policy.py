@@ -170,7 +170,7 @@ def test_one_module_for_two_policies_points_to_a_shared_policy():
         (cd.PPO, {"learning_rate": ((0, 1e-3), (1e6, float("inf")))}, r"learning_rate = inf"),
         (cd.PPO, {"learning_rate": ((float("nan"), 1e-3), (1e6, 0.0))}, r"env-steps = nan is out of range"),
         (cd.PPO, {"learning_rate": ((0, 1e-3, 2), (1, 2))}, r"pairs \(env-steps, value\)"),
-        (cd.PPO, {"learning_rate": ()}, r"must ascend"),
+        (cd.PPO, {"learning_rate": ()}, r"it must be a number, or pairs"),
         (cd.PPO, {"gamma": 2}, r"gamma = 2 is out of range; it must be from 0 to 1"),
         (cd.PPO, {"ent_coef": 1e39}, r"ent_coef = 1e\+39 is out of range"),
         (cd.PPO, {"clip_coef": 0}, r"clip_coef = 0 is out of range; it must be above 0"),
