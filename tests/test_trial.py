@@ -130,6 +130,14 @@ def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line
     assert batch.get_state()["state"].tobytes() == before["state"].tobytes()
 
 
+@pytest.mark.parametrize("host", [{}, {"debug": True}], ids=str)
+def test_a_build_that_checks_needs_no_library_of_the_compilers(host):
+    """On machines whose compiler comes without its sanitizers it could not be linked."""
+    spec = envs.get("cartpole")
+    library = HostExecutor(**host).load(spec, spec.make_params()).library._name
+    assert b"libubsan" not in Path(library).read_bytes()
+
+
 def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     tried = []

@@ -16,10 +16,8 @@ NAMES = ("c++", "g++", "clang++")
 FIX = "unset CXX, or set it to the command of a C++ compiler, such as CXX=g++"
 ENGLISH = {"LC_ALL": "C"}  # whose messages `explain` knows
 VERSION_SECONDS = 60
-HANDLED = (
-    "-fsanitize=bounds",
-    "-fsanitize=integer-divide-by-zero",
-)  # checks whose handlers are in kernels/drive/faults.cuh
+# Checks whose handlers are in kernels/drive/backend/cpu_faults.cuh.
+HANDLED = ("-fsanitize=bounds", "-fsanitize=integer-divide-by-zero")
 
 
 def compiler():
@@ -95,7 +93,7 @@ def compile_unit(unit, command, flags, text, library):
     objects = text.with_suffix(".o")
     done = _run([*command, *native, *flags, *strict, "-c", "-o", str(objects), str(text)])
     log = done.stderr + done.stdout
-    if done.returncode == 0:  # without what would bring in a library for what faults.cuh has itself
+    if done.returncode == 0:  # without what would bring in a library of handlers
         linked = [flag for flag in flags if flag not in HANDLED]
         done = _run([*command, *linked, "-o", str(library), str(objects), "-lm"])
         log += done.stderr + done.stdout
