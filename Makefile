@@ -10,6 +10,8 @@ TEST_SECONDS ?= 880
 GROUP_SECONDS ?= 560
 # `make test-all` alone, of two cores; it also gives the slow GPU tests this long.
 SLOW_SECONDS ?= 7200
+# For one test that is not slow, and what is set up for it: one that hangs fails by its name, and the rest of its group runs.
+HANG_SECONDS ?= 200
 
 # Every test belongs to exactly one group, whatever markers it has; tests/test_project.py checks that.
 CORE_TESTS := not gpu and not slow and not checker and not build and not sanitizer and not notebook
@@ -31,6 +33,8 @@ GPU_JOBS ?= $(if $(shell command -v nvidia-smi),$(JOBS),0)
 # worksteal: a process that is done takes the last tests of another one; neighbours, which may share a fixture, stay together.
 # Bytecode of tests and package is kept wherever PYTHONDONTWRITEBYTECODE is set, too: each process would compile all of it anew.
 PYTEST := env OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q --dist worksteal -n
+# faulthandler writes what all threads of the process do and ends it; pytest-xdist names the test, and starts another process.
+HANGS := -o faulthandler_timeout=$(HANG_SECONDS) -o faulthandler_exit_on_timeout=true
 
 # The GPU's tests first: where there is none, the last words are not "skipped".
 GROUPS := test-gpu test-core test-checker test-build test-notebook
@@ -75,19 +79,19 @@ lint: setup
 	$(if $(and $(filter command,$(origin RUN)),$(shell $(RUN) -c "import ruff" 2>&1)),$(LINT_SKIPPED),$(LINT))
 
 test-core: setup
-	$(call timed,core,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CORE_TESTS)")
+	$(call timed,core,$(GROUP_SECONDS),$(PYTEST) $(JOBS) $(HANGS) -m "$(CORE_TESTS)")
 
 test-checker: setup
-	$(call timed,checker,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(CHECKER_TESTS)" $(call naming,checker))
+	$(call timed,checker,$(GROUP_SECONDS),$(PYTEST) $(JOBS) $(HANGS) -m "$(CHECKER_TESTS)" $(call naming,checker))
 
 test-build: setup
-	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(BUILD_TESTS)" $(call naming,build|sanitizer))
+	$(call timed,build,$(GROUP_SECONDS),$(PYTEST) $(JOBS) $(HANGS) -m "$(BUILD_TESTS)" $(call naming,build|sanitizer))
 
 test-notebook: setup
-	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) -m "$(NOTEBOOK_TESTS)" $(call naming,notebook))
+	$(call timed,notebook,$(GROUP_SECONDS),$(PYTEST) $(JOBS) $(HANGS) -m "$(NOTEBOOK_TESTS)" $(call naming,notebook))
 
 test-gpu: setup
-	$(call timed,gpu,$(GROUP_SECONDS),$(PYTEST) $(GPU_JOBS) -m "$(GPU_TESTS)" $(call naming,gpu))
+	$(call timed,gpu,$(GROUP_SECONDS),$(PYTEST) $(GPU_JOBS) $(HANGS) -m "$(GPU_TESTS)" $(call naming,gpu))
 
 test-slow: setup
 	$(call timed,slow,$(SLOW_SECONDS),$(PYTEST) $(JOBS) -m "$(SLOW_TESTS)" $(call naming,slow))

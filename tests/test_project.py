@@ -128,6 +128,30 @@ def test_a_group_ends_with_the_time_of_make_test(deadline, words):
     assert re.search(words, done.stdout), done.stdout
 
 
+THREE = """
+import threading
+def test_before(): pass
+def test_that_hangs(): threading.Event().wait()
+def test_after(): pass
+"""
+
+
+def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
+    (tmp_path / "test_three.py").write_text(THREE)
+    limited = _variables()["HANGS"].replace("$(HANG_SECONDS)", "2").split()
+    command = [sys.executable, "-m", "pytest", "-q", "--dist", "worksteal", "-n", "1", *limited]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "crashed while running 'test_three.py::test_that_hangs'" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout and re.search(
+        r'test_three.py", line \d+ in test_that_hangs', done.stderr
+    )
+
+
+def test_every_group_of_make_test_is_limited_so():
+    limited = re.findall(r"^test-(\w+): .*\n.*\$\(HANGS\)", MAKEFILE, re.MULTILINE)
+    assert {f"test-{name}" for name in limited} == set(_variables()["GROUPS"].split())
+
+
 def test_every_adapter_is_tried_with_the_lowest_versions():
     adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
     assert "gymnasium" in adapters and adapters <= set(lowest.TESTS)
