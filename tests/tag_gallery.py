@@ -171,7 +171,8 @@ READINGS = {
     "tag_grid_published": (
         "Who acts at random is hardly ever caught on so large a board, so both have learnt on smaller ones first, of 11 x 11 "
         "to 76 x 76 cells. Taggers by the rule catch a runner by the rule more than twice as often as one that has learnt; "
-        "taggers that have learnt catch either more often than they do."
+        "taggers that have learnt catch either more often than they do. Marks are about three cells wide: who overlaps a "
+        "runner has not caught it yet."
     ),
 }
 

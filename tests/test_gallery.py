@@ -2,17 +2,22 @@
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cupydrive as cd
-from cupydrive.errors import MissingDataError, RenderError, SpecError
-from cupydrive.gallery.build import all_alike, gallery, learning_curves, levels, read_entries, redraw
+from cupydrive.errors import MissingDataError, RenderError
+from cupydrive.gallery.build import (
+    all_alike,
+    gallery,
+    learning_curves,
+    levels,
+    read_entries,
+    redraw,
+)
 from cupydrive.gallery.curves import chart, read_curves, worth_a_panel
 from cupydrive.gallery.page import CHAPTERS, charts_in, home_of, in_order, ordered, page, readme
-from cupydrive.gallery.words import with_interval
 from cupydrive.playing.recording import Recording
 from cupydrive.terminal.curves import RETURNS
 from cupydrive.training.run import Run
@@ -125,8 +130,12 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
     run = Run.load(made / "runs" / "tag_grid")
     found = run.evaluate(1000)
     assert clips["trained"]["means"]["length"][0] == pytest.approx(found.mean("length")[0], abs=1e-4)
-    returns = cd.evaluate("tag_grid", episodes=1000, device="cpu", grid_length=20).returns["tagger"]
-    chosen = returns[clips["heuristic"]["first_env"]]
+    found = cd.evaluate("tag_grid", episodes=1000, device="cpu", grid_length=20)
+    returns, start = found.returns["tagger"], clips["heuristic"]["first_env"]
+    chosen = returns[start]
+    own = {"return tagger": chosen, "return runner": found.returns["runner"][start]}
+    own |= {name: values[start] for name, values in found.metrics.items()}
+    assert clips["heuristic"]["here"] == pytest.approx({name: float(value) for name, value in own.items()}, abs=1e-4)
     assert (returns < chosen).sum() <= 500 and (returns > chosen).sum() <= 500  # the median
 
 
@@ -191,43 +200,6 @@ def test_the_committed_pages_lead_to_the_project_and_those_elsewhere_to_no_file_
     assert "../" not in page(entries) and "../" not in readme(entries)
 
 
-def test_figures_are_called_what_their_environment_calls_them():
-    entries = read_entries(HERE)
-    for name, entry in entries.items():
-        spec = cd.envs.get(name) if name in cd.names() else None
-        for key in ("figures", "readable"):
-            assert spec is None or entry.get(key) == spec.showcase.get(key), name
-        assert all(f"<dt>{words}</dt>" in page({name: entry}) for words in entry.get("figures", {}).values()), name
-    assert sum("figures" in entry for entry in entries.values()) >= 3
-    for key, wrong, told in (
-        ("figures", {"speed": "speed, m/s"}, "'speed'"),
-        ("figures", {"tags": 3}, r"\['tags'\] = 3"),
-        ("readable", "wide", r"showcase\['readable'\] = 'wide'"),
-    ):
-        with pytest.raises(SpecError, match=told):
-            replace(cd.envs.get("tag_grid"), showcase={key: wrong})
-
-
-def test_beside_each_curve_stands_why_it_may_end_at_another_number_than_the_means():
-    """What training logs are latest episodes by actions that are drawn; means are of greedy ones."""
-    entries = read_entries(HERE)
-    for shown in (page(entries), readme(entries)):
-        assert shown.count("training logged, each copy") == shown.count("likeliest actions") == len(entries)
-    assert all(str(settings).startswith("PPO(") or settings == "heuristic" for entry in entries.values()
-               for settings in entry["training"]["policies"].values())  # fmt: skip
-
-
-def test_what_a_clip_leaves_out_and_what_its_episode_has_is_told():
-    name, entry = next((name, entry) for name, entry in read_entries(HERE).items() if "table" in entry)
-    first = entry["clips"][0]
-    clip = {key: value for key, value in first.items() if key not in ("every", "here")} | {
-        "means": {"tags": [3.5, 0.5]}
-    }
-    for said, extra, told in (({}, (), False), ({"every": 7, "here": {"tags": 12}}, ("; here 12",), True)):
-        for shown in (page({name: entry | {"clips": [clip | said]}}), readme({name: entry | {"clips": [clip | said]}})):
-            assert ("One step in 7 is drawn." in shown) is told and all(f"3.5 ± 0.5{text}" in shown for text in extra)
-
-
 def test_tag_comes_first_then_the_sciences_then_classics():
     entries = read_entries(HERE)
     chapters = ordered(entries)
@@ -239,20 +211,6 @@ def test_tag_comes_first_then_the_sciences_then_classics():
         places = [text.index(mark.format(name)) for found in chapters.values() for name in found]
         assert places == sorted(places)
     assert in_order(entries["tag_published"]["clips"])[0]["kind"] == "beside"
-
-
-@pytest.mark.parametrize(("mean", "half", "text"), [
-    (1561283.2, 12345.0, "1,561,283 ± 12,000"), (785412.0, 0.0, "785,412 ± 0"), (-1244.7, 23.1, "-1245 ± 20"),
-    (8692.7, 55.2, "8693 ± 60"), (262.31, 13.0, "262 ± 13"), (-77.394, 1.3567, "-77.4 ± 1.4"), (-77.394, 1.96, "-77 ± 2"),
-    (9.8416, 0.0052, "9.842 ± 0.005"), (0.394, 0.0312, "0.39 ± 0.03"), (0.5, 0.0962, "0.5 ± 0.1"), (500.0, 0.0, "500 ± 0"),
-    (28.2119, 0.0, "28.21 ± 0"), (float("nan"), float("nan"), "nan ± nan"), (3.0, float("inf"), "3 ± inf"),
-])  # fmt: skip
-def test_means_are_written_out_as_far_as_they_are_known(mean, half, text):
-    assert with_interval(mean, half) == text
-
-
-def test_no_figure_on_the_page_is_a_power_of_ten():
-    assert not re.search(r"\de[+-]\d", re.sub(r"<code>.*?</code>", "", page(read_entries(HERE)), flags=re.S))
 
 
 RISING, FLAT = [[1, 0.0], [2, 50.0], [3, 100.0]], [[1, 200.0], [3, 200.0]]

@@ -106,6 +106,7 @@ def redraw(names=(), out="gallery", *, progress=print):
         for clip in entry["clips"]:
             recording = Recording.load(out / clip["recording"])
             clip["size"] = draw_files(recording, clip["kind"], out)
+            clip |= own_numbers(recording, clip["means"])
             progress(f"{spec.name}: {clip['video']}")
         draw_curve(spec.name, entry, out)
         write_entries(out, entries)
@@ -306,7 +307,19 @@ def draw_clip(found, recording, kind, out):
         "means": {key: [round(x, 4) for x in pair] for key, pair in found.summary().items()},
         "episodes_of_means": len(found.length),
         "command": f"cupydrive render gallery/{name}.npz --out {name}.mp4",
+        **own_numbers(recording, found.summary()),
     }
+
+
+def own_numbers(recording, names):
+    """Return ``{"here": {name: number}}``: what the only episode of a clip has of the means ``names``; of several {}."""
+    if recording.num_envs > 1:
+        return {}
+    *_, last = recording.moments()
+    alone = len(last.returns) == 1
+    found = {"return" if alone else f"return {name}": values.mean() for name, values in last.returns.items()}
+    found |= {name: values[0] for name, values in last.metrics.items()}
+    return {"here": {name: round(float(found[name]), 4) for name in names if name in found}}
 
 
 def draw_files(recording, kind, out):

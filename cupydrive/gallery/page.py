@@ -254,8 +254,9 @@ def readme(entries, charts=(), home=None):
         "Each clip has a command that draws it again, and each curve one that trains anew; `make gallery` makes those of all"
         f" environments of the package.{more} Pictures here are of an episode's first seconds: each holds the last step that it"
         " has, so that one which does not move shows what came of it, and then plays from step 0 on; the page shows episodes"
-        " whole, with every step unless a clip says otherwise. Means are of fresh episodes, ± their 95 % intervals, and after"
-        " them stands, as “here”, what the one episode of the clip has; a return is the sum of an episode's rewards.",
+        " whole, with every step unless a clip says otherwise. Means are of fresh episodes, ± their 95 % intervals; where"
+        " episodes differ, after them stands, as “here”, what the clip's own one has; a return is the sum of an episode's"
+        " rewards.",
     ]
     for chapter, found in ordered(entries).items():
         lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]

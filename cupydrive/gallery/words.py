@@ -88,29 +88,36 @@ def left_out(clip):
 def results(entry, clip):
     """Return the mean results of the policy that plays a clip of an entry, by what they are called, as text.
 
-    Beside a mean length, and beside what else is known of the clip's own episode, stands that: it may be no usual one.
+    Beside a mean stands what the clip's own episode has, which may be no usual one; not where all episodes had the same.
     """
-    words, means = FIGURES | entry.get("figures", {}), clip["means"].items()
-    found = {words.get(key, key.replace("_", " ")): with_interval(mean, half) for key, (mean, half) in means}
-    if clip["episodes"] == 1 and clip["means"].get("length", (0, 0))[1] > 0:
-        found[words["length"]] += f"; here {clip['steps'][0]:,}"
-    for key, value in clip.get("here", {}).items():
-        found[words.get(key, key.replace("_", " "))] += f"; here {value:g}"
+    words, found = FIGURES | entry.get("figures", {}), {}
+    here = ({"length": clip["steps"][0]} if clip["episodes"] == 1 else {}) | clip.get("here", {})
+    for key, (mean, half) in clip["means"].items():
+        found[words.get(key, key.replace("_", " "))] = with_interval(mean, half, here.get(key))
     return found
 
 
-def with_interval(mean, half):
+def with_interval(mean, half, here=None):
     """Return a mean and the half of its interval as text: the half with one digit that counts, the mean as far as it goes.
 
     A half that begins with 1 has two digits: with one, 1.4 would lose a third. Both are written out, without powers of ten:
-    -1245.3 and 23.1 are ``"-1245 ± 20"``. Where all values were equal, or the
-    half is not known, the mean has four digits that count.
+    -1245.3 and 23.1 are ``"-1245 ± 20"``; from 10,000 on digits that say nothing are 0: 1561283 and 13012 are ``"1,561,000 ±
+    13,000"``. Where all values were equal, or the half is not known, the mean has four digits that count. Otherwise the number
+    of one episode, ``here``, follows.
     """
     if not (math.isfinite(mean) and math.isfinite(half)) or half <= 0:
         text = f"{mean:.4g}"
         return f"{f'{mean:,.0f}' if 'e+' in text else text} ± {half:.1g}"
     counting = 2 if f"{half:.1e}".startswith("1") else 1
     half = float(f"{half:.{counting}g}")
-    digits = max(0, counting - 1 - math.floor(math.log10(half)))
-    large = "," if abs(mean) >= 1e4 else ""
-    return f"{mean:{large}.{digits}f} ± {half:{large}.{digits}f}"
+    digits = counting - 1 - math.floor(math.log10(half))
+    large = abs(mean) >= 1e4
+
+    def written(value):
+        return f"{round(value, digits):,.0f}" if large else f"{value:.{max(0, digits)}f}"
+
+    if here is None:
+        return f"{written(mean)} ± {written(half)}"
+    own = written(here)
+    own = own.rstrip("0").rstrip(".") if "." in own else own  # it is exact: 14 tags, and not 14.0
+    return f"{written(mean)} ± {written(half)}; here {'0' if own == '-0' else own}"

@@ -37,6 +37,7 @@ class Moment:
         action: By group: (N, C, H), what led here; empty at the start.
         reward: By group: (N, C) float32, what it brought; empty at the start.
         present: By group whose agents leave: (N, C) bool, who had not left before that step; empty at the start.
+        metrics: By name: (N,) what the environment has counted in the episode so far.
     """
 
     step: int
@@ -47,6 +48,7 @@ class Moment:
     action: dict[str, np.ndarray] = field(default_factory=dict)
     reward: dict[str, np.ndarray] = field(default_factory=dict)
     present: dict[str, np.ndarray] = field(default_factory=dict)
+    metrics: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,19 +119,25 @@ class Recording:
         batch.reset(self.seed)
         buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
         pointers = [batch.executor.pointer(b) for b in buffers]
-        states, cache = batch.get_state()["state"], batch.executor.get(batch.cache)
+        now, cache = batch.get_state(), batch.executor.get(batch.cache)
+        states, log = now["state"], now["log"]
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
         last = {"action": {}, "reward": {}, "present": {}}  # of each episode's latest step
         for t in range(self.steps + 1):
             elapsed = np.minimum(t, self.length)
             over = t >= self.length
-            yield Moment(t, states.copy(), elapsed, over, {g: array.copy() for g, array in returns.items()}, **last)
+            sums = {
+                "returns": {g: array.copy() for g, array in returns.items()},
+                "metrics": {name: log[name].copy() for name in self.spec.metrics},
+            }
+            yield Moment(t, states.copy(), elapsed, over, **sums, **last)
             if t == self.steps:
                 break
             for g, buffer in zip(batch.groups, buffers, strict=True):
                 batch.executor.put(buffer, np.ascontiguousarray(self.action[g.name][t], dtype=g.action_dtype))
             written = batch.step(pointers, autoreset=False)
-            states = np.where(over, states, batch.get_state()["state"])
+            now = batch.get_state()
+            states, log = np.where(over, states, now["state"]), np.where(over, log, now["log"])
             cache = np.where(over[:, None], cache, batch.executor.get(batch.cache))
             now = {"action": {name: array[t] for name, array in self.action.items()}, **outcome(batch, written)}
             for name, rewards in now["reward"].items():
