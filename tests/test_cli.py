@@ -90,11 +90,19 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     assert done.stderr.count("\n") == 1
 
 
-def test_wrong_usage_exits_with_2(capsys):
-    assert main(["check", "cartpole", "--seed", "x"]) == 2
-    with pytest.raises(SystemExit) as end:
-        main(["info", "extra"])
-    assert end.value.code == 2
+@pytest.mark.parametrize(("words", "told"), [
+    ("check cartpole --seed x", "--seed 'x'; it must be an integer, such as 16"),
+    ("info extra", "info takes options alone; 'extra' is one too many"),
+    ("evaluate", "evaluate needs RUN|NAME|FILE.py"), ("render", "render needs RUN|NAME|FILE.py|FILE.npz and --out FILE"),
+    ("render runs/r", "render needs --out FILE"), ("sweep cartpole --trials 3", "sweep needs --out DIR"),
+    ("new one two", "new takes one NAME; 'two' is one too many"),
+    ("train cartpole --set gamma=1 --steps 1e6 more", "train takes one NAME|FILE.py; 'more' is one too many"),
+    ("bench nope", "case = 'nope'; it must be 'rollout', 'stepping', 'sampling', 'training' or 'startup'"),
+])  # fmt: skip
+def test_wrong_usage_is_told_in_a_line_and_exits_with_2(words, told, capsys):
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
 
 
 def test_a_line_without_a_command_shows_what_there_is(capsys):

@@ -52,6 +52,9 @@ FOUND = {
     "fine-tune": "Train in easier worlds first",
     "reward shaping": "An environment of your own",
     "exercises": "Notebooks",
+    "GAE": "Settings of algorithms",
+    "n_envs": "Run an environment",
+    "domain randomization": "Train in easier worlds first",
 }
 MODES = [("light", 1280), ("dark", 1280), ("light", 390)]
 

@@ -1,11 +1,12 @@
-"""Options that a command does not have, and numbers that are none: said in one line, before a parser frames them.
+"""Options that a command does not have, numbers that are none, what lacks and what is too much: said in one line, unframed.
 
 Everything else that can be wrong with a command line is the parser's, or the command's own.
 """
 
 import contextlib
 import inspect
-from typing import get_args, get_type_hints
+import math
+from typing import get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -57,6 +58,54 @@ def wrong_option(name, command, args):
         if value is not None and known[flag] in NUMBERS and not is_number(value, known[flag]):
             return f"{flag} {shown(value)}; it must be {NUMBERS[known[flag]]}. See: cupydrive {name} --help"
     return None
+
+
+def wrong_count(name, command, args):
+    """Return in words what a command needs and is not given, or the first argument that is one too many; None if neither is so.
+
+    Args:
+        name: Of the command.
+        command: Its function.
+        args: What follows the command's name; none of it is a wrong option.
+    """
+    if any(each in args for each in ("--", *HELP)):
+        return None
+    types, left, flags, free = options(command), [], set(), 0
+    for text in args:
+        if text.startswith("--"):
+            given, equals, _ = text.partition("=")
+            flag = given.replace("_", "-")
+            flags.add(flag)
+            free = 0 if equals else values_of(types[flag])
+        elif free:
+            free -= 1
+        else:
+            left.append(text)
+    positional, needs = [], []
+    hints = get_type_hints(command, include_extras=True)
+    for key, parameter in inspect.signature(command).parameters.items():
+        kind, *about = get_args(hints[key]) or (hints[key],)
+        called = next((each.metavar for each in about if getattr(each, "metavar", None)), key.upper())
+        if tyro.conf.Positional in about:
+            positional.append((called.strip("[]"), values_of(kind)))
+            if parameter.default is parameter.empty and not left and values_of(kind) == 1:
+                needs.append(called)
+        elif parameter.default is parameter.empty and (flag := f"--{key.replace('_', '-')}") not in flags:
+            needs.append(f"{flag} {called}")
+    if needs:
+        return f"{name} needs {' and '.join(needs)}. See: cupydrive {name} --help"
+    most = sum(count for _, count in positional)
+    if len(left) > most:
+        takes = f"one {' and one '.join(called for called, _ in positional)}" if positional else "options alone"
+        return f"{name} takes {takes}; {shown(left[int(most)])} is one too many. See: cupydrive {name} --help"
+    return None
+
+
+def values_of(kind):
+    """Return how many texts an option of a type takes: none for a switch, any number for a tuple."""
+    if get_origin(kind) is tuple:
+        return math.inf
+    return 0 if kind is bool else 1
 
 
 def is_number(text, kind):

@@ -6,6 +6,7 @@ pairs (env-steps, value). A chart is drawn from it alone, so none has to be trai
 
 import datetime
 import json
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from cupydrive.training.train import train
 FILE = "curves.json"
 # Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
 WIDTH, PANEL = 4.6, 2.5
+LETTERS = 50  # of a line above a panel
 ALIKE = 0.99  # correlation of two metrics of which one panel says all
 MOVES = 0.02  # share of its largest value by which a metric changes, or its panel would show a constant
 FAR = 4  # spans of the curves from which on a level beside them is told in words, or they would be flat
@@ -171,7 +173,8 @@ def chart(about, levels):
                 axes.axhline(means[key], **style, label=player)
         engineered(axes, "env-steps", in_words(key))
         if number == 0:
-            axes.set_title(f"{about['device']}, {about['date']}, {about['num_envs']:,} copies", fontsize=10, loc="left")
+            where = f"{about['device']}, {about['date']}, {about['num_envs']:,} copies"
+            axes.set_title(textwrap.fill(where, LETTERS), fontsize=10, loc="left")
         axes.legend(frameon=False, loc="best")
     return svg(figure)
 
