@@ -230,6 +230,43 @@ def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, ty
         check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
 
 
+@pytest.mark.parametrize("sample", [True, False])
+def test_a_drawing_that_fails_is_told_with_its_line(tmp_path, sample):
+    python, _ = new("drawn", tmp_path)
+    right = 'canvas.circle((now["goal_x"], now["goal_y"]), p.goal_radius, canvas.GREEN)'
+    wrong = right.replace("GREEN", "GREN")
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    spec = envs.get(str(python))
+    report = check(
+        spec if sample else replace(spec, sample=None), agent_steps=600, device="cpu", fail_fast=True, progress=False
+    )
+    what = "a state of `sample`" if sample else "a played state"
+    line = 1 + python.read_text()[: python.read_text().index(wrong)].count("\n")
+    said = f"`draw` cannot show {what}: {python}:{line}: AttributeError: 'Canvas' object has no attribute 'GREN'"
+    first, *others = report.failures()
+    assert first.startswith(said) and f"(`{wrong}`), with default parameters; draw, on a small picture" in first
+    assert len(others) == sample  # the played state, too
+
+
+def test_a_drawing_is_tried_on_a_state_alone_and_on_some_of_an_episode(written_env):
+    spec, text = written_env
+    seen = []
+
+    def draw(canvas, p, states, elapsed):
+        spec.draw(canvas, p, states, elapsed)
+        seen.append((p.num_points, len(states), elapsed, states.dtype == spec.state_dtype(p)))
+
+    report = check(replace(spec, kernel=text, draw=draw, trail=2), agent_steps=600, device="cpu", progress=False)
+    assert seen == [(n, *how, True) for n in (3, 1, 40) for how in ((1, 0), (3, 3))]
+    assert [row for row in report.parts() if row[0].startswith("draw")] == [
+        ("draw, on a small picture", 2, 6, 0.0, 0, False)
+    ]
+    report = check(replace(spec, kernel=text, draw=None), agent_steps=600, device="cpu", progress=False)
+    assert not any(row[0].startswith("draw") for row in report.parts())
+
+
 def test_a_field_that_observe_computes_may_be_left_out(written_env):
     """As ``Observed.state`` says; and all that the reference has no ``observe`` for."""
     spec, _ = written_env

@@ -24,6 +24,7 @@ from cupydrive.checks.bits import (
 )
 from cupydrive.checks.branches import TEAMS, BranchCounter, cannot_count, report_branches
 from cupydrive.checks.causes import REFERENCE, STATISTICS
+from cupydrive.checks.pictures import try_drawing
 from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
 from cupydrive.codegen.source import kernel_text
@@ -39,6 +40,9 @@ from cupydrive.spec import float_params
 from cupydrive.terminal.progress import counted
 
 BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
+DRAWN_CASES = (
+    3  # the first ones, on one device, whose states the others have too: a picture takes some hundredths of a second
+)
 STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
@@ -97,6 +101,8 @@ def compare_all(report, spec, executors, alike, agent_steps, seed):
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
+        if spec.draw is not None and number < DRAWN_CASES * len(executors) and name == next(iter(executors)):
+            try_drawing(report, spec, params, executors[name], np.random.default_rng([seed, number, 2]))
         yield
     for case in alike:
         params, report.case, rng = spec.make_params(**case), case, np.random.default_rng([seed, 10_000])
