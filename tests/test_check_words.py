@@ -223,6 +223,37 @@ def test_states_that_are_none_are_told_so(written_env, function, change, words):
         check(answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False)
 
 
+@pytest.mark.parametrize(
+    ("function", "right", "wrong"),
+    [
+        ("step", "    velocity = velocity + ", '    states["vx"] += 1.0\n    velocity = velocity + '),
+        ("step", "    velocity = velocity + ", '    action["point"].sort()\n    velocity = velocity + '),
+        ("observe", "    to_x, to_y = ", '    states["x"][:, 0] = 0.0\n    to_x, to_y = '),
+    ],
+)
+def test_a_reference_that_writes_into_what_it_is_given_is_told_so(tmp_path, function, right, wrong):
+    python, _ = new("writing", tmp_path)
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    with pytest.raises(SpecError) as caught:
+        check(str(python), agent_steps=10, device="cpu", progress=False)
+    line = 1 + text[: text.index(right)].count("\n")
+    written = wrong.partition("\n")[0].strip()
+    assert str(caught.value).startswith(
+        f"writing: `{function}` changes an array that it is given in {python}:{line}, `{written}` ("
+    )
+    assert str(caught.value).endswith("states = states.copy(): what is compared later needs it as it was")
+
+
+def test_an_error_of_a_reference_that_is_no_writing_stays_as_it_is(written_env):
+    def fail(outcome):
+        raise ValueError("of the author's own")
+
+    with pytest.raises(ValueError, match=r"^of the author's own$"):
+        check(answered_by(written_env, "step", fail), agent_steps=10, device="cpu", progress=False)
+
+
 @pytest.mark.parametrize(("function", "type_name"), [("step", "Outcome"), ("observe", "Observed")])
 def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, type_name):
     spec = answered_by(written_env, function, lambda answer: None)

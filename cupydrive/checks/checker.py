@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.checks.answers import require_observed, require_outcome
+from cupydrive.checks.answers import answer, require_observed, require_outcome
 from cupydrive.checks.bits import (
     axes_of,
     compare_devices,
@@ -75,7 +75,8 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     report.events = dict.fromkeys(spec.events if spec.step else (), 0)
     report.skipped += not_compared(spec)
     if spec.step is None:
-        report.compared_with = "without a reference"
+        others = spec.reset or spec.observe
+        report.compared_with = "without a reference" + " of `step`" * (others is not None)
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
@@ -296,19 +297,19 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
     last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
     after, want, seen = kept["state"], None, None
     if spec.observe is not None:
-        seen = spec.observe(params, after, elapsed)
+        seen = answer(spec, "observe", params, after, elapsed)
         require_observed(spec, params, groups, seen)
         part = f"{name} {REFERENCE}"
         compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
         compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
     if spec.step is not None:
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
-        want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+        want = answer(spec, "step", params, states, for_reference(groups, actions), elapsed, stream)
         require_outcome(spec, params, groups, want, seen)
         compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
     compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
     if spec.reset is not None:
-        fresh = spec.reset(params, RandomStream(seed, ids, clock["episode"]))
+        fresh = answer(spec, "reset", params, RandomStream(seed, ids, clock["episode"]))
         compare_fresh(report, spec, params, name, groups, after, got["obs"], got["action_mask"], fresh, over)
     report.count({"time limit reached": last, "autoreset": over})
     return kept
@@ -362,7 +363,7 @@ def compare_outcome(report, spec, params, name, groups, got, after, want, seen, 
     certain = np.ones(len(after), bool)
     for margin in want.margin.values():
         certain &= np.asarray(margin).reshape(len(after), -1).min(axis=1) >= 1e-5
-    last_seen = spec.observe(params, final, elapsed)
+    last_seen = answer(spec, "observe", params, final, elapsed)
     compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over & certain, elapsed, factor=5.0)
 
 
