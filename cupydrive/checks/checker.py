@@ -83,7 +83,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     if alike and not fail_fast:  # which may end before it needs the programs of the second case
         load_ahead([w for c in alike for w in case_programs(spec, spec.make_params(**c), executors, agent_steps)])
     number = len(spec.cases) * len(executors) + len(alike) + ("cpu" in executors and bool(alike))
-    done = compare_all(report, spec, executors, alike, agent_steps, seed)
+    done = compare_all(report, spec, executors, alike, agent_steps, seed, progress)
     for _ in counted(done, f"check {spec.name}", number, progress):
         if fail_fast and report.mismatched:
             report.stop()
@@ -92,13 +92,13 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     return report
 
 
-def compare_all(report, spec, executors, alike, agent_steps, seed):
+def compare_all(report, spec, executors, alike, agent_steps, seed, progress):
     """Compare each case on each executor with the reference and with itself, then ``alike`` bit for bit; yield after each."""
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
         params, report.case = spec.make_params(**case), case
-        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]))
+        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]), progress)
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
@@ -159,13 +159,13 @@ def case_programs(spec, params, executors, agent_steps):
     return programs(spec, params, executors, (rows, RESET_ENVS))
 
 
-def try_wide_states(spec, params, device, rng):
+def try_wide_states(spec, params, device, rng, progress):
     """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
     if device.tries and spec.kernel is not None and spec.own_program is None and spec.sample is not None:
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
         states = draw_states(spec, drawn, device, rng, max(16, 256 // agents))
-        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
+        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states, progress)
 
 
 def not_compared(spec):
