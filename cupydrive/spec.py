@@ -211,7 +211,8 @@ class EnvSpec(HasTables):
     """One environment: its kernel, its parameters, its spaces and its NumPy reference.
 
     The first five must be given. ``reset``, ``step``, ``observe`` and ``sample`` are the reference, which a check compares the
-    kernel with. Everything else may be left out; what few environments need is listed last.
+    kernel with; they return new arrays, and leave those that they are given as they are. Everything else may be left out;
+    what few environments need is listed last.
 
     Args:
         name: The kernel file is ``NAME.cu``.

@@ -223,11 +223,79 @@ def test_states_that_are_none_are_told_so(written_env, function, change, words):
         check(answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False)
 
 
+@pytest.mark.parametrize(
+    ("function", "right", "wrong"),
+    [
+        ("step", "    velocity = velocity + ", '    states["vx"] += 1.0\n    velocity = velocity + '),
+        ("step", "    velocity = velocity + ", '    action["point"].sort()\n    velocity = velocity + '),
+        ("observe", "    to_x, to_y = ", '    states["x"][:, 0] = 0.0\n    to_x, to_y = '),
+    ],
+)
+def test_a_reference_that_writes_into_what_it_is_given_is_told_so(tmp_path, function, right, wrong):
+    python, _ = new("writing", tmp_path)
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    with pytest.raises(SpecError) as caught:
+        check(str(python), agent_steps=10, device="cpu", progress=False)
+    line = 1 + text[: text.index(right)].count("\n")
+    written = wrong.partition("\n")[0].strip()
+    assert str(caught.value).startswith(
+        f"writing: `{function}` changes an array that it is given in {python}:{line}, `{written}` ("
+    )
+    assert str(caught.value).endswith("states = states.copy(): what is compared later needs it as it was")
+
+
+def test_an_error_of_a_reference_that_is_no_writing_stays_as_it_is(written_env):
+    def fail(outcome):
+        raise ValueError("of the author's own")
+
+    with pytest.raises(ValueError, match=r"^of the author's own$"):
+        check(answered_by(written_env, "step", fail), agent_steps=10, device="cpu", progress=False)
+
+
 @pytest.mark.parametrize(("function", "type_name"), [("step", "Outcome"), ("observe", "Observed")])
 def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, type_name):
     spec = answered_by(written_env, function, lambda answer: None)
     with pytest.raises(SpecError, match=f"mine: {function} returns a NoneType; it must return a cupydrive.{type_name}"):
         check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
+
+
+@pytest.mark.parametrize("sample", [True, False])
+def test_a_drawing_that_fails_is_told_with_its_line(tmp_path, sample):
+    python, _ = new("drawn", tmp_path)
+    right = 'canvas.circle((now["goal_x"], now["goal_y"]), p.goal_radius, canvas.GREEN)'
+    wrong = right.replace("GREEN", "GREN")
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    spec = envs.get(str(python))
+    report = check(
+        spec if sample else replace(spec, sample=None), agent_steps=600, device="cpu", fail_fast=True, progress=False
+    )
+    what = "a state of `sample`" if sample else "a played state"
+    line = 1 + python.read_text()[: python.read_text().index(wrong)].count("\n")
+    said = f"`draw` cannot show {what}: {python}:{line}: AttributeError: 'Canvas' object has no attribute 'GREN'"
+    first, *others = report.failures()
+    assert first.startswith(said) and f"(`{wrong}`), with default parameters; draw, on a small picture" in first
+    assert len(others) == sample  # the played state, too
+
+
+def test_a_drawing_is_tried_on_a_state_alone_and_on_some_of_an_episode(written_env):
+    spec, text = written_env
+    seen = []
+
+    def draw(canvas, p, states, elapsed):
+        spec.draw(canvas, p, states, elapsed)
+        seen.append((p.num_points, len(states), elapsed, states.dtype == spec.state_dtype(p)))
+
+    report = check(replace(spec, kernel=text, draw=draw, trail=2), agent_steps=600, device="cpu", progress=False)
+    assert seen == [(n, *how, True) for n in (3, 1, 40) for how in ((1, 0), (3, 3))]
+    assert [row for row in report.parts() if row[0].startswith("draw")] == [
+        ("draw, on a small picture", 2, 6, 0.0, 0, False)
+    ]
+    report = check(replace(spec, kernel=text, draw=None), agent_steps=600, device="cpu", progress=False)
+    assert not any(row[0].startswith("draw") for row in report.parts())
 
 
 def test_a_field_that_observe_computes_may_be_left_out(written_env):

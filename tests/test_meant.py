@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,18 @@ def said(call):
 )
 def test_train_says_which_player_was_meant(given, words):
     assert said(lambda: cd.train("tag_grid", policies={"tagger": cd.PPO(), "runner": given}, **QUIET)).endswith(words)
+
+
+@pytest.mark.parametrize("name", ["sac", "DQN", "td3"])
+def test_an_algorithm_of_stable_baselines3_is_told_what_leads_there(name):
+    words = said(lambda: cd.train("pendulum", name, **QUIET))
+    assert words == said(lambda: cd.suggested_algorithm("pendulum", name))
+    adapter = f"Stable-Baselines3 has {name.upper()}, and cupydrive.stable_baselines3.VecEnv is an environment for it"
+    assert (
+        words == f"there is no algorithm '{name.lower()}'. {adapter}: docs/how/gymnasium.md. There are: ppo, a2c, ddpg"
+    )
+    page = (Path(__file__).parent.parent / "docs/how/gymnasium.md").read_text()
+    assert "from cupydrive.stable_baselines3 import VecEnv" in page
 
 
 def test_a_run_plays_as_what_its_error_says(run):

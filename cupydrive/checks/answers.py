@@ -1,13 +1,44 @@
-"""What the functions of a NumPy reference have to return: names and types, asked before anything is compared with them."""
+"""Calls of a NumPy reference's functions: they write into nothing that they are given, and return the right names and types."""
 
 import numpy as np
 
+from cupydrive.checks.places import own_place
 from cupydrive.errors import SpecError, did_you_mean
 from cupydrive.inputs.arguments import kind_of, shown
 from cupydrive.spec import Observed, Outcome
 
 KINDS = {"f": "floating, as float64 is", "b": "bool"}
 EVERY_FIELD = "every field of the state that observe does not return in Observed.state"
+
+
+def answer(spec, name, params, *given):
+    """Return what the reference's function called ``name`` gives; all arrays that it is given are read-only.
+
+    Raises:
+        SpecError: If it writes into one of them: what is compared later would be compared with what it has left there.
+    """
+    try:
+        return getattr(spec, name)(params, *map(_read_only, given))
+    except ValueError as error:
+        if "read-only" not in str(error):  # as NumPy says in all its messages of this kind
+            raise
+        place = own_place(error)
+        where = f" in {place.file}:{place.line}, `{place.text}`" if place else ""
+        raise SpecError(
+            f"{spec.name}: `{name}` changes an array that it is given{where} ({error}); copy the array first, such as "
+            "states = states.copy(): what is compared later needs it as it was"
+        ) from error
+
+
+def _read_only(given):
+    """Return an array, or a dictionary of arrays, that cannot be written to; anything else as it is."""
+    if isinstance(given, dict):
+        return {key: _read_only(value) for key, value in given.items()}
+    if not isinstance(given, np.ndarray):
+        return given
+    view = given.view()
+    view.flags.writeable = False
+    return view
 
 
 def require_observed(spec, params, groups, seen):

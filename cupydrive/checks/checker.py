@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive import envs
-from cupydrive.checks.answers import require_observed, require_outcome
+from cupydrive.checks.answers import answer, require_observed, require_outcome
 from cupydrive.checks.bits import (
     axes_of,
     compare_devices,
@@ -24,6 +24,7 @@ from cupydrive.checks.bits import (
 )
 from cupydrive.checks.branches import TEAMS, BranchCounter, cannot_count, report_branches
 from cupydrive.checks.causes import REFERENCE, STATISTICS
+from cupydrive.checks.pictures import try_drawing
 from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
 from cupydrive.codegen.source import kernel_text
@@ -39,6 +40,9 @@ from cupydrive.spec import float_params
 from cupydrive.terminal.progress import counted
 
 BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
+DRAWN_CASES = (
+    3  # the first ones, on one device, whose states the others have too: a picture takes some hundredths of a second
+)
 STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
@@ -71,14 +75,15 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     report.events = dict.fromkeys(spec.events if spec.step else (), 0)
     report.skipped += not_compared(spec)
     if spec.step is None:
-        report.compared_with = "without a reference"
+        others = spec.reset or spec.observe
+        report.compared_with = "without a reference" + " of `step`" * (others is not None)
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
     if alike and not fail_fast:  # which may end before it needs the programs of the second case
         load_ahead([w for c in alike for w in case_programs(spec, spec.make_params(**c), executors, agent_steps)])
     number = len(spec.cases) * len(executors) + len(alike) + ("cpu" in executors and bool(alike))
-    done = compare_all(report, spec, executors, alike, agent_steps, seed)
+    done = compare_all(report, spec, executors, alike, agent_steps, seed, progress)
     for _ in counted(done, f"check {spec.name}", number, progress):
         if fail_fast and report.mismatched:
             report.stop()
@@ -87,16 +92,18 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     return report
 
 
-def compare_all(report, spec, executors, alike, agent_steps, seed):
+def compare_all(report, spec, executors, alike, agent_steps, seed, progress):
     """Compare each case on each executor with the reference and with itself, then ``alike`` bit for bit; yield after each."""
     work = [(case, d) for case in spec.cases for d in executors]
     for number, (case, name) in enumerate(work):
         rng = np.random.default_rng([seed, number])
         params, report.case = spec.make_params(**case), case
-        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]))
+        try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]), progress)
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
+        if spec.draw is not None and number < DRAWN_CASES * len(executors) and name == next(iter(executors)):
+            try_drawing(report, spec, params, executors[name], np.random.default_rng([seed, number, 2]))
         yield
     for case in alike:
         params, report.case, rng = spec.make_params(**case), case, np.random.default_rng([seed, 10_000])
@@ -152,13 +159,13 @@ def case_programs(spec, params, executors, agent_steps):
     return programs(spec, params, executors, (rows, RESET_ENVS))
 
 
-def try_wide_states(spec, params, device, rng):
+def try_wide_states(spec, params, device, rng, progress):
     """Let a kernel that is not the package's own step from states drawn wide in another process, in case it crashes there."""
     if device.tries and spec.kernel is not None and spec.own_program is None and spec.sample is not None:
         drawn = draw_params(spec, params, rng)
         agents = sum(g.count for g in spec.groups(drawn))
         states = draw_states(spec, drawn, device, rng, max(16, 256 // agents))
-        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states)
+        try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states, progress)
 
 
 def not_compared(spec):
@@ -290,19 +297,19 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
     last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
     after, want, seen = kept["state"], None, None
     if spec.observe is not None:
-        seen = spec.observe(params, after, elapsed)
+        seen = answer(spec, "observe", params, after, elapsed)
         require_observed(spec, params, groups, seen)
         part = f"{name} {REFERENCE}"
         compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
         compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
     if spec.step is not None:
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
-        want = spec.step(params, states, for_reference(groups, actions), elapsed, stream)
+        want = answer(spec, "step", params, states, for_reference(groups, actions), elapsed, stream)
         require_outcome(spec, params, groups, want, seen)
         compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
     compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
     if spec.reset is not None:
-        fresh = spec.reset(params, RandomStream(seed, ids, clock["episode"]))
+        fresh = answer(spec, "reset", params, RandomStream(seed, ids, clock["episode"]))
         compare_fresh(report, spec, params, name, groups, after, got["obs"], got["action_mask"], fresh, over)
     report.count({"time limit reached": last, "autoreset": over})
     return kept
@@ -356,7 +363,7 @@ def compare_outcome(report, spec, params, name, groups, got, after, want, seen, 
     certain = np.ones(len(after), bool)
     for margin in want.margin.values():
         certain &= np.asarray(margin).reshape(len(after), -1).min(axis=1) >= 1e-5
-    last_seen = spec.observe(params, final, elapsed)
+    last_seen = answer(spec, "observe", params, final, elapsed)
     compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over & certain, elapsed, factor=5.0)
 
 

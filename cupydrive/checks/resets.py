@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cupydrive.checks.answers import require_states
+from cupydrive.checks.answers import answer, require_states
 from cupydrive.checks.bits import axes_of, fetch
 from cupydrive.checks.causes import RESETS, WRITTEN
 from cupydrive.checks.report import AXES
@@ -42,7 +42,7 @@ def compare_fresh(report, spec, params, name, groups, states, obs, masks, fresh,
     """Compare states, observations and masks of environments that were reset with ``fresh``, the reference's states."""
     part, zero = f"{name}: {RESETS}", np.zeros(len(states), np.int64)
     require_states(spec, params, "reset", fresh, len(states))
-    seen = spec.observe(params, fresh, zero) if spec.observe is not None else None
+    seen = answer(spec, "observe", params, fresh, zero) if spec.observe is not None else None
     for f in spec.state(params):
         if seen is None or f.name not in seen.state:
             field, agents = f"state.{f.name}", sum(g.count for g in groups)
@@ -105,7 +105,7 @@ def compare_reset(report, name, spec, batch, seed, ids, chosen, before, looked):
     part, kept, groups = f"{name}: {RESETS}", batch.get_state(), batch.groups
     obs, masks = batch.get_observations()
     if spec.reset is not None:
-        fresh = spec.reset(batch.params, RandomStream(seed, ids, before["clock"]["episode"]))
+        fresh = answer(spec, "reset", batch.params, RandomStream(seed, ids, before["clock"]["episode"]))
         compare_fresh(report, spec, batch.params, name, groups, kept["state"], obs, masks, fresh, chosen)
     report.compare(part, "episode", kept["clock"]["episode"], before["clock"]["episode"] + chosen)
     report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(chosen, 0, before["clock"]["elapsed"]))

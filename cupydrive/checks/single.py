@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cupydrive.checks.answers import answer
 from cupydrive.checks.checker import for_reference
 from cupydrive.random import DYNAMICS, RandomStream
 
@@ -61,28 +62,28 @@ class NoReferenceError(Exception):
     """An environment lacks a function of its reference."""
 
 
-def function_of(spec, name):
-    """Return a function of an environment's reference."""
-    if (function := getattr(spec, name)) is None:
+def asked(spec, name, *given):
+    """Return what a function of an environment's reference gives."""
+    if getattr(spec, name) is None:
         raise NoReferenceError(f"the environment has no reference `{name}`")
-    return function
+    return answer(spec, name, *given)
 
 
 def reference_values(spec, params, taken, kind, name):
     """Return the array (1, ...) of which ``reference_number`` takes one number."""
     ids, episode, elapsed = np.array([taken.env]), taken.clock["episode"], taken.clock["elapsed"] + 1
     if kind == "state" and taken.over:
-        return function_of(spec, "reset")(params, RandomStream(taken.seed, ids, episode))[name]
+        return asked(spec, "reset", params, RandomStream(taken.seed, ids, episode))[name]
     if kind == "obs":  # of the kernel's own state
-        seen = function_of(spec, "observe")(params, taken.after, np.zeros_like(elapsed) if taken.over else elapsed)
+        seen = asked(spec, "observe", params, taken.after, np.zeros_like(elapsed) if taken.over else elapsed)
         return seen.obs[name]
     if kind == "state" and spec.observe is not None:
-        seen = spec.observe(params, taken.after, elapsed)
+        seen = asked(spec, "observe", params, taken.after, elapsed)
         if name in seen.state:
             return seen.state[name]
     stream = RandomStream(taken.seed, ids, episode - 1, elapsed, DYNAMICS)
     action = for_reference(spec.groups(params), taken.action)
-    want = function_of(spec, "step")(params, taken.state, action, elapsed, stream)
+    want = asked(spec, "step", params, taken.state, action, elapsed, stream)
     if kind == "reward":
         return want.reward[name]
     if kind == "state":
@@ -92,7 +93,7 @@ def reference_values(spec, params, taken, kind, name):
     final = np.zeros(1, spec.state_dtype(params))
     for field in final.dtype.names:
         final[field] = want.state.get(field, taken.after[field])
-    return function_of(spec, "observe")(params, final, elapsed).obs[name]
+    return asked(spec, "observe", params, final, elapsed).obs[name]
 
 
 def after_reset(seed, env, state, clock):

@@ -151,6 +151,8 @@ def new_env(
 ) -> int:
     """Write NAME.py and NAME.cu of a new environment: a small one that works, to be changed into yours.
 
+    It has one group of agents; for two, begin with tag_grid of the package, as docs/tutorial/own.md says.
+
     Args:
         name: What the environment is called: a Python identifier, such as my_env.
         folder: Where to write the two files; it must exist.

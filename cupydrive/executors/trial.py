@@ -7,6 +7,7 @@ of a second. No fork: the threads of torch and CUDA would be missing there.
 """
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from cupydrive.errors import CupydriveWarning
 PROCESS = Path(__file__).with_name("trial_process.py")
 CPU_SECONDS = 10  # that one launch may compute: at most eight steps
 WALL_SECONDS = 600  # a machine that is very busy
+PATIENCE = 3.0  # seconds after which it is said that a kernel is being tried
 MEANING = {
     "SIGSEGV": "it reads or writes memory that is not its own, or calls itself without end",
     "SIGBUS": "it reads or writes memory that is not there",
@@ -118,19 +120,22 @@ class Trial:
                 return number, address - begin
         raise ValueError(f"no array of this trial has the address {address:#x}")
 
-    def run(self):
-        """Run what was written down in another process; return what went wrong in words, an empty string if nothing did."""
+    def run(self, seconds=math.inf, waiting=None):
+        """Run what was written down in another process; return what went wrong in words, an empty string if nothing did.
+
+        Args:
+            seconds: That one launch may compute; at most ``CPU_SECONDS``.
+            waiting: Called once, without arguments, if it takes longer than ``PATIENCE``.
+        """
         plan = {
             "library": self.library,
-            "seconds": CPU_SECONDS,
+            "seconds": min(seconds, CPU_SECONDS),
             "arrays": [array.nbytes for array in self.arrays],
             "acts": self.acts,
         }
         command = [sys.executable, "-I", "-S", str(PROCESS)]
         try:
-            done = subprocess.run(
-                command, input=json.dumps(plan), capture_output=True, text=True, errors="replace", timeout=WALL_SECONDS
-            )
+            done = _finished(command, json.dumps(plan), waiting)
         except subprocess.TimeoutExpired:
             return f"does not end: it ran for {WALL_SECONDS} s"
         except OSError as error:
@@ -151,6 +156,23 @@ class Trial:
             stacklevel=2,
         )
         return ""
+
+
+def _finished(command, words, waiting):
+    """Return the ``CompletedProcess`` of a command that reads ``words``; call ``waiting``, if given, after ``PATIENCE``."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, errors="replace", **pipes) as process:
+        try:
+            try:
+                out, err = process.communicate(words, timeout=min(PATIENCE, WALL_SECONDS))
+            except subprocess.TimeoutExpired:
+                if waiting is not None:
+                    waiting()
+                out, err = process.communicate(timeout=max(0.0, WALL_SECONDS - PATIENCE))
+        except BaseException:  # interrupted, or too long: nothing is left running
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _in_words(code, said):

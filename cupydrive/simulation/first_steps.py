@@ -1,5 +1,6 @@
 """The first hundred steps of a kernel that is not the package's own: taken in a process of their own, in case they crash."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,14 +8,21 @@ import numpy as np
 
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import Trial, look_for
+from cupydrive.executors.trial import CPU_SECONDS, Trial, look_for
+from cupydrive.terminal.progress import note
 
-ENDS = ("ends ", "does ")  # how a Trial says what a kernel does to its process
+NO_END = "does not end"
+ENDS = ("ends ", NO_END)  # how a Trial says what a kernel does to its process
+PLACE_SECONDS = 2  # of the debug build, which says only where the loop is that the fast one has not ended
 LATER_STEPS = 100  # of an episode, for what goes wrong late
+TRYING = (
+    f"the kernel of {{!r}} is still being tried in a process of its own; a loop that runs for {CPU_SECONDS} s is taken for one "
+    "without end"
+)
 NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
 
 
-def try_out(make_batch, spec, params, host, layout, states=None):
+def try_out(make_batch, spec, params, host, layout, states=None, progress=True):
     """Raise ``KernelFault`` if a kernel ends its process or does not end itself: it runs in a process of its own.
 
     A kernel that has passed leaves a mark beside its library in the cache folder, and is not tried again.
@@ -26,17 +34,18 @@ def try_out(make_batch, spec, params, host, layout, states=None):
         host: The ``HostExecutor`` that the kernel is built by.
         layout: The ``Layout`` that it is built for.
         states: States to step from; they are tried each time. By default those that ``reset`` makes.
+        progress: Say on a terminal or in a notebook, after some seconds, that the kernel is being tried.
     """
     mark = Path(host.load(spec, params, layout).library._name).with_suffix(".tried")
     if states is None and mark.exists():
         return
 
-    def run(executor):
+    def run(executor, seconds=math.inf, waiting=None):
         trial = Trial(executor)
         play(make_batch, spec, params, trial, layout, states)
-        return trial.run(), trial.said
+        return trial.run(seconds, waiting), trial.said
 
-    wrong, said = run(host)
+    wrong, said = run(host, waiting=lambda: note(TRYING.format(spec.name), progress))
     if not wrong:
         if states is None:
             mark.touch()
@@ -44,7 +53,7 @@ def try_out(make_batch, spec, params, host, layout, states=None):
     if not wrong.startswith(ENDS):  # a fault, whose place is known
         raise KernelFault(wrong)
     # The debug build finds the line of a wild index, or at least the function.
-    exact, _ = run(HostExecutor(threads=1, debug=True))
+    exact, _ = run(HostExecutor(threads=1, debug=True), PLACE_SECONDS if wrong.startswith(NO_END) else math.inf)
     if exact and not exact.startswith(ENDS):
         raise KernelFault(f"{exact}\nUnnoticed, the kernel {wrong}{said}")
     raise KernelFault(f"the kernel of {spec.name!r} {exact or wrong}\n{NOTHING_LOST}. {look_for(exact or wrong)}{said}")

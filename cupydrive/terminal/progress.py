@@ -69,6 +69,13 @@ def counted_in_notebook(items, words, total):
         handle.update({"text/plain": ""}, raw=True)
 
 
+def note(words, shown=True):
+    """Say something once beside what progress is shown: on a terminal or in a notebook."""
+    if shown and (in_notebook() or sys.stderr.isatty()):
+        # A notebook shows the standard error in red, as if something had gone wrong.
+        tqdm.write(f"cupydrive: {words}", file=sys.stdout if in_notebook() else sys.stderr)
+
+
 def summary(row):
     """Return the returns and losses of a row of metrics, by short name."""
     names = [key for key in row if "episodic_return" in key]
