@@ -97,6 +97,7 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     ("render runs/r", "render needs --out FILE"), ("sweep cartpole --trials 3", "sweep needs --out DIR"),
     ("new one two", "new takes one NAME; 'two' is one too many"),
     ("train cartpole --set gamma=1 --steps 1e6 more", "train takes one NAME|FILE.py; 'more' is one too many"),
+    ("train", "train what? Environments: acrobot"), ("train nope --steps 1e4", "'nope'"),
     ("bench nope", "case = 'nope'; it must be 'rollout', 'stepping', 'sampling', 'training' or 'startup'"),
 ])  # fmt: skip
 def test_wrong_usage_is_told_in_a_line_and_exits_with_2(words, told, capsys):

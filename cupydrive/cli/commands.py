@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -95,8 +96,7 @@ def run_train(
 
         common = {"out": out, "keep": keep, "checkpoint_minutes": checkpoint_minutes, "steps": steps}
         where, reason = choose(device)
-        if first:
-            print(reason, file=sys.stderr)
+        announce = partial(print, reason, file=sys.stderr) if first else str
         if (resume or overwrite) and out is None:
             raise CupydriveError(f"--{'resume' if resume else 'overwrite'} needs --out, the folder of the run")
         if resume and overwrite and name is not None:
@@ -108,7 +108,9 @@ def run_train(
                     "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, "
                     "heuristic, pool, param, set, learner and overwrite"
                 )
-            run = train(Run.load(out, where, env=env), **common)
+            loaded = Run.load(out, where, env=env)
+            announce()  # once nothing is wrong with the command
+            run = train(loaded, **common)
         else:
             if env is not None:
                 raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
@@ -135,6 +137,7 @@ def run_train(
             if resume and not (algorithm or heuristic or pool or set):
                 policies = None  # those of the run
             options = {"resume": resume, "overwrite": overwrite, "learner": learner, **common, **params}
+            announce()
             run = train(name, policies=policies, num_envs=num_envs, seed=seed, seeds=seeds, device=where, **options)
         if first:
             print(run)
