@@ -192,7 +192,7 @@ class Canvas(Palette):
 
         draw, few = ImageDraw.Draw(image), len(self._names) <= LABELLED
         size = min(LABEL_TEXT, max(SMALLEST_TEXT, self.height // 16))
-        font, rim = text_font(size), max(1, size // 8)
+        font, rim, taken = text_font(size), max(1, size // 8), []
         for group, agent, name, (x, y) in sorted(self._names, key=lambda named: named[:2] == self.played):
             mine = (group, agent) == self.played
             if mine:
@@ -203,8 +203,12 @@ class Canvas(Palette):
             if not self.labels:
                 continue
             text = f"you, {name}" if mine else name if few else str(agent)
-            most = self.width - font.getlength(text) - 2 * rim
-            place = min(max(x + 0.5 * size, 2 * rim), most), max(y - 0.7 * size, self.header + 0.8 * size)
+            long = font.getlength(text)
+            left = min(max(x + 0.5 * size, 2 * rim), self.width - long - 2 * rim)
+            y = max(y - 0.7 * size, self.header + 0.8 * size)
+            down, up = (nearest_room(taken, left, y, long, way * size) for way in (1, -1))
+            place = left, down if down <= self.height - 0.8 * size else max(up, self.header + 0.8 * size)
+            taken.append((*place, long))
             looks = {"stroke_width": 2 * rim if mine else rim, "stroke_fill": self.YELLOW if mine else self.STAGE}
             draw.text(place, text, self.STAGE if mine else self.INK, font, anchor="lm", **looks)
 
@@ -320,6 +324,14 @@ class Canvas(Palette):
         elif not self.keys:
             below, size = fit_text(below, letters, free)
             strip.paste(self.SOFT, *text_mask(below, size, strip.size, edge, second, "lm"))
+
+
+def nearest_room(taken, left, y, long, step):
+    """Return where from ``y`` on, by ``step`` down or up, a line of text has room among lines ``(left, y, long)``."""
+    beside = [at for begin, at, wide in taken if begin < left + long and left < begin + wide]
+    while near := [at for at in beside if abs(at - y) < abs(step)]:
+        y = (max(near) if step > 0 else min(near)) + step
+    return y
 
 
 def letters_of(width):

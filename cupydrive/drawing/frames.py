@@ -213,14 +213,15 @@ def mosaic(recording, width, height, device, title, every, chosen):
         step = clock(recording.params, moment.step, cell.last_step)
         heading.caption(step, title, f"{int(moment.over.sum())} of {count} over")
         picture[: heading.height] = heading.frame()
-        if chosen is not None:  # over the header, too
+        if chosen is not None:
             x, y = (
                 GAP + (chosen % columns) * (cell_width + GAP),
                 whole.header + (chosen // columns) * (cell_height + GAP),
             )
-            inside = picture[y : y + cell_height, x : x + cell_width].copy()
-            picture[y - GAP : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
-            picture[y : y + cell_height, x : x + cell_width] = inside
+            top = max(y - GAP, heading.height)  # not over the header's letters
+            inside = picture[top + GAP : y + cell_height, x : x + cell_width].copy()
+            picture[top : y + cell_height + GAP, x - GAP : x + cell_width + GAP] = CHOSEN
+            picture[top + GAP : y + cell_height, x : x + cell_width] = inside
         yield picture
 
 
