@@ -94,6 +94,7 @@ def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words)
         ("env.team.sum(a[1])", WHOLE),
         ("env.team.sum((double)s.x)", WHOLE),
         ("env.team.min(s.x)", WHOLE),
+        ("env.team.min((double)s.x)", WHOLE),
         ("env.team.before(s.x, &all)", WHOLE),
         ("env.team.add(n, 1, 0.5f)", WHOLE),
         ("env.team.add(a, 1, 1)", WHOLE),

@@ -84,9 +84,9 @@ template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 // Names a type if one of these is a float or a double, or an entry of an array of them, whose fraction a function of whole
 // numbers would drop without a word.
 template <class T> T&& a_value();
-template <class T> struct Fractions { enum { ANY = 0 }; };
-template <> struct Fractions<float> { enum { ANY = 1 }; };
-template <> struct Fractions<double> { enum { ANY = 1 }; };
+template <class T> struct Fractions { enum : bool { ANY = false }; };
+template <> struct Fractions<float> { enum : bool { ANY = true }; };
+template <> struct Fractions<double> { enum : bool { ANY = true }; };
 template <bool> struct Refused {};
 template <> struct Refused<true> { typedef int type; };
 template <class... Ts> using IfFractions = typename Refused<(Fractions<decltype(a_value<Ts>() + 0)>::ANY || ...)>::type;
