@@ -7,6 +7,9 @@ Counter and purposes stand in the table of ``random.cuh``; this file follows it 
 
 import numpy as np
 
+from cupydrive.errors import ParameterError
+
+AGENTS, DRAWS = 2**16, 2**12  # agents of one stream, and draws of each
 RESET, DYNAMICS, ACTION, POLICY = 0, 1, 2, 3
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -65,7 +68,17 @@ class RandomStream:
         self.env, self.episode, self.step, self.purpose = env, episode, step, purpose
 
     def bits(self, num_agents=1, draw=0, first_agent=0):
-        """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment and agent."""
+        """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment and agent.
+
+        Raises:
+            ParameterError: If an agent is outside [0, 65536), or ``draw`` outside [0, 4096): the numbers would be another's.
+        """
+        last = first_agent + num_agents - 1
+        for name, first, value, limit in (("agent", first_agent, last, AGENTS), ("draw", draw, draw, DRAWS)):
+            if first < 0 or value >= limit:
+                raise ParameterError(
+                    f"random numbers of {name} {value if value >= limit else first}: it is in [0, {limit})"
+                )
         agents = np.arange(first_agent, first_agent + num_agents)
         packed = np.uint64(draw << 20 | self.purpose << 16) | agents.astype(np.uint64)
 

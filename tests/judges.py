@@ -139,6 +139,7 @@ WILD = [
     "tests/test_bad_input.py::test_a_debug_build_names_the_line_of_a_wild_index",
 ]
 DIVIDED = ["tests/test_trial.py::test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line"]
+REFUSED = "tests/test_refused_kernels.py"
 RACES = ["tests/test_teams.py::test_a_team_of_threads_is_a_team_of_one[tag_grid-4]", "tests/test_races.py"]
 JUDGES = {
     "learn/multiply.cuh": NETWORK,
@@ -263,6 +264,7 @@ JUDGES = {
     "train/gather.cu": ["tests/test_gather.py"],
     "drive/random.cuh": [
         "tests/test_random.py",
+        REFUSED,
         TRAIN,
         "tests/test_shared_kernels.py",
         RECORDED,
@@ -280,7 +282,7 @@ JUDGES = {
     "drive/neighbours.cuh": NEAREST,
     "drive/rows.cuh": ROWS,
     "drive/tables.cuh": TABLES,
-    "drive/indices.cuh": ["tests/test_indices.py", *BATCH, *NEAREST[:2], ROWS[3], *SANITIZED],
+    "drive/indices.cuh": ["tests/test_indices.py", REFUSED, *BATCH, *NEAREST[:2], ROWS[3], *SANITIZED],
     "drive/backend/cpu_team.cuh": [
         *BATCH,
         *NEAREST[:2],
@@ -294,6 +296,7 @@ JUDGES = {
         *PRINTED,
         "tests/test_bad_input.py::test_unchecked_wild_actions_are_read_as_the_nearest_valid",
         "tests/test_bad_input.py::test_a_debug_build_checks_every_index_that_an_accessor_takes",
+        REFUSED,
     ],
     "drive/drive.cuh": [*BATCH, MASKS, *SANITIZED],
     "drive/batch.cuh": [*BATCH, *SANITIZED],
@@ -332,6 +335,7 @@ JUDGES = {
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-wild index]",
     ],
     "drive/faults.cuh": [
+        REFUSED,
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no way back]",
         "tests/test_trial.py::test_a_crash_is_an_error_that_says_where[make-no end]",
         *WILD,

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from cupydrive.envs import register
+from cupydrive.errors import ParameterError, SpecError
 from cupydrive.random import ACTION, DYNAMICS, RESET, RandomStream, below, philox, unit
 from cupydrive.simulation.batch import Batch
+from cupydrive.spec import Group
 
 pytestmark = pytest.mark.optimised
 
@@ -73,6 +76,23 @@ def test_uniform_and_below_stay_in_range_and_are_even():
         assert chi_square < (n - 1) + 5 * np.sqrt(2 * (n - 1))  # mean and five standard deviations
 
 
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        ({"num_agents": 65_537}, r"agent 65536: it is in \[0, 65536\)"),
+        ({"num_agents": 2, "first_agent": 65_535}, r"agent 65536: it is in \[0, 65536\)"),
+        ({"first_agent": -1}, r"agent -1: it is in \[0, 65536\)"),
+        ({"draw": 4096}, r"draw 4096: it is in \[0, 4096\)"),
+        ({"draw": -1}, r"draw -1: it is in \[0, 4096\)"),
+    ],
+)
+def test_numbers_of_another_stream_are_refused(draw, words):
+    stream = RandomStream(1, [0], 0)
+    with pytest.raises(ParameterError, match=words):
+        stream.bits(**draw)
+    assert stream.bits(1, 4095, 65_535).shape == (1, 1, 4) and stream.uniform(65_536).shape == (1, 65_536, 4)
+
+
 def test_streams_of_other_env_agent_episode_step_purpose_and_draw_differ():
     base = RandomStream(7, [3], [2], 5, DYNAMICS).bits(1)[0, 0].tolist()
     others = [
@@ -88,3 +108,9 @@ def test_streams_of_other_env_agent_episode_step_purpose_and_draw_differ():
     ]
     seen = {tuple(base), *(tuple(o.tolist()) for o in others)}
     assert len(seen) == len(others) + 1
+
+
+def test_an_agent_has_no_more_heads_than_random_actions_tell_apart():
+    assert Group("typist", 1, 1, spaces.MultiDiscrete([2] * 4096)).heads == 4096
+    with pytest.raises(SpecError, match="action_space has 4,097 numbers; random actions have at most 4,096"):
+        Group("typist", 1, 1, spaces.MultiDiscrete([2] * 4097))

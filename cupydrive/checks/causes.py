@@ -47,7 +47,7 @@ NOT_FINITE = {
 }
 # What a difference means: the comparison, how names begin, words. Causes stand before what follows from them.
 FAULTS = (
-    (BOUNDS, ("bounds",), "the kernel reaches outside of an array"),
+    (BOUNDS, ("bounds",), "the kernel reaches for what is not there"),
     (TEAM_RULES, ("syncs",), UNEVEN),
     (TEAM_RULES, ("races",), RACE),
 )

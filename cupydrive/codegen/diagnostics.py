@@ -59,6 +59,20 @@ CALLED = "agents are called and entries indexed: env.GROUP.action(agent), env.GR
 FOUR_NUMBERS = "env.random.uniform4(i) is four numbers: write env.random.uniform4(i).x, .y, .z or .w"
 FOUR_WORDS = "env.random.bits(i) is four words: write env.random.bits(i).x, .y, .z or .w, or .word(k)"
 ONE_TYPE = "give all arguments one type: 1.0f for 1, (float)n for an int n"
+WHOLE = (
+    "env.team's sum, min, before and add are of integers alone, whose result is the same in any order; floats of several "
+    "agents are gathered by one member, in the order of agents"
+)
+WORDS = "a word is an integer, env.random.bits(i).x; a float in [0, 1) is env.random.uniform4(i).x as it is"
+BELOW = "Random::below(word, n) is of integers alone: a word env.random.bits(i).x, and an int n"
+RECURSION = "a kernel's function may not call itself, nor one that calls it: write a loop"
+
+
+def _deleted(names):
+    """Return a pattern of what compilers say of a call of a function that is refused; ``names`` as in a pattern."""
+    return rf"deleted (?:member )?function.*\b(?:{names})\b|\b(?:{names})\b.*deleted function"
+
+
 # What compilers say (g++, clang, NVRTC), and what to do about it.
 ADVICE = (
     (r"no return statement in function|reaches end of non-void|not return a value|missing return statement", NO_RETURN),
@@ -73,6 +87,10 @@ ADVICE = (
         ONE_TYPE,
     ),
     (r"(?:is|may be) used uninitialized|is uninitialized when used|is used before its value is set", UNINITIALISED),
+    (_deleted("sum|min|before|add"), WHOLE),
+    (_deleted("below"), BELOW),
+    (_deleted("unit"), WORDS),
+    (r"inlining failed .*(?:recursive inlining|function not inlinable)", RECURSION),
     (r"\bUniform4\b", FOUR_NUMBERS),
     (r"\bRandom::Bits\b|['\"]Bits['\"]", FOUR_WORDS),
 )
@@ -90,6 +108,9 @@ _FLAG = re.compile(r" \[-W[^\]]*\]$")
 _ASSERTION = re.compile(
     r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
 )
+# The call by which a function of the package came to be compiled: g++ says it before an error, clang and NVRTC after it.
+_CALL = r"{0}:(?P<a>\d+):\d+: +required from|{0}:(?P<b>\d+):\d+: note: in instantiation of|at line (?P<c>\d+) of \"?{0}(?!\w)"
+_OF_GROUP = re.compile(r"\bKind ?= ?(\w+)_group\b|\bGroup<(\w+)_group>")
 _OTHER_SIZE = re.compile(r"struct (Params|State): in Python .* the kernel has another size")
 _OTHER_PLACE = re.compile(r"Python declares (Params|State)\..* another place$")
 AGREEMENT = "<generated/agreement.cuh>"  # what source.py asserts of the structs
@@ -148,6 +169,14 @@ def look_over(name, shown, text):
                 f"`{function}` lacks DEVICE",
                 f"write `DEVICE {kind} {function}(Env& env)`: CPU and GPU inline what has it, and keep the state in registers",
             )
+    include = re.search(r'^[ \t]*#[ \t]*include[ \t]+"drive/env\.cuh"', text, re.M)
+    late = include and re.compile(r"\bstruct\s+(Params|State|Shared|Cache)\s*\{").search(code, include.end())
+    if late:
+        fail(
+            late.start(),
+            f"struct {late[1]} stands after the include that reads it",
+            'structs stand before `#include "drive/env.cuh"`: move it up',
+        )
     if there := foreign(code, math_advice):
         fail(*there)
     for match in _BARE.finditer(code):
@@ -234,9 +263,12 @@ def explain(unit, log):
     """
     names, code = KnownNames.of(unit), code_only("\n".join(unit.files.get(unit.shown, [])))
     own_words = set(_words(code))  # a warning in the kernel's lines may be of what a function of the package has
+    errors = list(_ERROR.finditer(log))
+    ends = [0, *(m.end() for m in errors)]
+    starts = [*(m.start() for m in errors), len(log)]
     found = [
-        (m["file"], int(m["a"] or m["b"]), _FLAG.sub("", m["what"]) + f" ({m['operands']})" * bool(m["operands"]))
-        for m in _ERROR.finditer(log)
+        _at_its_call(m, log[ends[k] : m.start()], log[m.end() : starts[k + 1]], unit.shown)
+        for k, m in enumerate(errors)
         if not m["warning"]
         or (m["file"] == unit.shown and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
     ]
@@ -276,6 +308,27 @@ def explain(unit, log):
         shown.insert(0, f"{unit.shown}: there are {opened} opening and {closed} closing braces")
     more = f"\n({len(shown) - SHOWN} more)" if len(shown) > SHOWN else ""
     return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN]) + more) if found else None
+
+
+def _at_its_call(error, before, after, shown):
+    """Return file, line and text of an error; of an assertion in a function of the package, where the kernel calls it.
+
+    Args:
+        error: Match of ``_ERROR``.
+        before: What the log says between the error before and this one.
+        after: And between this one and the next.
+        shown: The kernel's file.
+    """
+    what = _FLAG.sub("", error["what"]) + f" ({error['operands']})" * bool(error["operands"])
+    assertion = _ASSERTION.match(what)
+    around = before[before.rfind("In instantiation of") :] + after
+    call = re.search(_CALL.format(re.escape(shown)), around)
+    if error["file"] in (AGREEMENT, shown) or not (assertion and assertion["says"] and call):
+        return error["file"], int(error["a"] or error["b"]), what
+    group, says = _OF_GROUP.search(around), assertion["says"]
+    if group:
+        says = says.replace("this group", f"group {group[1] or group[2]!r}")
+    return shown, int(call["a"] or call["b"] or call["c"]), says
 
 
 def lacking(found):

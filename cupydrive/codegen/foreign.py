@@ -1,4 +1,4 @@
-"""What a kernel's text must not have: libraries, CUDA's own names, memory that is taken while it runs.
+"""What a kernel's text must not have: libraries, CUDA's own names, memory that is taken while it runs or outlasts a call.
 
 A C++ compiler has a standard library and no ``threadIdx``, NVRTC has ``threadIdx`` and no library: each alone would let through
 what the other refuses. So these names are read from the text.
@@ -41,6 +41,21 @@ WORDS = (
     (r"\bs?rand\s*\(", RANDOM),
     (r"\bcurand(?:_|[A-Z])\w*", RANDOM),
 )
+STATE = (
+    "state belongs in struct State, and scratch of one call in struct Shared or a function's own variables: all copies and "
+    "threads would share this one, and results would depend on their order; a number that stays is `constexpr`"
+)
+# A declaration as far as shows what it declares: a function's parameters begin with a parenthesis.
+_STATIC = re.compile(
+    r"(?P<first>(?:\b(?:const|constexpr|inline)\s+)*)\b(?:static|thread_local)\b(?P<declares>[^;={}()\[\]]*)(?P<then>.)",
+    re.S,
+)
+# The same outside of all braces, whose text has become blank.
+_GLOBAL = re.compile(
+    r"(?:^|;)\s*(?:(?:DEVICE|inline|volatile|extern)\s+)*(?:(?:auto|bool|double|float|int|unsigned|u8|u32|i64|u64)\b|Array\s*<[^;]*?>)"
+    r"[\s*&]*(?P<name>\b\w+)\s*[=;,\[]"
+)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.M | re.S)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[ \t]*(?P<name>[^>\n]+?)[ \t]*>", re.M)
 _STD = re.compile(r"(?<!\w)std\s*::\s*(?P<name>\w+)|\busing\s+namespace\s+std\b")
 
@@ -59,10 +74,35 @@ def foreign(code, math_advice):
             name = match[0].rstrip("( \n\t")
             if not pattern.endswith(r"\(") or not re.search(_OWN.format(name), code):
                 found.append((match.start(), name, advice))
+    found += [(m.start(), f"static {_last_word(m['declares'])}", STATE) for m in _STATIC.finditer(code) if _is_kept(m)]
+    found += [(m.start("name"), m[0].strip(";=,[ \n\t"), STATE) for m in _GLOBAL.finditer(_outside(code))]
     if not found:
         return None
     position, name, advice = min(found)
     return position, f"`{name}` is no part of the dialect", advice
+
+
+def _is_kept(declaration):
+    """Return whether a match of ``_STATIC`` declares a variable that can change."""
+    declares, then = declaration["first"] + declaration["declares"], declaration["then"]
+    return then != "(" and not re.search(r"\b(?:const|constexpr|operator|struct|class|union)\b", declares)
+
+
+def _outside(code):
+    """Return ``code`` with directives and braces blanked, each brace to a semicolon; all else stays where it was."""
+    code = _DIRECTIVE.sub(_blank, code)
+    while (rest := re.sub(r"\{[^{}]*\}", lambda m: f"{_blank(m)[:-1]};", code)) != code:
+        code = rest
+    return code
+
+
+def _blank(match):
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def _last_word(declares):
+    """Return the name at the end of a declaration's text."""
+    return (re.findall(r"\w+", declares) or [""])[-1]
 
 
 def _of_library(name, math_advice):

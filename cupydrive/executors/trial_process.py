@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 
-DIVISION, RACE = -2, -3  # limits of faults that are no index: ``kernels/drive/backend/cpu_faults.cuh``
+DIVISION, RACE, ELSEWHERE = -2, -3, -4  # limits of faults that are no index: ``kernels/drive/backend/cpu_faults.cuh``
 
 
 class Fault(ctypes.Structure):
@@ -37,6 +37,8 @@ class Fault(ctypes.Structure):
                 f"`{self.file.decode()}`: two members of a team write `{self.what.decode()}` between two calls of "
                 f"team.sync(), in environment {self.env}; on a GPU they write at once, and one of two additions is lost"
             )
+        if self.limit == ELSEWHERE:
+            return f"{place}: {self.what.decode()}, in environment {self.env}"
         limit = f"outside [0, {self.limit})" if self.limit >= 0 else "outside the array"
         return f"{place}: {self.what.decode()} index {self.index} is {limit}, in environment {self.env}"
 

@@ -35,7 +35,7 @@ from cupydrive.inputs.arguments import (
 )
 
 SMALLEST = 1.1754943508222875e-38  # the smallest normal float32
-MAX_AGENTS = 65_536  # 16 bits of the random counter
+MAX_AGENTS, MAX_HEADS = 65_536, 4096  # 16 and 12 bits of the random counter
 # Functions of an ``EnvSpec`` and what they are called with; those of the first line must be there.
 FUNCTIONS = {
     **dict.fromkeys(("state", "groups", "constants", "check"), "params"),
@@ -161,6 +161,8 @@ def check_group(g):
     count = checked_int(where, "count", g.count, 1, MAX_AGENTS, SpecError)
     dim = checked_int(where, "obs_dim", g.obs_dim, 1, INT32 // 4 // count, SpecError)
     _check_space(where, g.action_space)
+    if g.heads > MAX_HEADS:
+        raise SpecError(f"{where}: action_space has {g.heads:,} numbers; random actions have at most {MAX_HEADS:,}")
     if not g.continuous and g.choices > INT32 // count:
         raise SpecError(
             f"{where}: action_space = {g.action_space} has {g.choices:,} choices; at most {INT32 // count:,} fit"

@@ -41,6 +41,10 @@ struct Cache {};
 #define SECOND_OF(...) SECOND(__VA_ARGS__)
 #define SECOND(first, second, ...) second
 
+// What a call says that needs a flag of the description. codegen/diagnostics.py puts the group's name in.
+#define NO_MASKS "this group writes masks; give its Group mask=True"
+#define NO_LEAVING "this group says who leaves; give its Group leaves=True"
+
 // One group of agents with equal spaces, as `env.NAME`. Kind is its generated description: COUNT agents, OBS floats of
 // observation and HEADS action numbers each. Rewards are 0 when `step` begins. Pointers lead to this environment's rows.
 template <class Kind> struct Group {
@@ -49,30 +53,39 @@ template <class Kind> struct Group {
   obs_t* obs_row;        // (COUNT, OBS)
   float* reward_row;     // (COUNT)
   const Action* action_row;  // (COUNT, HEADS)
-  u8* active_row;        // (COUNT), groups whose agents may leave
-  u8* left_row;          // (COUNT)
-  u8* mask_row;          // (COUNT, choices of all heads), groups whose choices may be forbidden
+  u8* active_row;        // (COUNT), groups whose agents may leave; null in others, which no call may reach:
+  u8* left_row;          // (COUNT)      assertions stand in the functions, so that `if constexpr` may leave a call out
+  u8* mask_row;          // (COUNT, choices of all heads), groups whose choices may be forbidden; likewise
 
   DEVICE Row obs(int i CALLER) const {
     CHECK_INDEX(i, COUNT, "agent (observation)");
     return ROW(obs_row + (size_type)i * OBS, OBS);
   }
-  DEVICE float& reward(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (reward)"); return reward_row[i]; }
+  DEVICE float& reward(int i CALLER) const {
+    CHECK_ROW(reward_row, "a reward is written outside of `step`");
+    CHECK_INDEX(i, COUNT, "agent (reward)");
+    return reward_row[i];
+  }
 
   // Discrete: in [0, size), whatever the caller passed in; Box: the number given, NaN read as 0.
   DEVICE Action action(int i, int head = 0 CALLER) const {
+    CHECK_ROW(action_row, "an action is read outside of `step`");
     CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, HEADS, "action head");
     return Kind::read(action_row[(size_type)i * HEADS + head], head);
   }
   // `observe` writes for every choice of every agent whether it may be taken next; a head that allows nothing allows all.
   DEVICE u8& mask(int i, int choice, int head = 0 CALLER) const {
+    static_assert(Kind::MASKED, NO_MASKS);
+    CHECK_ROW(mask_row, "a mask is written outside of `observe`");
     CHECK_INDEX(i, COUNT, "agent (mask)"); CHECK_INDEX(head, HEADS, "action head (mask)");
     CHECK_INDEX(choice, Kind::size(head), "choice (mask)");
     return mask_row[(size_type)i * Kind::CHOICES + Kind::first_choice(head) + choice];
   }
   // Allows every choice of every agent, by the whole team in stores of a word if rows consist of words; any member may forbid
   // some after the next sync.
-  DEVICE void allow_all(const Team team) const {
+  DEVICE void allow_all(const Team team CALLER) const {
+    static_assert(Kind::MASKED, NO_MASKS);
+    CHECK_ROW(mask_row, "masks are written outside of `observe`");
     constexpr int BYTES = COUNT * Kind::CHOICES;
     if constexpr (BYTES % 4 == 0) {
       for (int n : team.each(BYTES / 4)) ((u32*)mask_row)[n] = 0x01010101u;
@@ -80,8 +93,18 @@ template <class Kind> struct Group {
       for (int n : team.each(BYTES)) mask_row[n] = 1;
     }
   }
-  DEVICE u8& active(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (active)"); return active_row[i]; }
-  DEVICE u8& left(int i CALLER) const { CHECK_INDEX(i, COUNT, "agent (left)"); return left_row[i]; }
+  DEVICE u8& active(int i CALLER) const {
+    static_assert(Kind::LEAVES, NO_LEAVING);
+    CHECK_ROW(active_row, "`active` is written outside of `step`");
+    CHECK_INDEX(i, COUNT, "agent (active)");
+    return active_row[i];
+  }
+  DEVICE u8& left(int i CALLER) const {
+    static_assert(Kind::LEAVES, NO_LEAVING);
+    CHECK_ROW(left_row, "`left` is written outside of `step`");
+    CHECK_INDEX(i, COUNT, "agent (left)");
+    return left_row[i];
+  }
 };
 
 DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }

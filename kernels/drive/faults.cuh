@@ -26,7 +26,10 @@ struct Row {
   }
 };
 #define CALLER , const char* file = __builtin_FILE(), int line = __builtin_LINE()
+#define SAME_CALLER , file, line
 #define CHECK_INDEX(index, limit, what) if ((index) < 0 || (index) >= (limit)) faults::leave(what, file, line, index, limit)
+// Rows that a function of the environment has not: of actions in `reset`, of masks in `step`.
+#define CHECK_ROW(row, what) if ((row) == nullptr) faults::leave(what, file, line, 0, faults::ELSEWHERE)
 #define ROW(data, size) Row{data, size}
 
 // For a process that tries a new kernel (cupydrive/executors/trial_process.py): says in which function and environment a
@@ -52,6 +55,8 @@ extern "C" void report_signals() {
 #else
 typedef obs_t* Row;
 #define CALLER
+#define SAME_CALLER
 #define CHECK_INDEX(index, limit, what)
+#define CHECK_ROW(row, what)
 #define ROW(data, size) (data)
 #endif

@@ -81,9 +81,27 @@ template <class T, int N> struct Array {
 template <bool FIRST, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 
+// Names a type if one of these is a float or a double, or an entry of an array of them, whose fraction a function of whole
+// numbers would drop without a word.
+template <class T> T&& a_value();
+template <class T> struct Fractions { enum : bool { ANY = false }; };
+template <> struct Fractions<float> { enum : bool { ANY = true }; };
+template <> struct Fractions<double> { enum : bool { ANY = true }; };
+template <bool> struct Refused {};
+template <> struct Refused<true> { typedef int type; };
+template <class... Ts> using IfFractions = typename Refused<(Fractions<decltype(a_value<Ts>() + 0)>::ANY || ...)>::type;
+
 // What every Team has, whatever runs it.
 struct Member {
   int rank;  // [0, TEAM)
+
+  // Of floats there are none of these: a sum of floats depends on the order of its members.
+  template <class T> IfFractions<T> sum(T) const = delete;
+  float min(float) const = delete;
+  double min(double) const = delete;
+  template <class T> IfFractions<T> before(T, int*) const = delete;
+  template <int N, class T> IfFractions<T> add(Array<int, N>&, int, T) const = delete;
+  template <int N, class T> int add(Array<float, N>&, int, T) const = delete;
 
   DEVICE Each each(int n) const { return {rank, n}; }
   // The same, followed by indices of n or more where a member has fewer than others: all members have equally many.

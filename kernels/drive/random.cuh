@@ -17,6 +17,7 @@
 //   WEIGHTS    layer             0    (element / 4 takes the place of the environment; the agent is the policy's first)
 //   OPPONENT   0                 the episode that begins    (the agent is the policy's first)
 #pragma once
+#include "drive/faults.cuh"
 
 // Where an environment is: the number of the episode that comes next, steps since this one began, steps since reset(seed).
 struct Clock { u32 episode; int elapsed; u32 time; };
@@ -42,7 +43,8 @@ struct Random {
   struct Uniform4 { float x, y, z, w; };
 
   // Four independent 32-bit words.
-  DEVICE Bits bits(u32 agent, u32 draw = 0) const {
+  DEVICE Bits bits(u32 agent, u32 draw = 0 CALLER) const {
+    CHECK_INDEX((int)agent, 1 << 16, "agent (random numbers)"); CHECK_INDEX((int)draw, 1 << 12, "draw (random numbers)");
     u32 c0 = env, c1 = episode, c2 = step, c3 = draw << 20 | purpose << 16 | agent;
     u32 k0 = (u32)seed, k1 = (u32)(seed >> 32);
     UNROLL for (int round = 0; round < 10; ++round) {
@@ -55,12 +57,16 @@ struct Random {
   }
 
   // Four independent floats in [0, 1): multiples of 2^-24.
-  DEVICE Uniform4 uniform4(u32 agent, u32 draw = 0) const {
-    const Bits b = bits(agent, draw);
+  DEVICE Uniform4 uniform4(u32 agent, u32 draw = 0 CALLER) const {
+    const Bits b = bits(agent, draw SAME_CALLER);
     return {unit(b.x), unit(b.y), unit(b.z), unit(b.w)};
   }
 
   static DEVICE float unit(u32 word) { return (float)(word >> 8) * (1.0f / 16777216.0f); }
   // An integer in [0, n); each value has probability 1/n to within 2^-32.
   static DEVICE int below(u32 word, int n) { return (int)high_product(word, (u32)n); }
+
+  // Words and numbers of choices are whole: of a float in [0, 1) as the word nothing but 0 would be left.
+  template <class W> static IfFractions<W> unit(W) = delete;
+  template <class W, class N> static IfFractions<W, N> below(W, N) = delete;
 };

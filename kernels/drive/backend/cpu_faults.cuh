@@ -11,8 +11,8 @@
 namespace faults {
 struct Fault { int line, env; i64 index, limit; char what[64], file[256]; };  // line 0: none
 // Limits that are none: of an array whose length is not known; of a division by 0; of a race, whose `what` is an entry of the
-// team's memory, and `file` the function in which it was written.
-enum : i64 { NO_LIMIT = -1, DIVISION = -2, RACE = -3 };
+// team's memory, and `file` the function in which it was written; of what another function alone may do.
+enum : i64 { NO_LIMIT = -1, DIVISION = -2, RACE = -3, ELSEWHERE = -4 };
 static Fault fault;
 #ifdef TEAM_THREADS  // whose members take turns: one place serves all of them, but for their ways out
 #define EACH_THREADS static

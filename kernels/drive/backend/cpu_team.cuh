@@ -4,6 +4,7 @@
 #include "drive/backend/team_threads.cuh"
 #else
 struct Team : Member {
+  using Member::sum, Member::min, Member::before, Member::add;  // which refuse floats
   DEVICE void sync() const {}
   DEVICE void in_step(int) const {}
   DEVICE bool any(bool mine) const { return mine; }

@@ -4,6 +4,7 @@ constexpr int WARP_SIZE = 32;                 // lanes of a warp, a bit each in 
 constexpr u32 ALL_LANES_OF_WARP = 0xffffffffu;
 
 struct Team : Member {
+  using Member::sum, Member::min, Member::before, Member::add;  // which refuse floats
   // The lanes of a warp; those without an environment have left the kernel and are waited for no more. A constant: a mask
   // that the compiler does not know costs thirty cycles.
   static constexpr u32 WARP =

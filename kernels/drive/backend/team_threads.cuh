@@ -61,6 +61,7 @@ struct Rendezvous {
 static Rendezvous rendezvous;
 
 struct Team : Member {
+  using Member::sum, Member::min, Member::before, Member::add;  // which refuse floats
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
   bool near_any(bool mine, u32) const { return mine; }
