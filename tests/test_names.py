@@ -113,7 +113,7 @@ def test_a_setting_is_told_of_the_algorithm_that_was_asked_for(given, words):
 
 
 def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path):
-    short = {"num_envs": 4, "steps": 16, "device": "cpu", "progress": False, "tau": 0.1}
+    short = {"num_envs": 512, "steps": 2048, "device": "cpu", "progress": False, "tau": 0.1}  # enough to begin to learn
     says = r"tau = 0.1 is taken for the parameter of pendulum.*suggested_algorithm\('pendulum', 'ddpg', tau=\.\.\.\)"
     with pytest.warns(CupydriveWarning, match=says):
         assert cd.train("pendulum", "ddpg", **short).params.tau == 0.1
@@ -123,7 +123,7 @@ def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path
         cd.sweep("pendulum", "ddpg", out=tmp_path, space={"nothing": [1]}, tau=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CupydriveWarning)
-        assert cd.train("pendulum", cd.DDPG(), **short).params.tau == 0.1
+        assert cd.train("pendulum", cd.DDPG(learning_starts=1), **short).params.tau == 0.1
         assert cd.train("pendulum", **short).params.tau == 0.1  # PPO has no such setting
 
 

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import streaks
 from point import KERNEL, PYTHON
 
 import cupydrive as cd
+from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
 from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run, checkpoints
@@ -99,26 +102,59 @@ def test_more_steps_go_on_where_the_run_stopped(tmp_path):
     assert run.step == 5 * 16 * 8
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    run = train("ppo", 4, out=tmp_path)
-    first = Run.load(tmp_path)
-    last = checkpoints(tmp_path)[-1]
-    cd.train(first, steps=16 * 8, out=tmp_path, progress=False)
-    newest = checkpoints(tmp_path)[-1]
+def damaged_newest(folder):
+    """Train, go on, and cut the newest checkpoint short; return the run at the whole one, and the path of the other."""
+    run = train("ppo", 4, out=folder)
+    last = checkpoints(folder)[-1]
+    cd.train(Run.load(folder), steps=16 * 8, out=folder, progress=False)
+    newest = checkpoints(folder)[-1]
     assert newest != last
-    newest.write_bytes(newest.read_bytes()[:1000])  # cut short
-    with pytest.warns(
-        CupydriveWarning, match=f"read instead of a newer checkpoint that is damaged .{newest.name}: it cannot"
-    ):
-        older = Run.load(tmp_path)
-    assert older.step == run.step
-    cd.train(older, steps=1, out=tmp_path, progress=False, keep=1)  # the damaged one is no newest checkpoint any more
-    assert Run.load(tmp_path).step == older.step == run.step + 16 * 8
+    newest.write_bytes(newest.read_bytes()[:1000])
+    return run, newest
+
+
+def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
+    run, newest = damaged_newest(tmp_path)
+    words = f"read instead of a newer checkpoint that is damaged .{newest.name}: it cannot"
+    quiet = {"device": "cpu", "progress": False}
+    with pytest.warns(CupydriveWarning, match=words) as told:
+        older = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step, **quiet)
+    assert older.step == run.step and told[0].filename == __file__
+    with pytest.warns(CupydriveWarning, match=words):  # the damaged one is no newest checkpoint any more
+        more = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step + 1, keep=1, **quiet)
+    assert Run.load(tmp_path).step == more.step == run.step + 16 * 8
     assert newest.with_suffix(".damaged").stat().st_size == 1000
     for path in checkpoints(tmp_path):
         path.write_bytes(b"nonsense")
-    with pytest.raises(TrainingError, match=r"no checkpoint of .* can be read"):
-        Run.load(tmp_path)
+    for read in (lambda: Run.load(tmp_path), lambda: cd.train("cartpole", out=tmp_path, resume=True, **quiet)):
+        with pytest.raises(TrainingError, match=r"no checkpoint of .* can be read"):
+            read()
+
+
+@pytest.mark.parametrize("read", [
+    cd.load,
+    Run.load,
+    lambda folder: cd.evaluate("cartpole", {"cart": cd.Frozen(folder)}, episodes=2, device="cpu"),
+])  # fmt: skip
+def test_a_damaged_newest_checkpoint_is_an_error_for_who_only_reads(read, tmp_path):
+    run, newest = damaged_newest(tmp_path)
+    with pytest.raises(TrainingError) as raised:
+        read(tmp_path)
+    said = str(raised.value)
+    assert said.startswith(f"{newest} is damaged: it cannot") and said.endswith(
+        f". The one before it, of {run.step:,} env-steps, is whole: move {newest.name} away to read that one"
+    )
+    newest.rename(newest.with_suffix(".away"))
+    read(tmp_path)
+
+
+def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path, capsys):
+    run, newest = damaged_newest(tmp_path)
+    assert main(["evaluate", str(tmp_path), "--episodes", "2", "--device", "cpu"]) == 2
+    assert f"move {newest.name} away" in capsys.readouterr().err
+    assert main(["train", "--resume", "--steps", "128", "--out", str(tmp_path), "--device", "cpu"]) == 0
+    assert "read instead of a newer checkpoint" in capsys.readouterr().err
+    assert Run.load(tmp_path).step == run.step + 128
 
 
 class Planted:
@@ -273,6 +309,45 @@ def test_settings_that_do_not_fit(options, words):
 def test_settings_check_themselves(make, words):
     with pytest.raises(ParameterError, match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        (
+            {"learning_starts": 10**7},
+            {},
+            "10,000,000 transitions are never there: 320 env-steps make 320 and buffer_size = 1,000,000 keeps 1,000,000; "
+            "lower it, or pass steps= from 10,000,000 on and raise buffer_size",
+        ),
+        (
+            {"learning_starts": 321},
+            {"seeds": 2},
+            "321 transitions .*: 320 env-steps make 320; .* pass steps= from 321 on",
+        ),
+        ({"learning_starts": 200, "buffer_size": 160}, {}, "200 .*: buffer_size = 160 keeps 160; lower it, or raise"),
+        ({"learning_starts": 320}, {}, None),
+        ({"learning_starts": 320}, {"seeds": 2}, None),
+    ],
+)
+def test_ddpg_says_before_it_trains_that_it_would_never_begin_to_learn(settings, options, words):
+    """300 env-steps are 5 iterations of 4 steps of 16 environments: the last of them learns, if there is enough then."""
+    settings = cd.DDPG(batch_size=8, hidden=(8,), **settings)
+    with pytest.warns(CupydriveWarning) if words else nullcontext() as told:
+        found = cd.train("point", settings, num_envs=16, steps=300, **QUIET, **options)
+    for run in found if options else [found]:
+        assert bool(run.learners["point"].started) == (words is None)
+    if words:
+        (said,) = told
+        assert re.search(f"policy 'point' would not learn in point: DDPG.learning_starts = {words}", str(said.message))
+
+
+def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
+    plan = {"num_envs": 16, "out": tmp_path, "resume": True, **QUIET}
+    settings = cd.DDPG(batch_size=8, hidden=(8,), learning_starts=100)
+    with pytest.warns(CupydriveWarning, match="64 env-steps make 64; lower it, or pass steps= from 100 on"):
+        cd.train("point", settings, steps=64, **plan)
+    assert bool(cd.train("point", settings, steps=128, **plan).learners["point"].started)
 
 
 def test_ddpgs_buffer_must_hold_an_iteration():

@@ -108,7 +108,7 @@ def run_train(
                     "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, "
                     "heuristic, pool, param, set, learner and overwrite"
                 )
-            run = train(Run.load(out, where, env=env), **common)
+            run = train(Run.load(out, where, env=env, older=True), **common)
         else:
             if env is not None:
                 raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")

@@ -141,7 +141,7 @@ def resumed(out, plan, given, share=1):
             "Leave them out to go on with the run's, or pass --overwrite or another --out",
         )
     own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
-    return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share)
+    return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share, older=True)
 
 
 def refuse_for_run(run, refused, params, device, where="train"):

@@ -3,6 +3,7 @@
 ``plan`` asks before anything is trained, or memory is taken; ``Run`` asks the same again, and lets them begin.
 """
 
+import math
 import warnings
 
 import torch
@@ -98,6 +99,22 @@ def warn_if_nobody_learns(env, policies):
             CupydriveWarning,
             stacklevel=3,
         )
+
+
+def warn_if_never_learning(runs):
+    """Warn, on behalf of ``train``, of policies that will have collected too little to begin to learn; each once.
+
+    Args:
+        runs: ``Run``s that are to be trained, each with its env-steps in all; one that has done them is not looked at.
+    """
+    found = []
+    for run, goal in ((run, goal) for run, goal in runs if run.step < goal):
+        steps = math.ceil(goal / run.steps_per_iteration) * run.steps_per_iteration
+        for name, learner in run.learners.items():
+            if hasattr(learner, "never_learns") and (why := learner.never_learns(steps)) is not None:
+                found.append(f"train: policy {name!r} would not learn in {run.spec.name}: {why}")
+    for words in dict.fromkeys(found):
+        warnings.warn(words, CupydriveWarning, stacklevel=3)
 
 
 def check_ranks(policies, ranks):
