@@ -4,10 +4,13 @@ import re
 import sys
 
 import pytest
+import torch
 
 import cupydrive as cd
+from cupydrive.checks.checker import usable
 from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveError
+from cupydrive.playing.game import Game
 
 QUIET = {"device": "cpu", "progress": False}
 
@@ -126,3 +129,40 @@ def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
         assert "is a file; pass a" in words and "earlier" not in words
     if sys.platform == "linux":
         assert "nothing can be written to '/proc'" in said(lambda: cd.train("cartpole", out="/proc/run"))
+
+
+TAKES_A_DEVICE = {
+    "make": lambda device: cd.make("cartpole", device=device).device,
+    "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
+    "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
+    "train of a run": lambda device: cd.train(short_run(), device=device, steps=1, progress=False).device,
+    "Game": lambda device: Game("cartpole", device=device)._executor.name,
+    "check": lambda device: next(iter(usable(device, cd.make("cartpole", device="cpu").spec)[0])),
+}
+
+
+def short_run():
+    return cd.train("cartpole", steps=1, num_envs=4, **QUIET)
+
+
+@pytest.mark.parametrize("call", TAKES_A_DEVICE.values(), ids=TAKES_A_DEVICE)
+def test_a_device_of_torch_is_the_device_of_its_name(call):
+    assert call(torch.device("cpu")) == call(torch.device("cpu", 0)) == "cpu"
+    for given in ("cuda:0", torch.device("cuda:0")):
+        assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in said(
+            lambda g=given: call(g)
+        )
+    assert said(lambda: call(torch.device("meta"))).endswith("device = 'meta'; it must be 'auto', 'cuda' or 'cpu'.")
+    assert said(lambda: call(0)).endswith("device = 0; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: it is used")
+def test_cuda_of_torch_is_cuda():
+    assert said(lambda: cd.make("cartpole", device=torch.device("cuda"))).startswith("device = 'cuda', but ")
+
+
+def test_names_of_numbers_are_listed_as_they_are_printed(run):
+    found = cd.evaluate("cartpole", "random", episodes=2, device="cpu")
+    assert "must be 'return', 'cart' or 'length'" in said(lambda: found.mean("foo"))
+    assert found.mean("return") == found.mean("cart")
+    assert "must be 'tagger', 'runner', 'length'" in said(lambda: run.evaluate(2).mean("foo"))

@@ -365,7 +365,7 @@ def test_policies_by_group_and_shared_policies():
     assert {"losses/tagger/value_loss", "losses/runner/approx_kl", "charts/episodic_return/runner"} <= set(
         run.metrics[-1]
     )
-    with pytest.raises(ParameterError, match="one num_steps"):
+    with pytest.raises(ParameterError, match="one num_steps; got tagger 8, runner 4"):
         cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)}, **common)
 
 

@@ -5,9 +5,9 @@ import shlex
 import tempfile
 from dataclasses import fields
 
-from cupydrive.errors import DeviceError, ParameterError, TrainingError
-from cupydrive.executors import DEVICES
-from cupydrive.inputs.arguments import checked_choice, shown
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.executors import checked_device
+from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
@@ -160,7 +160,7 @@ def refuse_for_run(run, refused, params, device, where="train"):
                 f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} "
                 "out, or begin a new run with the environment's name"
             )
-    if checked_choice("train", "device", device, DEVICES, DeviceError) not in ("auto", run.device):
+    if checked_device(device, "train") not in ("auto", run.device):
         raise ParameterError(
             f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it there: "
             "cupydrive.load(folder, device=...)"

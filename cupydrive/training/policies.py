@@ -43,9 +43,9 @@ def make_players(spec, params, policies, num_envs, executor, learner):
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
     learning = {name: settings for name, settings in policies.items() if isinstance(settings, LearnerSettings)}
-    lengths = {settings.num_steps for settings in learning.values()}
-    if len(lengths) > 1:
-        raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+    if len({settings.num_steps for settings in learning.values()}) > 1:
+        found = ", ".join(f"{name} {settings.num_steps}" for name, settings in learning.items())
+        raise ParameterError(f"policies that learn together need one num_steps; got {found}")
     check_ranks(policies, current_ranks())
     learners, choices, players = {}, {}, {}
     for name, settings in policies.items():
