@@ -173,13 +173,16 @@ def test_players_of_all_groups_are_one_word():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda run: 10, "such as {'cart': Random()}; a number of episodes is episodes=10"),
+        (lambda run: 10, "such as {'cart': cd.Random()}; a number of episodes is episodes=10"),
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
-        (lambda run: cd.Random, "; call it: Random()"),
+        (lambda run: cd.Random, "; call it: cd.Random()"),
         (lambda run: run, "; of a run, its policy: {'cart': run.frozen('cart')}"),
         (lambda run: {"cart": run}, "; of a run, its policy: run.frozen('cart')"),
-        (lambda run: {"cart": "runs/cart"}, "; of a run folder, its policy: Frozen('runs/cart')"),
-        (lambda run: {"cart": "random"}, "; write Random()"),
+        (
+            lambda run: {"cart": "runs/cart"},
+            "; there is no folder 'runs/cart'; of a run folder, its policy: cd.Frozen(FOLDER)",
+        ),
+        (lambda run: {"cart": "random"}, "; write cd.Random()"),
         (lambda run: {"cart": cd.PPO()}, "; what learns is for train"),
         (lambda run: {"cart": run.policies["cart"]}, "; a network plays in a run"),
         (lambda run: {"car": cd.Random()}, "has no group 'car'. Did you mean 'cart'?"),
@@ -206,7 +209,7 @@ def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
     for group in [each.name for each in cd.make(env, device="cpu").groups]:
         with pytest.raises(ParameterError, match=f"group {group!r} has 0 policies; give each group one") as caught:
             make_run(env, policies=policies, num_envs=4, device="cpu")
-        policies |= eval(f"{{{str(caught.value).partition('for example ')[2]}}}", {"cupydrive": cd})
+        policies |= eval(f"{{{str(caught.value).partition('for example ')[2]}}}", {"cd": cd})
     assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
 
 

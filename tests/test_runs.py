@@ -15,7 +15,6 @@ import streaks
 from point import KERNEL, PYTHON
 
 import cupydrive as cd
-from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
 from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run, checkpoints
@@ -100,61 +99,6 @@ def test_more_steps_go_on_where_the_run_stopped(tmp_path):
         cd.train(run, progress=False)
     cd.train(run, steps=2 * 16 * 8, progress=False)
     assert run.step == 5 * 16 * 8
-
-
-def damaged_newest(folder):
-    """Train, go on, and cut the newest checkpoint short; return the run at the whole one, and the path of the other."""
-    run = train("ppo", 4, out=folder)
-    last = checkpoints(folder)[-1]
-    cd.train(Run.load(folder), steps=16 * 8, out=folder, progress=False)
-    newest = checkpoints(folder)[-1]
-    assert newest != last
-    newest.write_bytes(newest.read_bytes()[:1000])
-    return run, newest
-
-
-def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
-    run, newest = damaged_newest(tmp_path)
-    words = f"read instead of a newer checkpoint that is damaged .{newest.name}: it cannot"
-    quiet = {"device": "cpu", "progress": False}
-    with pytest.warns(CupydriveWarning, match=words) as told:
-        older = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step, **quiet)
-    assert older.step == run.step and told[0].filename == __file__
-    with pytest.warns(CupydriveWarning, match=words):  # the damaged one is no newest checkpoint any more
-        more = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step + 1, keep=1, **quiet)
-    assert Run.load(tmp_path).step == more.step == run.step + 16 * 8
-    assert newest.with_suffix(".damaged").stat().st_size == 1000
-    for path in checkpoints(tmp_path):
-        path.write_bytes(b"nonsense")
-    for read in (lambda: Run.load(tmp_path), lambda: cd.train("cartpole", out=tmp_path, resume=True, **quiet)):
-        with pytest.raises(TrainingError, match=r"no checkpoint of .* can be read"):
-            read()
-
-
-@pytest.mark.parametrize("read", [
-    cd.load,
-    Run.load,
-    lambda folder: cd.evaluate("cartpole", {"cart": cd.Frozen(folder)}, episodes=2, device="cpu"),
-])  # fmt: skip
-def test_a_damaged_newest_checkpoint_is_an_error_for_who_only_reads(read, tmp_path):
-    run, newest = damaged_newest(tmp_path)
-    with pytest.raises(TrainingError) as raised:
-        read(tmp_path)
-    said = str(raised.value)
-    assert said.startswith(f"{newest} is damaged: it cannot") and said.endswith(
-        f". The one before it, of {run.step:,} env-steps, is whole: move {newest.name} away to read that one"
-    )
-    newest.rename(newest.with_suffix(".away"))
-    read(tmp_path)
-
-
-def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path, capsys):
-    run, newest = damaged_newest(tmp_path)
-    assert main(["evaluate", str(tmp_path), "--episodes", "2", "--device", "cpu"]) == 2
-    assert f"move {newest.name} away" in capsys.readouterr().err
-    assert main(["train", "--resume", "--steps", "128", "--out", str(tmp_path), "--device", "cpu"]) == 0
-    assert "read instead of a newer checkpoint" in capsys.readouterr().err
-    assert Run.load(tmp_path).step == run.step + 128
 
 
 class Planted:
@@ -274,9 +218,9 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (
             dict(policies={}),
-            r"group 'cart' has 0 policies; give each group one, for .* 'cart': cupydrive.suggested_algorithm\('cartpole'\)",
+            r"group 'cart' has 0 policies; give each group one, for .* 'cart': cd.suggested_algorithm\('cartpole'\)",
         ),
-        (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be PPO"),
+        (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be cd.PPO"),
         (dict(policies={"cart": cd.Heuristic()}), r"has no heuristic"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
         (dict(steps=0), r"steps = 0 is out of range"),

@@ -12,7 +12,13 @@ from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_config, read_metrics
+from cupydrive.training.runfolder import (
+    POPULATION_FILE,
+    ForeignMetricsError,
+    checkpoints,
+    read_config,
+    read_metrics,
+)
 
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
@@ -59,7 +65,11 @@ def check_own(out):
         except TrainingError:
             foreign.append("config.json")
     metrics = out / "metrics.jsonl"
-    if metrics.exists() and not read_metrics(out) and (not metrics.is_file() or metrics.stat().st_size):
+    try:
+        is_foreign = metrics.exists() and not read_metrics(out) and (not metrics.is_file() or metrics.stat().st_size)
+    except ForeignMetricsError:
+        is_foreign = True
+    if is_foreign:
         foreign.append("metrics.jsonl")
     if foreign:
         raise taken(

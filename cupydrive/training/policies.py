@@ -145,18 +145,24 @@ def checked_policies(policies, groups):
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
-                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Pool(...), Heuristic(), "
-                f"Random() or Frozen(path){instead_of(settings, name)}"
+                f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.Pool(...), "
+                f"cd.Heuristic(), cd.Random() or cd.Frozen(path){instead_of(settings, name)}{no_group(name, groups)}"
             )
     return policies
+
+
+def no_group(name, groups):
+    """Return what to add of a policy's name in which there is no group, or an empty string."""
+    unknown = [each for each in name.split("+") if each not in groups and name not in groups]
+    return f"; nor is there a group {shown(unknown[0])}: there are {', '.join(groups)}" if unknown else ""
 
 
 def instead_of(given, name):
     """Return what to pass in the place of ``given``, which is no settings of who plays or learns; or an empty string."""
     if isinstance(given, str) and given.lower() in ALGORITHMS:
-        return f"; write {ALGORITHMS[given.lower()].__name__}()"
+        return f"; write cd.{ALGORITHMS[given.lower()].__name__}()"
     if isinstance(given, type) and given in ALGORITHMS.values():
-        return f"; call it: {given.__name__}()"
+        return f"; call it: cd.{given.__name__}()"
     return instead(given, name.split("+"))
 
 
@@ -177,7 +183,7 @@ def check_groups(spec, groups, policies):
     for name in groups:
         if played.count(name) != 1:
             fix = (
-                f"for example {name!r}: cupydrive.{easiest(spec, policies)}"
+                f"for example {name!r}: cd.{easiest(spec, policies)}"
                 if name not in played
                 else "name it in one key alone"
             )
@@ -191,7 +197,7 @@ def check_groups(spec, groups, policies):
 
 
 def easiest(spec, policies):
-    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cupydrive.``."""
+    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cd.``."""
     if spec.heuristic is not None:
         return "Heuristic()"
     learn = any(isinstance(settings, LearnerSettings) for settings in policies.values())

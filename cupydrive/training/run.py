@@ -356,10 +356,12 @@ class Run:
         device, folder = choose(device)[0], checked_path("load", "folder", folder, TrainingError)
         older = checked_bool("load", "older", older)
         config = read_config(folder)
-        for name in {} if policies is None else checked_policies(policies, config["policies"]):
+        for name in policies if isinstance(policies, dict) else ():
             if name not in config["policies"]:
                 known = ", ".join(config["policies"])
                 raise ParameterError(f"policies: {folder} has no policy {shown(name)}; it has: {known}")
+        if policies is not None:
+            checked_policies(policies, config["policies"])
         call = f"cupydrive.load({str(folder)!r}, env={{}})"
         spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
         saved = read_checkpoint(folder, spec.name, older)

@@ -50,6 +50,10 @@ TORCH_ERRORS = (
 )
 
 
+class ForeignMetricsError(TrainingError):
+    """No line of a file is a row of metrics: it is no run's."""
+
+
 def checkpoints(folder):
     """Return the checkpoint files of a run folder, oldest first.
 
@@ -301,7 +305,18 @@ def read_metrics(folder):
     try:
         return unpack_metrics(content)
     except FormatError as error:
+        if not any(map(is_row, content.split(b"\n"))):
+            raise ForeignMetricsError(f"{path} is of something else: no line of it is a run's. {words}") from None
         raise TrainingError(f"{path}, {error}. {words}") from None
+
+
+def is_row(line):
+    """Return whether a line of bytes is a row of metrics."""
+    try:
+        row = read_json(line, METRICS, None)
+    except FormatError:
+        return False
+    return type(row.get("charts/global_step")) is int
 
 
 def pack_metrics(rows):
