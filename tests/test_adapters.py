@@ -21,7 +21,7 @@ from test_gymnasium import IDS
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, ParameterError
 from cupydrive.gymnasium import Env, VectorEnv, make_vec, register
 
 OLD_GYMNASIUM = Version(gymnasium.__version__) < Version("1.4")
@@ -374,3 +374,14 @@ def test_frames_are_those_of_the_environment():
     blue = np.array(tuple(bytes.fromhex(Canvas.BLUE[1:])))
     cart = [np.nonzero((abs(frame.astype(int) - blue) < 9).all(-1))[1].mean() for frame in (left, right)]
     assert cart[1] - cart[0] > width / 5  # the second cart stands further right
+
+
+def test_arguments_that_the_adapter_calls_otherwise_are_told():
+    with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
+        VectorEnv("cartpole", n_envs=3)
+    with pytest.raises(ParameterError, match=r"'arays'\. Did you mean 'arrays'\?"):
+        VectorEnv("cartpole", arays="torch")
+    for name in ("num_envs", "n_envs"):
+        words = rf"'{name}': an Env is one copy; many are: cupydrive\.gymnasium\.VectorEnv\(\.\.\., num_envs=\.\.\.\)"
+        with pytest.raises(ParameterError, match=words):
+            Env("cartpole", **{name: 3})

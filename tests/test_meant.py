@@ -2,13 +2,17 @@
 
 import re
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+import torch
 
 import cupydrive as cd
+from cupydrive.checks.checker import usable
 from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveError
+from cupydrive.playing.game import Game
 
 QUIET = {"device": "cpu", "progress": False}
 
@@ -29,12 +33,13 @@ def said(call):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("heuristic", "; write Heuristic()"),
-        ("random", "; write Random()"),
-        ("ppo", "; write PPO()"),
-        (cd.PPO, "; call it: PPO()"),
-        (cd.Random, "; call it: Random()"),
-        ("runs/old", "; of a run folder, its policy: Frozen('runs/old')"),
+        ("heuristic", "; write cd.Heuristic()"),
+        ("random", "; write cd.Random()"),
+        ("ppo", "; write cd.PPO()"),
+        (cd.PPO, "; call it: cd.PPO()"),
+        (cd.Random, "; call it: cd.Random()"),
+        ("runs/old", "; there is no folder 'runs/old'; of a run folder, its policy: cd.Frozen(FOLDER)"),
+        (".", "; of a run folder, its policy: cd.Frozen('.')"),
     ],
 )
 def test_train_says_which_player_was_meant(given, words):
@@ -65,9 +70,9 @@ def test_one_algorithm_in_the_place_of_policies_is_told_where_it_goes():
 
 
 def test_a_player_for_all_groups_is_told_by_group():
-    assert "such as {'tagger': Heuristic()}" in said(lambda: cd.evaluate("tag_grid", cd.Heuristic()))
+    assert "such as {'tagger': cd.Heuristic()}" in said(lambda: cd.evaluate("tag_grid", cd.Heuristic()))
     words = said(lambda: cd.evaluate("cartpole", cd.Heuristic()))
-    assert words.endswith("such as {'cart': Random()}; cartpole has no heuristic")
+    assert words.endswith("such as {'cart': cd.Random()}; cartpole has no heuristic")
 
 
 def test_a_rollout_takes_no_policy():
@@ -88,7 +93,12 @@ def test_a_path_that_is_no_environment_says_what_reads_one(call):
         lambda: call("runs/nope")
     )
     assert "a recording is read by: cupydrive.Recording.load('x.npz')" in said(lambda: call("x.npz"))
-    assert "Frozen('runs/nope')}" in said(lambda: call("cartpole", players="runs/nope"))
+    words = said(lambda: call("cartpole", players="runs/nope"))
+    assert re.search(
+        r"; there is no folder 'runs/nope'; of a run folder, its policy: {'\w+': cd\.Frozen\(FOLDER\)}$", words
+    )
+    words = said(lambda: call("cartpole", players="./"))
+    assert re.search(r"by group; of a run folder, its policy: {'\w+': cd\.Frozen\('\./'\)}$", words)
     assert "players = 'rnadom'; it must be 'random' or 'heuristic'" in said(lambda: call("cartpole", players="rnadom"))
 
 
@@ -139,3 +149,96 @@ def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
         assert "is a file; pass a" in words and "earlier" not in words
     if sys.platform == "linux":
         assert "nothing can be written to '/proc'" in said(lambda: cd.train("cartpole", out="/proc/run"))
+
+
+TAKES_A_DEVICE = {
+    "make": lambda device: cd.make("cartpole", device=device).device,
+    "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
+    "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
+    "train of a run": lambda device: cd.train(short_run(), device=device, steps=1, progress=False).device,
+    "Game": lambda device: Game("cartpole", device=device)._executor.name,
+    "check": lambda device: next(iter(usable(device, cd.make("cartpole", device="cpu").spec)[0])),
+}
+
+
+def short_run():
+    return cd.train("cartpole", steps=1, num_envs=4, **QUIET)
+
+
+@pytest.mark.parametrize("call", TAKES_A_DEVICE.values(), ids=TAKES_A_DEVICE)
+def test_a_device_of_torch_is_the_device_of_its_name(call):
+    assert call(torch.device("cpu")) == call(torch.device("cpu", 0)) == "cpu"
+    for given in ("cuda:0", torch.device("cuda:0")):
+        assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in said(
+            lambda g=given: call(g)
+        )
+    assert said(lambda: call(torch.device("meta"))).endswith("device = 'meta'; it must be 'auto', 'cuda' or 'cpu'.")
+    assert said(lambda: call(0)).endswith("device = 0; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: it is used")
+def test_cuda_of_torch_is_cuda():
+    assert said(lambda: cd.make("cartpole", device=torch.device("cuda"))).startswith("device = 'cuda', but ")
+
+
+def test_names_of_numbers_are_listed_as_they_are_printed(run):
+    found = cd.evaluate("cartpole", "random", episodes=2, device="cpu")
+    assert "must be 'return', 'cart' or 'length'" in said(lambda: found.mean("foo"))
+    assert found.mean("return") == found.mean("cart")
+    assert "must be 'tagger', 'runner', 'length'" in said(lambda: run.evaluate(2).mean("foo"))
+
+
+def test_a_policy_of_a_group_that_there_is_not_is_told_first(tmp_path):
+    assert said(lambda: cd.train("cartpole", policies={"x": 1}, **QUIET)).endswith(
+        "or cd.Frozen(path); nor is there a group 'x': there are cart"
+    )
+    cd.train("cartpole", steps=1, num_envs=4, out=tmp_path, **QUIET)
+    assert said(lambda: cd.load(tmp_path, policies={"x": 1})).endswith("has no policy 'x'; it has: cart")
+    assert said(lambda: cd.load(tmp_path, policies={"cart": 1})).endswith("or cd.Frozen(path)")
+
+
+class Linear(torch.nn.Module):
+    """No value: not what a policy returns."""
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.layer = torch.nn.Linear(obs_dim, size)
+
+    def forward(self, obs):
+        return self.layer(obs)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda out: cd.train("cartpole", members=[{"gamma": 2.0}], **QUIET),
+            "members[0]: PPO.gamma = 2.0 is out of range",
+        ),
+        (
+            lambda out: cd.sweep("cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=out, **QUIET),
+            "sweep: space['learning_rate'] holds -1.0: PPO.learning_rate = -1.0 is out of range",
+        ),
+        (
+            lambda out: cd.train("cartpole", cd.PPO(policy=Linear), **QUIET),
+            "the policy of 'cart', Linear, returned a Tensor",
+        ),
+    ],
+)
+def test_a_slip_is_told_with_its_place_and_a_short_traceback(call, words, tmp_path):
+    with pytest.raises(CupydriveError) as caught:
+        call(tmp_path)
+    assert str(caught.value).startswith(words)
+    shown = "".join(traceback.format_exception(caught.value)).splitlines()
+    assert len(shown) <= 30, "\n".join(shown)
+
+
+def test_what_gymnasium_calls_render_is_told():
+    env = cd.make("cartpole", 2, device="cpu")
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'render': env\.view\(\) shows .* cupydrive\.render\(env, "
+    ) as told:
+        env.render()
+    assert told.value.obj is env and not hasattr(env, "render") and not hasattr(env, "__wrapped__")
+    with pytest.raises(AttributeError, match=r"^'VectorEnv' object has no attribute 'rest'$"):
+        env.rest(seed=0)

@@ -113,7 +113,7 @@ def test_a_setting_is_told_of_the_algorithm_that_was_asked_for(given, words):
 
 
 def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path):
-    short = {"num_envs": 4, "steps": 16, "device": "cpu", "progress": False, "tau": 0.1}
+    short = {"num_envs": 512, "steps": 2048, "device": "cpu", "progress": False, "tau": 0.1}  # enough to begin to learn
     says = r"tau = 0.1 is taken for the parameter of pendulum.*suggested_algorithm\('pendulum', 'ddpg', tau=\.\.\.\)"
     with pytest.warns(CupydriveWarning, match=says):
         assert cd.train("pendulum", "ddpg", **short).params.tau == 0.1
@@ -123,7 +123,7 @@ def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path
         cd.sweep("pendulum", "ddpg", out=tmp_path, space={"nothing": [1]}, tau=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CupydriveWarning)
-        assert cd.train("pendulum", cd.DDPG(), **short).params.tau == 0.1
+        assert cd.train("pendulum", cd.DDPG(learning_starts=1), **short).params.tau == 0.1
         assert cd.train("pendulum", **short).params.tau == 0.1  # PPO has no such setting
 
 
@@ -173,13 +173,16 @@ def test_players_of_all_groups_are_one_word():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda run: 10, "such as {'cart': Random()}; a number of episodes is episodes=10"),
+        (lambda run: 10, "such as {'cart': cd.Random()}; a number of episodes is episodes=10"),
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
-        (lambda run: cd.Random, "; call it: Random()"),
+        (lambda run: cd.Random, "; call it: cd.Random()"),
         (lambda run: run, "; of a run, its policy: {'cart': run.frozen('cart')}"),
         (lambda run: {"cart": run}, "; of a run, its policy: run.frozen('cart')"),
-        (lambda run: {"cart": "runs/cart"}, "; of a run folder, its policy: Frozen('runs/cart')"),
-        (lambda run: {"cart": "random"}, "; write Random()"),
+        (
+            lambda run: {"cart": "runs/cart"},
+            "; there is no folder 'runs/cart'; of a run folder, its policy: cd.Frozen(FOLDER)",
+        ),
+        (lambda run: {"cart": "random"}, "; write cd.Random()"),
         (lambda run: {"cart": cd.PPO()}, "; what learns is for train"),
         (lambda run: {"cart": run.policies["cart"]}, "; a network plays in a run"),
         (lambda run: {"car": cd.Random()}, "has no group 'car'. Did you mean 'cart'?"),
@@ -206,7 +209,7 @@ def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
     for group in [each.name for each in cd.make(env, device="cpu").groups]:
         with pytest.raises(ParameterError, match=f"group {group!r} has 0 policies; give each group one") as caught:
             make_run(env, policies=policies, num_envs=4, device="cpu")
-        policies |= eval(f"{{{str(caught.value).partition('for example ')[2]}}}", {"cupydrive": cd})
+        policies |= eval(f"{{{str(caught.value).partition('for example ')[2]}}}", {"cd": cd})
     assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
 
 

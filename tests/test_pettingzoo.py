@@ -125,3 +125,14 @@ def test_other_mistakes():
         ParallelEnv("tag_grid", render_mode="human")
     with pytest.raises(RenderError, match="no drawing"):
         ParallelEnv("point", render_mode="rgb_array")
+
+
+@pytest.mark.parametrize("name", ["num_envs", "n_envs"])
+def test_many_copies_are_told_where_they_are(name):
+    words = rf"'{name}': a ParallelEnv is one copy; many are: cupydrive\.make\(\.\.\., num_envs=\.\.\.\)"
+    with pytest.raises(ParameterError, match=words):
+        ParallelEnv("tag_grid", **{name: 3})
+    with pytest.raises(
+        ParameterError, match="has no parameter 'validate'"
+    ):  # an argument of make, which it passes itself
+        ParallelEnv("tag_grid", validate=True)

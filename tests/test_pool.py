@@ -288,7 +288,7 @@ def test_wrong_settings_are_named(settings, message):
         ("tag_grid", {"runner": cd.Pool(PPO), "tagger": cd.Pool(PPO, share=0.6)}, "0.6 of 'tagger' and 0.5 of .* are 1.1"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.01), "tagger": PPO}, "share of 0.01 of 16 environments is 0"),
         ("tag_grid", {"runner": cd.Pool(PPO, share=0.99), "tagger": PPO}, "share of 0.99 of 16 environments is 16"),
-        ("tag_grid", {"runner": cd.Pool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps"),
+        ("tag_grid", {"runner": cd.Pool(A2C), "tagger": replace(PPO, num_steps=4)}, "one num_steps; got runner 8, tagger 4"),
     ],
 )  # fmt: skip
 def test_pools_without_opponents_are_refused(env, policies, message):

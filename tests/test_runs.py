@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -97,28 +99,6 @@ def test_more_steps_go_on_where_the_run_stopped(tmp_path):
         cd.train(run, progress=False)
     cd.train(run, steps=2 * 16 * 8, progress=False)
     assert run.step == 5 * 16 * 8
-
-
-def test_a_damaged_checkpoint_is_passed_over(tmp_path):
-    run = train("ppo", 4, out=tmp_path)
-    first = Run.load(tmp_path)
-    last = checkpoints(tmp_path)[-1]
-    cd.train(first, steps=16 * 8, out=tmp_path, progress=False)
-    newest = checkpoints(tmp_path)[-1]
-    assert newest != last
-    newest.write_bytes(newest.read_bytes()[:1000])  # cut short
-    with pytest.warns(
-        CupydriveWarning, match=f"read instead of a newer checkpoint that is damaged .{newest.name}: it cannot"
-    ):
-        older = Run.load(tmp_path)
-    assert older.step == run.step
-    cd.train(older, steps=1, out=tmp_path, progress=False, keep=1)  # the damaged one is no newest checkpoint any more
-    assert Run.load(tmp_path).step == older.step == run.step + 16 * 8
-    assert newest.with_suffix(".damaged").stat().st_size == 1000
-    for path in checkpoints(tmp_path):
-        path.write_bytes(b"nonsense")
-    with pytest.raises(TrainingError, match=r"no checkpoint of .* can be read"):
-        Run.load(tmp_path)
 
 
 class Planted:
@@ -238,9 +218,9 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (
             dict(policies={}),
-            r"group 'cart' has 0 policies; give each group one, for .* 'cart': cupydrive.suggested_algorithm\('cartpole'\)",
+            r"group 'cart' has 0 policies; give each group one, for .* 'cart': cd.suggested_algorithm\('cartpole'\)",
         ),
-        (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be PPO"),
+        (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be cd.PPO"),
         (dict(policies={"cart": cd.Heuristic()}), r"has no heuristic"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
         (dict(steps=0), r"steps = 0 is out of range"),
@@ -275,6 +255,45 @@ def test_settings_check_themselves(make, words):
         make()
 
 
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        (
+            {"learning_starts": 10**7},
+            {},
+            "10,000,000 transitions are never there: 320 env-steps make 320 and buffer_size = 1,000,000 keeps 1,000,000; "
+            "lower it, or pass steps= from 10,000,000 on and raise buffer_size",
+        ),
+        (
+            {"learning_starts": 321},
+            {"seeds": 2},
+            "321 transitions .*: 320 env-steps make 320; .* pass steps= from 321 on",
+        ),
+        ({"learning_starts": 200, "buffer_size": 160}, {}, "200 .*: buffer_size = 160 keeps 160; lower it, or raise"),
+        ({"learning_starts": 320}, {}, None),
+        ({"learning_starts": 320}, {"seeds": 2}, None),
+    ],
+)
+def test_ddpg_says_before_it_trains_that_it_would_never_begin_to_learn(settings, options, words):
+    """300 env-steps are 5 iterations of 4 steps of 16 environments: the last of them learns, if there is enough then."""
+    settings = cd.DDPG(batch_size=8, hidden=(8,), **settings)
+    with pytest.warns(CupydriveWarning) if words else nullcontext() as told:
+        found = cd.train("point", settings, num_envs=16, steps=300, **QUIET, **options)
+    for run in found if options else [found]:
+        assert bool(run.learners["point"].started) == (words is None)
+    if words:
+        (said,) = told
+        assert re.search(f"policy 'point' would not learn in point: DDPG.learning_starts = {words}", str(said.message))
+
+
+def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
+    plan = {"num_envs": 16, "out": tmp_path, "resume": True, **QUIET}
+    settings = cd.DDPG(batch_size=8, hidden=(8,), learning_starts=100)
+    with pytest.warns(CupydriveWarning, match="64 env-steps make 64; lower it, or pass steps= from 100 on"):
+        cd.train("point", settings, steps=64, **plan)
+    assert bool(cd.train("point", settings, steps=128, **plan).learners["point"].started)
+
+
 def test_ddpgs_buffer_must_hold_an_iteration():
     with pytest.raises(ParameterError, match=r"buffer_size = 10 holds less than one iteration of 64"):
         cd.train("point", cd.DDPG(buffer_size=10), num_envs=16, steps=64, **QUIET)
@@ -290,7 +309,7 @@ def test_policies_by_group_and_shared_policies():
     assert {"losses/tagger/value_loss", "losses/runner/approx_kl", "charts/episodic_return/runner"} <= set(
         run.metrics[-1]
     )
-    with pytest.raises(ParameterError, match="one num_steps"):
+    with pytest.raises(ParameterError, match="one num_steps; got tagger 8, runner 4"):
         cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)}, **common)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import optional
 
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, ParameterError
 
 optional("stable_baselines3")
 from cupydrive.stable_baselines3 import VecEnv  # noqa: E402, which imports Stable-Baselines3
@@ -72,3 +72,8 @@ def test_frames_and_what_all_environments_share():
     env._seeds = [1, 2, 3, 4]
     with pytest.raises(CupydriveError, match="one for all"):
         env.reset()
+
+
+def test_its_own_name_of_a_number_of_copies_is_told_ours():
+    with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
+        VecEnv("cartpole", n_envs=3)

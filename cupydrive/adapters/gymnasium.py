@@ -30,6 +30,7 @@ from cupydrive.adapters.gymnasium_input import (
     checked_seed,
     metadata,
     one_agent,
+    one_copy,
     stepped,
 )
 from cupydrive.drawing.frames import picture
@@ -69,7 +70,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
         copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
         self.mode = checked_mode(autoreset_mode)
-        spec = one_agent(env, params, render_mode)
+        spec = one_agent(env, params, render_mode, VectorEnv)
         # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
         looks = validate and not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, num_envs, device=device, validate=looks, **params)
@@ -208,7 +209,8 @@ class Env(gymnasium.Env):
     metadata = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012 - gymnasium.make looks here first
 
     def __init__(self, env, render_mode=None, *, device="cpu", **params):
-        spec = one_agent(env, params, render_mode)
+        many = one_copy("an Env", "cupydrive.gymnasium.VectorEnv(..., num_envs=...)")
+        spec = one_agent(env, params, render_mode, Env, many)
         looks = not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
         self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]

@@ -30,9 +30,23 @@ class InvalidReset(ParameterError, error.Error):
     """A seed or an option of ``reset`` is wrong."""
 
 
-def one_agent(env, params, render_mode):
-    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked."""
+def one_copy(here, many):
+    """Return what to say, by name, of arguments that ask an environment of one copy for many.
+
+    Args:
+        here: What has one copy.
+        many: The call that makes several.
+    """
+    return dict.fromkeys(("num_envs", "n_envs"), f"{here} is one copy; many are: {many}")
+
+
+def one_agent(env, params, render_mode, call=None, hints=None):
+    """Return the ``EnvSpec`` of ``env`` if it has one agent and can be rendered as asked.
+
+    ``call`` is whose ``params`` they are, and ``hints`` what that knows of names which are none, as of ``require_known``.
+    """
     spec = envs.get(env)
+    spec.require_known(params, call, hints)
     groups = spec.groups(spec.make_params(**params))
     if (agents := sum(g.count for g in groups)) != 1:
         raise ParameterError(

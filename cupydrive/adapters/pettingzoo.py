@@ -11,6 +11,7 @@ import torch
 
 import cupydrive
 from cupydrive import envs
+from cupydrive.adapters.gymnasium_input import one_copy
 from cupydrive.drawing.frames import check_drawable, picture
 from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
@@ -41,6 +42,7 @@ class ParallelEnv(pettingzoo.ParallelEnv):
 
     def __init__(self, env, render_mode=None, *, device="cpu", **params):
         spec = envs.get(env)
+        spec.require_known(params, ParallelEnv, one_copy("a ParallelEnv", "cupydrive.make(..., num_envs=...)"))
         if render_mode is not None:
             checked_choice("cupydrive", "render_mode", render_mode, ("rgb_array",))
             check_drawable(spec)

@@ -29,10 +29,10 @@ from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
 from cupydrive.codegen.source import kernel_text
 from cupydrive.errors import DeviceError
-from cupydrive.executors import DEVICES, cuda_problem, executor
+from cupydrive.executors import checked_device, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
 from cupydrive.executors.host import HostExecutor
-from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int
+from cupydrive.inputs.arguments import checked_bool, checked_int
 from cupydrive.random import DYNAMICS, RandomStream
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.first_steps import try_out
@@ -181,7 +181,7 @@ def not_compared(spec):
 
 def usable(device, spec):
     """Return executors by name, and what cannot be done here and why."""
-    checked_choice("check", "device", device, DEVICES, DeviceError)
+    device = checked_device(device, "check")
     found, skipped = {}, []
     if device != "cuda":
         try:

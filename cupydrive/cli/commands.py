@@ -108,7 +108,7 @@ def run_train(
                     "--resume without a name takes everything from the run; leave out algorithm, num-envs, seed, seeds, "
                     "heuristic, pool, param, set, learner and overwrite"
                 )
-            loaded = Run.load(out, where, env=env)
+            loaded = Run.load(out, where, env=env, older=True)
             announce()  # once nothing is wrong with the command
             run = train(loaded, **common)
         else:

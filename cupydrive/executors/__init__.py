@@ -8,7 +8,7 @@ import sys
 from functools import lru_cache
 
 from cupydrive.errors import DeviceError
-from cupydrive.inputs.arguments import checked_choice
+from cupydrive.inputs.arguments import checked_choice, is_number
 
 DEVICES = ("auto", "cuda", "cpu")
 
@@ -55,16 +55,23 @@ def cuda_problem():
     return None if count else "no GPU"
 
 
-def checked_device(device):
-    """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise ``DeviceError``."""
+def checked_device(device, where="cupydrive"):
+    """Return ``device`` if it is one of ``DEVICES``, whether or not it can be used here; else raise ``DeviceError``.
+
+    A ``torch.device`` is what its text is; ``where`` is who asks, for the message.
+    """
+    if "torch" in sys.modules and isinstance(device, sys.modules["torch"].device):  # not imported for it
+        device = "cpu" if device.type == "cpu" else str(device)
     kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
     if kind == "cuda" and number.isdecimal() and len(number) < 4:  # torch's name of one GPU
         raise DeviceError(
-            f"cupydrive: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: call "
+            f"{where}: device = {device!r}; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's current GPU: call "
             f"torch.cuda.set_device({number}) first, and pass device='cuda'; on the command line set CUDA_VISIBLE_DEVICES="
             f"{number}, and pass --device cuda"
         )
-    return checked_choice("cupydrive", "device", device, DEVICES, DeviceError)
+    if is_number(device, int) and device >= 0:  # torch's number of a GPU
+        raise DeviceError(f"{where}: device = {device}; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?")
+    return checked_choice(where, "device", device, DEVICES, DeviceError)
 
 
 def choose(device="auto"):

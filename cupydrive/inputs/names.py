@@ -20,7 +20,9 @@ ELSEWHERE = {
 }
 # What is no argument, and where it goes instead.
 INSTEAD = {
-    "render_mode": "env.view() shows episodes, and cupydrive.render(env, 'FILE.mp4') writes a video",
+    **dict.fromkeys(
+        ("render_mode", "render"), "env.view() shows episodes, and cupydrive.render(env, 'FILE.mp4') writes a video"
+    ),
     "gpus": "on the command line there is `cupydrive train ... --gpus`; in Python start the processes by torchrun",
 }
 
@@ -42,6 +44,12 @@ def unknown_parameter(env, name, known, call=None, hint=""):
     else:
         said = f".{f' Did you mean {meant!r}?' if meant else did_you_mean(name, [*known, *arguments])}"
     return f"{env} has no parameter {shown(name)}{said} It has: {', '.join(known)}"
+
+
+def no_attribute(thing, name):
+    """Return the ``AttributeError`` of an attribute that an object does not have, with what there is instead of it."""
+    said = f"{type(thing).__name__!r} object has no attribute {name!r}"
+    return AttributeError(f"{said}: {INSTEAD[name]}" if name in INSTEAD else said, name=name, obj=thing)
 
 
 def argument_elsewhere(name, call):

@@ -13,7 +13,7 @@ from cupydrive.errors import (
     ParameterError,
     SpecError,
 )
-from cupydrive.executors import DEVICES, choose, executor
+from cupydrive.executors import checked_device, choose, executor
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_choice,
@@ -69,11 +69,11 @@ class Evaluation:
     def numbers(self, name):
         """Return (episodes,) of a group's return, ``"length"`` or a metric; raise ``ParameterError`` if it has no such name."""
         known = {**self.returns, "length": self.length, **self.metrics}
-        if isinstance(name, str) and name == "return" and name not in known:
-            if len(self.returns) > 1:
-                groups = " or ".join(map(repr, self.returns))
-                raise ParameterError(f"{self.env}: name = 'return', and each of several groups has one; pass {groups}")
-            (name,) = self.returns
+        if len(self.returns) == 1:
+            known = {"return": next(iter(self.returns.values())), **known}
+        elif isinstance(name, str) and name == "return" and name not in known:
+            groups = " or ".join(map(repr, self.returns))
+            raise ParameterError(f"{self.env}: name = 'return', and each of several groups has one; pass {groups}")
         return known[checked_choice(self.env, "name", name, known)]
 
     def summary(self):
@@ -177,7 +177,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     episodes = checked_int("evaluate", "episodes", episodes)
     seed = checked_int("evaluate", "seed", seed, 0, 2**64 - 1)
     greedy = checked_bool("evaluate", "greedy", greedy)
-    checked_choice("evaluate", "device", device, DEVICES, DeviceError)
+    device = checked_device(device, "evaluate")
     env, device, params = unwrapped("evaluate", env, device, params, name="env")
     run = env if isinstance(env, Policies) else None
     if run is None:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from cupydrive import envs
-from cupydrive.errors import DeviceError, OrderError, ParameterError
-from cupydrive.executors import DEVICES, choose, executor
+from cupydrive.errors import OrderError, ParameterError
+from cupydrive.executors import checked_device, choose, executor
 from cupydrive.executors.interop import as_torch
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, shown
 from cupydrive.playing.given import require_players, unwrapped
@@ -53,7 +53,7 @@ class Game:
 
     def __init__(self, what, agent=None, others=None, *, seed=10_000, greedy=True, device="auto", **params):
         what, device, params = unwrapped("play", what, device, params)
-        checked_choice("play", "device", device, DEVICES, DeviceError)
+        device = checked_device(device, "play")
         self._run = what if isinstance(what, Policies) else None
         self._greedy = checked_bool("play", "greedy", greedy)
         self.seed = checked_int("play", "seed", seed, 0, 2**64 - 1)

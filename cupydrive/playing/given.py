@@ -23,7 +23,7 @@ def players_by_group(where, spec, groups, given):
         such = type(given).__name__ if isinstance(given, Random | Heuristic) and not none else "Random"
         raise ParameterError(
             f"{where}: players = {shown(given)} is {kind_of(given)}; it must be 'random', 'heuristic' or a dict by group, such "
-            f"as {{{groups[0].name!r}: {such}()}}{none}"
+            f"as {{{groups[0].name!r}: cd.{such}()}}{none}"
             f"{instead(given, [g.name for g in groups], of_all=True)}"
         )
     require_players(spec, groups, "players", given)
@@ -34,10 +34,17 @@ def checked_word(where, given, group="group"):
     """Return the argument ``players`` of ``where`` if it is a word for all groups; of a path, say how its policy plays."""
     if given not in PLAYERS and os.path.basename(given) != given:
         raise ParameterError(
-            f"{where}: players = {shown(given)}; it must be 'random', 'heuristic' or a dict by group; of a run folder, its "
-            f"policy: {{{group!r}: Frozen({shown(given)})}}"
+            f"{where}: players = {shown(given)}; it must be 'random', 'heuristic' or a dict by group"
+            f"{of_folder(given, f'{{{group!r}: cd.Frozen({{}})}}')}"
         )
     return checked_choice(where, "players", given, PLAYERS)
+
+
+def of_folder(path, call="cd.Frozen({})"):
+    """Return how the policy of a run folder plays, by a call of its path; and if there is nothing at ``path``, that."""
+    if os.path.lexists(path):
+        return f"; of a run folder, its policy: {call.replace('{}', shown(str(path)))}"
+    return f"; there is no folder {shown(str(path))}; of a run folder, its policy: {call.replace('{}', 'FOLDER')}"
 
 
 def instead(player, groups, of_all=False):
@@ -49,7 +56,7 @@ def instead(player, groups, of_all=False):
         of_all: It was given in the place of a dict by group.
     """
     if isinstance(player, type) and issubclass(player, Random | Heuristic):
-        return f"; call it: {player.__name__}()"
+        return f"; call it: cd.{player.__name__}()"
     if isinstance(player, Policies):
         own = [g.name for g in player.spec.groups(player.params)]
         played = [name for name in groups if name in own]
@@ -60,10 +67,8 @@ def instead(player, groups, of_all=False):
         return f"; of a run, its policy: run.frozen({played[0]!r})"
     if isinstance(player, str | os.PathLike):
         known = PLAYERS.get(player) if isinstance(player, str) else None
-        return (
-            f"; write {known.__name__}()" if known else f"; of a run folder, its policy: Frozen({shown(str(player))})"
-        )
-    if is_number(player, int):
+        return f"; write cd.{known.__name__}()" if known else of_folder(player)
+    if of_all and is_number(player, int):
         return f"; a number of episodes is episodes={shown(player)}"
     if isinstance(player, LearnerSettings):
         return "; what learns is for train"
@@ -82,7 +87,7 @@ def require_players(spec, groups, where, given):
             )
         if isinstance(player, type) or not isinstance(player, PlayerSettings):
             raise ParameterError(
-                f"{where}[{name!r}] = {shown(player)}; it must be Heuristic(), Random() or Frozen(path)"
+                f"{where}[{name!r}] = {shown(player)}; it must be cd.Heuristic(), cd.Random() or cd.Frozen(path)"
                 f"{instead(player, [name])}"
             )
 

@@ -28,7 +28,9 @@ class Heuristic:
     def player(self, spec, group):
         """Return the player of one group."""
         if spec.heuristic is None:
-            error = ParameterError(f"{spec.name} has no heuristic; play {group.name!r} by Random() or a trained policy")
+            error = ParameterError(
+                f"{spec.name} has no heuristic; play {group.name!r} by cd.Random() or a trained policy"
+            )
             error.shell = f"{spec.name} has no heuristic; let {group.name!r} play at random, or name a run folder"
             raise error
         return HeuristicPlayer()

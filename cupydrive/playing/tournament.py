@@ -91,7 +91,8 @@ def tournament(players, env=None, *, key=None, episodes=1000, seed=10_000, devic
         checked_str("tournament", "a name in players", name)
         if isinstance(player, type) or not isinstance(player, PlayerSettings | Policies):
             raise ParameterError(
-                f"tournament: players[{name!r}] = {shown(player)}; it must be a Run, Heuristic(), Random() or Frozen(path)"
+                f"tournament: players[{name!r}] = {shown(player)}; it must be a Run, cd.Heuristic(), cd.Random() or "
+                "cd.Frozen(path)"
             )
     base, spec, made = common_environment(players, env, params)
     groups = tuple(group.name for group in spec.groups(made))

@@ -5,7 +5,7 @@ import sys
 import cupydrive
 from cupydrive import envs
 from cupydrive.errors import ParameterError
-from cupydrive.executors import choose, executor
+from cupydrive.executors import checked_device, choose, executor
 from cupydrive.inputs.arguments import checked_bool, checked_int, shown
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.tuner import tuned_layout
@@ -44,6 +44,7 @@ def make(
     made = spec.make_params(**params)
     validate, debug = checked_bool("make", "validate", validate), checked_bool("make", "debug", debug)
     threads = None if threads is None else checked_int("make", "threads", threads, 1, MOST_THREADS)
+    device = checked_device(device)
     if debug and device == "cuda":
         raise ParameterError("debug=True builds for the CPU; pass device='cpu' or leave device out")
     name, reason = choose("cpu" if debug else device)

@@ -19,6 +19,7 @@ from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, shown
+from cupydrive.inputs.names import no_attribute
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
@@ -195,9 +196,7 @@ class VectorEnv:
         self._check_open("reset()")
         if mask is not None:
             if seed is not None:
-                raise ParameterError(
-                    "reset(seed, mask): a seed restarts the streams of all environments; pass one of the two"
-                )
+                raise ParameterError("reset(seed, mask): a seed restarts the streams of all; pass one of the two")
             if not self._ready:
                 raise OrderError("reset(mask=...) before the first reset(); call reset() once for all environments")
             mask = self._checked_mask(mask)
@@ -383,6 +382,9 @@ class VectorEnv:
         self._closed, self._results, self._rollouts, self._held, self.batch = True, None, {}, None, None
         self.__dict__.pop("_fields", None)
 
+    def __getattr__(self, name):  # of those that nothing else finds
+        raise no_attribute(self, name)
+
     def __enter__(self):
         return self
 
@@ -390,9 +392,8 @@ class VectorEnv:
         self.close()
 
     def __repr__(self):
-        lines = [
-            f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {self.device}{', closed' * self._closed}"
-        ]
+        where = f"{self.device}{', closed' * self._closed}"
+        lines = [f"<VectorEnv {self.spec.name}: {self.num_envs:,} environments on {where}"]
         for g in self.groups:
             lines.append(f"  {g.name}: {g.count} x obs ({g.obs_dim},) {self.obs_dtype}, action {g.action_space}")
         end = "ends the task" if self.spec.horizon == "task" else "truncates"

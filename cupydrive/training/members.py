@@ -14,6 +14,7 @@ from cupydrive.terminal.progress import Silent, follow
 from cupydrive.training.loop import Loop
 from cupydrive.training.outfolder import check_free, check_own
 from cupydrive.training.plan import begin_run, plan, replaced
+from cupydrive.training.policies import warn_if_never_learning
 from cupydrive.training.population import (
     Population,
     check_members,
@@ -244,6 +245,7 @@ def train_members(planned, steps, progress, callback, where, loop):
         check_members(out, planned, where["resume"], where["overwrite"])
     training = Training(planned, steps, callback, where, loop)
     training.begin()
+    warn_if_never_learning((run, training.goals[number]) for number, run in sorted(training.runs.items()))
     if out is not None:
         write_members(out, planned)
     name = f"train {len(planned)} x {planned[0].plan.spec.name}"

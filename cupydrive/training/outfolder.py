@@ -5,14 +5,20 @@ import shlex
 import tempfile
 from dataclasses import fields
 
-from cupydrive.errors import DeviceError, ParameterError, TrainingError
-from cupydrive.executors import DEVICES
-from cupydrive.inputs.arguments import checked_choice, shown
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.executors import checked_device
+from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION_FILE, checkpoints, read_config, read_metrics
+from cupydrive.training.runfolder import (
+    POPULATION_FILE,
+    ForeignMetricsError,
+    checkpoints,
+    read_config,
+    read_metrics,
+)
 
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
 
@@ -59,7 +65,11 @@ def check_own(out):
         except TrainingError:
             foreign.append("config.json")
     metrics = out / "metrics.jsonl"
-    if metrics.exists() and not read_metrics(out) and (not metrics.is_file() or metrics.stat().st_size):
+    try:
+        is_foreign = metrics.exists() and not read_metrics(out) and (not metrics.is_file() or metrics.stat().st_size)
+    except ForeignMetricsError:
+        is_foreign = True
+    if is_foreign:
         foreign.append("metrics.jsonl")
     if foreign:
         raise taken(
@@ -141,7 +151,7 @@ def resumed(out, plan, given, share=1):
             "Leave them out to go on with the run's, or pass --overwrite or another --out",
         )
     own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
-    return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share)
+    return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share, older=True)
 
 
 def refuse_for_run(run, refused, params, device, where="train"):
@@ -160,7 +170,7 @@ def refuse_for_run(run, refused, params, device, where="train"):
                 f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, sizes and seed; leave {name} "
                 "out, or begin a new run with the environment's name"
             )
-    if checked_choice("train", "device", device, DEVICES, DeviceError) not in ("auto", run.device):
+    if checked_device(device, "train") not in ("auto", run.device):
         raise ParameterError(
             f"train(run, device={shown(device)}): the run is on {run.device}; save it and load it there: "
             "cupydrive.load(folder, device=...)"

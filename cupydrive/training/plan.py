@@ -45,8 +45,13 @@ class Plan:
             MemoryLimitError: If it does not fit into memory.
         """
         made_of = self.spec, self.params, self.policies, self.num_envs, self.seed, self.device, self.learner
-        with memory_errors():
-            return Run(*made_of, share)
+        try:
+            with memory_errors():
+                return Run(*made_of, share)
+        except (
+            ParameterError
+        ) as error:  # of a network of one's own: the way to where it was tried says nothing to its author
+            raise error.with_traceback(None) from error.__cause__
 
 
 def plan(

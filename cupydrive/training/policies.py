@@ -3,6 +3,7 @@
 ``plan`` asks before anything is trained, or memory is taken; ``Run`` asks the same again, and lets them begin.
 """
 
+import math
 import warnings
 
 import torch
@@ -42,9 +43,9 @@ def make_players(spec, params, policies, num_envs, executor, learner):
     check_modules(policies)
     check_pools(policies, list(groups), num_envs)
     learning = {name: settings for name, settings in policies.items() if isinstance(settings, LearnerSettings)}
-    lengths = {settings.num_steps for settings in learning.values()}
-    if len(lengths) > 1:
-        raise ParameterError(f"policies that learn together need one num_steps; got {sorted(lengths)}")
+    if len({settings.num_steps for settings in learning.values()}) > 1:
+        found = ", ".join(f"{name} {settings.num_steps}" for name, settings in learning.items())
+        raise ParameterError(f"policies that learn together need one num_steps; got {found}")
     check_ranks(policies, current_ranks())
     learners, choices, players = {}, {}, {}
     for name, settings in policies.items():
@@ -100,6 +101,22 @@ def warn_if_nobody_learns(env, policies):
         )
 
 
+def warn_if_never_learning(runs):
+    """Warn, on behalf of ``train``, of policies that will have collected too little to begin to learn; each once.
+
+    Args:
+        runs: ``Run``s that are to be trained, each with its env-steps in all; one that has done them is not looked at.
+    """
+    found = []
+    for run, goal in ((run, goal) for run, goal in runs if run.step < goal):
+        steps = math.ceil(goal / run.steps_per_iteration) * run.steps_per_iteration
+        for name, learner in run.learners.items():
+            if hasattr(learner, "never_learns") and (why := learner.never_learns(steps)) is not None:
+                found.append(f"train: policy {name!r} would not learn in {run.spec.name}: {why}")
+    for words in dict.fromkeys(found):
+        warnings.warn(words, CupydriveWarning, stacklevel=3)
+
+
 def check_ranks(policies, ranks):
     """Raise ``ParameterError`` if a policy's algorithm learns in one process alone, and ``ranks`` are several."""
     for name, settings in {}.items() if ranks.alone else policies.items():
@@ -128,18 +145,24 @@ def checked_policies(policies, groups):
     for name, settings in policies.items():
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
-                f"policies[{shown(name)}] = {shown(settings)}; it must be PPO(...), A2C(...), Pool(...), Heuristic(), "
-                f"Random() or Frozen(path){instead_of(settings, name)}"
+                f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.Pool(...), "
+                f"cd.Heuristic(), cd.Random() or cd.Frozen(path){instead_of(settings, name)}{no_group(name, groups)}"
             )
     return policies
+
+
+def no_group(name, groups):
+    """Return what to add of a policy's name in which there is no group, or an empty string."""
+    unknown = [each for each in name.split("+") if each not in groups and name not in groups]
+    return f"; nor is there a group {shown(unknown[0])}: there are {', '.join(groups)}" if unknown else ""
 
 
 def instead_of(given, name):
     """Return what to pass in the place of ``given``, which is no settings of who plays or learns; or an empty string."""
     if isinstance(given, str) and given.lower() in ALGORITHMS:
-        return f"; write {ALGORITHMS[given.lower()].__name__}()"
+        return f"; write cd.{ALGORITHMS[given.lower()].__name__}()"
     if isinstance(given, type) and given in ALGORITHMS.values():
-        return f"; call it: {given.__name__}()"
+        return f"; call it: cd.{given.__name__}()"
     return instead(given, name.split("+"))
 
 
@@ -160,7 +183,7 @@ def check_groups(spec, groups, policies):
     for name in groups:
         if played.count(name) != 1:
             fix = (
-                f"for example {name!r}: cupydrive.{easiest(spec, policies)}"
+                f"for example {name!r}: cd.{easiest(spec, policies)}"
                 if name not in played
                 else "name it in one key alone"
             )
@@ -174,7 +197,7 @@ def check_groups(spec, groups, policies):
 
 
 def easiest(spec, policies):
-    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cupydrive.``."""
+    """Return who could play a group of an environment for which no policy was given, as one writes it after ``cd.``."""
     if spec.heuristic is not None:
         return "Heuristic()"
     learn = any(isinstance(settings, LearnerSettings) for settings in policies.values())

@@ -7,7 +7,7 @@ What one seed reaches says little; medians, quartiles, and the interquartile mea
 import json
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
-from cupydrive.training.algorithms.pool import Pool, unpooled
+from cupydrive.training.algorithms.pool import unpooled, with_settings
 from cupydrive.training.algorithms.settings import setting_elsewhere
 from cupydrive.training.outfolder import taken
 from cupydrive.training.policies import learning_settings
@@ -187,16 +187,6 @@ def by_group(policies):
 def setting_names(settings):
     """Return the names of an algorithm's settings; of a ``Pool``, those of what it is of, too."""
     return {field.name for each in (settings, unpooled(settings)) for field in fields(each)}
-
-
-def with_settings(settings, new):
-    """Return settings of one policy with those of ``new`` that it has."""
-    if not isinstance(settings, LearnerSettings):
-        return settings
-    if isinstance(settings, Pool) and "settings" not in new:
-        new = new | {"settings": with_settings(settings.settings, new)}
-    own = {field.name for field in fields(settings)}
-    return replace(settings, **{name: value for name, value in new.items() if name in own})
 
 
 def interquartile_mean(values, *, seed=0):

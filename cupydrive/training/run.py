@@ -331,8 +331,8 @@ class Run:
         self.folder = folder
 
     @classmethod
-    def load(cls, folder, device="cpu", policies=None, env=None, share=1):
-        """Return the run of a folder at its last checkpoint that can be read; nothing in the folder can run.
+    def load(cls, folder, device="cpu", policies=None, env=None, share=1, older=False):
+        """Return the run of a folder at its last checkpoint; nothing in the folder can run.
 
         Args:
             folder: Run folder.
@@ -341,9 +341,11 @@ class Run:
             env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
                 The folder says which file that was, but only you can have it loaded.
             share: How many runs will share the device.
+            older: Where the last checkpoint is damaged, take the last one that is whole, with a warning, as
+                ``train(..., resume=True)`` does.
 
         Warns:
-            CupydriveWarning: If the environment's files have changed since, a newer checkpoint is damaged, or the folder is
+            CupydriveWarning: If the environment's files have changed since, an older checkpoint is taken, or the folder is
                 from before checkpoints carried a SHA-256.
 
         Raises:
@@ -352,14 +354,17 @@ class Run:
             TrainingError: If there is no run, or it is damaged, from a newer version, or of another environment.
         """
         device, folder = choose(device)[0], checked_path("load", "folder", folder, TrainingError)
+        older = checked_bool("load", "older", older)
         config = read_config(folder)
-        for name in {} if policies is None else checked_policies(policies, config["policies"]):
+        for name in policies if isinstance(policies, dict) else ():
             if name not in config["policies"]:
                 known = ", ".join(config["policies"])
                 raise ParameterError(f"policies: {folder} has no policy {shown(name)}; it has: {known}")
+        if policies is not None:
+            checked_policies(policies, config["policies"])
         call = f"cupydrive.load({str(folder)!r}, env={{}})"
         spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
-        saved = read_checkpoint(folder, spec.name)
+        saved = read_checkpoint(folder, spec.name, older)
         clock = saved["tensors"].get("env/clock")
         if clock is None or clock.numel() != config["num_envs"] * CLOCK.itemsize:  # before memory is taken for them
             raise TrainingError(

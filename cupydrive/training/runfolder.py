@@ -50,6 +50,10 @@ TORCH_ERRORS = (
 )
 
 
+class ForeignMetricsError(TrainingError):
+    """No line of a file is a row of metrics: it is no run's."""
+
+
 def checkpoints(folder):
     """Return the checkpoint files of a run folder, oldest first.
 
@@ -131,16 +135,21 @@ def read_config(folder):
         raise TrainingError(explained(path, "configuration of a run", error, "Put the file back as it was")) from None
 
 
-def read_checkpoint(folder, env):
-    """Return the content of the last checkpoint that can be read; tensors are on the CPU.
+def read_checkpoint(folder, env, older=False):
+    """Return the content of the last checkpoint; tensors are on the CPU.
 
-    Warns if that is not the last one, and why, or if it is from before checkpoints carried a digest.
+    Warns if it is from before checkpoints carried a digest, or with ``older`` if it is not the last one, and why.
+
+    Args:
+        folder: Run folder.
+        env: Name of the environment that it must belong to.
+        older: Where the last one cannot be read, return the last one that can: who goes on training loses less so.
 
     Returns:
         A dictionary of ``env``, ``step``, ``tensors``, and ``passed_over``: the newer files that cannot be read.
 
     Raises:
-        TrainingError: If there is none, or it belongs to another environment.
+        TrainingError: If there is none, it cannot be read, or it belongs to another environment.
     """
     files = checkpoints(folder)
     if not files:
@@ -150,22 +159,31 @@ def read_checkpoint(folder, env):
         try:
             saved, is_sealed = load_checkpoint(path)
         except (OSError, FormatError) as error:
-            problems.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
+            problems.append((path, getattr(error, "strerror", None) or str(error)))
             continue
         if saved["env"] != env:
             raise TrainingError(f"{path} belongs to environment {saved['env']!r}, not {env!r}")
+        if problems and not older:
+            said = "; ".join(f"{damaged} is damaged: {why}" for damaged, why in problems)
+            raise TrainingError(
+                f"{said}. The one before it, of {saved['step']:,} env-steps, is whole: move "
+                f"{' and '.join(damaged.name for damaged, _ in problems)} away to read that one"
+            )
         if problems:
             warnings.warn(
-                f"{folder}: {path.name} is read instead of a newer checkpoint that is damaged ({'; '.join(problems)})",
+                f"{folder}: {path.name} is read instead of a newer checkpoint that is damaged ({listed(problems)})",
                 CupydriveWarning,
-                stacklevel=4,
+                stacklevel=6,  # of train(..., resume=True)
             )
         if not is_sealed:
             warn_unsealed(path)
         return {**saved, "passed_over": files[len(files) - len(problems) :]}
-    raise TrainingError(
-        f"no checkpoint of {folder} can be read: {'; '.join(problems)}. Train anew, into another folder"
-    )
+    raise TrainingError(f"no checkpoint of {folder} can be read: {listed(problems)}. Train anew, into another folder")
+
+
+def listed(problems):
+    """Return in words which checkpoints cannot be read, and why: pairs of a path and a reason."""
+    return "; ".join(f"{path.name}: {why}" for path, why in problems)
 
 
 def pack_checkpoint(env, step, tensors):
@@ -287,7 +305,18 @@ def read_metrics(folder):
     try:
         return unpack_metrics(content)
     except FormatError as error:
+        if not any(map(is_row, content.split(b"\n"))):
+            raise ForeignMetricsError(f"{path} is of something else: no line of it is a run's. {words}") from None
         raise TrainingError(f"{path}, {error}. {words}") from None
+
+
+def is_row(line):
+    """Return whether a line of bytes is a row of metrics."""
+    try:
+        row = read_json(line, METRICS, None)
+    except FormatError:
+        return False
+    return type(row.get("charts/global_step")) is int
 
 
 def pack_metrics(rows):

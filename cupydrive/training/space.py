@@ -108,8 +108,9 @@ def check_space(drawn, settings, plan):
     found, errors = combined({})
     if found is None:
         first, *others = errors.values()
-        if not others:  # it is not what is drawn
-            raise first
+        if not others:
+            require_each(values, plan)
+            raise first.with_traceback(None)  # it is not what is drawn
         raise ParameterError(f"sweep: no values of {', '.join(shapes)} in space fit together: {first}")
     start = found
     for name, value in ((name, value) for name, each in values.items() for value in each):
@@ -117,6 +118,14 @@ def check_space(drawn, settings, plan):
         if error is not None and combined({name: value})[0] is None:
             raise ParameterError(f"sweep: space[{name!r}] holds {shown(value)}: {error}")
     return plan(start)
+
+
+def require_each(values, plan):
+    """Raise ``ParameterError`` for the first value in space that does not fit even if nothing else is drawn."""
+    if misfit(plan, {}) is None:
+        for name, value in ((name, value) for name, each in values.items() for value in each):
+            if (error := misfit(plan, {name: value})) is not None:
+                raise ParameterError(f"sweep: space[{name!r}] holds {shown(value)}: {error}")
 
 
 def misfit(plan, values):

@@ -19,7 +19,7 @@ from cupydrive.training.members import check_capture, plan_population, train_alo
 from cupydrive.training.misplaced import warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder, check_free, check_own, check_single, refuse_for_run
 from cupydrive.training.plan import begin_run, goal_of, plan, replaced
-from cupydrive.training.policies import warn_if_nobody_learns
+from cupydrive.training.policies import warn_if_never_learning, warn_if_nobody_learns
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 
@@ -163,6 +163,7 @@ def train(
         if not overwrite:
             check_free(run, out)
     warn_if_nobody_learns(run.spec.name, run.settings)
+    warn_if_never_learning([(run, goal)])
     first = ranks.rank == 0
     call = None if callback is None or not first else lambda step, row, number: callback(step, row)
     with replaced(run, out) if overwrite and first else nullcontext():

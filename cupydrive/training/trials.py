@@ -10,10 +10,11 @@ import torch
 from cupydrive.errors import CupydriveWarning, MemoryLimitError, NotFiniteError, ParameterError, did_you_mean
 from cupydrive.executors.host import processor_name
 from cupydrive.inputs.arguments import shown
+from cupydrive.training.algorithms.pool import with_settings
 from cupydrive.training.logbook import episode_metrics
 from cupydrive.training.members import go_on
 from cupydrive.training.plan import plan
-from cupydrive.training.population import setting_names, with_settings
+from cupydrive.training.population import setting_names
 from cupydrive.training.space import misfit
 from cupydrive.training.train import train
 

@@ -93,6 +93,29 @@ class OffPolicyLearner(ScheduledLearner):
             agents = num_envs * sum(g.count for g in groups)
             buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 
+    def never_learns(self, steps):
+        """Return why it has not begun to learn after so many env-steps, as a sentence with the fix; None: it has.
+
+        Args:
+            steps: In all, those of whole iterations; called once memory has been taken.
+        """
+        config, replay = self.config, self.replay
+        each = replay.agents // self.copies  # transitions of one env-step
+        seen, held = steps * each, replay.slots * replay.agents
+        reasons, fixes = [], []
+        if seen < config.learning_starts:
+            reasons.append(f"{steps:,} env-steps make {seen:,}")
+            fixes.append(f"pass steps= from {-(-config.learning_starts // each):,} on")
+        if held < config.learning_starts:
+            reasons.append(f"buffer_size = {config.buffer_size:,} keeps {held:,}")
+            fixes.append("raise buffer_size")
+        if not reasons:
+            return None
+        return (
+            f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions are never there: "
+            f"{' and '.join(reasons)}; lower it, or {' and '.join(fixes)}"
+        )
+
     # ---- what it holds ----
 
     def make(self, group, rollout):
@@ -152,6 +175,7 @@ class OffPolicyLearner(ScheduledLearner):
     def prepare(self, rollout):
         """Take the memory of the replay buffer, once all groups have begun; its errors are those of ``ReplayBuffer``."""
         self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
+        self.copies = rollout.batch.num_envs
 
     def rows_at_once(self, rollout):
         """Return the rows of a minibatch."""

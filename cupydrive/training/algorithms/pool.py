@@ -8,12 +8,12 @@ Letters: T steps, N environments, P of them those in which snapshots may play, C
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 
 from cupydrive.codegen.source import assemble_file
-from cupydrive.errors import ParameterError
+from cupydrive.errors import CupydriveError, ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.inputs.arguments import checked_float, checked_int, shown
 from cupydrive.protocols import LearnerSettings
@@ -78,6 +78,20 @@ class Pool:
 def unpooled(settings):
     """Return the settings of the policy itself: those in a ``Pool``, or ``settings``."""
     return settings.settings if isinstance(settings, Pool) else settings
+
+
+def with_settings(settings, new):
+    """Return settings of one policy with those of ``new`` that it has, a ``Pool``'s and of what it is of."""
+    if not isinstance(settings, LearnerSettings):
+        return settings
+    if isinstance(settings, Pool) and "settings" not in new:
+        new = new | {"settings": with_settings(settings.settings, new)}
+    own = {field.name for field in fields(settings)}
+    try:
+        return replace(settings, **{name: value for name, value in new.items() if name in own})
+    except CupydriveError as error:
+        # Settings check themselves: how says nothing to who named a value elsewhere.
+        raise error.with_traceback(None) from None
 
 
 def environments(shares, k, num_envs):
