@@ -60,7 +60,8 @@ def checked_device(device, where="cupydrive"):
 
     A ``torch.device`` is what its text is; ``where`` is who asks, for the message.
     """
-    if "torch" in sys.modules and isinstance(device, sys.modules["torch"].device):  # not imported for it
+    torch = sys.modules.get("torch")  # not imported for it
+    if torch is not None and isinstance(device, torch.device):
         device = "cpu" if device.type == "cpu" else str(device)
     kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
     if kind == "cuda" and number.isdecimal() and len(number) < 4:  # torch's name of one GPU

@@ -48,9 +48,8 @@ class Plan:
         try:
             with memory_errors():
                 return Run(*made_of, share)
-        except (
-            ParameterError
-        ) as error:  # of a network of one's own: the way to where it was tried says nothing to its author
+        except ParameterError as error:
+            # Of a network of one's own: the way to where it was tried says nothing to its author.
             raise error.with_traceback(None) from error.__cause__
 
 
