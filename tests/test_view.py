@@ -131,6 +131,7 @@ def test_names_of_agents_that_meet_stand_below_each_other():
         written = (canvas.frame() > 128).any(axis=(1, 2))
         return np.diff(written.astype(int)).clip(0).sum()
 
+    assert all(rows([(20, y)] * 12) == 12 for y in (0.1, 17.3, 30.7, 59.9))
     assert rows([(20, 30)] * 2) == 2 and rows([(20, 30), (22, 30), (24, 30.5)]) == 3
     assert rows([(5, 30), (40, 30)]) == 1 and rows([(20, 1)] * 2) == 2  # above, where there is no room below
 

@@ -329,8 +329,9 @@ class Canvas(Palette):
 def nearest_room(taken, left, y, long, step):
     """Return where from ``y`` on, by ``step`` down or up, a line of text has room among lines ``(left, y, long)``."""
     beside = [at for begin, at, wide in taken if begin < left + long and left < begin + wide]
-    while near := [at for at in beside if abs(at - y) < abs(step)]:
-        y = (max(near) if step > 0 else min(near)) + step
+    for at in sorted(beside, reverse=step < 0):  # once each: what has been passed by is in the way no more
+        if abs(at - y) < abs(step):
+            y = at + step
     return y
 
 
