@@ -30,6 +30,8 @@ PAGES = pages()
 RUN = {name: text for name, text in PAGES.items() if any(block.why is None for block in blocks(text))}
 LANGUAGES = {"python", "bash", "cuda", "text"}
 SECONDS = 1200  # of one page as it is
+# Pages of many calls, which `make test` leaves to `make test-all`.
+LONG = [f"how/{name}.md" for name in ("export", "opponents", "profile", "seeds", "sweep")]
 # At most so much of what a call is given or takes by itself.
 LESS = {
     "training.train:train": {"steps": 10_000, "seeds": 3},
@@ -60,7 +62,7 @@ def less(function, most):
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's parts and torch, about each other
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUN])
 def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
     for place, most in LESS.items():
         module, _, path = place.partition(":")

@@ -335,7 +335,7 @@ def environment():
     return os.environ | {"PYTHONPATH": python_path(), "GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_processes_have_the_weights_of_one(tmp_path):
     """Lightning's own DDP, and a checkpoint in the middle; the second process is started by Lightning."""
     optional("lightning")

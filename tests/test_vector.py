@@ -141,7 +141,7 @@ def test_environments_are_known_by_their_global_id():
     assert bits(whole.rollout(9).obs[:, 100:]) == bits(part.rollout(9).obs)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [n if n != "rice_n" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
 @settings(max_examples=8, deadline=None)
 @given(num_envs=st.sampled_from([1, 31, 32, 33, 1025]), threads=st.integers(1, 5))
 def test_numbers_do_not_depend_on_how_many_run_beside(name, num_envs, threads):
