@@ -26,7 +26,8 @@ SLOW_GPU_TESTS := gpu and slow
 naming = $(shell grep -lE "mark\.($(1))([^a-z]|$$)" tests/test_*.py)
 
 # Processes of a group: one per core, eight at most. Torch gets one thread in each: with more they wait for each other.
-CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+# nproc says OMP_NUM_THREADS where that is set, which is no number of cores.
+CORES := $(shell env -u OMP_NUM_THREADS nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 JOBS ?= $(shell [ $(CORES) -lt 8 ] && echo $(CORES) || echo 8)
 # Tests of one GPU run in as many: what takes time there is compiling. Where there is none all are skipped, in one process.
 GPU_JOBS ?= $(if $(shell command -v nvidia-smi),$(JOBS),0)

@@ -117,6 +117,20 @@ def test_gpu_tests_run_in_several_processes_where_there_is_a_driver(tmp_path):
     assert " -n 5 " in done.stdout and "OMP_NUM_THREADS=1" in done.stdout, done.stdout
 
 
+def test_a_process_runs_on_each_core_whatever_openmp_is_told():
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for threads in ("1", "3"):
+        done = subprocess.run(
+            ["make", "-n", "test-core", "PYTHON=true"],
+            cwd=ROOT,
+            env={k: v for k, v in os.environ.items() if k != "JOBS"} | {"OMP_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert f" -n {min(cores, 8)} " in done.stdout
+
+
 @pytest.mark.parametrize(("deadline", "words"), [
     (3, r"\[core\] failed: still running after its [123] s"), (-1, r"\[core\] failed: no time was left for it"),
 ])  # fmt: skip
