@@ -227,7 +227,8 @@ def figure(name, entry, clip):
     video, still = (html.escape(quote(clip[key])) for key in ("video", "poster"))
     label = html.escape(f"{name}: {title.lower()}")
     means = "".join(
-        f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in results(entry, clip).items()
+        f"<dt>{html.escape(key)}</dt><dd>{' '.join(f'<span>{html.escape(part)}</span>' for part in parted(value))}</dd>"
+        for key, value in results(entry, clip).items()
     )
     means = f"<dl>{means}</dl>" if clip["kind"] != "mosaic" else ""  # those of the clip of one start
     means += f"<p>{html.escape(left_out(clip))}</p>" if left_out(clip) else ""
@@ -267,6 +268,12 @@ def readme(entries, charts=(), home=None):
     for file, title, words in charts:
         lines += ["", f"### {markdown(title)}", "", markdown(words), "", f"![{markdown(title)}]({quote(file)})"]
     return "\n".join(lines) + "\n"
+
+
+def parted(figure):
+    """Return the parts of a figure between which a line may break: a mean with its interval, the clip's own number."""
+    mean, *here = figure.split("; ")
+    return [f"{mean};", *here] if here else [mean]
 
 
 def entry_in_readme(name, entry):
