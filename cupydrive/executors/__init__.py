@@ -8,7 +8,7 @@ import sys
 from functools import lru_cache
 
 from cupydrive.errors import DeviceError
-from cupydrive.inputs.arguments import checked_choice, is_number
+from cupydrive.inputs.arguments import checked_choice, is_number, shown
 
 DEVICES = ("auto", "cuda", "cpu")
 
@@ -71,7 +71,9 @@ def checked_device(device, where="cupydrive"):
             f"{number}, and pass --device cuda"
         )
     if is_number(device, int) and device >= 0:  # torch's number of a GPU
-        raise DeviceError(f"{where}: device = {device}; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?")
+        raise DeviceError(
+            f"{where}: device = {shown(device)}; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?"
+        )
     return checked_choice(where, "device", device, DEVICES, DeviceError)
 
 
