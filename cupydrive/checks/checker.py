@@ -40,9 +40,8 @@ from cupydrive.spec import float_params
 from cupydrive.terminal.progress import counted
 
 BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
-DRAWN_CASES = (
-    3  # the first ones, on one device, whose states the others have too: a picture takes some hundredths of a second
-)
+# The first ones, on one device, whose states the others have too: a picture takes some hundredths of a second.
+DRAWN_CASES = 3
 STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
 LONG_LIMITS = 0.25  # share of the parameter draws whose time limit is above SHORT_LIMIT
 SHORT_LIMIT, LONGEST_LIMIT = 40, 2000
