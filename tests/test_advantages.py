@@ -3,13 +3,20 @@
 import numpy as np
 import pytest
 import torch
+from pausing import one_step_errors, stream
 from walled import walled
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call
+from cupydrive.training.algorithms.on_policy import HELD
 
 pytestmark = pytest.mark.optimised
+
+
+def sizes(n, agents, steps, slots=0):
+    """Return the ints of struct Advantages: observations of two entries, one action, three choices."""
+    return dict(num_envs=n, agents=agents, steps=steps, slots=slots, obs_dim=2, heads=1, choices=3)
 
 
 def estimate(
@@ -26,8 +33,9 @@ def estimate(
         terminated=terminated, truncated=truncated, active=active, left=left,
     ).items()}  # fmt: skip
     t["advantage"], t["returns"] = torch.empty(reward.shape), torch.empty(reward.shape)
-    call = make_call({"num_envs": n, "agents": agents, "steps": steps, "slots": slots}, t)
-    program.launch("advantages", call, n * agents, 0)
+    t["weight"] = None if active is None else torch.empty(reward.shape, dtype=torch.uint8)
+    t |= dict.fromkeys(("obs", "action", "mask", "log_prob", *HELD))
+    program.launch("advantages", make_call(sizes(n, agents, steps, slots), t), n * agents, 0)
     return t["advantage"].numpy(), t["returns"].numpy()
 
 
@@ -40,16 +48,20 @@ def reference(reward, value, terminated, truncated, final, active, left, gamma, 
             for i in range(agents):
                 if not active[t, e, i]:
                     continue
-                total, weight = 0.0, 1.0
+                total, weight, gone = 0.0, 1.0, False
                 for k in range(t, steps):
-                    if not active[k, e, i]:
-                        break
+                    if gone:  # rewards after it are those of the step in which it left
+                        total += weight * reward[k, e, i]
+                        if terminated[k, e] or truncated[k, e]:
+                            break
+                        continue
                     ends = terminated[k, e] or left[k, e, i]
                     after = 0.0 if ends else final[k, e, i] if truncated[k, e] else value[k + 1, e, i]
                     total += weight * (reward[k, e, i] + gamma * after - value[k, e, i])
-                    if ends or truncated[k, e]:
+                    if terminated[k, e] or truncated[k, e]:
                         break
-                    weight *= gamma * lam
+                    gone = left[k, e, i]
+                    weight *= 1.0 if gone else gamma * lam
                 out[t, e, i] = total
     return out
 
@@ -101,9 +113,9 @@ def test_cases_worked_out_by_hand():
     assert by_hand(terminated=flag(0, 1, 0)) == [1 + 0.25 * -19, -19, -9]
     # it is cut by the limit: the final observation is worth 6
     assert by_hand(truncated=flag(0, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [1 + 0.25 * -16, -16, -9]
-    # the agent leaves in it, and is out in the third step
+    # the agent leaves in it, and has the reward of the third step, too
     gone = dict(active=flag(1, 1, 0)[..., None], left=flag(0, 1, 0)[..., None])
-    assert by_hand(**gone) == [1 + 0.25 * -19, -19, 0]
+    assert by_hand(**gone) == [1 + 0.25 * -18, -18, 0]
 
 
 def test_what_is_cut_beyond_the_last_slot_is_worth_nothing():
@@ -113,6 +125,60 @@ def test_what_is_cut_beyond_the_last_slot_is_worth_nothing():
     call = make_call({"num_envs": 1, "steps": 3, "slots": 1}, {"truncated": truncated, "truncated_at": at})
     executor("cpu").build(assemble_file("train/advantages")).launch("truncations", call, 1, 0)
     assert at.item() == 0
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 20])
+def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
+    """With lambda 0 an advantage ends at the next active step: rollouts of any length learn the same of every step."""
+    rng, n, agents, gamma = np.random.default_rng(5), 6, 3, 0.9
+    total = 420
+    game = stream(rng, total, n, agents)
+    want = one_step_errors(game, gamma)
+    shape, f = (n, agents), torch.float32
+    held = [torch.zeros(shape, dtype=torch.uint8), *(torch.zeros(shape) for _ in range(3))]
+    held = dict(zip(HELD, [*held, torch.zeros((*shape, 2)), torch.zeros((*shape, 1)), None], strict=True))
+    found, times = np.full(want.shape, np.nan), np.zeros(want.shape, int)
+    program = executor("cpu").build(assemble_file("train/advantages"))
+    # The observation is which step it is, so that what is learnt says it.
+    number = torch.arange(total, dtype=f)[:, None, None].expand(total, *shape)
+    for begin in range(0, total - steps, steps):
+        part = {k: torch.from_numpy(v[begin : begin + steps].copy()) for k, v in game.items()}
+        value = torch.from_numpy(game["value"][begin : begin + steps + 1].copy())
+        own = number[begin : begin + steps]
+        obs, action = torch.stack([own, -own], -1).contiguous(), own[..., None].clone()
+        log_prob, out = own + 0.5, {k: torch.empty(part["reward"].shape) for k in ("advantage", "returns")}
+        weight = torch.empty(part["reward"].shape, dtype=torch.uint8)
+        one = torch.ones(1)
+        pointers = dict(gamma=one * gamma, gae_lambda=one * 0, reward_scale=one, reward=part["reward"], value=value)
+        pointers |= dict(final_value=None, terminated=part["terminated"], truncated=part["truncated"])
+        pointers |= dict(active=part["active"], left=part["left"], **out, weight=weight)
+        pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob, **held)
+        program.launch("advantages", make_call(sizes(n, agents, steps), pointers), n * agents, 0)
+        for t, e, i in weight.nonzero().tolist():
+            step = int(obs[t, e, i, 0])
+            assert (action[t, e, i, 0], obs[t, e, i, 1], log_prob[t, e, i]) == (step, -step, step + 0.5)
+            assert value[t, e, i] == game["value"][step, e, i] and (step == begin + t or t == 0)
+            found[step, e, i] = out["advantage"][t, e, i]
+            times[step, e, i] += 1
+            np.testing.assert_allclose(out["returns"][t, e, i], found[step, e, i] + value[t, e, i], rtol=1e-6)
+    known = np.isfinite(want) & (np.arange(total) < total - 100)[:, None, None]  # seen to their end by then
+    np.testing.assert_allclose(found[known], want[known], rtol=1e-5, atol=1e-5)
+    assert not times[~game["active"]].any()
+    assert times[known].min() == 1
+    assert (times[known] - 1).sum() <= total // steps * n * agents  # again: one held step of each agent in each rollout
+
+
+def test_advantages_look_beyond_a_pause():
+    """The agent pauses in the second of four steps: its first step has that reward, too, and one gamma to the third."""
+    arrays = dict(
+        reward=np.array([1.0, 10, 1, 1]).reshape(4, 1, 1), value=np.array([10.0, 99, 30, 40, 50]).reshape(5, 1, 1),
+        terminated=np.zeros((4, 1), bool), truncated=np.zeros((4, 1), bool),
+        active=np.array([1, 0, 1, 1], bool).reshape(4, 1, 1), left=np.zeros((4, 1, 1), bool),
+    )  # fmt: skip
+    last = 1 + 0.5 * 50 - 40
+    third = 1 + 0.5 * 40 - 30 + 0.25 * last
+    first = 11 + 0.5 * 30 - 10 + 0.25 * third
+    assert estimate(**arrays, gamma=0.5, lam=0.5)[0].ravel().tolist() == [first, 0, third, last]
 
 
 def test_rewards_are_scaled():

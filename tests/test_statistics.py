@@ -18,16 +18,22 @@ from cupydrive.training.normalize import RunningMeanStd
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 3), (3, 43, 2, 1), (20, 100, 2, 5), (9, 300, 1, 2)])  # T, N, C, D
-def test_statistics_are_those_of_all_rows_so_far(sizes):
+@pytest.mark.parametrize("pauses", [False, True])
+def test_statistics_are_those_of_all_rows_so_far(sizes, pauses):
+    """Rows of inactive agents do not count; the first ones count next to nothing: a mean of 0, a variance of 1."""
     rng, columns = np.random.default_rng(sizes), sizes[-1]
-    rms, exact = (RunningMeanStd((columns,), "cpu") for _ in range(2))
-    statistics = Statistics(HostExecutor(threads=2), Shard(sizes[1]))
+    rms, statistics, seen = RunningMeanStd((columns,), "cpu"), Statistics(HostExecutor(threads=2), Shard(sizes[1])), []
     for k in range(3):
-        values = torch.from_numpy(rng.normal(3 * k, 1 + k, sizes).astype(np.float32))
-        statistics.update(rms, values)
-        exact.update(values)  # in float64
-    for name, tensor in exact.tensors().items():
-        assert torch.allclose(rms.tensors()[name], tensor, rtol=1e-6, atol=1e-7), name
+        values, active = rng.normal(3 * k, 1 + k, sizes).astype(np.float32), rng.random(sizes[:-1]) < (0.0, 0.6, 0.3)[k]
+        given = torch.from_numpy(np.where(active[..., None], values, np.nan)) if pauses else torch.from_numpy(values)
+        statistics.update(rms, given, torch.from_numpy(active) if pauses else None)
+        seen.append((values[active] if pauses else values).reshape(-1, columns))
+    rows, prior = np.concatenate(seen).astype(np.float64), 1e-4
+    total = len(rows) + prior
+    mean = rows.sum(0) / total
+    variance = (((rows - mean) ** 2).sum(0) + prior * (1 + mean**2)) / total
+    for name, want in {"mean": mean, "variance": variance, "count": total}.items():
+        np.testing.assert_allclose(rms.tensors()[name].numpy(), want, rtol=2e-6, atol=2e-7)
 
 
 @pytest.mark.parametrize("sizes", [(9, 300, 2, 3), (3, 7, 1, 2)])
@@ -79,6 +85,19 @@ def test_returns_are_discounted_until_their_episode_ends():
         now = now * 0.5 + reward[t]
         expected.append(now.clone())
         now[over[t]] = 0.0
-    rollout = SimpleNamespace(reward={"g": reward}, **parts)
+    rollout = SimpleNamespace(reward={"g": reward}, active={}, **parts)
     found = Statistics(HostExecutor(), Shard(2)).returns(rollout, "g", running, gamma)
     assert torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
+
+
+def test_returns_of_a_pause_are_those_of_the_step_before_it():
+    """One agent, active in steps 1, 3 and 5; its episode ends with step 3. Rewards are 1, 2, 4, 8, 16, 32."""
+    reward = 2.0 ** torch.arange(6.0).view(6, 1, 1)
+    flags = torch.zeros(6, 1, dtype=torch.bool)
+    active = torch.tensor([0, 1, 0, 1, 0, 1], dtype=torch.bool).view(6, 1, 1)
+    parts = dict(terminated=flags.clone(), truncated=flags.clone(), active={"g": active})
+    parts["terminated"][3] = True
+    rollout, running = SimpleNamespace(reward={"g": reward}, **parts), torch.full((1, 1), 100.0)
+    found = Statistics(HostExecutor(), Shard(1)).returns(rollout, "g", running, torch.tensor(0.5)).view(6)
+    first = 0.5 * (100 + 1) + 2 + 4  # 100 and 1 are of steps before
+    assert found[active.view(6)].tolist() == [first, 0.5 * first + 8, 0.5 * 16 + 32] and running.item() == 40

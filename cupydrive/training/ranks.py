@@ -14,7 +14,7 @@ from cupydrive.errors import ParameterError, TrainingError
 # ---- tensors of all environments, and of those of one rank ----
 
 
-LEARNERS_ROWS = ("discounted.", "memory.")  # tensors of a learner that have rows of environments
+LEARNERS_ROWS = ("discounted.", "held.", "memory.")  # tensors of a learner that have rows of environments
 
 
 def shared_out(run):

@@ -43,7 +43,7 @@ struct Learn {
   const float* obs[AGENT_GROUPS];       // (T, N, C, OBS)
   const void* action[AGENT_GROUPS];     // (T, N, C, HEADS) int, or float before squashing
   const u8* mask[AGENT_GROUPS];         // (T, N, C, CHOICES) or null
-  const u8* active[AGENT_GROUPS];       // (T, N, C) or null: in the game before the step
+  const u8* active[AGENT_GROUPS];       // (T, N, C) or null: 1 where the row is learnt from
   const float* log_prob[AGENT_GROUPS];  // (T, N, C), as all below
   const float* value[AGENT_GROUPS];
   const float* advantage[AGENT_GROUPS];

@@ -15,6 +15,8 @@ struct Statistics {
   int blocks, first_block;    // here: how many, and the first one among all
   int envs_before, slices;    // the environments of the blocks before it; S
   const float* values;        // (T, N, C, D)
+  const u8* active;           // (T, N, C) or null: which rows count
+  int* counts;                // (K): how many do
   float* sums;                // (K, D)
   float* mean;                // (D)
   float* squares;             // (K, D): of what values differ from the mean
@@ -36,16 +38,23 @@ struct Follow {
   const float* reward;     // (T, N, C)
   const u8* terminated;    // (T, N)
   const u8* truncated;     // (T, N)
+  const u8* active;        // (T, N, C) or null
   float* running;          // (N, C): the discounted return so far, 0 when an episode begins
-  float* returns;          // (T, N, C): the same after each step
+  float* returns;          // (T, N, C): the same after each step; of inactive ones unspecified
 };
 
-// The rows of all processes.
-DEVICE i64 all_rows(const Statistics& call) { return (i64)call.steps * call.all_envs * call.agents; }
+// The rows of all processes that count.
+DEVICE i64 all_rows(const Statistics& call) {
+  if (call.active == nullptr) return (i64)call.steps * call.all_envs * call.agents;
+  i64 rows = 0;
+  for (int chunk = 0; chunk < call.all_blocks * call.slices; ++chunk) rows += call.counts[chunk];
+  return rows;
+}
 
 // One column of chunk e / D of those here, column e % D.
 struct Column {
   int column;
+  int chunk_of_all;
   size_type place;         // in `sums` and `squares`
   int first_env, end_env;  // here
   int first_step, end_step;
@@ -53,18 +62,19 @@ struct Column {
     const int chunk = e / call.columns, block = chunk / call.slices, slice = chunk - block * call.slices;
     const int of_all = call.first_block + block;
     column = e - chunk * call.columns;
-    place = ((size_type)of_all * call.slices + slice) * call.columns + column;
+    chunk_of_all = of_all * call.slices + slice;
+    place = (size_type)chunk_of_all * call.columns + column;
     first_env = share(of_all, call.all_envs, call.all_blocks) - call.envs_before;
     end_env = share(of_all + 1, call.all_envs, call.all_blocks) - call.envs_before;
     first_step = share(slice, call.steps, call.slices);
     end_step = share(slice + 1, call.steps, call.slices);
   }
-  // Calls visit(value) for each row.
+  // Calls visit(value) for each row that counts.
   template <class Visit> DEVICE void each(const Statistics& call, const Visit visit) const {
     for (int t = first_step; t < end_step; ++t) {
       const size_type step = (size_type)t * call.num_envs * call.agents;
       for (int row = first_env * call.agents; row < end_env * call.agents; ++row) {
-        visit(call.values[(step + row) * call.columns + column]);
+        if (call.active == nullptr || call.active[step + row]) visit(call.values[(step + row) * call.columns + column]);
       }
     }
   }
@@ -73,8 +83,13 @@ struct Column {
 DEVICE void sum_column(const Statistics& call, const int e) {
   const Column own(call, e);
   float sum = 0.0f;
-  own.each(call, [&](const float value) INLINED { sum += value; });
+  int count = 0;
+  own.each(call, [&](const float value) INLINED {
+    sum += value;
+    count += 1;
+  });
   call.sums[own.place] = sum;
+  if (call.active != nullptr && own.column == 0) call.counts[own.chunk_of_all] = count;
 }
 
 DEVICE void square_column(const Statistics& call, const int e) {
@@ -94,7 +109,8 @@ DEVICE float mean_of_chunks(const Statistics& call, const float* sums, const int
   for (int chunk = 0; chunk < call.all_blocks * call.slices; ++chunk) {
     sum += (double)sums[(size_type)chunk * call.columns + column];
   }
-  return (float)(sum / (double)all_rows(call));
+  const i64 rows = all_rows(call);
+  return (float)(sum / (double)(rows > 0 ? rows : 1));
 }
 
 // Merges these rows into all so far.
@@ -117,11 +133,19 @@ DEVICE void scale_column(const Scaling& call, const int column) {
 DEVICE void follow_row(const Follow& call, const int row) {
   const int e = row / call.agents;
   float running = call.running[row];
+  size_type earned = row;  // the step that rewards belong to: the last active one
+  bool known = false;      // it lies in this rollout
   for (int t = 0; t < call.steps; ++t) {
     const size_type step = (size_type)t * call.num_envs + e, at = (size_type)t * call.num_envs * call.agents + row;
-    running = *call.gamma * running + call.reward[at];
-    call.returns[at] = running;
-    if (call.terminated[step] || call.truncated[step]) running = 0.0f;
+    const bool active = call.active == nullptr || call.active[at];
+    if (active) earned = at;
+    known = known || active;
+    running = (active ? *call.gamma * running : running) + call.reward[at];
+    if (known) call.returns[earned] = running;
+    if (call.terminated[step] || call.truncated[step]) {
+      running = 0.0f;
+      known = false;
+    }
   }
   call.running[row] = running;
 }

@@ -2,18 +2,25 @@
 //
 // Source: Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation", eq. 11-16.
 // Truncation bootstraps from the value of the final observation; termination, and an agent's leaving, from 0. All three
-// cut the sum. A step that an agent was not in the game for has advantage 0 and weight 0.
-// Letters: T steps, N environments, C agents, K the most truncations of one environment in T steps.
+// cut the sum.
+// An agent learns from its active steps only. Rewards of the inactive steps that follow one in its episode are added to its
+// reward, and the next value is that of the agent's next active step. If that has not come when the rollout ends, the value of
+// the observation there stands for it, and the step is held. Each later rollout that begins before the agent's next active step
+// learns the held step again, with all rewards so far: in row 0, where nothing else is learnt of an inactive agent. A step in
+// which its agent left is learnt again only where rewards have arrived.
+// Letters: T steps, N environments, C agents, K the most truncations of one environment in T steps; D observation entries,
+// H action heads.
 #include "drive/math.cuh"
 
 struct Workspace {};
 struct Advantages {
   int num_envs, agents, steps, slots;  // N, C, T, K
+  int obs_dim, heads, choices;         // D, H, choices of all heads
   const float* gamma;        // (1)
   const float* gae_lambda;   // (1)
   const float* reward_scale;  // (1)
   const float* reward;       // (T, N, C)
-  const float* value;        // (T + 1, N, C) of the observation before each step, and after the last
+  float* value;              // (T + 1, N, C) of the observation before each step, and after the last
   const float* final_value;  // (K, N, C) of the final observations at `truncated_at`, or null if nothing is truncated
   const u8* terminated;      // (T, N)
   const u8* truncated;       // (T, N)
@@ -21,7 +28,23 @@ struct Advantages {
   const u8* left;            // (T, N, C) or null: left the game in the step
   float* advantage;          // (T, N, C)
   float* returns;            // (T, N, C): advantage + value, what the critic is to learn
+  // Where agents may be inactive, else null:
+  u8* weight;                // (T, N, C): 1 where the row is learnt from
+  // Where steps may be held (the policy has no hidden state), else null. What a row is learnt from, and the same of held steps:
+  u32* obs;                  // (T, N, C, D)
+  u32* action;               // (T, N, C, H): int, or float before squashing
+  u8* mask;                  // (T, N, C, choices) or null
+  float* log_prob;           // (T, N, C)
+  u8* held;                  // (N, C): a Held
+  float* held_reward;        // (N, C): its own, and those since
+  float* held_value;         // (N, C)
+  float* held_log_prob;      // (N, C)
+  u32* held_obs;             // (N, C, D)
+  u32* held_action;          // (N, C, H)
+  u8* held_mask;             // (N, C, choices) or null
 };
+// An agent's held step: none; one before its next active step; one in which it left.
+enum Held : u8 { NONE, OPEN, GONE };
 struct Truncations {
   int num_envs, steps, slots;
   const u8* truncated;       // (T, N)
@@ -52,8 +75,57 @@ template <int AT_ONCE> struct Steps {
   }
 };
 
-// Row (e, i) of [0, N * C).
-template <int AT_ONCE> DEVICE void estimate_row(const Advantages& call, const int row) {
+// What is known, looking back from later steps, of what comes after a step of an agent.
+struct Future {
+  float value, advantage;  // of its next active step, or what stands for it after the last step that is known
+  float late;              // rewards of inactive steps before that one
+  bool open;               // neither an active step nor the end of the episode has been seen
+};
+
+// Copies row `from` of `source` to row `to` of `target`, both (rows, width).
+template <class T> DEVICE void copy_row(T* target, const size_type to, const T* source, const size_type from, const int width) {
+  for (int k = 0; k < width; ++k) target[to * width + k] = source[from * width + k];
+}
+
+// Learns the held step of an agent that was inactive when the rollout began, and holds the agent's last active step: `last`, or
+// -1 if its episode is over.
+DEVICE void hold_step(const Advantages& call, const int row, const bool active_first, const int last, const Future& future) {
+  const u8 before = call.held[row];
+  u8 after = NONE;
+  if (before != NONE && !active_first) {
+    const float reward = call.held_reward[row] + future.late;
+    if (future.open) {
+      after = before;
+      call.held_reward[row] = reward;
+    }
+    if (before == OPEN || future.late != 0.0f) {
+      const float gamma = before == OPEN ? *call.gamma : 0.0f, value = call.held_value[row];
+      const float error = *call.reward_scale * reward + gamma * future.value - value;
+      const float advantage = error + gamma * *call.gae_lambda * future.advantage;
+      call.advantage[row] = advantage;
+      call.returns[row] = advantage + value;
+      call.weight[row] = 1;
+      call.value[row] = value;
+      call.log_prob[row] = call.held_log_prob[row];
+      copy_row(call.obs, row, call.held_obs, row, call.obs_dim);
+      copy_row(call.action, row, call.held_action, row, call.heads);
+      if (call.mask != nullptr) copy_row(call.mask, row, call.held_mask, row, call.choices);
+    }
+  }
+  if (last >= 0) {
+    const size_type at = (size_type)last * call.num_envs * call.agents + row;
+    after = call.left != nullptr && call.left[at] ? GONE : OPEN;
+    call.held_value[row] = call.value[at];
+    call.held_log_prob[row] = call.log_prob[at];
+    copy_row(call.held_obs, row, call.obs, at, call.obs_dim);
+    copy_row(call.held_action, row, call.action, at, call.heads);
+    if (call.mask != nullptr) copy_row(call.held_mask, row, call.mask, at, call.choices);
+  }
+  call.held[row] = after;
+}
+
+// Row (e, i) of [0, N * C). PAUSES: agents may be inactive.
+template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& call, const int row) {
   const int e = row / call.agents;
   const size_type envs = call.num_envs, rows = envs * call.agents;
   const float gamma = *call.gamma, lambda = *call.gae_lambda, scale = *call.reward_scale;
@@ -61,7 +133,10 @@ template <int AT_ONCE> DEVICE void estimate_row(const Advantages& call, const in
   if (call.final_value != nullptr) {
     UNROLL_TIMES(16) for (int t = 0; t < call.steps; ++t) slot += call.truncated[t * envs + e];
   }
-  float advantage = 0.0f, next_value = call.value[call.steps * rows + row];
+  Future future{call.value[call.steps * rows + row], 0.0f, 0.0f, true};
+  bool active = true;
+  int last = -1;
+  float last_reward = 0.0f;
   for (int end = call.steps; end > 0; end -= AT_ONCE) {
     Steps<AT_ONCE> steps;
     steps.load(call, row, e, end);
@@ -69,18 +144,46 @@ template <int AT_ONCE> DEVICE void estimate_row(const Advantages& call, const in
       if (k >= end) continue;
       const int t = end - 1 - k;
       const float value = steps.value[k];
-      float next = next_value;
       if (steps.truncated[k]) {
         slot -= 1;
-        next = slot >= 0 && slot < call.slots ? call.final_value[slot * rows + row] : 0.0f;
+        future.value = slot >= 0 && slot < call.slots ? call.final_value[slot * rows + row] : 0.0f;
       }
-      if (steps.terminated[k] || steps.left[k]) next = 0.0f;
-      const bool cut = steps.terminated[k] || steps.truncated[k] || steps.left[k];
-      const float error = scale * steps.reward[k] + gamma * next - value;
-      advantage = steps.active[k] ? error + (cut ? 0.0f : gamma * lambda * advantage) : 0.0f;
+      if (steps.terminated[k]) future.value = 0.0f;
+      if (steps.terminated[k] || steps.truncated[k]) {
+        future.advantage = future.late = 0.0f;
+        future.open = false;
+      }
+      float reward = steps.reward[k];
+      if constexpr (PAUSES) {
+        active = steps.active[k];
+        if (!active) {  // its reward goes to the active step before
+          future.late += reward;
+          call.advantage[t * rows + row] = 0.0f;
+          call.returns[t * rows + row] = value;
+          call.weight[t * rows + row] = 0;
+          continue;
+        }
+        reward += future.late;
+      }
+      const bool left = steps.left[k];
+      const float error = scale * reward + gamma * (left ? 0.0f : future.value) - value;
+      const float advantage = error + (left ? 0.0f : gamma * lambda * future.advantage);
+      if constexpr (PAUSES) {
+        if (future.open) {
+          last = t;
+          last_reward = reward;
+        }
+        call.weight[t * rows + row] = 1;
+      }
       call.advantage[t * rows + row] = advantage;
       call.returns[t * rows + row] = advantage + value;
-      next_value = value;
+      future = {value, advantage, 0.0f, false};
+    }
+  }
+  if constexpr (PAUSES) {
+    if (call.held != nullptr) {
+      hold_step(call, row, active, last, future);
+      if (last >= 0) call.held_reward[row] = last_reward;
     }
   }
 }
@@ -100,9 +203,14 @@ DEVICE void find_truncations(const Truncations& call, const int e) {
   for (; slot < call.slots; ++slot) call.truncated_at[(size_type)slot * call.num_envs + e] = 0;
 }
 
+template <bool PAUSES> DEVICE void estimate_steps(const Advantages& call, const int row) {
+  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);
+  else estimate_row<MOST_AT_ONCE, PAUSES>(call, row);
+}
+
 DEVICE void estimate(const Advantages& call, const int row) {
-  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE>(call, row);
-  else estimate_row<MOST_AT_ONCE>(call, row);
+  if (call.active == nullptr) estimate_steps<false>(call, row);
+  else estimate_steps<true>(call, row);
 }
 
 #include "drive/launch.cuh"

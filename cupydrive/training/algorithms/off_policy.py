@@ -14,6 +14,7 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import DeterministicPlayer
 from cupydrive.playing.policy import mlp
+from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import require_network_memory
@@ -137,6 +138,7 @@ class OffPolicyLearner(ScheduledLearner):
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
         self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
+        self.statistics = Statistics(batch.executor, rollout.shard) if config.normalize_obs else None
         self.started = torch.zeros(1, device=device)  # 1 once there is enough to learn from
         self.noise_settings = torch.tensor([config.noise_damping, config.exploration_noise], device=device)
         self.low = torch.as_tensor(group.action_space.low, device=device)
@@ -202,9 +204,7 @@ class OffPolicyLearner(ScheduledLearner):
             waiting: () float32: 1 as long as there is too little to learn from.
         """
         self.started.copy_(1.0 - waiting)
-        if self.obs_rms is not None:
-            for g in self.groups:
-                self.obs_rms.update(rollout.obs[g.name][1:])
+        self.update_obs_statistics(rollout)
         self.iteration += 1
 
     @staticmethod

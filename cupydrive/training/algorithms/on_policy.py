@@ -15,14 +15,20 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_distribution, with_memory
+from cupydrive.playing.rollout import Rollout
+from cupydrive.spec import Group
 from cupydrive.training.algorithms.gather import RowGather
+from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
-from cupydrive.training.algorithms.rows import check_rows, in_game, normalized_advantage, share_of_rows
+from cupydrive.training.algorithms.rows import check_rows, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
 from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.training.normalize import RunningMeanStd
 from cupydrive.training.schedule import Schedule, Scheduled
+
+# Of a step that is held for a later rollout, in the order of struct Advantages in kernels/train/advantages.cu.
+HELD = ("held", "held_reward", "held_value", "held_log_prob", "held_obs", "held_action", "held_mask")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +126,10 @@ class OnPolicyLearner(ScheduledLearner):
         self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
+        needs = config.normalize_obs or config.normalize_reward
+        self.statistics = Statistics(rollout.batch.executor, rollout.shard) if needs else None
         self.reward_scale = torch.ones((), device=device)
-        self.discounted = {}
+        self.discounted, self.held = {}, {}
         self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
         batch = rollout.batch
         self.advantages = batch.executor.build(assemble_file("train/advantages"))
@@ -162,8 +170,29 @@ class OnPolicyLearner(ScheduledLearner):
             "raw": torch.zeros((*shape, group.heads), device=device) if self.distribution.raw_size else None,
             "memory": first_memory(self.ask, steps + 1, n * group.count, device),
         }
+        if group.name in rollout.active:
+            self.stored[group.name]["weight"] = torch.zeros(shape, dtype=torch.uint8, device=device)
+            if not self.ask.memory_size:
+                self.held[group.name] = self.held_steps(rollout, group)
         if self.config.normalize_reward:
             self.discounted[group.name] = torch.zeros((n, group.count), device=device)
+
+    def taken(self, rollout: Rollout, g: Group) -> torch.Tensor:
+        """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before squashing."""
+        raw = self.stored[g.name]["raw"]
+        return rollout.action[g.name] if raw is None else raw
+
+    def weight(self, g: Group) -> torch.Tensor:
+        """Return (T, N, C): 1 in rows that are learnt from, else 0."""
+        stored = self.stored[g.name]
+        return stored["weight"] if "weight" in stored else torch.ones_like(stored["log_prob"])
+
+    def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor | None]:
+        """Return memory for one held step of each agent, by the names of ``kernels/train/advantages.cu``, all zero."""
+        row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
+        like = (row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0])
+        rows = (*map(torch.zeros_like, like), None if mask is None else torch.zeros_like(mask[0]))
+        return dict(zip(HELD, rows, strict=True))
 
     def prepare(self, rollout):
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
@@ -247,9 +276,15 @@ class OnPolicyLearner(ScheduledLearner):
             "left": rollout.left.get(name),
             "advantage": stored["advantage"],
             "returns": stored["returns"],
+            "weight": stored.get("weight"),
         }
-        call = make_call({"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}, pointers)
-        self.advantages.launch("advantages", call, n * g.count, n * g.count * steps)
+        held = self.held.get(name, dict.fromkeys(HELD))
+        rows = {"obs": rollout.obs[name], "action": self.taken(rollout, g), "mask": rollout.action_mask.get(name)}
+        rows |= {"log_prob": stored["log_prob"]}
+        pointers |= {key: tensor if name in self.held else None for key, tensor in rows.items()} | held
+        ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
+        ints |= {"obs_dim": g.obs_dim, "heads": g.heads, "choices": g.choices}
+        self.advantages.launch("advantages", make_call(ints, pointers), n * g.count, n * g.count * steps)
 
     def last_values(self, rollout, g):
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
@@ -268,12 +303,9 @@ class OnPolicyLearner(ScheduledLearner):
 
     def scale_rewards(self, rollout, g):
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""
-        running, over = self.discounted[g.name], (rollout.terminated | rollout.truncated)[..., None]
-        for t in range(rollout.steps):
-            running.mul_(self.scheduled.gamma).add_(rollout.reward[g.name][t])
-            self.return_rms.update(running, rollout.shard.ranks)
-            running.masked_fill_(over[t], 0.0)
-        self.reward_scale.copy_(1.0 / (self.return_rms.variance + 1e-8).sqrt())
+        returns = self.statistics.returns(rollout, g.name, self.discounted[g.name], self.scheduled.gamma)
+        self.statistics.update(self.return_rms, returns, rollout.active.get(g.name))
+        self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def flat(self, rollout):
         """Return what is learnt from, the groups one after the other: tensors of B rows by name.
@@ -283,11 +315,10 @@ class OnPolicyLearner(ScheduledLearner):
         parts, leaving = {}, any(g.name in rollout.active for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
-            taken = rollout.action[name] if stored["raw"] is None else stored["raw"]
             columns = {
                 "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
-                "action": taken.view(-1, g.heads),
-                "weight": in_game(rollout, g) if leaving else None,
+                "action": self.taken(rollout, g).view(-1, g.heads),
+                "weight": self.weight(g).view(-1).float() if leaving else None,
                 "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),
@@ -355,9 +386,8 @@ class OnPolicyLearner(ScheduledLearner):
     def finish(self, rollout):
         """Take in the observations, now that the iteration has learnt with the old mean and deviation, and count it."""
         with torch.no_grad():
+            self.update_obs_statistics(rollout)
             for g in self.groups:
-                if self.obs_rms is not None:
-                    self.take_in(self.obs_rms, rollout.obs[g.name][1:])
                 memory = self.stored[g.name]["memory"]
                 if memory is not None:  # forgotten now: a checkpoint does not hold where episodes have just ended
                     last, start = self.remembered(rollout, g, rollout.steps)
@@ -367,10 +397,6 @@ class OnPolicyLearner(ScheduledLearner):
     def count(self):
         """Count the iteration."""
         self.iteration += 1
-
-    def take_in(self, rms, rows):
-        """Let ``rms`` follow ``rows``, (T, N, C, D)."""
-        rms.update(rows, self.ranks)
 
     def losses(self, sums):
         """Return mean losses by name from ``metric_sums`` as a list."""
@@ -397,4 +423,6 @@ class OnPolicyLearner(ScheduledLearner):
         for name, stored in self.stored.items():
             if stored["memory"] is not None:
                 kept[f"memory.{name}"] = stored["memory"][0]
+        for name, held in self.held.items():
+            kept |= {f"held.{name}.{key}": tensor for key, tensor in held.items() if tensor is not None}
         return kept | {f"discounted.{name}": value for name, value in self.discounted.items()}

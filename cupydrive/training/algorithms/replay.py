@@ -11,10 +11,14 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.playing.rollout import Rollout
+from cupydrive.spec import Group
 from cupydrive.training.algorithms.gather import RowGather
 
 
-def transitions(rollout, groups, low, span):
+def transitions(
+    rollout: Rollout, groups: list[Group], low: torch.Tensor, span: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """Return the transitions of a rollout by name, (T, A, ...) float32, the groups one after the other.
 
     Args:
@@ -26,7 +30,8 @@ def transitions(rollout, groups, low, span):
     Returns:
         ``obs`` and ``next_obs`` (T, A, D), the latter before an autoreset where the time limit cut the episode off;
         ``action`` (T, A, H), scaled to [-1, 1]; ``reward`` (T, A); ``end`` (T, A), 1 where no reward can follow;
-        ``weight`` (T, A), 1 where the agent was in the game.
+        ``weight`` (T, A), 1 where the row is learnt from. If agents may be inactive, ``join_active_steps`` says what
+        these are, and adds ``active`` and ``complete``.
     """
     parts = []
     for g in groups:
@@ -37,11 +42,41 @@ def transitions(rollout, groups, low, span):
             "next_obs": torch.where(truncated, rollout.final_obs[g.name], obs[1:]) if rollout.final_obs else obs[1:],
             "action": 2 * (rollout.action[g.name] - low) / span - 1,
             "reward": reward,
-            "end": (over | rollout.left[g.name] if g.leaves else over).float(),
-            "weight": rollout.active[g.name].float() if g.leaves else torch.ones_like(reward),
+            "end": over.float(),
+            "weight": torch.ones_like(reward),
         }
+        if g.name in rollout.active:
+            join_active_steps(part, rollout, g)
+        elif rollout.active:
+            part |= {name: torch.ones_like(reward, dtype=torch.bool) for name in ("active", "complete")}
         parts.append({name: column.flatten(1, 2) for name, column in part.items()})
     return {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
+
+
+def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group) -> None:
+    """Turn the transitions of one group into those from each active step of an agent to its next one.
+
+    Rewards of the inactive steps between two active ones are added to the first. What follows the last active step is complete
+    where the episode has ended; otherwise the replay buffer completes it from row 0 of the next rollout.
+
+    Args:
+        part: What ``transitions`` has found, (T, N, C, ...) by name; changed in place. ``active`` and ``complete`` are added,
+            (T, N, C) bool.
+        rollout: ``Rollout``.
+        g: The ``Group``.
+    """
+    active, left = rollout.active[g.name], rollout.left[g.name]
+    over = (rollout.terminated | rollout.truncated)[..., None].expand_as(active)
+    part |= {name: part[name].clone() for name in ("next_obs", "reward", "end")} | {"complete": over.clone()}
+    for t in reversed(range(len(active) - 1)):
+        pauses = ~over[t] & ~active[t + 1]
+        part["next_obs"][t] = torch.where(pauses[..., None], part["next_obs"][t + 1], part["next_obs"][t])
+        part["end"][t] = torch.where(pauses, part["end"][t + 1], part["end"][t])
+        part["reward"][t] += torch.where(pauses, part["reward"][t + 1], 0.0)
+        part["complete"][t] = ~pauses | part["complete"][t + 1]
+    learnt = active & (part["complete"] | left)
+    learnt[-1] = active[-1]  # the observation after the rollout may be that of the next active step
+    part |= {"active": active, "weight": learnt.float(), "end": torch.maximum(part["end"], (active & left).float())}
 
 
 def buffer_slots(size, agents, steps):
@@ -71,6 +106,8 @@ class ReplayBuffer:
         columns: By name: (rows, A, ...) float32.
         written: (1,) int64, rows written ever.
         filled: (1,) int64, transitions that are there now.
+        open: (A,) int64, the row of each agent's last transition while what follows is not complete, else -1. None if agents
+            are always active.
 
     Raises:
         ParameterError: If it does not hold one iteration.
@@ -95,17 +132,37 @@ class ReplayBuffer:
         self.columns = {name: torch.zeros((*shape, *width), device=device) for name, width in widths.items()}
         self.written = torch.zeros(1, dtype=torch.int64, device=device)
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)
+        pauses = any(group.name in rollout.active for group in groups)
+        self.open = torch.full((self.agents,), -1, dtype=torch.int64, device=device) if pauses else None
         self.draws = batch.executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(batch.executor)
 
     def store(self, new):
         """Write transitions, (T, A, ...) by name, over the oldest ones."""
         steps = len(new["reward"])
+        if self.open is not None:
+            self.complete(new)
         slots = (self.written + torch.arange(steps, device=self.written.device)) % self.slots
-        for name, column in new.items():
-            self.columns[name].index_copy_(0, slots, column)
+        for name, column in self.columns.items():
+            column.index_copy_(0, slots, new[name])
         self.written += steps
         self.filled.copy_(self.written.clamp(max=self.slots) * self.agents)
+
+    def complete(self, new: dict[str, torch.Tensor]) -> None:
+        """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time after them."""
+        active, complete = new["active"], new["complete"]
+        agents = torch.arange(self.agents, device=self.open.device)
+        at = self.open % self.slots, agents
+        there = (self.open >= 0) & (self.open >= self.written - self.slots)
+        paused, learnt = there & ~active[0], there & (active[0] | complete[0])
+        stays = paused & (self.columns["end"][at] == 0)  # the agent has not left
+        self.columns["reward"][at] += torch.where(paused, new["reward"][0], 0.0)
+        for name, mask in {"next_obs": stays[:, None], "end": stays}.items():
+            self.columns[name][at] = torch.where(mask, new[name][0], self.columns[name][at])
+        self.columns["weight"][at] = torch.where(learnt, 1.0, self.columns["weight"][at])
+        opened, last = (active & ~complete).max(0)
+        closed = torch.where(active[0] | complete[0], -1, self.open)
+        self.open.copy_(torch.where(opened, self.written + last, closed))
 
     def sample(self, rollout, size, iteration, draw):
         """Return ``size`` random transitions by name, the same one perhaps twice.
@@ -125,4 +182,5 @@ class ReplayBuffer:
     def tensors(self):
         """Return what a checkpoint holds, by name."""
         kept = {"written": self.written, "filled": self.filled}
+        kept |= {} if self.open is None else {"open": self.open}
         return kept | {f"replay.{name}": column for name, column in self.columns.items()}

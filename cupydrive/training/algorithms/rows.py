@@ -11,13 +11,6 @@ from cupydrive.errors import ParameterError
 from cupydrive.playing.policy import make_distribution
 
 
-def in_game(rollout, g):
-    """Return (T * N * C,): 1 where an agent was in the game before the step, 0 where it was not."""
-    if g.name in rollout.active:
-        return rollout.active[g.name].view(-1).float()
-    return torch.ones(rollout.reward[g.name].numel(), device=rollout.device)
-
-
 def weighted_mean(values, weight):
     """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None."""
     if weight is None:

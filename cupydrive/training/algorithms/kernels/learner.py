@@ -18,7 +18,7 @@ from cupydrive.playing.policy import make_distribution
 from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
-from cupydrive.training.algorithms.kernels.statistics import Statistics, statistics_unit
+from cupydrive.training.algorithms.kernels.statistics import statistics_unit
 from cupydrive.training.algorithms.kernels.tiles import PAD
 from cupydrive.training.algorithms.networks import make_network
 from cupydrive.training.algorithms.on_policy import OnPolicyLearner
@@ -70,9 +70,7 @@ class KernelLearner(OnPolicyLearner):
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
         self.program = executor.build(self.forward_unit)
-        self.skip_update, self.stream = torch.zeros((), device=device), rollout.stream
-        needs = self.config.normalize_obs or self.config.normalize_reward
-        self.statistics = Statistics(executor, rollout.shard) if needs else None
+        self.skip_update = torch.zeros((), device=device)
         self.center = self.scale = None
         if self.obs_rms is not None:
             self.center, self.scale = (torch.zeros(self.layout.towers[0][0], device=device) for _ in range(2))
@@ -104,11 +102,9 @@ class KernelLearner(OnPolicyLearner):
         groups, stored = self.groups, self.stored
         columns = {
             "obs": [rollout.obs[g.name] for g in groups],
-            "action": [
-                rollout.action[g.name] if stored[g.name]["raw"] is None else stored[g.name]["raw"] for g in groups
-            ],
+            "action": [self.taken(rollout, g) for g in groups],
             "mask": [rollout.action_mask.get(g.name) for g in groups],
-            "active": [rollout.active.get(g.name) for g in groups],
+            "active": [stored[g.name].get("weight") for g in groups],
         }
         names = ("log_prob", "value", "advantage", "returns")
         columns |= {name: [stored[g.name][name] for g in groups] for name in names}
@@ -186,17 +182,6 @@ class KernelLearner(OnPolicyLearner):
             self.begin_rollout()
         for g in self.groups:
             self.look(self.passes[g.name][t])
-
-    def scale_rewards(self, rollout, g):
-        """Follow the discounted return of each agent and set the scale to one over its running deviation."""
-        running = self.discounted[g.name]
-        self.take_in(self.return_rms, self.statistics.returns(rollout, g.name, running, self.scheduled.gamma))
-        self.statistics.scale(self.return_rms, None, self.reward_scale)
-
-    def take_in(self, rms, rows):
-        """Let ``rms`` follow ``rows``, (T, N, C, D)."""
-        with self.stream():
-            self.statistics.update(rms, rows)
 
     def last_values(self, rollout, g):
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""

@@ -7,6 +7,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
+from cupydrive.training.normalize import RunningMeanStd
 
 SLICES = 8  # of the steps of a rollout, at most: so many threads add the rows of a column and a block of environments at once
 
@@ -28,16 +29,18 @@ class Statistics:
         self.program, self.device, self.shard = executor.build(statistics_unit()), executor.name, shard
         self.memory = {}  # by name and shape; an iteration takes none
 
-    def reserve(self, steps, agents, columns):
+    def reserve(self, steps: int, agents: int, columns: int) -> None:
         """Take the memory for ``columns`` numbers of each agent of a group in each step, and for its returns."""
         for width in (columns, 1):
-            self.sums_of(steps, width), self.zeros("mean", width), self.zeros("variance", width)
+            slices = self.sums_of(steps, width)[0].shape[1]
+            self.zeros("mean", width), self.zeros("variance", width)
+        self.zeros("counts", self.shard.all_blocks, slices, dtype=torch.int32)
         self.zeros("returns", steps, self.shard.num_envs, agents)
 
-    def zeros(self, name, *shape):
+    def zeros(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Return memory for what has this name and shape, the same at each call."""
         if (name, shape) not in self.memory:
-            self.memory[name, shape] = torch.zeros(shape, device=self.device)
+            self.memory[name, shape] = torch.zeros(shape, dtype=dtype, device=self.device)
         return self.memory[name, shape]
 
     def sums_of(self, steps, columns):
@@ -45,21 +48,31 @@ class Statistics:
         shape = self.shard.all_blocks, min(steps, SLICES), columns
         return self.zeros("sums", *shape), self.zeros("squares", *shape)
 
-    def update(self, rms, values):
-        """Take (T, N, C, D) float32 into ``rms``, whose mean has shape (D,), or () for one column."""
+    def update(self, rms: RunningMeanStd, values: torch.Tensor, active: torch.Tensor | None = None) -> None:
+        """Take rows into a running mean and variance.
+
+        Args:
+            rms: Of shape (D,), or () for one column.
+            values: (T, N, C, D) float32.
+            active: (T, N, C) bool, the rows that count. None: all.
+        """
         shard, (steps, n, agents, columns) = self.shard, values.shape
         sums, squares = self.sums_of(steps, columns)
         slices = sums.shape[1]
         ints = {"num_envs": n, "agents": agents, "steps": steps, "columns": columns, "all_envs": shard.all_envs}
         ints |= {"all_blocks": shard.all_blocks, "blocks": len(shard.blocks), "first_block": shard.blocks.start}
         ints |= {"envs_before": shard.envs.start, "slices": slices}
-        pointers = {"values": values, "sums": sums, "mean": self.zeros("mean", columns)}
+        counts = None if active is None else self.zeros("counts", *sums.shape[:2], dtype=torch.int32)
+        pointers = {"values": values, "active": active, "counts": counts}
+        pointers |= {"sums": sums, "mean": self.zeros("mean", columns)}
         pointers |= {"squares": squares, "variance": self.zeros("variance", columns)}
         pointers |= {"mean_so_far": rms.mean, "variance_so_far": rms.variance, "count": rms.count}
         call, chunks = make_call(ints, pointers), len(shard.blocks) * slices
         for part, made, total in (("sum_columns", sums, "find_means"), ("square_columns", squares, "find_variances")):
             self.program.launch(part, call, chunks * columns, values.numel())
             shard.ranks.join(made, shard.all_shares())
+            if counts is not None and made is sums:
+                shard.ranks.join(counts, shard.all_shares())
             self.program.launch(total, call, columns, made.numel())
         self.program.launch("merge", call, columns, columns)
         self.program.launch("count_rows", call, 1)
@@ -83,8 +96,7 @@ class Statistics:
         steps, n, agents = reward.shape
         returns = self.zeros("returns", steps, n, agents)
         pointers = {"gamma": gamma, "reward": reward, "terminated": rollout.terminated, "truncated": rollout.truncated}
-        call = make_call(
-            {"num_envs": n, "agents": agents, "steps": steps}, pointers | {"running": running, "returns": returns}
-        )
+        pointers |= {"active": rollout.active.get(name), "running": running, "returns": returns}
+        call = make_call({"num_envs": n, "agents": agents, "steps": steps}, pointers)
         self.program.launch("follow_returns", call, n * agents, reward.numel())
         return returns[..., None]

@@ -1,0 +1,77 @@
+"""A random game whose agents pause and leave, the one-step errors of its steps, and an environment of two turns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+import cupydrive as cd
+
+
+def stream(rng, steps, n, agents):
+    """Return a random game of many episodes, in which agents take turns and leave, and rewards come at any time."""
+    terminated, truncated = rng.random((steps, n)) < 0.06, np.zeros((steps, n), bool)
+    active, left = rng.random((steps, n, agents)) < 0.5, np.zeros((steps, n, agents), bool)
+    gone = np.zeros((n, agents), bool)
+    for t in range(steps):
+        active[t] &= ~gone
+        left[t] = active[t] & (rng.random((n, agents)) < 0.1)
+        gone = (gone | left[t]) & ~terminated[t][:, None]
+    reward, value = rng.normal(size=(steps, n, agents)), rng.normal(size=(steps, n, agents))
+    return {k: v.astype(np.float32) for k, v in dict(reward=reward, value=value).items()} | dict(
+        terminated=terminated, truncated=truncated, active=active, left=left
+    )
+
+
+def one_step_errors(game, gamma):
+    """Return what each active step is worth by definition: all rewards until the agent's next one, and the value there.
+
+    NaN where the end of the stream comes first.
+    """
+    out = np.full(game["reward"].shape, np.nan)
+    steps = len(out)
+    for t, e, i in zip(*np.nonzero(game["active"]), strict=True):
+        total = 0.0
+        for k in range(t, steps):
+            if k > t and game["active"][k, e, i]:
+                out[t, e, i] = total + gamma * game["value"][k, e, i] - game["value"][t, e, i]
+                break
+            total += game["reward"][k, e, i]
+            if game["terminated"][k, e]:
+                out[t, e, i] = total - game["value"][t, e, i]
+                break
+    return out
+
+
+@dataclass(frozen=True)
+class Params:
+    max_episode_steps: int = cd.param(10, "Time limit.", low=1)
+
+
+# An agent acts, and is rewarded for it in the next step, in which it is inactive or, with LEAVES 1, has left.
+TURNS = """
+struct Params {};
+struct State { int turn; float chosen; };
+#include "drive/env.cuh"
+DEVICE void reset(Env& env) { if (env.team.leader()) env.state = {0, 0.0f}; }
+DEVICE bool step(Env& env) {
+  if (!env.team.leader()) return false;
+  State& s = env.state;
+  env.actor.active(0) = s.turn == 0;
+  env.actor.left(0) = LEAVES && s.turn == 0;
+  s.turn += 1;
+  if (s.turn == 1) s.chosen = (float)env.actor.action(0);
+  if (s.turn == 2) env.actor.reward(0) = 1.0f - (s.chosen - 1.0f) * (s.chosen - 1.0f);
+  return s.turn == 2;
+}
+DEVICE void observe(Env& env) { if (env.team.leader()) env.actor.obs(0)[0] = (float)env.state.turn; }
+"""
+
+
+def turns(space: spaces.Space, leaves: bool = False) -> cd.EnvSpec:
+    """Return the environment of two turns, in which action 1 earns 1 and action 0 earns 0."""
+    kind = "box" if isinstance(space, spaces.Box) else "discrete"
+    fields = cd.Field("turn", "i4"), cd.Field("chosen")
+    group = cd.Group("actor", 1, 1, space, leaves=True)
+    kernel = TURNS.replace("LEAVES", str(int(leaves)))
+    return cd.EnvSpec(f"turns_{kind}_{leaves:d}", Params, lambda p: fields, lambda p: (group,), "limit", kernel=kernel)
