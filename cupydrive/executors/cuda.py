@@ -1,5 +1,6 @@
 """Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC and kept in CuPy's disk cache."""
 
+import math
 from dataclasses import replace
 
 import cupy
@@ -26,6 +27,7 @@ LAYOUT_BYTES = 99 * 1024
 BLOCK_BYTES = 1024  # that CUDA keeps of the shared memory for each block
 PROCESSOR_REGISTERS = 65_536
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+ALIGNED = 16  # bytes that an allocation is a multiple of, so that it can be viewed as any type
 BUSY_THREADS = 768  # on one processor
 FEW_AGENTS = 8  # whose state and rows may fit in the registers of one thread
 REGISTER_BYTES = 256  # of one environment's observations: more would not stay in registers
@@ -114,9 +116,19 @@ class CudaExecutor:
         return self.processors * max(1, min(near, PROCESSOR_REGISTERS // registers))
 
     def allocate(self, shape, dtype):
-        """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize)."""
+        """Return zeros of ``shape`` on the device; CuPy knows no structs, so those are bytes (*shape, itemsize).
+
+        The memory is torch's: only then can a tensor of it be sent to another process.
+        """
+        import torch
+
         dtype = np.dtype(dtype)
-        return cupy.zeros((*shape, dtype.itemsize), np.uint8) if dtype.names else cupy.zeros(shape, dtype)
+        if dtype.names:
+            shape, dtype = (*shape, dtype.itemsize), np.dtype(np.uint8)
+        size = math.prod(shape) * dtype.itemsize
+        owner = torch.zeros(-(-max(1, size) // ALIGNED) * ALIGNED, dtype=torch.uint8, device=f"cuda:{self.device.id}")
+        memory = cupy.cuda.UnownedMemory(owner.data_ptr(), owner.numel(), owner, self.device.id)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def constant(self, array, digest):
         """Return the one copy on this device of a read-only NumPy array, known by its hash, while somebody holds it."""
@@ -147,8 +159,10 @@ class CudaExecutor:
 
     def free_bytes(self):
         """Return the bytes of device memory that are free, CuPy's and torch's idle pools counted."""
-        free = self.device.mem_info[0] + cupy.get_default_memory_pool().free_bytes()
-        return int(free)
+        import torch
+
+        idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(self.device.mem_info[0] + cupy.get_default_memory_pool().free_bytes() + idle)
 
     def describe(self):
         """Return one line about this device."""

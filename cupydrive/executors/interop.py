@@ -1,6 +1,7 @@
 """Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
 
 import ctypes
+import weakref
 from functools import lru_cache
 
 import numpy as np
@@ -10,9 +11,29 @@ from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_array
 
 
-def as_torch(array):
-    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied."""
+def as_torch(array, moved: list | None = None) -> torch.Tensor:
+    """Return a torch tensor that is the memory of ``array`` (NumPy or CuPy): same pointer, nothing copied.
+
+    Args:
+        array: The array.
+        moved: On a CPU, True is appended once torch has let go of the memory: it gives a tensor's storage other memory in
+            ``share_memory_()`` and where a tensor is sent to another process. Views of the tensor go with it.
+    """
+    if isinstance(array, np.ndarray):
+        if moved is not None:
+            array = array.view()  # only torch holds it
+            weakref.finalize(array, moved.append, True).atexit = False
+    elif isinstance(owner := getattr(array.data.mem, "_owner", None), torch.Tensor):
+        size = array.itemsize
+        begin, strides = array.data.ptr - owner.data_ptr(), [stride // size for stride in array.strides]
+        return owner.view(torch_dtype(array.dtype)).as_strided(array.shape, strides, begin // size)
     return torch.from_dlpack(array)
+
+
+@lru_cache
+def torch_dtype(dtype: np.dtype) -> torch.dtype:
+    """Return torch's name of a NumPy dtype."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def as_numpy(where, name, value, error=ParameterError):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cupydrive.codegen.source import assemble_file
+from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream
 from cupydrive.executors.noted import note_side_by_side, noting
 from cupydrive.executors.ranks import Shard
@@ -69,11 +70,12 @@ class Rollout:
         each = row_bytes(batch.spec, batch.params, final_obs) * batch.num_envs
         batch.require_memory(each * steps, each, "num_steps", steps)
         self.buffers = Buffers(batch, steps, final_obs=final_obs)
-        self._calls = batch.row_calls(self.buffers)
+        self._calls, self._moved = batch.row_calls(self.buffers), []
         for name in ("obs", "action_mask", "final_obs", "action", "reward", "active", "left", "episode_return"):
-            setattr(self, name, {key: as_torch(a) for key, a in (getattr(self.buffers, name) or {}).items()})
-        self.terminated, self.truncated = as_torch(self.buffers.terminated), as_torch(self.buffers.truncated)
-        self.episode_length = as_torch(self.buffers.episode_length)
+            arrays = getattr(self.buffers, name) or {}
+            setattr(self, name, {key: as_torch(array, self._moved) for key, array in arrays.items()})
+        for name in ("terminated", "truncated", "episode_length"):
+            setattr(self, name, as_torch(getattr(self.buffers, name), self._moved))
         flat = self.buffers.episode_log.reshape(-1, *self.buffers.episode_log.shape[2:])
         shape = self.terminated.shape
         self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
@@ -158,7 +160,16 @@ class Rollout:
         self.call_all([partial(player.act, self, t) for player in self.players])
 
     def step(self, t):
-        """Take step t with the actions of that row."""
+        """Take step t with the actions of that row.
+
+        Raises:
+            ParameterError: If a player has let torch move the rollout's memory: kernels and players would part.
+        """
+        if self._moved:
+            raise ParameterError(
+                "torch has moved tensors of the rollout to other memory, as share_memory_() does, and sending them to another "
+                "process; send a copy: tensor.clone()"
+            )
         self.batch.step_row(self._calls[t])
 
     def call_all(self, calls):

@@ -43,6 +43,7 @@ class VectorEnv:
         self.seed, self._ready, self._closed = None, False, False
         self._single = len(self.groups) == 1
         self._squeeze = self._single and self.groups[0].count == 1
+        self._moved = []  # no longer empty once torch has moved the memory of a view
         self._results = [self._views(buffers) for buffers in batch.step_buffers]
         self._read = ActionReader(batch, self._single, self._squeeze)
         self._held = None
@@ -67,12 +68,24 @@ class VectorEnv:
 
     # ---- views ----
 
+    def _view(self, array) -> torch.Tensor:
+        """Return a torch view of an array."""
+        return as_torch(array, self._moved)
+
+    def _renew_views(self) -> None:
+        """Make all views anew, where torch has moved the memory of one: it would show what was there before."""
+        self._moved = []
+        self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
+        if (fields := self.__dict__.pop("_fields", None)) is not None:
+            dict.update(fields[0], self._fields[0])
+            self._fields = fields[0], self._fields[1]
+
     def _by_group(self, arrays, axis, action=False):
         """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
         views = {}
         for g in self.groups:
             if g.name in arrays:
-                view = as_torch(arrays[g.name])
+                view = self._view(arrays[g.name])
                 view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
                 if action and g.heads == 1 and not g.continuous:
                     view = view.squeeze(-1)
@@ -80,12 +93,12 @@ class VectorEnv:
         return views[self.groups[0].name] if self._single else views
 
     def _episode(self, buffers, axis):
-        record = {"return": self._by_group(buffers.episode_return, axis), "length": as_torch(buffers.episode_length)}
+        record = {"return": self._by_group(buffers.episode_return, axis), "length": self._view(buffers.episode_length)}
         for name in self.spec.metrics:
             lead = buffers.episode_length.shape
             flat = buffers.episode_log.reshape(-1, *buffers.episode_log.shape[len(lead) :])
             view = member(flat, self.batch.log_dtype, name)
-            record[name] = as_torch(view).reshape(lead) if len(lead) == 1 else as_torch(view).view(lead)
+            record[name] = self._view(view).view(lead)
         return record
 
     def _views(self, buffers):
@@ -93,16 +106,21 @@ class VectorEnv:
         info = {"final_obs": self._by_group(buffers.final_obs, 1), "episode": self._episode(buffers, 1)}
         for name in ("action_mask", "active", "left"):
             if arrays := getattr(buffers, name):
-                info[name] = {key: as_torch(array) for key, array in arrays.items()}
-        flags = as_torch(buffers.terminated), as_torch(buffers.truncated)
+                info[name] = {key: self._view(array) for key, array in arrays.items()}
+        flags = self._view(buffers.terminated), self._view(buffers.truncated)
         return (self._by_group(buffers.obs, 1), self._by_group(buffers.reward, 1), *flags, info)
 
     @cached_property
     def _fields(self):
         """``StateViews``, and the view of each episode's steps."""
         dtype = self.batch.state_dtype
-        views = {name: as_torch(member(self.batch.state, dtype, name)) for name in dtype.names}
-        return StateViews(self.spec.name, views), as_torch(member(self.batch.clock, CLOCK, "elapsed"))
+        views = {name: self._view(member(self.batch.state, dtype, name)) for name in dtype.names}
+        return StateViews(self.spec.name, views), self._view(member(self.batch.clock, CLOCK, "elapsed"))
+
+    def _current_fields(self) -> tuple[StateViews, torch.Tensor]:
+        if self._moved:
+            self._renew_views()
+        return self._fields
 
     @property
     def num_envs(self):
@@ -116,7 +134,7 @@ class VectorEnv:
         ``env.state["x"][:] = 0`` writes, and the next step sees it; ``set_state`` also checks what is written, and observes.
         """
         self._check_open("state")
-        return self._fields[0]
+        return self._current_fields()[0]
 
     @state.setter
     def state(self, values):
@@ -129,7 +147,7 @@ class VectorEnv:
     def elapsed(self):
         """(N,) int32 view: steps since each episode began."""
         self._check_open("elapsed")
-        return self._fields[1]
+        return self._current_fields()[1]
 
     @elapsed.setter
     def elapsed(self, values):
@@ -256,8 +274,10 @@ class VectorEnv:
         final_obs = checked_bool(self.spec.name, "final_obs", final_obs)
         with self._stream():
             buffers = self.batch.rollout(steps, final_obs)
-        if self._rollouts.get("of") is not buffers:
-            self._rollouts = {"of": buffers, "views": self._trajectory(buffers)}
+        if self._rollouts.get("of") is not buffers or self._rollouts["moved"]:
+            moved, self._moved = self._moved, []  # its views end before others do
+            self._rollouts = {"of": buffers, "views": self._trajectory(buffers), "moved": self._moved}
+            self._moved = moved
         return self._rollouts["views"]
 
     def _trajectory(self, buffers):
@@ -265,13 +285,13 @@ class VectorEnv:
             obs=self._by_group(buffers.obs, 2),
             action=self._by_group(buffers.action, 2, action=True),
             reward=self._by_group(buffers.reward, 2),
-            terminated=as_torch(buffers.terminated),
-            truncated=as_torch(buffers.truncated),
+            terminated=self._view(buffers.terminated),
+            truncated=self._view(buffers.truncated),
             final_obs=None if buffers.final_obs is None else self._by_group(buffers.final_obs, 2),
             episode=self._episode(buffers, 2),
-            action_mask={name: as_torch(array) for name, array in buffers.action_mask.items()},
-            active={name: as_torch(array) for name, array in buffers.active.items()},
-            left={name: as_torch(array) for name, array in buffers.left.items()},
+            action_mask={name: self._view(array) for name, array in buffers.action_mask.items()},
+            active={name: self._view(array) for name, array in buffers.active.items()},
+            left={name: self._view(array) for name, array in buffers.left.items()},
         )
 
     # ---- snapshots and states ----
@@ -322,6 +342,8 @@ class VectorEnv:
     @property
     def step_results(self):
         """What the last ``step`` returned: the same views."""
+        if self._moved:
+            self._renew_views()
         return self._results[self.batch.now]
 
     def _shown(self):

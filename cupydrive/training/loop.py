@@ -77,6 +77,7 @@ class Loop:
         self.every = 1 if self.several else self.most
         self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
         self.agreed, self.enough = Wishes(), False
+        trained.follow_weights()
 
     def go(self):
         """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether it ended early.
@@ -134,10 +135,14 @@ class Loop:
         if self.several:
             run = self.trained.runs[0]
             run.choices[SUMS] = run.shard.ranks.connect(run.device)
+        self._prepare_iterations()
+        self.started = self.saved = self.compared = time.perf_counter()
+
+    def _prepare_iterations(self) -> None:
+        """Describe the iteration, with ``capture`` as a graph, and begin to keep copies of the runs."""
         with memory_errors():
             self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
             self._begin_to_keep()
-        self.started = self.saved = self.compared = time.perf_counter()
 
     def advance(self, interrupted):
         """Iterate once, log what has arrived, save if it is time to; return whether training ends before the goal.
@@ -145,6 +150,10 @@ class Loop:
         Args:
             interrupted: Says whether Ctrl-C was pressed; of several processes all end when any of them heard it.
         """
+        # A callback, or who else runs between two intervals, may have moved weights. To look at many runs takes its time.
+        watched = len(self.books) == 1 or self.callback is not None
+        if self.since == 0 and watched and self.trained.follow_weights():
+            self._prepare_iterations()
         if self.keeping is not None:
             self.keeping.keep()
         self.trained.schedule(self.step)

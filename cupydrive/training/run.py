@@ -193,6 +193,14 @@ class Run:
         self.rollout.call_all([partial(learner.update, self.rollout) for learner in self.learners.values()])
         self.episodes.add()
 
+    def follow_weights(self) -> bool:
+        """Let learners follow weights that torch has put elsewhere; return whether there are any."""
+        learners = [learner for learner in self.learners.values() if hasattr(learner, "follow_weights")]
+        moved = any([learner.follow_weights(self.rollout) for learner in learners])
+        if moved:
+            self.choices[ROLLOUTS] = decide_play(self.rollout)
+        return moved
+
     def evaluate(self, episodes=1000, **options):
         """Return the ``Evaluation`` of this run's policies; ``options`` as in ``cupydrive.evaluate``."""
         return evaluate(self, episodes=episodes, **options)

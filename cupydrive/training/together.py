@@ -43,6 +43,10 @@ class Alone:
             raise
         return self.graph.replay
 
+    def follow_weights(self) -> bool:
+        """Follow weights that torch has put elsewhere; return whether there are any. ``prepare`` must be called then."""
+        return self.runs[0].follow_weights()
+
     def keepers(self, kept):
         """Return what queues a copy of the run, for each slot of its ``Kept``."""
         return [partial(kept[0].keep, slot) for slot in range(SLOTS)]
@@ -94,6 +98,13 @@ class Together:
             return self.joined.launch
         self.graph = capture(self.joined.launch, lambda: None, warm_up=0)  # nothing of torch's to set up
         return self._replay
+
+    def follow_weights(self) -> bool:
+        """Follow weights that torch has put elsewhere; return whether there are any. ``prepare`` must be called then."""
+        moved = any([run.follow_weights() for run in self.runs])
+        if moved:
+            self.recordings = [recording(run) for run in self.runs]
+        return moved
 
     def _replay(self):
         self.graph.replay()

@@ -14,6 +14,7 @@ from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import DeterministicPlayer
 from cupydrive.playing.policy import mlp
+from cupydrive.playing.rollout import Rollout
 from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.replay import ReplayBuffer, buffer_slots
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
@@ -57,16 +58,22 @@ class Critic(nn.Module):
         return self.body(torch.cat([obs, action], dim=1))[:, 0]
 
 
-def in_one_tensor(*networks):
+def in_one_tensor(*networks: nn.Module, whole: torch.Tensor | None = None) -> torch.Tensor:
     """Move the weights of networks into one tensor and return it: what is done to all of them is one operation then.
 
     Those of each layer begin where memory of their own could, since matrix products are slower from anywhere else.
+
+    Args:
+        *networks: The networks.
+        whole: The tensor in which they were; a new one by default.
     """
     weights = [p for network in networks for p in network.parameters()]
     sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in weights]
-    whole = torch.zeros(sum(sizes), device=weights[0].device)
+    if whole is None:
+        whole = torch.zeros(sum(sizes), device=weights[0].device)
     for p, part in zip(weights, whole.split(sizes), strict=True):
-        p.data = part[: p.numel()].view_as(p).copy_(p.data)
+        if p.data_ptr() != part.data_ptr():
+            p.data = part[: p.numel()].view_as(p).copy_(p.data)
     return whole
 
 
@@ -178,6 +185,17 @@ class OffPolicyLearner(ScheduledLearner):
         """Take the memory of the replay buffer, once all groups have begun; its errors are those of ``ReplayBuffer``."""
         self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
         self.copies = rollout.batch.num_envs
+        self.note_weights()
+
+    def networks(self) -> nn.Module:
+        """Return the module of all weights that learning changes."""
+        names = ("policy", "critic", "target_policy", "target_critic")
+        return nn.ModuleDict({name: getattr(self, name) for name in names})
+
+    def rebind(self, rollout: Rollout) -> None:
+        """Put weights that have left the tensor of all of them back into it."""
+        self.weights = in_one_tensor(self.policy, self.critic, whole=self.weights)
+        self.target_weights = in_one_tensor(self.target_policy, self.target_critic, whole=self.target_weights)
 
     def rows_at_once(self, rollout):
         """Return the rows of a minibatch."""

@@ -202,6 +202,7 @@ class OnPolicyLearner(ScheduledLearner):
             MemoryLimitError: If the default network does not fit into memory with the rows of one gradient step.
         """
         check_rows(self.config, self.groups, rollout.shard.all_envs, self.ask)
+        self.note_weights()
         if self.config.policy is None:
             rows = self.rows_at_once(rollout)
             require_default_memory(self.config, self.groups[0], self.distribution.size, rollout.batch, rows)

@@ -16,6 +16,7 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import CupydriveError, ParameterError
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.inputs.arguments import checked_float, checked_int, shown
+from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.a2c import A2C
 from cupydrive.training.algorithms.past import MOMENTS, POLICY, make_past
@@ -194,9 +195,7 @@ class PooledLearner:
         """Take the memory of snapshots, and describe what is launched."""
         self.inner.prepare(self.rollout)
         device, executor = rollout.device, rollout.batch.executor
-        self.acting_tensors = {
-            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
-        }
+        self.note_acting()
         self.bank = {
             name: tensor.new_zeros((self.slots, *tensor.shape)) for name, tensor in self.acting_tensors.items()
         }
@@ -208,6 +207,19 @@ class PooledLearner:
             self.past = make_past(self.inner, self.rollout, self.envs, self.bank, self.slots)
             self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]
         self.choices = [[self.choice_call(rollout, g, t) for g in self.inner.groups] for t in range(rollout.steps)]
+
+    def follow_weights(self, rollout: Rollout) -> bool:
+        """Learn and take snapshots where the weights are now; return whether any has moved."""
+        moved = self.inner.follow_weights(self.rollout)
+        if moved:
+            self.note_acting()
+        return moved
+
+    def note_acting(self) -> None:
+        """Note the tensors that snapshots are of."""
+        self.acting_tensors = {
+            name: tensor.detach() for name, tensor in self.inner.tensors().items() if name.startswith((POLICY, MOMENTS))
+        }
 
     def draw_call(self, rollout, t):
         """Return ``struct Draw``, of who plays row t."""

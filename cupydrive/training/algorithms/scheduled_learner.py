@@ -1,6 +1,15 @@
-"""What learners on policy and off policy share: rates that follow schedules, and observations that may be normalised."""
+"""What learners on policy and off policy share: scheduled rates, normalised observations, and where their weights are."""
 
+import torch
+from torch import nn
+
+from cupydrive.errors import ParameterError
 from cupydrive.playing.rollout import Rollout
+
+
+def kind(tensor: torch.Tensor) -> str:
+    """Return in words what must stay the same of a weight."""
+    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
 
 
 class ScheduledLearner:
@@ -11,6 +20,8 @@ class ScheduledLearner:
         obs_rms: ``RunningMeanStd`` of observations; None: networks see them as they are.
         statistics: ``Statistics``, which updates it.
         groups: The ``Group``s that it plays.
+        weights_at: By name, each parameter of ``networks()`` as learning knows it: itself, its address, its strides, and
+            what it is.
     """
 
     def schedule(self, step):
@@ -32,3 +43,45 @@ class ScheduledLearner:
             for g in self.groups if self.obs_rms is not None else ():
                 obs, active = rollout.obs[g.name], rollout.active.get(g.name)
                 self.statistics.update(self.obs_rms, obs[1:] if active is None else obs[:-1], active)
+
+    # ---- where the weights are ----
+
+    def networks(self) -> nn.Module:
+        """Return the module of all weights that learning changes."""
+        return self.policy
+
+    def note_weights(self) -> None:
+        """Note where the weights are; called when everything that holds their addresses has been made."""
+        self.weights_at = {
+            name: (p, p.data_ptr(), p.stride(), kind(p)) for name, p in self.networks().named_parameters()
+        }
+
+    def follow_weights(self, rollout: Rollout) -> bool:
+        """Learn from now on in the memory where the weights are; return whether torch has put any elsewhere.
+
+        Raises:
+            ParameterError: If a weight has another shape, dtype or device than before, or is missing.
+        """
+        networks = self.networks()
+        found = dict(networks.named_parameters())
+        if all(found.get(name) is p and p.data_ptr() == at for name, (p, at, *_) in self.weights_at.items()):
+            return False
+        for name, (p, _, strides, before) in self.weights_at.items():
+            new = found.get(name)
+            if new is None or kind(new) != before:
+                now = "missing" if new is None else kind(new)
+                raise ParameterError(
+                    f"the weight {name!r} of a policy that learns is {now}; it must be {before}, as before"
+                )
+            if new is not p:  # the optimizer knows the parameter that was there before
+                p.data = new.data
+                owner, _, leaf = name.rpartition(".")
+                setattr(networks.get_submodule(owner), leaf, p)
+            if p.stride() != strides:  # kernels and the optimizer read memory in this order
+                p.data = torch.empty_strided(p.shape, strides, dtype=p.dtype, device=p.device).copy_(p.data)
+        self.rebind(rollout)
+        self.note_weights()
+        return True
+
+    def rebind(self, rollout: Rollout) -> None:
+        """Renew whatever holds addresses of weights."""

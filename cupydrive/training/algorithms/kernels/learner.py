@@ -15,6 +15,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import as_torch, make_call
 from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.playing.policy import make_distribution
+from cupydrive.playing.rollout import Rollout
 from cupydrive.training.algorithms.kernels.gradients import minibatch_unit
 from cupydrive.training.algorithms.kernels.initial import fill_initial, initial_unit
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
@@ -126,6 +127,11 @@ class KernelLearner(OnPolicyLearner):
             for g in groups:
                 self.statistics.reserve(rollout.steps, g.count, g.obs_dim)
         self.passes = {g.name: [self.forward_call(rollout, g, t) for t in range(rollout.steps + 1)] for g in groups}
+
+    def rebind(self, rollout: Rollout) -> None:
+        """Describe all launches anew: they hold addresses of weights."""
+        self.steps.follow(tensors_of(self.policy))
+        self.prepare(rollout)
 
     def rows_at_once(self, rollout):
         """Return the rows of a tile, or those whose outputs are kept: no more are computed at once."""
