@@ -94,7 +94,8 @@ class Group:
         action_space: One agent's ``Discrete``, ``MultiDiscrete`` or bounded float32 ``Box`` of one dimension.
         obs_scale: Typical magnitude of the observation, a number or ``(obs_dim,)``.
         reward_scale: Typical magnitude of one step's reward.
-        leaves: Agents may leave before the episode ends (buffers ``active`` and ``left``).
+        leaves: Agents may be inactive in some steps, or leave before the episode ends (buffers ``active`` and ``left``).
+            Rewards of inactive agents belong to their last active step.
         mask: Choices may be forbidden: the kernel's ``observe`` writes ``env.NAME.mask(agent, choice, head)`` for each.
         obs_low: Bounds of the observation space, a number or ``(obs_dim,)``.
         obs_high: Likewise.

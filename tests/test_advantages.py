@@ -35,6 +35,7 @@ def estimate(
     t["advantage"], t["returns"] = torch.empty(reward.shape), torch.empty(reward.shape)
     t["weight"] = None if active is None else torch.empty(reward.shape, dtype=torch.uint8)
     t |= dict.fromkeys(("obs", "action", "mask", "log_prob", *HELD))
+    t["held"] = None if active is None else torch.zeros(reward.shape[1:], dtype=torch.uint8)
     program.launch("advantages", make_call(sizes(n, agents, steps, slots), t), n * agents, 0)
     return t["advantage"].numpy(), t["returns"].numpy()
 
@@ -179,6 +180,31 @@ def test_advantages_look_beyond_a_pause():
     third = 1 + 0.5 * 40 - 30 + 0.25 * last
     first = 11 + 0.5 * 30 - 10 + 0.25 * third
     assert estimate(**arrays, gamma=0.5, lam=0.5)[0].ravel().tolist() == [first, 0, third, last]
+
+
+def test_the_critic_of_a_policy_with_hidden_state_learns_the_value_that_stood_for_late_rewards():
+    """Steps 0 and 1 are of one rollout, the agent pauses from step 1 on; the next two rollouts begin in the pause."""
+    value, program = np.array([10.0, 99, 30]).reshape(3, 1, 1), executor("cpu").build(assemble_file("train/advantages"))
+    held, found = torch.zeros(1, 1, dtype=torch.uint8), []
+    for active, reward in (((1, 0), (1, 2)), ((0, 0), (4, 8)), ((0, 1), (16, 32))):
+        one, out = torch.ones(1), {k: torch.zeros(2, 1, 1) for k in ("advantage", "returns")}
+        flags = {k: torch.zeros(2, 1, dtype=torch.bool) for k in ("terminated", "truncated")}
+        rows = torch.tensor(reward, dtype=torch.float32).view(2, 1, 1), torch.tensor(value, dtype=torch.float32)
+        pointers = dict(
+            gamma=0.5 * one, gae_lambda=0.5 * one, reward_scale=one, reward=rows[0], value=rows[1], final_value=None
+        )
+        pointers |= flags | dict(active=torch.tensor(active, dtype=torch.bool).view(2, 1, 1), left=None, **out)
+        pointers |= {"weight": torch.zeros(2, 1, 1, dtype=torch.uint8)} | dict.fromkeys(
+            ("obs", "action", "mask", "log_prob", *HELD)
+        )
+        program.launch("advantages", make_call(sizes(1, 1, 2), pointers | {"held": held}), 1, 0)
+        found.append(
+            (pointers["weight"].flatten().tolist(), out["advantage"][0].item(), out["returns"].flatten().tolist())
+        )
+    first = 3 + 0.5 * 30 - 10
+    assert found[0] == ([1, 0], first, [first + 10, 99])
+    assert found[1] == ([2, 0], 0, [12 + 30, 99])  # what came, and the value of the last observation
+    assert found[2][0] == [2, 1] and found[2][2][0] == 16 + 99  # the next active step's value
 
 
 def test_rewards_are_scaled():

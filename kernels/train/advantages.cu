@@ -7,7 +7,8 @@
 // reward, and the next value is that of the agent's next active step. If that has not come when the rollout ends, the value of
 // the observation there stands for it, and the step is held. Each later rollout that begins before the agent's next active step
 // learns the held step again, with all rewards so far: in row 0, where nothing else is learnt of an inactive agent. A step in
-// which its agent left is learnt again only where rewards have arrived.
+// which its agent left is learnt again only where rewards have arrived. A policy with hidden state learns sequences, which cannot
+// be changed: of row 0 its critic alone learns the rewards to come, since it is this value that stood for them.
 // Letters: T steps, N environments, C agents, K the most truncations of one environment in T steps; D observation entries,
 // H action heads.
 #include "drive/math.cuh"
@@ -29,8 +30,8 @@ struct Advantages {
   float* advantage;          // (T, N, C)
   float* returns;            // (T, N, C): advantage + value, what the critic is to learn
   // Where agents may be inactive, else null:
-  u8* weight;                // (T, N, C): 1 where the row is learnt from
-  // Where steps may be held (the policy has no hidden state), else null. What a row is learnt from, and the same of held steps:
+  u8* weight;                // (T, N, C): 1 where the row is learnt from, 2 where only the critic learns from it
+  // Null also for a policy with hidden state, but for `held`. What a row is learnt from, and the same of held steps:
   u32* obs;                  // (T, N, C, D)
   u32* action;               // (T, N, C, H): int, or float before squashing
   u8* mask;                  // (T, N, C, choices) or null
@@ -89,10 +90,17 @@ template <class T> DEVICE void copy_row(T* target, const size_type to, const T* 
 
 // Learns the held step of an agent that was inactive when the rollout began, and holds the agent's last active step: `last`, or
 // -1 if its episode is over.
-DEVICE void hold_step(const Advantages& call, const int row, const bool active_first, const int last, const Future& future) {
+DEVICE void hold_step(const Advantages& call, const int row, const bool active_first, const int last, const float last_reward,
+                      const Future& future) {
   const u8 before = call.held[row];
   u8 after = NONE;
-  if (before != NONE && !active_first) {
+  if (before != NONE && !active_first && call.held_reward == nullptr) {
+    if (future.open) after = before;
+    if (before == OPEN) {
+      call.returns[row] = *call.reward_scale * future.late + future.value;
+      call.weight[row] = 2;
+    }
+  } else if (before != NONE && !active_first) {
     const float reward = call.held_reward[row] + future.late;
     if (future.open) {
       after = before;
@@ -115,13 +123,17 @@ DEVICE void hold_step(const Advantages& call, const int row, const bool active_f
   if (last >= 0) {
     const size_type at = (size_type)last * call.num_envs * call.agents + row;
     after = call.left != nullptr && call.left[at] ? GONE : OPEN;
+  }
+  call.held[row] = after;
+  if (last >= 0 && call.held_reward != nullptr) {
+    const size_type at = (size_type)last * call.num_envs * call.agents + row;
+    call.held_reward[row] = last_reward;
     call.held_value[row] = call.value[at];
     call.held_log_prob[row] = call.log_prob[at];
     copy_row(call.held_obs, row, call.obs, at, call.obs_dim);
     copy_row(call.held_action, row, call.action, at, call.heads);
     if (call.mask != nullptr) copy_row(call.held_mask, row, call.mask, at, call.choices);
   }
-  call.held[row] = after;
 }
 
 // Row (e, i) of [0, N * C). PAUSES: agents may be inactive.
@@ -181,10 +193,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
     }
   }
   if constexpr (PAUSES) {
-    if (call.held != nullptr) {
-      hold_step(call, row, active, last, future);
-      if (last >= 0) call.held_reward[row] = last_reward;
-    }
+    hold_step(call, row, active, last, last_reward, future);
   }
 }
 

@@ -172,8 +172,7 @@ class OnPolicyLearner(ScheduledLearner):
         }
         if group.name in rollout.active:
             self.stored[group.name]["weight"] = torch.zeros(shape, dtype=torch.uint8, device=device)
-            if not self.ask.memory_size:
-                self.held[group.name] = self.held_steps(rollout, group)
+            self.held[group.name] = self.held_steps(rollout, group)
         if self.config.normalize_reward:
             self.discounted[group.name] = torch.zeros((n, group.count), device=device)
 
@@ -182,17 +181,14 @@ class OnPolicyLearner(ScheduledLearner):
         raw = self.stored[g.name]["raw"]
         return rollout.action[g.name] if raw is None else raw
 
-    def weight(self, g: Group) -> torch.Tensor:
-        """Return (T, N, C): 1 in rows that are learnt from, else 0."""
-        stored = self.stored[g.name]
-        return stored["weight"] if "weight" in stored else torch.ones_like(stored["log_prob"])
-
     def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor | None]:
         """Return memory for one held step of each agent, by the names of ``kernels/train/advantages.cu``, all zero."""
         row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
-        like = (row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0])
-        rows = (*map(torch.zeros_like, like), None if mask is None else torch.zeros_like(mask[0]))
-        return dict(zip(HELD, rows, strict=True))
+        like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0], self.taken(rollout, g)[0]]
+        like += [] if mask is None else [mask[0]]
+        # A policy with hidden state learns no step again: it needs only whether there is one.
+        like = like[:1] if self.ask.memory_size else like
+        return {name: torch.zeros_like(tensor) for name, tensor in zip(HELD, like, strict=False)}
 
     def prepare(self, rollout):
         """Check, once all groups have begun, that the rollout's rows can be learnt from.
@@ -279,10 +275,10 @@ class OnPolicyLearner(ScheduledLearner):
             "returns": stored["returns"],
             "weight": stored.get("weight"),
         }
-        held = self.held.get(name, dict.fromkeys(HELD))
+        held = dict.fromkeys(HELD) | self.held.get(name, {})
         rows = {"obs": rollout.obs[name], "action": self.taken(rollout, g), "mask": rollout.action_mask.get(name)}
         rows |= {"log_prob": stored["log_prob"]}
-        pointers |= {key: tensor if name in self.held else None for key, tensor in rows.items()} | held
+        pointers |= {key: None if held["held_obs"] is None else tensor for key, tensor in rows.items()} | held
         ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
         ints |= {"obs_dim": g.obs_dim, "heads": g.heads, "choices": g.choices}
         self.advantages.launch("advantages", make_call(ints, pointers), n * g.count, n * g.count * steps)
@@ -316,10 +312,12 @@ class OnPolicyLearner(ScheduledLearner):
         parts, leaving = {}, any(g.name in rollout.active for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
+            weight = stored.get("weight", torch.ones_like(stored["log_prob"]) if leaving else None)
             columns = {
                 "obs": rollout.obs[name][:-1].view(-1, g.obs_dim),
                 "action": self.taken(rollout, g).view(-1, g.heads),
-                "weight": self.weight(g).view(-1).float() if leaving else None,
+                "weight": (weight == 1).view(-1).float() if leaving else None,
+                "value_weight": (weight > 0).view(-1).float() if leaving else None,
                 "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),
@@ -425,5 +423,5 @@ class OnPolicyLearner(ScheduledLearner):
             if stored["memory"] is not None:
                 kept[f"memory.{name}"] = stored["memory"][0]
         for name, held in self.held.items():
-            kept |= {f"held.{name}.{key}": tensor for key, tensor in held.items() if tensor is not None}
+            kept |= {f"held.{name}.{key}": tensor for key, tensor in held.items()}
         return kept | {f"discounted.{name}": value for name, value in self.discounted.items()}

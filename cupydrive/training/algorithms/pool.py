@@ -37,7 +37,8 @@ class Pool:
 
     Where several groups have pools, each has environments of its own: with two shares of 0.5, snapshots of the one play in half
     of them and snapshots of the other in the rest. Evaluation, videos and tournaments show the policy as it is; episodic
-    returns are those of all environments, and so are the running means of ``normalize_obs`` and ``normalize_reward``.
+    returns are those of all environments. ``normalize_obs`` and ``normalize_reward`` count only rows that the policy itself
+    has played.
 
     Args:
         settings: ``PPO(...)`` or ``A2C(...)``, of the policy itself.

@@ -73,7 +73,8 @@ class PPOLearner(OnPolicyLearner):
         #   carried      = 0 if the episode or the agent's part in it ended, else advantage[t + 1]
         #   advantage[t] = error + gamma * gae_lambda * carried
         #   returns[t]   = advantage[t] + value[t]
-        # An agent that is not in the game (active[t] is 0) has advantage 0, and weight 0 in every mean below.
+        # These are the active steps of an agent: t + 1 is its next one, and reward[t] has the rewards until then. Other rows of
+        # the agent have weight 0 in every mean below. kernels/train/advantages.cu says what happens at a rollout's end.
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -103,7 +104,7 @@ class PPOLearner(OnPolicyLearner):
         if config.clip_vloss:
             near = rows["value"] + torch.clamp(value - rows["value"], -s.clip_coef, s.clip_coef)
             error = torch.maximum(error, (near - rows["returns"]) ** 2)
-        value_loss = 0.5 * weighted_mean(error, weight)
+        value_loss = 0.5 * weighted_mean(error, rows.get("value_weight", weight))
         mean_entropy = weighted_mean(entropy, weight)
         loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
         with torch.no_grad():
