@@ -118,7 +118,7 @@ class RLModule(LightningModule):
         super().__init__()
         self.automatic_optimization = False
         # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
-        self.placeholder = torch.nn.Parameter(torch.zeros(()))
+        self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
         steps = None if steps is None else checked_count("RLModule", "steps", steps)
         for name in LIGHTNINGS.keys() & params.keys():
             given = f"{name} = {shown(params[name])}"
@@ -233,7 +233,7 @@ class RLModule(LightningModule):
         rows = self.run.metrics
         if len(rows) > self.told and not self.trainer.barebones:
             for name, value in rows[-1].items():
-                number = torch.tensor(float(value), dtype=torch.float64)  # on the host, where loggers read it
+                number = torch.tensor(float(value), dtype=torch.float64, device="cpu")  # where loggers read it
                 self.log(name, number, prog_bar="episodic_return" in name, on_step=True, on_epoch=False)
         self.told = len(rows)
 

@@ -153,7 +153,7 @@ def measure_sampling(where, runs=9):
     batch.reset(0)
     group = replace(batch.groups[0], action_space=spaces.Discrete(CHOICES))
     sampler = Sampler(Categorical(group), batch, group)
-    logits = torch.randn(n, CHOICES, device=where.name)
+    logits = torch.randn(n, CHOICES, dtype=torch.float32, device=where.name)
     action = torch.empty((n, 1, 1), dtype=torch.int32, device=where.name)
     ours = timed(lambda: sampler(logits, action), where, runs)
     theirs = timed(lambda: torch.distributions.Categorical(logits=logits, validate_args=False).sample(), where, runs)

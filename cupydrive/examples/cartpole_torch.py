@@ -27,7 +27,7 @@ def step(env):
     p, state = env.params, env.state
     x, x_dot, theta, theta_dot = (state[name] for name in FIELDS)
     mass, pole_moment = p.mass_cart + p.mass_pole, p.mass_pole * p.half_length
-    force = (2 * env.action["cart"][:, 0] - 1) * p.force_mag
+    force = (2 * env.action["cart"][:, 0].float() - 1) * p.force_mag
     sine, cosine = theta.sin(), theta.cos()
     push = (force + pole_moment * theta_dot * theta_dot * sine) / mass
     theta_acc = (p.gravity * sine - cosine * push) / (p.half_length * (4 / 3 - p.mass_pole * cosine * cosine / mass))

@@ -264,7 +264,7 @@ class Opening:
         state = first_state()
         runtime.memcpy(self.own + box, state.ctypes.data, state.nbytes, runtime.memcpyHostToDevice)
         self.where.synchronise()
-        told = torch.zeros(2, dtype=torch.int32, pin_memory=True)
+        told = torch.zeros(2, dtype=torch.int32, device="cpu", pin_memory=True)
         mailboxes = [self.others.get(rank, self.own) for rank in range(self.size)]
         self.peers = PeerMemory(self.where, self.rank, mailboxes, self.own + box, told, TRIAL)
         watch(self.seen, self.peers.stop)

@@ -77,10 +77,10 @@ class RandomPlayer:
             low, high = (torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
             self.low, self.span = low, high - low
             self.distribution = Gaussian(group)
-            self.raw = torch.empty(rollout.action[group.name].shape[1:], device=device)
+            self.raw = torch.empty_like(rollout.action[group.name][0])
         else:
             self.distribution = Categorical(group)
-        self.parameters = torch.zeros(rows, self.distribution.size, device=device)
+        self.parameters = torch.zeros(rows, self.distribution.size, dtype=torch.float32, device=device)
         self.sampler = Sampler(self.distribution, rollout.batch, group)
 
     def act(self, rollout, t):
@@ -167,7 +167,7 @@ class PolicyPlayer:
         self.groups.append(group)
         self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
         if self.distribution.raw_size:
-            self.raws[group.name] = torch.empty(rollout.action[group.name].shape[1:], device=rollout.device)
+            self.raws[group.name] = torch.empty_like(rollout.action[group.name][0])
         if self.ask.memory_size:
             self.memories[group.name] = first_memory(self.ask, 1, rollout.batch.num_envs * group.count, rollout.device)[
                 0

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import asdict, fields
 from functools import cached_property
 
-import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
@@ -230,7 +229,7 @@ class VectorEnv:
     def _checked_mask(self, mask):
         if not isinstance(mask, torch.Tensor) or mask.device.type != self.device:
             array = as_numpy(self.spec.name, "mask", mask)
-            mask = torch.from_numpy(array.copy()) if array.dtype == np.bool_ else torch.empty(array.shape)
+            mask = torch.from_numpy(array.copy())
         if mask.dtype != torch.bool or mask.shape != (self.num_envs,) or mask.layout != torch.strided:
             raise ParameterError(f"mask is {mask.dtype} {tuple(mask.shape)}; it must be torch.bool ({self.num_envs},)")
         if self.device == "cpu":

@@ -156,7 +156,7 @@ class Wishes:
 
     def tell(self, ranks, numbers):
         """Return (W, L + 5) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
-        wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64)
+        wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
 
 

@@ -78,7 +78,7 @@ class Scheduled:
 
     def __init__(self, config, device):
         self.schedules = {f.name: getattr(config, f.name) for f in fields(config) if f.metadata.get("schedule")}
-        self._tensors = torch.zeros(len(self.schedules), device=device)
+        self._tensors = torch.zeros(len(self.schedules), dtype=torch.float32, device=device)
         self._now = {}
         for k, name in enumerate(self.schedules):
             setattr(self, name, self._tensors[k])

@@ -123,16 +123,15 @@ class OnPolicyLearner(ScheduledLearner):
         self.ask = with_memory(self.policy)
         self.scheduled = Scheduled(config, device)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
-        self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
+        self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
         needs = config.normalize_obs or config.normalize_reward
         self.statistics = Statistics(rollout.batch.executor, rollout.shard) if needs else None
-        self.reward_scale = torch.ones((), device=device)
+        self.reward_scale = torch.ones((), dtype=torch.float32, device=device)
         self.discounted, self.held = {}, {}
-        self.metric_sums = torch.zeros(len(self.reported) + 1, device=device)  # the last one: how many were added
-        batch = rollout.batch
-        self.advantages = batch.executor.build(assemble_file("train/advantages"))
+        self.metric_sums = torch.zeros(len(self.reported) + 1, dtype=torch.float32, device=device)  # last: how many
+        self.advantages = rollout.batch.executor.build(assemble_file("train/advantages"))
         self.make_optimizer(group, rollout)
 
     def network(self, group, rollout):
@@ -154,6 +153,7 @@ class OnPolicyLearner(ScheduledLearner):
     def begin(self, rollout, group):
         """Prepare to play ``group``: take the memory of its rows; the first group decides the network."""
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
+        kind = {"dtype": torch.float32, "device": device}
         if not self.groups:
             self.make(group, rollout)
         self.groups.append(group)
@@ -161,20 +161,20 @@ class OnPolicyLearner(ScheduledLearner):
         shape = (steps, n, group.count)
         slots = 0 if rollout.final_obs == {} else (steps - 1) // rollout.batch.params.max_episode_steps + 1
         self.stored[group.name] = {
-            "log_prob": torch.zeros(shape, device=device),
-            "value": torch.zeros((steps + 1, n, group.count), device=device),
-            "final_value": torch.zeros((slots, n, group.count), device=device),
+            "log_prob": torch.zeros(shape, **kind),
+            "value": torch.zeros((steps + 1, n, group.count), **kind),
+            "final_value": torch.zeros((slots, n, group.count), **kind),
             "truncated_at": torch.zeros((slots, n), dtype=torch.int64, device=device),
-            "advantage": torch.zeros(shape, device=device),
-            "returns": torch.zeros(shape, device=device),
-            "raw": torch.zeros((*shape, group.heads), device=device) if self.distribution.raw_size else None,
+            "advantage": torch.zeros(shape, **kind),
+            "returns": torch.zeros(shape, **kind),
+            "raw": torch.zeros((*shape, group.heads), **kind) if self.distribution.raw_size else None,
             "memory": first_memory(self.ask, steps + 1, n * group.count, device),
         }
         if group.name in rollout.active:
             self.stored[group.name]["weight"] = torch.zeros(shape, dtype=torch.uint8, device=device)
             self.held[group.name] = self.held_steps(rollout, group)
         if self.config.normalize_reward:
-            self.discounted[group.name] = torch.zeros((n, group.count), device=device)
+            self.discounted[group.name] = torch.zeros((n, group.count), **kind)
 
     def taken(self, rollout: Rollout, g: Group) -> torch.Tensor:
         """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before squashing."""

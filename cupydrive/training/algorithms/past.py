@@ -128,10 +128,10 @@ class KernelPast(Past):
         names = {id(p): f"{POLICY}{name}" for name, p in state.items()}
         order = [names[id(p)] for p in tensors_of(learner.policy)]
         self.networks = [learner.steps.beside([bank[name][k] for name in order]) for k in range(slots)]
-        self.center = self.scale = None
+        self.center, self.scale, kind = None, None, {"dtype": torch.float32, "device": rollout.device}
         if learner.obs_rms is not None:
-            self.center, self.scale = (torch.zeros((slots, len(learner.center)), device=rollout.device) for _ in "cs")
-        self.value = torch.zeros(len(envs) * max(g.count for g in learner.groups), device=rollout.device)
+            self.center, self.scale = (torch.zeros((slots, len(learner.center)), **kind) for _ in "cs")
+        self.value = torch.zeros(len(envs) * max(g.count for g in learner.groups), **kind)
         self.passes = [
             [self.forward_call(g, t, k) for g in learner.groups for k in range(slots)] for t in range(rollout.steps)
         ]

@@ -129,7 +129,8 @@ class ReplayBuffer:
         each = 4 * sum(math.prod(width) for width in widths.values())
         batch.require_memory(each * self.slots * self.agents, each, "buffer_size", size)
         shape = (self.slots, self.agents)
-        self.columns = {name: torch.zeros((*shape, *width), device=device) for name, width in widths.items()}
+        kind = {"dtype": torch.float32, "device": device}
+        self.columns = {name: torch.zeros((*shape, *width), **kind) for name, width in widths.items()}
         self.written = torch.zeros(1, dtype=torch.int64, device=device)
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)
         pauses = any(group.name in rollout.active for group in groups)

@@ -24,7 +24,7 @@ def adam(parameters, learning_rate):
             "exp_avg": torch.zeros_like(p),
             "exp_avg_sq": torch.zeros_like(p),
         }
-    skip_update = torch.zeros((), device=device)
+    skip_update = torch.zeros((), dtype=torch.float32, device=device)
     # What torch's own gradient scaler uses for the same purpose.
     optimizer.found_inf, optimizer.grad_scale = skip_update, None
     return optimizer, skip_update

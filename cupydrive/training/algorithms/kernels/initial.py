@@ -60,9 +60,9 @@ def orthogonal(program, shape, gain, seed, whose):
         whose: (agent, layer, part of the layer): of which random numbers.
     """
     vectors, length = sorted(shape)
-    made, memory = torch.zeros(shape), torch.zeros(vectors, padded(length))
+    made, memory = (torch.zeros(s, dtype=torch.float32, device="cpu") for s in (shape, (vectors, padded(length))))
     ints = {"vectors": vectors, "length": length, "by_columns": shape[0] > shape[1]}
     ints |= dict(zip(("agent", "layer", "part"), whose, strict=True))
-    pointers = {"seed": torch.tensor([seed]), "memory": memory, "weights": made}
+    pointers = {"seed": torch.tensor([seed], dtype=torch.int64, device="cpu"), "memory": memory, "weights": made}
     program.launch("make_initial", make_call(ints, pointers, floats={"gain": gain}), 1)
     return made

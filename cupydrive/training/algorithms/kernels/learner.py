@@ -71,10 +71,11 @@ class KernelLearner(OnPolicyLearner):
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), agents_before)
         self.layout = NetworkLayout.of(self.config, weights[0].shape[1], self.distribution.size)
         self.program = executor.build(self.forward_unit)
-        self.skip_update = torch.zeros((), device=device)
+        self.skip_update = torch.zeros((), dtype=torch.float32, device=device)
         self.center = self.scale = None
         if self.obs_rms is not None:
-            self.center, self.scale = (torch.zeros(self.layout.towers[0][0], device=device) for _ in range(2))
+            inputs = self.layout.towers[0][0]
+            self.center, self.scale = (torch.zeros(inputs, dtype=torch.float32, device=device) for _ in "cs")
         names = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
         shared = {name: getattr(self.scheduled, name) for name in names}
         shared |= {"skip": self.skip_update, "bad": self.bad, "iteration": self.iteration}

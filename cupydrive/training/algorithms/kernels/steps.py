@@ -38,12 +38,12 @@ class Steps:
     def __init__(self, executor, layout, weights, reported, shared):
         self.layout, self.weights, device = layout, [p.detach() for p in weights], executor.name
         self.program = executor.build(layout.unit("update", executor))
-        self.steps = torch.zeros(len(weights), device=device)
+        self.steps = torch.zeros(len(weights), dtype=torch.float32, device=device)
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
-        self.copies = torch.zeros(layout.copied, device=device) if self.copied else None
-        self.total = torch.zeros(layout.gradient, device=device)
-        self.squares = torch.zeros(layout.gradient // PAD - 1, device=device)
-        self.prospect, self.corrections = (torch.zeros(3, device=device) for _ in range(2))
+        self.copies = torch.zeros(layout.copied, dtype=torch.float32, device=device) if self.copied else None
+        self.total = torch.zeros(layout.gradient, dtype=torch.float32, device=device)
+        self.squares = torch.zeros(layout.gradient // PAD - 1, dtype=torch.float32, device=device)
+        self.prospect, self.corrections = (torch.zeros(3, dtype=torch.float32, device=device) for _ in range(2))
         # Each team finds out by itself what happens: a CPU's thread for many rows at once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         self.shares, self.processors = min(layout.rows, teams), executor.processors

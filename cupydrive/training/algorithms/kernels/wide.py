@@ -164,7 +164,7 @@ class WideGradients(Minibatches):
         super().__init__(executor, config, sizes, columns, shared, layout.gradient, pieces)
         device = executor.name
         left = {"rows": torch.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16, device=device)}
-        left["reported"] = torch.zeros(self.capacity // self.tile * towers, PAD, device=device)
+        left["reported"] = torch.zeros(self.capacity // self.tile * towers, PAD, dtype=torch.float32, device=device)
         self.memory |= left
         pointers = {"table": self.table[0]} | left | shared["weights"]
         names = ("from", "count", "capacity", "adds")
