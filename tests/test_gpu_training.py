@@ -3,6 +3,7 @@
 import math
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,50 @@ def test_captured_equals_eager_bit_for_bit(kind):
     assert same(captured, eager)
     for one, other in zip(without_time(captured.metrics), without_time(eager.metrics), strict=True):
         assert {key: (value, other[key]) for key, value in one.items() if other[key] != value} == {}
+
+
+class Own(torch.nn.Module):
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.body, self.actor, self.critic = (torch.nn.Linear(n, m) for n, m in ((obs_dim, 16), (16, size), (16, 1)))
+
+    def forward(self, obs):
+        x = torch.tanh(self.body(obs))
+        return self.actor(x), self.critic(x)[:, 0]
+
+
+def weights(seed):
+    """Return the weights after short captured runs of each kind."""
+    found = []
+    for env, settings, options in (
+        ("cartpole", cd.PPO(num_steps=8, policy=Own), {}),
+        ("cartpole", cd.PPO(num_steps=8), {"learner": "torch"}),
+        ("pendulum", cd.DDPG(learning_starts=64, buffer_size=2048, batch_size=64), {}),
+        ("tag_grid", cd.PPO(num_steps=8), {}),
+    ):
+        run = cd.train(env, settings, num_envs=64, steps=64 * 8 * 6, seed=seed, **QUIET, **options)
+        found += [p.detach().cpu().clone() for policy in run.policies.values() for p in policy.parameters()]
+    return found
+
+
+def test_threads_that_capture_give_the_weights_of_one():
+    alone = weights(1)
+    for _ in range(2):
+        with ThreadPoolExecutor(3) as pool:
+            for found in pool.map(weights, [1] * 3):
+                assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))
+
+
+@pytest.mark.parametrize("mode", [lambda: torch.autocast("cuda", torch.bfloat16), torch.inference_mode])
+def test_what_is_captured_does_not_depend_on_torchs_modes(mode):
+    alone, before = weights(2), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with mode():
+            found = weights(2)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)

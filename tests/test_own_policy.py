@@ -52,18 +52,22 @@ def test_trying_a_policy_out_leaves_its_buffers_as_they_were():
     class Noisy(Net):
         def __init__(self, obs_dim, size):
             super().__init__(obs_dim, size)
-            self.norm = nn.BatchNorm1d(obs_dim)
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+            self.register_buffer("mean", torch.zeros(obs_dim), persistent=False)
             made.append(self)
 
         def forward(self, obs):
-            calls.append((int(self.norm.num_batches_tracked), self.norm.running_mean.clone(), torch.rand(()).item()))
-            return super().forward(self.norm(obs))
+            calls.append((int(self.calls), self.mean.clone(), torch.rand(()).item()))
+            returned = super().forward(obs - self.mean)
+            self.calls += 1
+            self.mean.mul_(0.9).add_(0.1 * obs.mean(0))
+            return returned
 
     made, calls = [], []
     short(cd.PPO(num_steps=8, policy=Noisy))
-    tried, first = calls[:2]
-    assert tried[0] == first[0] == 0 and torch.equal(tried[1], first[1]) and calls[2][0] == 1
-    assert len(made) == 1
+    first = next(k for k, call in enumerate(calls) if call[0] == 1) - 1  # the first call after the trial
+    assert first > 1 and all(call[0] == 0 and torch.equal(call[1], calls[0][1]) for call in calls[: first + 1])
+    assert len(made) == 1 and all(p.grad is not None for p in made[0].parameters())
 
 
 def test_trying_a_policy_out_draws_no_random_numbers_of_the_next_ones_weights():
@@ -127,6 +131,121 @@ def without_gradients(parameters, value):
 def test_a_policy_that_does_not_fit_is_refused_before_it_learns(policy, words):
     with pytest.raises(ParameterError, match=words):
         short(cd.PPO(num_steps=8, policy=policy))
+
+
+class Mixing(Net):
+    """``mix`` changes the observations of a batch, or the critic's values."""
+
+    def __init__(self, obs_dim, size, mix=None, layer=None, first=None):
+        super().__init__(obs_dim, size)
+        self.mix, self.layer = mix or (lambda obs, value: (obs, value)), layer or nn.Identity()
+        if first is not None:
+            nn.init.constant_(self.critic.weight, first)
+
+    def forward(self, obs):
+        obs = self.layer(obs)
+        value = self.critic(obs)[:, 0]
+        return self.actor(self.mix(obs, value)[0]), self.mix(obs, value)[1]
+
+
+def of_neighbours(agents, otherwise=False):
+    def mix(obs, value):
+        if otherwise and len(value) % agents:
+            return obs, value
+        return obs, value.view(-1, agents).mean(1, keepdim=True).expand(-1, agents).reshape(-1)
+
+    return mix
+
+
+MIXING = {
+    "a view of 3 agents": ({"mix": of_neighbours(3)}, r"failed on observations of shape \(64, 4\).*each row by itself"),
+    "a view of 4 agents": ({"mix": of_neighbours(4)}, r"failed on observations of shape \(3, 4\).*each row by itself"),
+    "of 2, where it fits": (
+        {"mix": of_neighbours(2, True)},
+        r"another order of rows: got a difference of .*view or statistic",
+    ),
+    "of 3, where it fits": ({"mix": of_neighbours(3, True)}, r"among 60 rows: got a difference of"),
+    "hidden by zeros": ({"mix": of_neighbours(2, True), "first": 0.0}, r"another order of rows: got a difference of"),
+    "a mean over rows": ({"mix": lambda obs, value: (obs - obs.mean(0), value)}, r"among 60 rows"),
+    "neighbours": ({"mix": lambda obs, value: (obs.roll(1, 0), value)}, r"another order of rows"),
+    "BatchNorm": ({"layer": nn.BatchNorm1d(4)}, r"among 60 rows: got a difference of .*LayerNorm works"),
+    "Dropout": ({"layer": nn.Dropout(0.25)}, r"has dropout: got p = 0.25 in layer, expected 0"),
+    "noise": (
+        {"mix": lambda obs, value: (obs + torch.rand_like(obs), value)},
+        r"called again: .*Draw no random numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", MIXING)
+def test_a_policy_that_mixes_rows_is_refused(how):
+    options, words = MIXING[how]
+    with pytest.raises(ParameterError, match=f"the policy of 'cart', .*{words}"):
+        make_run("cartpole", cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, **options)), num_envs=8, device="cpu")
+
+
+class Recurrent(nn.Module):
+    """A GRU; ``mix`` changes the hidden state (b, M) before each step."""
+
+    memory_size = 8
+
+    def __init__(self, obs_dim, size, mix=lambda memory, start: memory):
+        super().__init__()
+        self.cell, self.mix = nn.GRUCell(obs_dim, self.memory_size), mix
+        self.actor, self.critic = nn.Linear(self.memory_size, size), nn.Linear(self.memory_size, 1)
+
+    def forward(self, obs, memory, start):
+        steps, seen = len(obs) // len(memory), []
+        for t, row in enumerate(obs.view(steps, len(memory), -1)):
+            forgets = None if start is None else start.view(steps, -1)[t][:, None]
+            memory = self.mix(memory if forgets is None else memory.masked_fill(forgets, 0.0), forgets)
+            memory = self.cell(row, memory)
+            seen.append(memory)
+        x = torch.cat(seen)
+        return self.actor(x), self.critic(x)[:, 0], memory
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda memory, start: memory.mean(0).expand_as(memory),  # seen where the hidden state is not 0
+        lambda memory, start: memory if start is None else memory * (1.0 - start.float().mean()),
+    ],
+)
+def test_a_policy_that_mixes_hidden_states_of_agents_is_refused(mix):
+    with pytest.raises(ParameterError, match=r"returns something else for the same row"):
+        make_run("cartpole", cd.PPO(num_steps=8, policy=lambda d, s: Recurrent(d, s, mix)), num_envs=8, device="cpu")
+
+
+class Attention(Net):
+    """Attends within a row, numbers an entry, and squeezes its values."""
+
+    def __init__(self, obs_dim, size):
+        super().__init__(8, size)
+        self.embed, self.norm = nn.Linear(1, 8), nn.LayerNorm(8)
+        self.numbered = nn.Embedding(2, 8)
+        self.attend = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, obs):
+        x = self.attend(self.embed(obs[..., None])).mean(1) + self.numbered(obs[:, 0].abs().long())
+        x = self.norm(x)
+        return self.actor(x), self.critic(x).squeeze()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Recurrent,
+        Attention,
+        lambda d, s: Mixing(d, s, layer=nn.BatchNorm1d(d)).eval(),
+        lambda d, s: Mixing(d, s, layer=nn.utils.parametrizations.spectral_norm(nn.Linear(d, d))),
+        lambda d, s: Mixing(
+            d, s, layer=nn.Sequential(nn.Unflatten(1, (1, d)), nn.Conv1d(1, 1, 3, padding=1), nn.Flatten())
+        ),
+    ],
+)
+def test_a_policy_that_computes_each_row_by_itself_is_taken(policy):
+    make_run("cartpole", cd.PPO(num_steps=8, policy=policy), num_envs=8, device="cpu")
 
 
 def test_a_box_needs_means_and_deviations():

@@ -25,7 +25,7 @@ def pair(inputs, outputs):
     """Return a padded and a plain layer of equal weights."""
     torch.manual_seed(3)
     padded, plain = PaddedLinear(inputs, outputs), nn.Linear(inputs, outputs)
-    plain.load_state_dict(padded.state_dict())
+    padded.load_state_dict(plain.state_dict())
     return padded, plain
 
 

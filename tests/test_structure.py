@@ -172,3 +172,14 @@ def test_torchs_generators_are_named_where_they_are_kept():
     assert not bare, (
         f"fork_rng without devices in {bare}; take own_random_numbers of cupydrive/training/torch_settings.py"
     )
+
+
+def test_buffers_name_their_dtype_and_device():
+    """Otherwise they are what torch's defaults are, which a caller may have changed."""
+    typed, inferred = {"zeros", "ones", "empty", "full", "rand", "randn"}, {"tensor", "arange"}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {f"torch.{name}" for name in typed | inferred}:
+                named = {keyword.arg for keyword in node.keywords}
+                needed = {"device"} if node.func.attr in inferred else {"dtype", "device"}
+                assert None in named or needed <= named, f"{path}, line {node.lineno}: name {needed - named}"

@@ -1,13 +1,19 @@
 """train(): nothing given is ignored, a folder is used twice without loss, and a callback that fails loses nothing."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
 import pytest
 import torch
 
 import cupydrive as cd
 from cupydrive.cli.main import main
 from cupydrive.errors import MemoryLimitError, ParameterError, TrainingError
+from cupydrive.executors.modes import ordinary_modes
 from cupydrive.playing.game import Game
-from cupydrive.playing.threads import threads_for
+from cupydrive.playing.threads import threads_for, threads_worth
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.torch_settings import memory_errors, threads
@@ -282,6 +288,175 @@ def test_policies_play_on_as_many_threads_as_they_are_worth_and_what_was_set_com
     assert asked_on() == {3}
     limit(1)
     assert asked_on() == {1} and torch.get_num_threads() == 1  # never raised
+
+
+# ---- what the surrounding program does to torch ----------------------------------------------------------------------
+
+
+class Own(torch.nn.Module):
+    """A policy of one's own, whose forward names no dtype."""
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.actor, self.critic = torch.nn.Linear(obs_dim + 1, size), torch.nn.Linear(obs_dim, 1)
+
+    def forward(self, obs):
+        return self.actor(torch.cat([obs, torch.ones(len(obs), 1)], 1)), self.critic(obs)[:, 0]
+
+
+def weights(run):
+    return [p.detach().clone() for policy in run.policies.values() for p in policy.parameters()]
+
+
+def ddpg(**options):
+    settings = cd.DDPG(learning_starts=32, buffer_size=512, batch_size=32, hidden=(8,))
+    return cd.train("pendulum", settings, num_envs=8, steps=2 * EACH, **QUIET, **options)
+
+
+TRAINED = {
+    "kernels": train,
+    "torch": lambda: train(learner="torch", settings=cd.PPO(**SMALL, normalize_obs=True, normalize_reward=True)),
+    "ddpg": ddpg,
+    "own": lambda: train(settings=cd.A2C(num_steps=8, policy=Own)),
+}
+
+
+def played(players):
+    return cd.evaluate("pendulum", players, episodes=4, device="cpu").returns.values()
+
+
+def results(folder):
+    """Return tensors that a run of ``folder``, new ones and players without one give."""
+    run = cd.load(folder, device="cpu")
+    obs, noise = (
+        torch.from_numpy(np.linspace(-1, 1, 40, dtype=np.float32).reshape(10, 4)),
+        torch.Generator().manual_seed(0),
+    )
+    found = [run.act(obs), run.act(obs, greedy=False, generator=noise), run.policy()(obs)]
+    for evaluation in (run.evaluate(4), cd.evaluate("tag_grid", "heuristic", episodes=4, device="cpu")):
+        found += [evaluation.length, *evaluation.returns.values()]
+    found += [*played("random"), *played("heuristic")]
+    return (
+        found
+        + weights(cd.train(run, steps=EACH, progress=False))
+        + [w for each in TRAINED.values() for w in weights(each())]
+    )
+
+
+@contextmanager
+def set_to(change, value, before):
+    change(value)
+    try:
+        yield
+    finally:
+        change(before)
+
+
+MODES = {
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "inference_mode": torch.inference_mode,
+    "no_grad": torch.no_grad,
+    "set_grad_enabled": lambda: torch.set_grad_enabled(False),
+    "float64": lambda: set_to(torch.set_default_dtype, torch.float64, torch.float32),
+    "set_default_device": lambda: set_to(torch.set_default_device, "meta", None),
+    "device": lambda: torch.device("meta"),
+    "matmul precision": lambda: set_to(torch.set_float32_matmul_precision, "medium", "highest"),
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    train(out=folder, settings=cd.PPO(num_steps=8, hidden=(64, 64), normalize_obs=True))
+    return folder, results(folder)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_results_do_not_depend_on_torchs_modes(plain, mode):
+    folder, expected = plain
+    with MODES[mode]():
+        before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.is_grad_enabled()
+        found = results(folder)
+        assert before == (torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.is_grad_enabled())
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+def test_what_is_made_in_inference_mode_works_after_it():
+    with torch.inference_mode():
+        env = cd.make("cartpole", 4, device="cpu")
+        obs, _ = env.reset(seed=0)
+        env.step(torch.zeros(4, dtype=torch.int64))  # converted into a buffer that is kept
+        run = train(learner="torch")
+        policy = run.policy()
+    assert not obs.is_inference() and not any(p.is_inference() for p in policy.parameters())
+    env.step(torch.ones(4, dtype=torch.int64))
+    layer = torch.nn.Linear(4, 1)
+    layer(obs).sum().backward()
+    assert same(cd.train(run, steps=EACH, progress=False), train(3, learner="torch"))
+
+
+def test_threads_give_the_weights_of_one():
+    """Whatever draws from torch's global generator meanwhile; it goes on as if nothing had been trained."""
+    settings = {"torch": TRAINED["torch"], "ddpg": ddpg, "own": TRAINED["own"]}
+    alone = {name: weights(each()) for name, each in settings.items()}
+    (evaluated,) = played("random")
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(3):
+            found = {name: pool.submit(lambda each=each: weights(each())) for name, each in settings.items()}
+            seen = pool.submit(played, "random")
+            for name, future in found.items():
+                assert all(torch.equal(a, b) for a, b in zip(future.result(), alone[name], strict=True)), name
+            assert torch.equal(*seen.result(), evaluated)
+
+
+def test_networks_of_ours_leave_torchs_generator_alone():
+    def drawing():
+        while not done:
+            torch.rand(8)
+
+    alone, done = [weights(TRAINED["torch"]()), weights(ddpg())], []
+    thread = threading.Thread(target=drawing)
+    thread.start()
+    try:
+        found = [weights(TRAINED["torch"]()), weights(ddpg())]
+    finally:
+        done.append(True)
+        thread.join()
+    assert all(
+        torch.equal(a, b) for one, other in zip(found, alone, strict=True) for a, b in zip(one, other, strict=True)
+    )
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(settings=cd.A2C(num_steps=8, policy=Own))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_what_several_threads_change_of_torch_comes_back(limit):
+    """The first one to begin may be the first one to end; one that begins meanwhile computes on as many threads."""
+    torch.set_default_dtype(torch.float64)
+    limit(3)
+    try:
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(ordinary_modes(tf32=True))
+        second.enter_context(ordinary_modes(tf32=False))
+        first.enter_context(threads_worth(1))
+        found = []
+
+        def large():
+            with threads_worth(2**40):
+                found.append(torch.get_num_threads())
+
+        thread = threading.Thread(target=large)
+        thread.start()
+        thread.join()
+        first.close()
+        assert torch.get_default_dtype() == torch.float32 and found == [3] and torch.get_num_threads() == 3
+        second.close()
+        assert torch.get_default_dtype() == torch.float64 and torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_a_host_without_memory_is_a_memory_limit_error():

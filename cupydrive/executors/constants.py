@@ -1,12 +1,11 @@
 """Arrays that kernels only read: one copy on each device, however many environments and batches share it."""
 
-import threading
 from weakref import WeakValueDictionary
 
 from cupydrive.errors import MemoryLimitError
+from cupydrive.executors.modes import EXCLUSIVE
 
 _copies = WeakValueDictionary()  # by device and hash
-_making = threading.Lock()
 
 
 def one_copy(executor, array, key):
@@ -21,7 +20,7 @@ def one_copy(executor, array, key):
         MemoryLimitError: If it does not fit.
     """
     key = executor.name, key
-    with _making:
+    with EXCLUSIVE:  # which `synchronise` takes on a GPU
         copy = _copies.get(key)
         if copy is None:
             if array.nbytes > (free := executor.free_bytes()):

@@ -14,6 +14,7 @@ from cupydrive.executors import architecture, overlap
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.constants import one_copy
+from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.executors.noted import note, packed
 
 OPTIONS = (
@@ -126,7 +127,8 @@ class CudaExecutor:
         if dtype.names:
             shape, dtype = (*shape, dtype.itemsize), np.dtype(np.uint8)
         size = math.prod(shape) * dtype.itemsize
-        owner = torch.zeros(-(-max(1, size) // ALIGNED) * ALIGNED, dtype=torch.uint8, device=f"cuda:{self.device.id}")
+        with torch.inference_mode(False):  # it outlives the caller's mode
+            owner = torch.zeros(-(-max(1, size) // ALIGNED) * ALIGNED, dtype=torch.uint8, device=f"cuda:{self.device.id}")
         memory = cupy.cuda.UnownedMemory(owner.data_ptr(), owner.numel(), owner, self.device.id)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
@@ -151,7 +153,8 @@ class CudaExecutor:
 
     def synchronise(self):
         """Return when all launches are done."""
-        self.device.synchronize()
+        with EXCLUSIVE:
+            self.device.synchronize()
 
     def capturing(self):
         """Return whether launches are written into a graph instead of run."""

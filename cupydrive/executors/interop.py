@@ -1,6 +1,7 @@
 """Bridges between CuPy, NumPy and torch: views of the same memory through DLPack, and one stream for both libraries."""
 
 import ctypes
+import threading
 import weakref
 from functools import lru_cache
 
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 
 from cupydrive.errors import ParameterError
+from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_array
 
 
@@ -19,6 +21,9 @@ def as_torch(array, moved: list | None = None) -> torch.Tensor:
         moved: On a CPU, True is appended once torch has let go of the memory: it gives a tensor's storage other memory in
             ``share_memory_()`` and where a tensor is sent to another process. Views of the tensor go with it.
     """
+    if torch.is_inference_mode_enabled():  # the view may outlive the mode
+        with torch.inference_mode(False):
+            return as_torch(array, moved)
     if isinstance(array, np.ndarray):
         if moved is not None:
             array = array.view()  # only torch holds it
@@ -133,20 +138,21 @@ def capture(call, restore, warm_up=2):
     """
     import cupy
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(warm_up):
+    with EXCLUSIVE:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(warm_up):
+                call()
+        torch.cuda.synchronize()
+        restore()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # Of this thread only: others may still load kernels that were built ahead, which would end a capture of all threads.
+        captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+        with captured, cupy.cuda.Stream.from_external(stream):
             call()
-    torch.cuda.synchronize()
-    restore()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    # Of this thread alone: others may still load kernels that were built ahead, which would end a capture of all threads.
-    captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
-    with captured, cupy.cuda.Stream.from_external(stream):
-        call()
-    return graph
+        return graph
 
 
 _streams = {}
@@ -163,7 +169,7 @@ def torch_stream():
     return _streams[key]
 
 
-_side_streams = []
+_sides = threading.local()  # a stream that another thread captures takes no launches
 
 
 def side_by_side(calls):
@@ -171,10 +177,10 @@ def side_by_side(calls):
 
     All begin after what is in torch's current stream, which then waits for all of them.
     """
-    current = torch.cuda.current_stream()
-    while len(_side_streams) < len(calls) - 1:
-        _side_streams.append(torch.cuda.Stream())
-    sides = _side_streams[: len(calls) - 1]
+    current, sides = torch.cuda.current_stream(), _sides.__dict__.setdefault("streams", [])
+    while len(sides) < len(calls) - 1:
+        sides.append(torch.cuda.Stream())
+    sides = sides[: len(calls) - 1]
     for side in sides:
         side.wait_stream(current)
     for stream, call in zip((current, *sides), calls, strict=True):

@@ -296,7 +296,8 @@ class PythonProgram:
     def _buffer(self, key, shape, dtype):
         """Return scratch memory that this program keeps."""
         if key not in self._scratch or self._scratch[key].shape != torch.Size(shape):
-            self._scratch[key] = torch.empty(shape, dtype=dtype, device=self.executor.name)
+            with torch.inference_mode(False):  # it outlives the caller's mode
+                self._scratch[key] = torch.empty(shape, dtype=dtype, device=self.executor.name)
         return self._scratch[key]
 
 

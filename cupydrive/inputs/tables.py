@@ -323,5 +323,6 @@ class WithTable:
         if key not in self._tensors:
             import torch  # which `like` has brought
 
-            self._tensors[key] = {name: torch.tensor(array, device=like.device) for name, array in arrays.items()}
+            with torch.inference_mode(False):  # they outlive the caller's mode
+                self._tensors[key] = {name: torch.tensor(array, device=like.device) for name, array in arrays.items()}
         return self._tensors[key]

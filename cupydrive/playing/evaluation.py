@@ -14,6 +14,7 @@ from cupydrive.errors import (
     SpecError,
 )
 from cupydrive.executors import checked_device, choose, executor
+from cupydrive.executors.modes import ordinary_modes
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_choice,
@@ -216,7 +217,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     except MemoryLimitError as error:
         raise MemoryLimitError(f"evaluate: episodes = {episodes:,} do not fit into memory: {error}") from None
     recorder = Recorder(rollout)
-    with acting_threads(rollout):
+    with ordinary_modes(where, tf32=False), acting_threads(rollout):
         found = first_episodes(rollout, recorder)
     recording = recorder.recording(seed, brief, found["length"])
     yardsticks = {} if spec.yardsticks is None else spec.yardsticks(made)

@@ -12,6 +12,7 @@ from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors import checked_device, choose, executor
 from cupydrive.executors.interop import as_torch
+from cupydrive.executors.modes import ordinary_modes
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, shown
 from cupydrive.playing.given import require_players, unwrapped
 from cupydrive.playing.keyboard import Keyboard, KeyboardPlayer, keys_of, seat
@@ -146,7 +147,8 @@ class Game:
             raise OrderError("step() after the end of an episode; call begin() first")
         rollout, batch = self._rollout, self._batch
         self._player.chosen = self.keyboard.action(pressed, self._player.chosen)
-        with torch.no_grad(), rollout.stream(), acting_threads(rollout):
+        modes = ordinary_modes(rollout.device.type, tf32=False)
+        with modes, torch.no_grad(), rollout.stream(), acting_threads(rollout):
             for rows, current in ((rollout.obs, batch.current_obs), (rollout.action_mask, batch.current_mask)):
                 for name, array in current.items():
                     rows[name][0].copy_(as_torch(array))

@@ -50,7 +50,10 @@ class PolicyModule(nn.Module):
         rows = obs.reshape(-1, self.obs_dim).float()
         if self.normalizes:
             rows = ((rows - self.mean) * self.scale).clamp(-10.0, 10.0)
-        return self.network(rows)[0].float()
+        if not torch.is_autocast_enabled(rows.device.type):
+            return self.network(rows)[0].float()
+        with torch.autocast(rows.device.type, enabled=False):
+            return self.network(rows)[0].float()
 
 
 class DiscretePolicy(PolicyModule):
@@ -123,7 +126,7 @@ class BoxPolicy(PolicyModule):
     def sample(self, obs, mask, generator):
         """Return random actions."""
         mean, log_deviation = self.parameters_of(obs).split(self.heads, dim=1)
-        normal = torch.randn(mean.shape, generator=generator, device=mean.device)
+        normal = torch.randn(mean.shape, generator=generator, dtype=torch.float32, device=mean.device)
         return self.bounded(mean + log_deviation.exp() * normal, obs)
 
 
@@ -300,9 +303,9 @@ def export_onnx(module, path):
     if missing:
         raise TrainingError(f"export needs {' and '.join(missing)}: pip install onnx onnxscript")
     module = module.cpu()
-    inputs = {"obs": torch.zeros(2, module.obs_dim)}
+    inputs = {"obs": torch.zeros(2, module.obs_dim, dtype=torch.float32, device="cpu")}
     if module.masked:
-        inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool)
+        inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool, device="cpu")
     batch = torch.export.Dim("batch")
     with quiet_exporter():
         try:

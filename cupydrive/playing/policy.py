@@ -30,6 +30,9 @@ class PaddedLinear(nn.Linear):
     Matrix products of other widths take two to three times as long; the first and last layers of small policies have them.
     """
 
+    def reset_parameters(self):
+        """Draw nothing from torch's global generator: ``mlp`` fills the weights."""
+
     def forward(self, x):
         """Return (B, outputs) of (B, inputs)."""
         missing, surplus = -self.in_features % WIDTH, -self.out_features % WIDTH
@@ -40,7 +43,7 @@ class PaddedLinear(nn.Linear):
         return out[..., : self.out_features]
 
 
-def mlp(sizes, activation="tanh", last_gain=1.0, initial=True):
+def mlp(sizes, activation="tanh", last_gain=1.0, initial=True, generator=None):
     """Return a multilayer perceptron with orthogonal weights and zero biases.
 
     Args:
@@ -48,14 +51,18 @@ def mlp(sizes, activation="tanh", last_gain=1.0, initial=True):
         activation: Name in ``ACTIVATIONS``, between layers.
         last_gain: Gain of the last layer's weights; the others have the square root of 2.
         initial: False: the weights are left to whoever fills them.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
     layers = []
     for k, (inner, outer) in enumerate(pairwise(sizes)):
         last = k == len(sizes) - 2
-        layers.append(PaddedLinear(inner, outer))
+        layers.append(PaddedLinear(inner, outer, dtype=torch.float32, device="cpu"))
+        weight, bias = layers[-1].parameters()
         if initial:
-            nn.init.orthogonal_(layers[-1].weight, last_gain if last else math.sqrt(2))
-            nn.init.zeros_(layers[-1].bias)
+            for drawn in (weight, bias):  # as torch.nn.Linear does, so that seeds keep their weights
+                nn.init.uniform_(drawn, generator=generator)
+            nn.init.orthogonal_(weight, last_gain if last else math.sqrt(2), generator=generator)
+            nn.init.zeros_(bias)
         if not last:
             layers.append(ACTIVATIONS[activation]())
     return nn.Sequential(*layers)
@@ -71,18 +78,19 @@ class ActorCritic(nn.Module):
         activation: Name in ``ACTIVATIONS``.
         shared: Actor and critic share their hidden layers: half the work, but their gradients mix.
         initial: False: the weights are left to whoever fills them.
+        generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
 
-    def __init__(self, obs_dim, size, hidden=(64, 64), activation="tanh", shared=False, initial=True):
+    def __init__(self, obs_dim, size, hidden=(64, 64), activation="tanh", shared=False, initial=True, generator=None):
         super().__init__()
         if shared:
-            self.body = mlp((obs_dim, *hidden, size + 1), activation, initial=initial)
+            self.body = mlp((obs_dim, *hidden, size + 1), activation, initial=initial, generator=generator)
             with torch.no_grad():
                 for rows, gain in ((slice(size), 0.01), (slice(size, None), 1.0)) if initial else ():
-                    nn.init.orthogonal_(self.body[-1].weight[rows], gain)
+                    nn.init.orthogonal_(self.body[-1].weight[rows], gain, generator=generator)
         else:
-            self.actor = mlp((obs_dim, *hidden, size), activation, 0.01, initial)
-            self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0, initial)
+            self.actor = mlp((obs_dim, *hidden, size), activation, 0.01, initial, generator)
+            self.critic = mlp((obs_dim, *hidden, 1), activation, 1.0, initial, generator)
         self.shared, self.size = shared, size
 
     def forward(self, obs):
@@ -120,7 +128,8 @@ def with_memory(module):
 
 def first_memory(policy, rows, agents, device):
     """Return zeros (rows, agents, M) for the memory of a ``with_memory`` policy, or None if it has none."""
-    return torch.zeros((rows, agents, policy.memory_size), device=device) if policy.memory_size else None
+    shape = rows, agents, policy.memory_size
+    return torch.zeros(shape, dtype=torch.float32, device=device) if policy.memory_size else None
 
 
 def make_distribution(group, kind="auto"):
@@ -260,7 +269,8 @@ class StateIndependentDeviation(nn.Module):
     def __init__(self, policy, heads, log_deviation=0.0):
         super().__init__()
         self.policy = policy
-        self.log_deviation = nn.Parameter(torch.full((heads,), float(log_deviation)))
+        start = torch.full((heads,), float(log_deviation), dtype=torch.float32, device="cpu")
+        self.log_deviation = nn.Parameter(start)
 
     def forward(self, obs):
         """Return ``(parameters, value)``: (B, 2 H) and (B,)."""

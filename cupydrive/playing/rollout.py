@@ -14,6 +14,7 @@ import torch
 from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call, member, side_by_side, torch_stream
+from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.noted import note_side_by_side, noting
 from cupydrive.executors.ranks import Shard
 from cupydrive.simulation.buffers import Buffers, row_bytes
@@ -61,9 +62,11 @@ class Rollout:
         side_by_side: Whether a GPU may run what players queue at the same time: they share nothing, and take no memory.
     """
 
+    @ordinary_modes()
     def __init__(self, batch, players, steps, final_obs=None, shard=None):
         self.batch, self.steps, self.shard = batch, steps, shard or Shard(batch.num_envs)
         self.player_of = dict(players)
+        self.generator = torch.Generator().manual_seed(int(batch.executor.get(batch.seed)[0]))  # of weights
         self.players = list({id(p): p for p in players.values()}.values())
         final_obs = batch.spec.horizon == "limit" if final_obs is None else final_obs
         self.device = torch.device(batch.executor.name)
@@ -242,7 +245,7 @@ class LatestEpisodes:
     def __init__(self, rollout):
         self.rollout, batch = rollout, rollout.batch
         self.names = ["length", *(f"return.{g.name}" for g in batch.groups), *batch.spec.metrics]
-        self.values = torch.zeros((len(self.names), batch.num_envs), device=rollout.device)
+        self.values = torch.zeros((len(self.names), batch.num_envs), dtype=torch.float32, device=rollout.device)
         self.count = torch.zeros((), device=rollout.device, dtype=torch.float64)
         self._program = batch.executor.build(episodes_unit(batch))
         self._call = self._make_call()

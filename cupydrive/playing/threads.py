@@ -1,6 +1,7 @@
 """On how many threads torch computes on a CPU: on one where networks are small, so that they do not wait for each other."""
 
 import math
+import threading
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -12,6 +13,7 @@ from cupydrive.errors import ParameterError
 # and 5.4 thousand env-steps a second with 2^26 multiplications a minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7
 # and 2.5 with 2^32. From 2^31 on a machine of its own is taken for granted.
 PRODUCTS_PER_THREAD = 2**30
+_found = {}  # by thread in which the number is changed: what it was; threads that begin meanwhile take the changed one over
 
 
 def threads_for(products, available):
@@ -27,12 +29,17 @@ def threads_for(products, available):
 @contextmanager
 def threads_worth(products):
     """Let torch compute on as many threads as ``products`` are worth, and on as many as before afterwards."""
-    before = torch.get_num_threads()
+    here, before = threading.get_ident(), torch.get_num_threads()
+    outermost = here not in _found
+    if outermost:
+        before = _found[here] = max(before, *_found.values(), 1)
     torch.set_num_threads(threads_for(products, before))
     try:
         yield
     finally:
         torch.set_num_threads(before)
+        if outermost:
+            del _found[here]
 
 
 def acting_threads(rollout):

@@ -83,7 +83,8 @@ class ActionReader:
                 f"the action of {g.name!r} is {action.dtype}; {g.action_space} needs {dtype}, as .to({dtype}) makes it"
             )
         if g.name not in self._converted:
-            self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
+            with torch.inference_mode(False):  # it outlives the caller's mode
+                self._converted[g.name] = torch.empty(shape, dtype=dtype, device=action.device)
         if validate and action.dtype == torch.int64:
             self._check_values(g, action)  # before a large value wraps
         return self._converted[g.name].copy_(action)

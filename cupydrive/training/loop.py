@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from cupydrive.errors import NotFiniteError
+from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
 from cupydrive.training.kept import Failed, Keeping, Kept, why_not_kept
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
@@ -140,7 +141,7 @@ class Loop:
 
     def _prepare_iterations(self) -> None:
         """Describe the iteration, with ``capture`` as a graph, and begin to keep copies of the runs."""
-        with memory_errors():
+        with memory_errors(), EXCLUSIVE, SETTINGS, precision(self.trained.runs[0]):  # which graphs keep
             self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
             self._begin_to_keep()
 
@@ -242,7 +243,7 @@ class Loop:
         with torch.no_grad():
             numbers, ready = self.trained.tell(wishes), None
             if numbers.is_cuda:
-                copy = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+                copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
                 copy.copy_(numbers, non_blocking=True)
                 ready = torch.cuda.Event()
                 ready.record()

@@ -12,6 +12,7 @@ from cupydrive.errors import MemoryLimitError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.interop import capture
 from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
+from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_bool, checked_callable
 from cupydrive.training.plan import make_run
 from cupydrive.training.torch_settings import memory_errors, precision
@@ -88,7 +89,8 @@ def training_rate(spec, params, num_envs, device):
         return None
     finally:
         if device == "cuda":
-            torch.cuda.empty_cache()
+            with EXCLUSIVE:
+                torch.cuda.empty_cache()
 
 
 def kept_number(found):

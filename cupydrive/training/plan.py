@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+import torch
+
 import cupydrive
 from cupydrive import envs
 from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
@@ -18,7 +20,7 @@ from cupydrive.training.policies import learning_settings, make_players
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
-from cupydrive.training.torch_settings import memory_errors, own_random_numbers
+from cupydrive.training.torch_settings import drawing_from, memory_errors
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def plan(
     device = choose(device)[0]
     sizes = suggested_sizes(env, policies)
     num_envs = sizes.num_envs if num_envs is None else num_envs
-    with own_random_numbers(), warnings.catch_warnings():
+    with drawing_from(torch.Generator()), warnings.catch_warnings():
         warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
         make_players(spec, made, policies, num_envs if known else None, executor(device), learner)
     return Plan(spec, made, policies, num_envs, seed, device, learner, sizes.steps)

@@ -14,6 +14,7 @@ from cupydrive import __version__, envs
 from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
+from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
@@ -41,7 +42,7 @@ from cupydrive.training.runfolder import (
     read_config,
     read_metrics,
 )
-from cupydrive.training.torch_settings import own_random_numbers
+from cupydrive.training.torch_settings import drawing_from
 
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
@@ -78,31 +79,28 @@ class Run:
     def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto", share=1):
         self.spec = checked_instance("Run", "spec", spec, EnvSpec, "an EnvSpec")
         self.params = checked_instance("Run", "params", params, spec.params, "what spec.make_params(...) returns")
-        self.num_envs = checked_int(spec.name, "num_envs", num_envs)
+        num_envs = self.num_envs = checked_int(spec.name, "num_envs", num_envs)
         self.seed = checked_int("Run", "seed", seed, 0, 2**63 - 1)
         self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
         self.learner = checked_choice("Run", "learner", learner, LEARNERS)
         self.settings = policies
-        self.step, self.seconds, self.metrics, self.folder, self.total = 0, 0.0, [], None, None
-        self.interrupted = False
+        self.step, self.seconds, self.metrics, self.folder, self.total, self.interrupted = 0, 0.0, [], None, None, False
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(device, share=share)
-        with own_random_numbers():
-            torch.manual_seed(seed)
-            about = spec, params, policies, self.num_envs, where, self.learner
-            self.learners, self.choices, players = make_players(*about)
+        with drawing_from(torch.Generator().manual_seed(seed)):  # what a learner of the caller's own draws
+            self.learners, self.choices, players = make_players(spec, params, policies, num_envs, where, self.learner)
             self.batch = Batch(spec, self.shard.num_envs, params, where, self.shard.envs.start)
             self.batch.reset(seed)
             lengths = [policies[name].num_steps for name in self.learners]
             build_ahead([(where, episodes_unit(self.batch))])
             begin_play(self.batch, players)
             self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
-        for learner in self.learners.values():
-            learner.prepare(self.rollout)
-        self.choices[ROLLOUTS] = decide_play(self.rollout)
-        self.episodes = LatestEpisodes(self.rollout)
+            for learner in self.learners.values():
+                learner.prepare(self.rollout)
+            self.choices[ROLLOUTS] = decide_play(self.rollout)
+            self.episodes = LatestEpisodes(self.rollout)
         self.steps_per_iteration = self.num_envs * self.rollout.steps
 
     @property
@@ -125,6 +123,7 @@ class Run:
 
     # ---- inference ----
 
+    @ordinary_modes()
     def act(self, obs, *, greedy=True, mask=None, generator=None):
         """Return the actions that this run's policies take now, as ``env.step`` takes them.
 
@@ -148,6 +147,7 @@ class Run:
         modules = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
         return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator)
 
+    @ordinary_modes()
     def policy(self, group=None):
         """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy actions, as of ``act``.
 
@@ -268,9 +268,9 @@ class Run:
         arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
         if isinstance(kept, dict) and "episode_sums" in kept:  # from before each environment's latest episode was kept
             kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
-            names = self.episodes.tensors()
-            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in names}
-            kept["latest_episodes"] = torch.zeros((len(self.episodes.names), self.num_envs))
+            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
+            latest, n = own["latest_episodes"], self.num_envs
+            kept["latest_episodes"] = latest.new_zeros((len(latest), n), device="cpu")
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
             kept = kept | {"env/state": torch.from_numpy(without_cache(self.batch, kept["env/state"].numpy()))}

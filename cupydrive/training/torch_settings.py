@@ -1,27 +1,22 @@
 """How torch computes while a run trains: precision, threads, random numbers, and what it says when memory is short."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
 
 from cupydrive.errors import MemoryLimitError
+from cupydrive.executors.modes import EXCLUSIVE, ordinary_modes
 from cupydrive.playing.threads import threads_worth, weights
 
 # Of the RuntimeError that torch raises where the host's memory is short; on a GPU it has a class of its own.
 NO_MEMORY = ("DefaultCPUAllocator", "not enough memory", "can't allocate memory")
 
 
-@contextmanager
 def precision(run):
-    """Allow TF32 in matrix products while a run trains, if its settings ask for it."""
+    """Return the context in which a run trains; TF32 is allowed in matrix products if its settings ask for it."""
     wanted = {getattr(settings, "precision", "float32") for settings in run.settings.values()}
-    before = torch.get_float32_matmul_precision()
-    if "tf32" in wanted:
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    return ordinary_modes(run.device, "tf32" in wanted)
 
 
 def threads(run):
@@ -32,12 +27,26 @@ def threads(run):
     return threads_worth(max(products, default=0))
 
 
+@contextmanager
 def own_random_numbers():
-    """Return a context that leaves torch's generators, of the CPU and of each GPU, as it finds them.
+    """Leave torch's generators, of the CPU and of each GPU, as they were; one thread at a time.
 
     GPUs are named, since torch warns where there are several and none is.
     """
-    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+    with EXCLUSIVE, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator) -> Iterator[None]:
+    """Have a caller's code draw from ``generator``, which goes on from there, by torch's global one, in ordinary modes."""
+    with own_random_numbers(), ordinary_modes():
+        torch.cuda.manual_seed_all(generator.initial_seed())
+        torch.set_rng_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(torch.get_rng_state())
 
 
 @contextmanager

@@ -89,6 +89,9 @@ def train(
     On a CPU torch computes on as many of its threads as the networks are worth, small ones on one, while this runs. Threads
     change the order of sums in its large matrix products, and with it the last bits of a run; kernels' bits stay.
 
+    Results do not depend on autocast, inference mode, disabled gradients, or torch's default device and dtype. While this runs,
+    the default dtype is float32 in the whole process. Several threads may train at once.
+
     Inside a process group of ``torch.distributed`` all processes call this with the same arguments and train one run together:
     each steps a share of the environments, and gradients are added. The first one writes, prints and calls back. Exact kernels
     give the same weights with any number of processes.

@@ -9,6 +9,7 @@ import torch
 
 from cupydrive.errors import CupydriveWarning, MemoryLimitError, NotFiniteError, ParameterError, did_you_mean
 from cupydrive.executors.host import processor_name
+from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import shown
 from cupydrive.training.algorithms.pool import with_settings
 from cupydrive.training.logbook import episode_metrics
@@ -96,7 +97,8 @@ class Trials:
         # Only here has the error let go of the runs.
         gc.collect()
         if self.device == "cuda":
-            torch.cuda.empty_cache()
+            with EXCLUSIVE:
+                torch.cuda.empty_cache()
         if len(asked) > 1:
             known = study.get_trials(deepcopy=False)
             return all(self.train(study, [trial]) for trial in asked if not known[trial.number].state.is_finished())

@@ -2,20 +2,31 @@
 
 import copy
 import inspect
+from itertools import product
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
+from cupydrive.executors.modes import default_device, ordinary_modes
 from cupydrive.inputs.arguments import shown
 from cupydrive.playing.policy import ActorCritic, with_memory
 from cupydrive.training.algorithms.settings import require_network_memory
-from cupydrive.training.torch_settings import own_random_numbers
+from cupydrive.training.torch_settings import drawing_from, own_random_numbers
 
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
 # What code of a network raises where it and its input do not fit each other.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
+TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
+SPREAD = 0.05  # of what is added to weights
+RANDOM = "Draw no random numbers in forward: an action is learnt with the probability that it was drawn with"
+APART = (
+    "Compute each row by itself, since PPO and A2C learn from rows in random order: no view or statistic across rows, such as "
+    "BatchNorm; LayerNorm works"
+)
 
 
 def check_policy_setting(where, policy):
@@ -42,7 +53,8 @@ def make_network(config, group, size, rollout, initial=True):
     given = config.policy
     if given is None:
         require_default_memory(config, group, size, rollout.batch, rollout.batch.num_envs * group.count)
-        network = ActorCritic(group.obs_dim, size, config.hidden, config.activation, config.shared_layers, initial)
+        about = group.obs_dim, size, config.hidden, config.activation, config.shared_layers, initial
+        network = ActorCritic(*about, rollout.generator)
         return network.to(rollout.device)
     where = f"the policy of {group.name!r}, {named(given)},"
     if isinstance(given, nn.Module):
@@ -53,7 +65,8 @@ def make_network(config, group, size, rollout, initial=True):
                 f"{where} cannot be copied ({first_line(error)}); pass its class or a function (obs_dim, size) -> module"
             ) from error
     else:
-        network = built(where, given, group.obs_dim, size)
+        with drawing_from(rollout.generator), default_device("cpu"):
+            network = built(where, given, group.obs_dim, size)
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout)
     return network
@@ -100,44 +113,120 @@ def try_out(where, network, group, size, rollout):
     """Call ``network`` on first observations and check what it returns; weights, buffers and random numbers stay as they were.
 
     Raises:
-        ParameterError: If it fails, or returns something else than finite float32 of (B, size) and (B,) with gradients.
+        ParameterError: If it fails, returns something else than finite float32 of (B, size) and (B,) with gradients, or
+            a row's outputs depend on other rows or on random numbers.
     """
     taught = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not taught:
         raise ParameterError(f"{where} has no parameters that learn: none has requires_grad=True")
-    kept = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    if dropouts := [name for name, layer in network.named_modules() if isinstance(layer, _DropoutNd) and layer.p]:
+        raise ParameterError(
+            f"{where} has dropout: got p = {network.get_submodule(dropouts[0]).p} in {dropouts[0] or 'itself'}, expected 0. "
+            "An action would be learnt with another probability than it was drawn with: remove dropout"
+        )
+    trial = Trial(where, network)
     rows = next(n for n in range(3, 6) if n not in (group.obs_dim, size))  # so that swapped axes show
-    obs = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim)[:1].repeat(rows, 1).float()
-    size_of_memory = with_memory(network).memory_size
-    with own_random_numbers(), torch.enable_grad():
-        try:
-            returned = (
-                network(obs) if size_of_memory == 0 else network(obs, obs.new_zeros(rows, size_of_memory), None)[:2]
+    seen = as_torch(rollout.batch.current_obs[group.name]).view(-1, group.obs_dim).float()
+    memory_size = with_memory(network).memory_size
+    modes = ordinary_modes(rollout.device.type, tf32=False)
+    with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):  # cuDNN might use TF32
+        obs = seen[:1].repeat(rows, 1)
+        returned = trial.ask(obs, obs.new_zeros(rows, memory_size), None)[:2] if memory_size else trial.ask(obs)
+        check_returned(where, returned, rows, group, size)
+        parameters, value = returned
+        if not parameters.requires_grad:
+            raise ParameterError(
+                f"{where} returned {what(group)} without gradients; compute them from its parameters, without detach or no_grad"
             )
+        loss = parameters.square().sum() + value.square().sum()
+        found = torch.autograd.grad(loss, list(taught.values()), allow_unused=True)
+        unused = [name for name, gradient in zip(taught, found, strict=True) if gradient is None]
+        if unused:
+            raise ParameterError(
+                f"{where} has parameters that no gradient reaches: {', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use "
+                "them in forward, or set requires_grad_(False)"
+            )
+        trial.compare(seen[torch.arange(TRIED, device=seen.device) % len(seen)], memory_size)
+
+
+class Trial:
+    """Calls of a network that find out whether it computes each row by itself; they leave weights and buffers as they were.
+
+    Args:
+        where: What messages call it.
+        network: Module of the user's own.
+    """
+
+    def __init__(self, where: str, network: nn.Module):
+        self.where, self.network = where, network
+        self.tensors = [*network.parameters(), *network.buffers()]
+        self.kept = [tensor.detach().clone() for tensor in self.tensors]
+
+    def put_back(self, spread: float = 0.0) -> None:
+        """Write weights and buffers back, with random numbers up to ``spread`` added to weights that learn."""
+        with torch.no_grad():
+            for tensor, kept in zip(self.tensors, self.kept, strict=True):
+                tensor.copy_(kept)
+                if spread and tensor.requires_grad:
+                    tensor.add_(drawn(tensor.shape, tensor.device).sub_(0.5), alpha=2 * spread)
+
+    def ask(self, *given):
+        """Return what the network returns; raise ``ParameterError`` if it fails."""
+        try:
+            return self.network(*given)
         except torch.OutOfMemoryError:
             raise
         except MISFITS as error:
             raise ParameterError(
-                f"{where} failed on observations of shape {tuple(obs.shape)} and dtype float32: {first_line(error)}. "
-                f"It is called with (B, {group.obs_dim})"
+                f"{self.where} failed on observations of shape {tuple(given[0].shape)} and dtype float32: {first_line(error)}. "
+                f"It is called with (B, {given[0].shape[1]}), any number of rows B, and computes each row by itself"
             ) from error
-    check_returned(where, returned, rows, group, size)
-    parameters, value = returned
-    if not parameters.requires_grad:
-        raise ParameterError(
-            f"{where} returned {what(group)} without gradients; compute them from its parameters, without detach or no_grad"
-        )
-    loss = parameters.square().sum() + value.square().sum()
-    found = torch.autograd.grad(loss, list(taught.values()), allow_unused=True)
-    unused = [name for name, gradient in zip(taught, found, strict=True) if gradient is None]
-    if unused:
-        raise ParameterError(
-            f"{where} has parameters that no gradient reaches: {', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use them "
-            "in forward, or set requires_grad_(False)"
-        )
-    with torch.no_grad():
-        for name, tensor in network.state_dict().items():
-            tensor.copy_(kept[name])
+
+    def compare(self, rows: torch.Tensor, memory_size: int) -> None:
+        """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is among.
+
+        Args:
+            rows: (TRIED, D) observations, which need not be distinct.
+            memory_size: M of a policy with hidden state, of which sequences of 4 steps are compared, too; otherwise 0.
+        """
+        rows = rows + 0.4 * drawn(rows.shape, rows.device)  # distinct, and entries that stand for an index keep it
+        ways = ((1, 4), (False, True), (False, True)) if memory_size else ((1,), (False,), (False,))
+        # Weights that are 0 at first would hide what they are going to mix.
+        for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
+            memory = remembers * drawn((TRIED // steps, memory_size), rows.device)
+            start = drawn((steps, len(memory)), rows.device) < 0.5 if starts else None
+            self.compare_agents(rows.view(steps, len(memory), -1), memory, start, spread)
+        self.put_back()
+
+    def compare_agents(
+        self, rows: torch.Tensor, memory: torch.Tensor, start: torch.Tensor | None, spread: float
+    ) -> None:
+        """Do so for agents with (L, b, D) observations, hidden states (b, M), and (L, b) bools or None."""
+
+        def outputs(which):
+            self.put_back(spread)
+            state = (memory[which], None if start is None else start[:, which].flatten()) if memory.numel() else ()
+            found = enumerate(self.ask(rows[:, which].flatten(0, 1), *state))
+            return [x.detach().reshape(len(rows) if k < 2 else 1, len(which), -1) for k, x in found]
+
+        every = torch.arange(len(memory), device=rows.device)
+        whole, shuffled = outputs(every), every[drawn(every.shape, rows.device).argsort()]
+        fewer = [every[: len(every) * k // TRIED] for k in (60, 37)]
+        fewer = {f"among {len(which)} rows": which for which in (*fewer, every[-1:])}
+        for when, which in {"when it is called again": every, "in another order of rows": shuffled, **fewer}.items():
+            for one, other in zip(outputs(which), whole, strict=True):
+                apart = float((one - other[:, which]).nan_to_num().abs().max())
+                if apart > (limit := TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))):
+                    raise ParameterError(
+                        f"{self.where} returns something else for the same row {when}: got a difference of {apart:.2g}, "
+                        f"expected at most {limit:.2g}. {RANDOM if which is every else APART}"
+                    )
+
+
+def drawn(shape: tuple, device: torch.device) -> torch.Tensor:
+    """Return uniform numbers in [0, 1), which depend on the shape only."""
+    noise = torch.Generator().manual_seed(0)
+    return torch.rand(shape, generator=noise, dtype=torch.float32, device="cpu").to(device)
 
 
 def what(group):

@@ -37,9 +37,9 @@ def require_box(algorithm, group):
 class Actor(nn.Module):
     """Observations (B, D) to actions (B, H) in [-1, 1]."""
 
-    def __init__(self, obs_dim, heads, hidden, activation):
+    def __init__(self, obs_dim, heads, hidden, activation, generator=None):
         super().__init__()
-        self.body = mlp((obs_dim, *hidden, heads), activation, 0.01)
+        self.body = mlp((obs_dim, *hidden, heads), activation, 0.01, generator=generator)
 
     def forward(self, obs):
         """Return ``(actions, None)``: a policy's call, without a value."""
@@ -49,9 +49,9 @@ class Actor(nn.Module):
 class Critic(nn.Module):
     """Observations (B, D) and actions (B, H) in [-1, 1] to values (B,)."""
 
-    def __init__(self, obs_dim, heads, hidden, activation):
+    def __init__(self, obs_dim, heads, hidden, activation, generator=None):
         super().__init__()
-        self.body = mlp((obs_dim + heads, *hidden, 1), activation, 1.0)
+        self.body = mlp((obs_dim + heads, *hidden, 1), activation, 1.0, generator=generator)
 
     def forward(self, obs, action):
         """Return the value of each row."""
@@ -70,7 +70,7 @@ def in_one_tensor(*networks: nn.Module, whole: torch.Tensor | None = None) -> to
     weights = [p for network in networks for p in network.parameters()]
     sizes = [-(-p.numel() // ALIGNED) * ALIGNED for p in weights]
     if whole is None:
-        whole = torch.zeros(sum(sizes), device=weights[0].device)
+        whole = torch.zeros(sum(sizes), dtype=torch.float32, device=weights[0].device)
     for p, part in zip(weights, whole.split(sizes), strict=True):
         if p.data_ptr() != part.data_ptr():
             p.data = part[: p.numel()].view_as(p).copy_(p.data)
@@ -129,7 +129,7 @@ class OffPolicyLearner(ScheduledLearner):
     def make(self, group, rollout):
         """Make the networks and everything that learning keeps besides transitions; torch's generator decides the weights."""
         config, device, batch = self.config, rollout.device, rollout.batch
-        shape = (group.obs_dim, group.heads, config.hidden, config.activation)
+        shape = (group.obs_dim, group.heads, config.hidden, config.activation, rollout.generator)
         inner, both = (group.obs_dim, *config.hidden), (group.obs_dim + group.heads, *config.hidden)
         networks = [(*inner, group.heads), (*both, 1)] * 2  # the targets need less: they have no gradients
         require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, networks)
@@ -143,14 +143,16 @@ class OffPolicyLearner(ScheduledLearner):
         self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), self.scheduled.actor_learning_rate)
         self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), self.scheduled.learning_rate)
         self.iteration = torch.zeros(1, dtype=torch.int64, device=device)
-        self.bad = torch.zeros((), device=device)  # becomes 1 with the first loss that is not a number, and stays 1
+        self.bad = torch.zeros((), dtype=torch.float32, device=device)  # 1 from the first loss on that is not finite
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
         self.statistics = Statistics(batch.executor, rollout.shard) if config.normalize_obs else None
-        self.started = torch.zeros(1, device=device)  # 1 once there is enough to learn from
-        self.noise_settings = torch.tensor([config.noise_damping, config.exploration_noise], device=device)
+        self.started = torch.zeros(1, dtype=torch.float32, device=device)  # 1 once there is enough to learn from
+        noise = config.noise_damping, config.exploration_noise
+        self.noise_settings = torch.tensor(noise, dtype=torch.float32, device=device)
         self.low = torch.as_tensor(group.action_space.low, device=device)
         self.span = torch.as_tensor(group.action_space.high - group.action_space.low, device=device)
-        self.metric_sums = torch.zeros(3 + 2, device=device)  # the critic's and their count, the actor's and its count
+        # The critic's and their count, the actor's and its count.
+        self.metric_sums = torch.zeros(3 + 2, dtype=torch.float32, device=device)
         constants = (("HEADS", group.heads), ("SQUASHED", 0))
         self.noisy = batch.executor.build(assemble_file("train/gaussian", constants, box_bounds(group.action_space)))
 
@@ -161,7 +163,7 @@ class OffPolicyLearner(ScheduledLearner):
             self.make(group, rollout)
         self.groups.append(group)
         batch = rollout.batch
-        noise = torch.zeros((batch.num_envs, group.count, group.heads), device=rollout.device)
+        noise = torch.zeros((batch.num_envs, group.count, group.heads), dtype=torch.float32, device=rollout.device)
         before = [g.count for g in batch.groups[: [g.name for g in batch.groups].index(group.name)]]
         ints = {
             "num_envs": batch.num_envs,
