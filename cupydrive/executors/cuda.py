@@ -128,7 +128,9 @@ class CudaExecutor:
             shape, dtype = (*shape, dtype.itemsize), np.dtype(np.uint8)
         size = math.prod(shape) * dtype.itemsize
         with torch.inference_mode(False):  # it outlives the caller's mode
-            owner = torch.zeros(-(-max(1, size) // ALIGNED) * ALIGNED, dtype=torch.uint8, device=f"cuda:{self.device.id}")
+            owner = torch.zeros(
+                -(-max(1, size) // ALIGNED) * ALIGNED, dtype=torch.uint8, device=f"cuda:{self.device.id}"
+            )
         memory = cupy.cuda.UnownedMemory(owner.data_ptr(), owner.numel(), owner, self.device.id)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
