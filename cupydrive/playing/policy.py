@@ -18,6 +18,7 @@ from torch.nn import functional
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
 from cupydrive.playing.inference import BoxPolicy, DiscretePolicy
+from cupydrive.playing.threads import threads_worth
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
 LOG_2 = math.log(2)
@@ -43,6 +44,7 @@ class PaddedLinear(nn.Linear):
         return out[..., : self.out_features]
 
 
+@threads_worth(0)  # of factors of a matrix, the last bits depend on the number of threads
 def mlp(sizes, activation="tanh", last_gain=1.0, initial=True, generator=None):
     """Return a multilayer perceptron with orthogonal weights and zero biases.
 
