@@ -229,8 +229,8 @@ class EnvSpec(HasTables):
         sample: ``sample(params, rng, n)`` returns n states, wider than random play reaches; None: the check takes what
             random play reaches.
         metrics: Type by name of what ``env.log`` counts: ``"int"`` or ``"float"``.
-        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H integer arrays (N, C), from NumPy or torch
-            observations (N, C, D); None if there is none.
+        heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers or for a Box floats, from
+            observations (N, C, D): torch tensors on the device, so NumPy works on a CPU only. None if there is none.
         draw: ``draw(canvas, params, states, elapsed)`` draws the last of (K,) states of one episode on a ``Canvas``; those
             before it, at most ``trail``, are for trails and curves. ``canvas.agents`` tells where agents are. None: nothing.
         training: What ``train`` takes where its caller says nothing: ``algorithm``, ``num_envs``, ``steps``; and by an

@@ -105,7 +105,8 @@ ROWS = {
         words={"actions": ("action",)},
     ),
     "gymnasium.Env": Row(
-        lambda it, **given: cupydrive.gymnasium.Env(**given), lambda it: {**BASIC, "render_mode": None, "gravity": 9.8},
+        lambda it, **given: cupydrive.gymnasium.Env(**given),
+        lambda it: {**BASIC, "render_mode": None, "validate": True, "gravity": 9.8},
         after=begun,
     ),
     "gymnasium.Env.reset": Row(
@@ -125,8 +126,7 @@ ROWS = {
         after=begun,
     ),
     "pettingzoo.ParallelEnv.reset": Row(
-        lambda it, **given: it.reset(**given), lambda it: {"seed": 3, "options": None}, parallel, inner,
-        takes={"options": "anything"},  # documented as not used
+        lambda it, **given: it.reset(**given), lambda it: {"seed": 3, "options": {"state": {"x": 1}}}, parallel, inner,
     ),
     "pettingzoo.ParallelEnv.step": Row(
         lambda it, **given: it.step(**given), lambda it: {"actions": dict.fromkeys(it.agents, 1)}, parallel, inner,

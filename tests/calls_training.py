@@ -175,13 +175,13 @@ ROWS |= {
     ),
     "Run.act": Row(
         lambda it, **given: it.act(**given),
-        lambda it: {"obs": torch.zeros(3, 4), "greedy": True, "mask": None, "generator": None},
+        lambda it: {"obs": torch.zeros(3, 4), "state": None, "greedy": True, "mask": None, "generator": None},
         trained, lambda run, action: (action, going_on(run)), words={"obs": ("obs", "observation")},
     ),
     "Run.act of groups": Row(
         lambda it, **given: it.act(**given),
         lambda it: {
-            "obs": {g.name: torch.zeros(3, g.obs_dim) for g in it.batch.groups}, "mask": None, "greedy": False,
+            "obs": {g.name: torch.zeros(3, g.obs_dim) for g in it.batch.groups}, "state": None, "mask": None, "greedy": False,
             "generator": torch.Generator().manual_seed(3),
         },
         trained_pair, lambda run, action: going_on(run), words={"obs": ("obs", "observation")},

@@ -1,5 +1,7 @@
 """Gymnasium's own checks, wrappers and vector environments say whether the adapter to Gymnasium is right."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
@@ -246,6 +248,152 @@ def test_an_environment_of_ones_own_is_registered():
     env = gymnasium.make("cupydrive/Point-v0", strength=0.5)
     check_env(env.unwrapped)
     assert env.unwrapped.env.params.strength == 0.5
+
+
+# ---- time limits -----------------------------------------------------------------------------------------------------
+
+
+def ending(env):
+    """Return the steps of an episode, and whether it was terminated and truncated."""
+    env.reset(seed=0)
+    for steps in range(1, 1000):
+        *_, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            return steps, bool(terminated), bool(truncated)
+
+
+class Mine(Env):
+    def __init__(self, **options):
+        super().__init__("pendulum", **options)
+
+
+class Factory:
+    def build(self, **options):
+        return Env("pendulum", **options)
+
+
+class Holder(gymnasium.Env):
+    """Another environment, of which a pendulum is a part."""
+
+    def __init__(self):
+        self.part = Env("pendulum")
+
+
+REGISTERED = {
+    "Lambda-v0": {"entry_point": lambda **options: Env("pendulum", **options), "max_episode_steps": 300},
+    "Method-v0": {"entry_point": Factory().build, "max_episode_steps": 300},
+    "Subclass-v0": {"entry_point": Mine, "max_episode_steps": 300},
+    "Kwargs-v0": {"entry_point": Env, "kwargs": {"env": "pendulum", "max_episode_steps": 300}},
+    "Holder-v0": {"entry_point": Holder, "max_episode_steps": 300},
+}
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    for name, options in REGISTERED.items():
+        gymnasium.register(name, **options)
+
+
+@pytest.mark.parametrize("asked", [None, 400, 30])
+def test_gymnasiums_time_limit_is_the_kernels(asked):
+    more = {} if asked is None else {"max_episode_steps": asked}
+    for env in (gymnasium.make(OURS["pendulum"], **more), gymnasium.make(gymnasium.spec(OURS["pendulum"]), **more)):
+        assert ending(env) == ending(gymnasium.make(IDS["pendulum"], **more)) == (asked or 200, False, True)
+        assert env.spec.max_episode_steps == env.unwrapped.env.params.max_episode_steps == (asked or 200)
+        assert gymnasium.make(env.spec).unwrapped.env.params.max_episode_steps == (asked or 200)
+    vec = gymnasium.make_vec(OURS["pendulum"], 2, device="cpu", **more)
+    assert vec.env.params.max_episode_steps == (asked or 200)
+    sync = gymnasium.make_vec(OURS["pendulum"], 2, "sync", **more)
+    assert sync.envs[0].unwrapped.env.params.max_episode_steps == (asked or 200)
+    env = gymnasium.wrappers.TimeAwareObservation(gymnasium.make(OURS["pendulum"], **more))
+    assert env.max_timesteps == (asked or 200) and env.reset(seed=0)[0].shape == (4,)
+
+
+def test_no_time_limit_is_none_in_the_kernel():
+    assert gymnasium.make(OURS["pendulum"], max_episode_steps=-1).unwrapped.env.params.max_episode_steps == 2**31 - 1
+
+
+@pytest.mark.parametrize("name", ["Lambda-v0", "Method-v0", "Subclass-v0", "Kwargs-v0"])
+def test_time_limits_of_a_users_own_registrations_are_the_kernels(registered, name):
+    assert ending(gymnasium.make(name)) == (300, False, True)
+    assert ending(gymnasium.make(name, max_episode_steps=400)) == (400, False, True)
+
+
+def test_the_time_limit_of_another_environment_is_not_that_of_its_part(registered):
+    assert gymnasium.make("Holder-v0", disable_env_checker=True).unwrapped.part.env.params.max_episode_steps == 200
+
+
+def test_a_task_ends_by_itself_and_metrics_come_with_a_shorter_limit():
+    task = masked.PYTHON.replace('"limit"', '"task"').replace("param(2, ", "param(1, ")
+    name = register(cd.register(task, masked.KERNEL))
+    assert gymnasium.spec(name).max_episode_steps is None
+    assert ending(gymnasium.make(name)) == (20, True, False)
+    env = gymnasium.make(name, max_episode_steps=30)
+    env.reset(seed=0)
+    for _ in range(30):
+        *_, terminated, _, info = env.step([2, 0])
+    assert terminated and "forbidden" in info
+
+
+# ---- masks -----------------------------------------------------------------------------------------------------------
+
+
+def test_masks_reach_gymnasiums_users():
+    spec = cd.register(masked.PYTHON, masked.KERNEL)
+    env = Env(spec, walkers=1)
+    check_env(env, skip_render_check=True)
+    _, info = env.reset(seed=0, options={"state": {"place": 0}})
+    assert info["action_mask"].tolist() == [0, 1, 1, 0, 1] and info["action_mask"].dtype == np.int8
+    assert env.action_masks().tolist() == [False, True, True, False, True]
+    env.step(np.array([0, 0]))
+    with pytest.raises(error.InvalidAction, match="entry 0 is 3"):
+        env.step(np.array([3, 0]))
+    env = Env(spec, walkers=1, validate=True)
+    env.reset(options={"state": {"place": 0}})
+    with pytest.raises(error.InvalidAction, match="its mask forbids"):
+        env.step(np.array([0, 0]))
+    for arrays in ("numpy", "torch"):
+        vec = VectorEnv(spec, 3, device="cpu", walkers=1, arrays=arrays)
+        with pytest.raises(CupydriveError, match="before reset"):
+            vec.action_masks()
+        _, info = vec.reset(seed=0)
+        assert (vec.action_masks() == info["action_mask"]).all() and vec.action_masks().shape == (3, 5)
+        assert [row.tolist() for row in vec.call("action_masks")] == vec.action_masks().tolist()
+    assert not hasattr(Env("cartpole"), "action_masks") and not hasattr(VectorEnv("cartpole"), "action_masks")
+
+
+# ---- attributes and copies ---------------------------------------------------------------------------------------------
+
+
+def test_attributes_of_gymnasiums_vectors():
+    theirs = gymnasium.make_vec("CartPole-v1", 2, "sync")
+    for mode in ("same_step", "next_step", "disabled"):
+        env = make_vec("cartpole", 2, device="cpu", autoreset_mode=mode)
+        assert env.autoreset_mode is env.metadata["autoreset_mode"] and env.autoreset_mode.name.lower() == mode
+    own = {"env_fns", "envs", "observation_mode"}  # of vectors that are made of single environments
+    assert not {name for name in dir(theirs) if name[0] != "_"} - set(dir(env)) - own
+    assert cd.make("cartpole", 2, device="cpu").autoreset_mode == AutoresetMode.SAME_STEP
+    env.set_attr("copy", [False, False])
+    assert env.get_attr("copy") == (False, False) and env.call("__repr__") == (repr(env), repr(env))
+    for name, value in (("gravity", 1.0), ("copy", [True, False])):
+        with pytest.raises(CupydriveError, match=f"set_attr: got {name}"):
+            env.set_attr(name, value)
+
+
+@pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_owns_a_kernels_memory_says_how_to_copy_it(call):
+    core = cd.make("cartpole", 2, device="cpu")
+    core.reset(seed=0)
+    run = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=4, steps=32, device="cpu", progress=False)
+    for owner in (core, Env("cartpole"), VectorEnv("cartpole", 2, device="cpu"), run, run.frozen("cart")):
+        with pytest.raises(CupydriveError, match=r"env\.snapshot\(\).*restore\(snapshot\).*cupydrive\.make.*run\.save"):
+            call(owner)
+        if call is not copy.copy:  # also inside of something else
+            with pytest.raises(CupydriveError, match="cannot be copied"):
+                call([owner])
+    for plain in (core.snapshot(), core.rollout(3)):
+        call(plain)
 
 
 def test_several_agents_are_shown_the_other_door():

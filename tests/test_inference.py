@@ -1,6 +1,7 @@
 """Inference: what a run does with observations outside of training is what evaluate plays, in every form it is handed out."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from masked import KERNEL, PYTHON
 from training_kernels import categorical, clocks, sample
 
 import cupydrive as cd
-from cupydrive.errors import ParameterError, TrainingError
+from cupydrive import envs
+from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.playing.inference import AS_LIKELY, DiscretePolicy
 from cupydrive.spec import Group
 
@@ -119,7 +121,8 @@ def test_an_exported_policy_obeys_masks(tmp_path):
     obs, mask = torch.rand(200, 1), torch.rand(200, 5) < 0.5
     session = onnxruntime.InferenceSession(run.export(tmp_path / "masked.onnx"))
     (found,) = session.run(None, {"obs": obs.numpy(), "mask": mask.numpy()})
-    assert np.array_equal(found, run.act(obs, mask=mask).numpy()) and not np.array_equal(found, run.act(obs).numpy())
+    assert np.array_equal(found, run.act(obs, mask=mask).numpy())
+    assert not np.array_equal(found, run.act(obs, mask=torch.ones_like(mask)).numpy())
 
 
 def test_jit_trace_accepts_a_policy():
@@ -191,6 +194,223 @@ def test_masked_choices_are_never_taken_and_a_head_that_allows_nothing_is_not_ma
         assert (allowed | ~mask.any(1)).all()
         if greedy:
             assert torch.equal(action[~mask.any(1)], free[~mask.any(1)])
+
+
+@pytest.fixture(scope="module")
+def masked_run():
+    cd.register(PYTHON, KERNEL)
+    return cd.train("masked", cd.PPO(num_steps=8), steps=64, walkers=1, **QUIET)
+
+
+def test_masks_are_taken_in_every_form_that_is_handed_out(masked_run):
+    from cupydrive.gymnasium import Env, VectorEnv
+
+    run, name = masked_run, "walker"
+    env = cd.make(run.spec, 4, device="cpu", walkers=1)
+    obs, info = env.reset(seed=0)
+    mask = info["action_mask"][name]  # (4, 1, 5) bool, beside observations (4, 1)
+    want = run.act(obs, mask=mask[:, 0])
+    assert ((want[:, 0] != 0) | mask[:, 0, 0]).all()
+    for form in (
+        mask,
+        mask[:, 0].to(torch.int8),
+        mask.numpy(),
+        mask[:, 0].numpy().astype(np.int8),
+        info["action_mask"],
+    ):
+        assert torch.equal(run.act(obs, mask=form), want)
+        assert np.array_equal(run.act(obs.numpy(), mask=form), want.numpy())
+        if not isinstance(form, dict):
+            assert torch.equal(run.act({name: obs}, mask={name: form})[name], want)
+    assert torch.equal(run.policy()(obs, mask.to(torch.int8)), want)
+    rolled = env.rollout(3)
+    assert run.act(rolled.obs, mask=rolled.action_mask).shape == (4, 4, 2)
+    for single, more in ((Env(run.spec, walkers=1), ()), (VectorEnv(run.spec, 3, device="cpu", walkers=1), (3,))):
+        obs, info = single.reset(seed=0)
+        taken = run.act(obs, mask=info["action_mask"])
+        assert taken.shape == (*more, 2) and np.array_equal(taken, run.act(obs, mask=single.action_masks()))
+        single.step(taken)
+
+
+def test_masks_of_pettingzoo_by_head(masked_run):
+    optional("pettingzoo")
+    from cupydrive.pettingzoo import ParallelEnv
+
+    zoo = ParallelEnv(masked_run.spec, walkers=1)
+    obs, infos = zoo.reset(seed=0)
+    mask = infos["walker_0"]["action_mask"]
+    taken = masked_run.act(obs["walker_0"], mask=mask)
+    assert len(mask) == 2 and all(allowed[choice] for allowed, choice in zip(mask, taken, strict=True))
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
+    for call in (
+        lambda: masked_run.act(torch.zeros(3, 1), greedy=greedy),
+        lambda: masked_run.act({"walker": torch.zeros(3, 1)}, greedy=greedy, mask={}),
+        lambda: masked_run.policy()(torch.zeros(3, 1)),
+    ):
+        with pytest.raises(ParameterError, match=r"'walker' got no action mask.*mask=info\['action_mask'\]"):
+            call()
+    with pytest.raises(ParameterError, match=r"mask of 'walker' has shape \(3, 2, 5\)"):
+        masked_run.act(torch.zeros(3, 1), mask=np.ones((3, 2, 5), bool))
+
+
+class Recurrent(torch.nn.Module):
+    memory_size = 8
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.cell = torch.nn.GRUCell(obs_dim, 8)
+        self.actor, self.critic = torch.nn.Linear(8, size), torch.nn.Linear(8, 1)
+
+    def forward(self, obs, memory, start):
+        steps, seen = obs.shape[0] // memory.shape[0], []
+        for t, row in enumerate(obs.view(steps, memory.shape[0], -1)):
+            if start is not None:
+                memory = memory.masked_fill(start.view(steps, -1)[t][:, None], 0.0)
+            memory = self.cell(row, memory)
+            seen.append(memory)
+        x = torch.cat(seen)
+        return self.actor(x), self.critic(x)[:, 0], memory
+
+
+@pytest.fixture(scope="module")
+def recurrent_run():
+    run = cd.train("cartpole", cd.PPO(policy=Recurrent, num_steps=8, normalize_obs=True), steps=640, seed=1, **QUIET)
+    with torch.no_grad():
+        run.policies["cart"].actor.weight.mul_(30.0)
+    return run
+
+
+def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
+    recording = recurrent_run.evaluate(episodes=5, seed=1).recording
+    module, env = recurrent_run.policy(), cd.make("cartpole", 5, device="cpu")
+    obs, _ = env.reset(seed=1)
+    states, over = [None, None, None], torch.zeros(5, dtype=torch.bool)
+    for t in range(int(recording.length.max())):
+        action, states[0] = recurrent_run.act(obs, states[0])
+        array, states[1] = recurrent_run.act(obs.numpy(), states[1])
+        same, states[2] = module(obs, state=states[2])
+        assert isinstance(states[1], np.ndarray) and states[0].shape == (5, 8) and states[0].dtype == torch.float32
+        assert torch.equal(action, same) and np.array_equal(array, action.numpy())
+        going = torch.from_numpy(t < recording.length)
+        assert torch.equal(action[going], torch.from_numpy(recording.action["cart"][t][:, 0, 0])[going])
+        obs, _, terminated, truncated, _ = env.step(action)
+        over |= terminated | truncated
+    assert over.all() and len(np.unique(recording.action["cart"])) == 2
+    lone, state = recurrent_run.act(obs[0])
+    drawn, _ = recurrent_run.act(obs[:, None], greedy=False, state=torch.zeros(5, 1, 8))
+    assert lone.shape == () and state.shape == (8,) and drawn.shape == (5, 1)
+    found = cd.evaluate("cartpole", {"cart": recurrent_run.frozen("cart")}, episodes=5, seed=1)
+    assert np.array_equal(found.recording.length, recording.length)
+
+
+def test_hidden_states_come_by_group():
+    settings = {"tagger": cd.PPO(policy=Recurrent, num_steps=8), "runner": cd.Heuristic()}
+    run = cd.train("tag_grid", policies=settings, steps=64, **QUIET)
+    obs, _ = cd.make("tag_grid", 3, device="cpu").reset(seed=0)
+    actions, states = run.act(obs)
+    assert (
+        actions.keys() == {"tagger", "runner"} and states.keys() == {"tagger"} and states["tagger"].shape == (3, 4, 8)
+    )
+    again, moved = run.act(obs, states)
+    assert again.keys() == actions.keys() and not torch.equal(moved["tagger"], states["tagger"])
+    assert isinstance(run.act({"runner": obs["runner"]}), dict)
+    with pytest.raises(ParameterError, match=r"a state of 'runner', whose policy has no hidden state"):
+        run.act({"runner": obs["runner"]}, {"runner": torch.zeros(3, 1, 8)})
+    for state, words in (
+        (torch.zeros(3, 8), r"state is a Tensor; it must be a dict"),
+        ({"tager": 0}, "no group"),
+        ({"tagger": torch.zeros(3, 4, 7)}, r"state of 'tagger' has shape \(3, 4, 7\); its last axis must be 8"),
+        ({"tagger": torch.zeros(3, 8)}, r"state of 'tagger' has shape \(3, 8\); for these .* \(3, 4, 8\)"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            run.act(obs, state)
+
+
+def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_path):
+    onnxruntime = needed_for_onnx()
+    obs, state = torch.randn(7, 4), torch.randn(7, 8)
+    session = onnxruntime.InferenceSession(recurrent_run.export(tmp_path / "recurrent.onnx"))
+    action, after = session.run(["action", "next_state"], {"obs": obs.numpy(), "state": state.numpy()})
+    want, moved = recurrent_run.act(obs, state)
+    assert np.array_equal(action, want.numpy())
+    np.testing.assert_allclose(after, moved.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_an_export_that_fixes_the_batch_is_refused(tmp_path):
+    needed_for_onnx()
+
+    class Fixed(torch.nn.Module):
+        def __init__(self, obs_dim, size):
+            super().__init__()
+            self.both = torch.nn.Linear(obs_dim, size + 1)
+
+        def forward(self, obs):
+            out = self.both(obs.view(len(obs), -1))
+            return out[:, :-1], out[:, -1]
+
+    run = cd.train("cartpole", cd.PPO(policy=Fixed, num_steps=8), steps=64, **QUIET)
+    with pytest.raises(TrainingError, match=r"fixes the batch.*obs\.shape\[0\]"):
+        run.export(tmp_path / "fixed.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+HEURISTICS = {
+    "NumPy": lambda p, obs, group: (np.zeros(np.asarray(obs).shape[:-1], int),),
+    "bool in a list": lambda p, obs, group: [obs[..., 0] > 0],
+}
+WRONG_HEURISTICS = {
+    "no tuple": lambda p, obs, group: torch.zeros(obs.shape[:-1], dtype=torch.int64),
+    "too many heads": lambda p, obs, group: (obs[..., 0] > 0,) * 2,
+    "floats": lambda p, obs, group: (obs[..., 0],),
+    "another shape": lambda p, obs, group: (obs > 0,),
+    "a number": lambda p, obs, group: (1,),
+    "another device": lambda p, obs, group: (torch.zeros(obs.shape[:-1], dtype=torch.int64, device="meta"),),
+}
+
+
+@pytest.mark.parametrize("name", HEURISTICS | WRONG_HEURISTICS)
+def test_what_a_heuristic_returns_is_taken_or_named(name):
+    spec = replace(envs.get("cartpole"), heuristic=(HEURISTICS | WRONG_HEURISTICS)[name])
+    if name in HEURISTICS:
+        assert cd.evaluate(spec, episodes=3).recording.length.min() > 0
+        return
+    words = (
+        r"heuristic of group 'cart': got .*, expected a tuple with integers \(3, 1\) on cpu for each of 1 action heads"
+    )
+    with pytest.raises(SpecError, match=words):
+        cd.evaluate(spec, episodes=3)
+
+
+@pytest.mark.parametrize(
+    "heuristic", [HEURISTICS["NumPy"], WRONG_HEURISTICS["floats"], lambda p, obs, group: obs.spread()]
+)
+def test_a_check_tries_the_heuristic(heuristic):
+    spec = replace(envs.get("cartpole"), heuristic=heuristic)
+    report = cd.check(spec, device="cpu", agent_steps=100, progress=False, fail_fast=True)
+    assert report.passed == (heuristic is HEURISTICS["NumPy"])
+    assert any(row[0].startswith("heuristic") for row in report.parts())
+    assert report.passed or report.failures()[0].startswith("`heuristic` gives 'cart' no actions: ")
+
+
+@pytest.mark.gpu
+def test_masks_and_hidden_states_on_a_gpu():
+    on = {"device": "cuda", "progress": False, "num_envs": 8, "steps": 64}
+    run = cd.train("cartpole", cd.PPO(policy=Recurrent, num_steps=8), **on)
+    obs = torch.randn(5, 4, device="cuda")
+    action, state = run.act(obs)
+    assert action.device == state.device == obs.device
+    again, moved = run.act(obs.cpu().numpy(), state.cpu().numpy())
+    assert isinstance(again, np.ndarray) and isinstance(moved, np.ndarray) and not np.array_equal(moved, state.cpu())
+    run = cd.train(cd.register(PYTHON, KERNEL), cd.PPO(num_steps=8), walkers=1, **on)
+    obs, info = cd.make(run.spec, 4, device="cuda", walkers=1).reset(seed=0)
+    mask = info["action_mask"]["walker"]
+    want = run.act(obs, mask=mask)
+    assert want.device == obs.device and torch.equal(want, run.act(obs, mask=mask.cpu().numpy().astype(np.int8)))
+    numpy_alone = replace(envs.get("cartpole"), heuristic=HEURISTICS["NumPy"])
+    assert not cd.check(numpy_alone, device="cuda", agent_steps=100, progress=False, fail_fast=True).passed
 
 
 def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel():

@@ -64,6 +64,28 @@ def test_an_episode_is_the_environments_own(name, device):
         zoo.step({})
 
 
+@pytest.mark.filterwarnings("ignore:Environment's m.*imum state space value:UserWarning")
+@pytest.mark.parametrize("name", ["tag_grid", "cartpole"])
+def test_the_state_has_a_space(name):
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    zoo = ParallelEnv(name)
+    zoo.reset(seed=0)
+    assert zoo.state_space.contains(zoo.state())
+    zoo_tests.state_test(parallel_to_aec(zoo), zoo)
+
+
+def test_options_start_from_a_state_or_are_refused():
+    zoo = ParallelEnv("cartpole")
+    obs, _ = zoo.reset(seed=0, options={"state": {"x": 2.0}})
+    assert obs["cart_0"][0] == 2 and zoo.state()[0] == 2
+    before = zoo.env.snapshot().arrays()
+    for wrong in ({"nonsense": 1}, {"state": {"y": 1.0}}, {"state": 3}, "state"):
+        with pytest.raises(ParameterError, match=r"options|no state"):
+            zoo.reset(seed=1, options=wrong)
+    assert all(array.tobytes() == before[name].tobytes() for name, array in zoo.env.snapshot().arrays().items())
+
+
 def test_masks_come_in_infos():
     zoo = ParallelEnv(cd.register(masked.PYTHON, masked.KERNEL))
     _, infos = zoo.reset(seed=0)

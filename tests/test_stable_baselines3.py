@@ -1,9 +1,11 @@
 """Stable-Baselines3 accepts the environment, and its PPO learns CartPole through it."""
 
+import masked
 import numpy as np
 import pytest
 from conftest import optional
 
+import cupydrive as cd
 from cupydrive.errors import CupydriveError, ParameterError
 
 optional("stable_baselines3")
@@ -72,6 +74,50 @@ def test_frames_and_what_all_environments_share():
     env._seeds = [1, 2, 3, 4]
     with pytest.raises(CupydriveError, match="one for all"):
         env.reset()
+
+
+def test_reset_options_reach_their_environments():
+    env = VecEnv("cartpole", 4, device="cpu")
+    env.seed(1)
+    free = env.reset()
+    for options, want in (
+        ([{"state": {"x": float(i)}} for i in range(4)], [0, 1, 2, 3]),
+        ({"state": {"x": 2}}, [2, 2, 2, 2]),
+        ({"state": {"x": [0.0, 1.0, 2.0, 3.0]}}, [0, 1, 2, 3]),
+        ([{}, {"state": {"x": 1.0, "elapsed": 7}}, None, {}], [free[0, 0], 1, free[2, 0], free[3, 0]]),
+    ):
+        env.seed(1)
+        env.set_options(options)
+        obs = env.reset()
+        assert obs[:, 0].tolist() == np.float32(want).tolist() and np.array_equal(obs[:, 1:], free[:, 1:])
+    assert env.env.env.elapsed.tolist() == [0, 7, 0, 0]
+    env.seed(1)
+    assert np.array_equal(env.reset(), free)  # options are of one reset
+    before = env.env.env.snapshot().arrays()
+    for wrong in ([{}] * 3, [{}, {"state": {"y": 0.0}}, {}, {}], {"low": 0.1}, [{"reset_mask": True}, {}, {}, {}]):
+        env.set_options(wrong)
+        with pytest.raises(CupydriveError, match=r"options|no state 'y'"):
+            env.reset()
+    assert all(array.tobytes() == before[name].tobytes() for name, array in env.env.env.snapshot().arrays().items())
+
+
+def test_options_that_sb3_cannot_use_are_refused():
+    for options in ({"arrays": "torch"}, {"autoreset_mode": "next_step"}):
+        with pytest.raises(ParameterError, match=r"leave .* out"):
+            VecEnv("cartpole", 2, device="cpu", **options)
+
+
+def test_maskable_ppo_trains():
+    contrib = optional("sb3_contrib")
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    env = VecEnv(cd.register(masked.PYTHON, masked.KERNEL), 8, device="cpu", walkers=1)  # refuses forbidden choices
+    model = contrib.MaskablePPO("MlpPolicy", VecMonitor(env), n_steps=16, batch_size=64, n_epochs=2, device="cpu")
+    model.learn(512)
+    env.reset()
+    assert [info["action_mask"].tolist() for info in env.reset_infos] == env.env.action_masks().tolist()
+    assert len(env.env_method("action_masks", indices=[1, 3])) == 2
+    assert not VecEnv("cartpole", 2, device="cpu").has_attr("action_masks")
 
 
 def test_its_own_name_of_a_number_of_copies_is_told_ours():

@@ -4,6 +4,7 @@ Importing this module registers every environment of one agent as ``cupydrive/NA
 ``gymnasium.make_vec``. Letters: N environments, D observation entries, H action heads.
 """
 
+import sys
 from collections import deque
 from copy import deepcopy
 
@@ -21,6 +22,7 @@ from cupydrive.adapters.gymnasium_input import (
     InvalidAction,
     InvalidReset,
     ResetNeeded,
+    asked_limit,
     at_limit,
     begin,
     check_render_mode,
@@ -34,14 +36,19 @@ from cupydrive.adapters.gymnasium_input import (
     stepped,
 )
 from cupydrive.drawing.frames import picture
+from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import checked_bool, checked_choice
+from cupydrive.inputs.arguments import checked_bool, checked_choice, shown
+from cupydrive.inputs.names import NotCopied
 
 NAMESPACE = "cupydrive"
+EACH = ("action_masks", "render")  # methods of a VectorEnv whose results have one entry for each environment
 
 
-class VectorEnv(gymnasium.vector.VectorEnv):
+class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
     """N copies of an environment of one agent as a ``gymnasium.vector.VectorEnv``; autoreset in the same step.
+
+    If actions have masks, ``info["action_mask"]`` is (N, choices) int8, and ``action_masks()`` returns the same as bool.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
@@ -51,7 +58,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         copy: Return copies; otherwise NumPy or torch views of memory that later steps write again.
         device: As for ``cupydrive.make``.
         render_mode: ``"rgb_array"`` or None.
-        validate: Look at actions before each step (with torch on a GPU this waits for it).
+        validate: Check actions before each step, also against the action mask (with torch on a GPU this waits for it).
         autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, Gymnasium's ``AutoresetMode``; the first is the
             kernels' own, the second costs a launch and a step more.
         **params: Parameters of the environment.
@@ -69,7 +76,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     ):  # fmt: skip
         checked_choice("cupydrive", "arrays", arrays, ("numpy", "torch"))
         copy, validate = checked_bool("cupydrive", "copy", copy), checked_bool("cupydrive", "validate", validate)
-        self.mode = checked_mode(autoreset_mode)
+        self.autoreset_mode = checked_mode(autoreset_mode)
         spec = one_agent(env, params, render_mode, VectorEnv)
         # Gymnasium's environments clip a Box, so of its values only NaN is refused, by `stepped`.
         looks = validate and not spec.groups(spec.make_params(**params))[0].continuous
@@ -79,7 +86,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.render_mode = render_mode
         self._ended = torch.zeros(num_envs, dtype=torch.bool, device=self.env.device)
         self.group, self.arrays, self.copy, self.validate = self.env.groups[0], arrays, copy, validate
-        self.metadata = metadata(spec) | {"autoreset_mode": self.mode}
+        self.metadata = metadata(spec) | {"autoreset_mode": self.autoreset_mode}
+        if self.group.mask:  # libraries look for the attribute: without masks there is none
+            self.action_masks = lambda: self._give(current_mask(self.env)[:, 0])
         self.single_observation_space, self.single_action_space = (
             self.group.observation_space,
             deepcopy(self.group.action_space),
@@ -128,14 +137,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """
         self._check_open()
         waiting = self._ended
-        if self.mode == AutoresetMode.DISABLED and self.validate and bool(waiting.any()):
+        if self.autoreset_mode == AutoresetMode.DISABLED and self.validate and bool(waiting.any()):
             first = waiting.nonzero()[0, 0].item()
             raise ResetNeeded(f"environment {first} has ended; reset it with options={{'reset_mask': ...}} first")
-        same_step = self.mode == AutoresetMode.SAME_STEP
+        same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         obs, reward, terminated, truncated, info = stepped(self.env, actions, self.validate, same_step)
         over, infos = terminated | truncated, {}
         truncated = at_limit(self.env, terminated, truncated, info)
-        if self.mode == AutoresetMode.NEXT_STEP and (self.arrays == "torch" or bool(waiting.any())):
+        if self.autoreset_mode == AutoresetMode.NEXT_STEP and (self.arrays == "torch" or bool(waiting.any())):
             obs, info = self.env.reset(mask=waiting)  # those that had ended begin anew and do not step
             reward, terminated, truncated = reward.where(~waiting, 0), terminated & ~waiting, truncated & ~waiting
             over &= ~waiting
@@ -183,6 +192,22 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         mask = info["action_mask"][self.group.name][:, 0].to(torch.int8)
         return {"action_mask": self._give(mask), "_action_mask": np.ones(self.num_envs, bool)}
 
+    def call(self, name: str, *args, **kwargs) -> tuple:
+        """Call a method of this object, or get an attribute, and return N results: the environments are one object."""
+        found = getattr(self, name)
+        result = found(*args, **kwargs) if callable(found) else found
+        return tuple(result) if name in EACH else (result,) * self.num_envs
+
+    get_attr = call  # as Gymnasium's
+
+    def set_attr(self, name: str, values) -> None:
+        """Set an attribute of this object, which all environments share, to a value or to one of N equal values in a list."""
+        first, *others = values if isinstance(values, list | tuple) else [values]
+        if not hasattr(self, name) or any(other != first for other in others):
+            one = "expected one value for an attribute of this object; parameters are given when it is made"
+            raise ParameterError(f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)")
+        setattr(self, name, first)
+
     def render(self):
         """Return a tuple of N frames (height, width, 3) uint8."""
         check_render_mode(self.render_mode)
@@ -193,14 +218,18 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.env.close()
 
 
-class Env(gymnasium.Env):
+class Env(NotCopied, gymnasium.Env):
     """One environment of one agent as a ``gymnasium.Env``.
+
+    If its actions have masks, ``info["action_mask"]`` is (choices,) int8, and ``action_masks()`` returns the same as bool.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         render_mode: ``"rgb_array"`` or None.
         device: As for ``cupydrive.make``; a single environment is faster on the CPU.
-        **params: Parameters of the environment.
+        validate: Refuse choices that the action mask forbids. By default the kernel gets them, as in Gymnasium's own
+            environments. Actions outside of the action space are always refused.
+        **params: Parameters of the environment. ``gymnasium.make(..., max_episode_steps=...)`` also sets that of the kernel.
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
@@ -208,14 +237,18 @@ class Env(gymnasium.Env):
 
     metadata = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012 - gymnasium.make looks here first
 
-    def __init__(self, env, render_mode=None, *, device="cpu", **params):
+    def __init__(self, env, render_mode=None, *, device="cpu", validate=False, **params):
+        params = asked_limit(self, sys._getframe(1), params)
         many = one_copy("an Env", "cupydrive.gymnasium.VectorEnv(..., num_envs=...)")
         spec = one_agent(env, params, render_mode, Env, many)
         looks = not spec.groups(spec.make_params(**params))[0].continuous
         self.env = cupydrive.make(spec, 1, device=device, validate=looks, **params)
+        self.env._read.check_masks = checked_bool("cupydrive", "validate", validate)
         self.render_mode, self.metadata, self.group = render_mode, metadata(spec), self.env.groups[0]
         self.observation_space, self.action_space = self.group.observation_space, deepcopy(self.group.action_space)
         self._closed, self._over, self._past = False, False, deque(maxlen=spec.trail + 1)
+        if self.group.mask:
+            self.action_masks = lambda: current_mask(self.env)[0, 0].cpu().numpy().copy()
 
     def reset(self, *, seed=None, options=None):
         """Begin a new episode and return ``(observation, info)``.
@@ -233,8 +266,7 @@ class Env(gymnasium.Env):
         super().reset(seed=seed)
         self._over = False
         self._past.clear()
-        obs, info = self.env._shown()
-        return obs[0].cpu().numpy().copy(), self._info(info)
+        return self.env.step_results[0][0].cpu().numpy().copy(), self._info()
 
     def step(self, action):
         """Step; return ``(observation, reward, terminated, truncated, info)``.
@@ -255,16 +287,14 @@ class Env(gymnasium.Env):
         ended = bool(terminated[0]), bool(at_limit(self.env, terminated, truncated, info)[0])
         self._over = any(ended)
         log = {name: info["episode"][name][0].item() for name in self.env.spec.metrics if self._over}
-        return obs[0].cpu().numpy().copy(), reward[0].item(), *ended, self._info(info) | log
+        return obs[0].cpu().numpy().copy(), reward[0].item(), *ended, self._info() | log
 
     def _check_open(self):
         if self._closed:
             raise error.ClosedEnvironmentError("the environment is closed; make a new one")
 
-    def _info(self, info):
-        if not self.group.mask:
-            return {}
-        return {"action_mask": info["action_mask"][self.group.name][0, 0].cpu().numpy().astype(np.int8)}
+    def _info(self):
+        return {"action_mask": self.action_masks().astype(np.int8)} if self.group.mask else {}
 
     def render(self):
         """Return a frame (height, width, 3) uint8; trails show the frames since the episode began."""
@@ -279,6 +309,12 @@ class Env(gymnasium.Env):
         if not self._closed:
             self.env.close()
         self._closed = True
+
+
+def current_mask(env: cupydrive.VectorEnv) -> torch.Tensor:
+    """Return the view of the choices that are allowed now, (N, 1, choices) bool."""
+    env._check_ready("action_masks()")
+    return env.step_results[4]["action_mask"][env.groups[0].name]
 
 
 def pictures(env, which):
@@ -307,6 +343,8 @@ def register(env):
         name,
         entry_point="cupydrive.gymnasium:Env",
         vector_entry_point="cupydrive.gymnasium:VectorEnv",
+        # "The maximum number of steps before truncation", for Gymnasium's TimeLimit: a task ends by itself.
+        max_episode_steps=spec.make_params().max_episode_steps if spec.horizon == "limit" else None,
         kwargs={"env": given},
     )
     return name

@@ -3,6 +3,9 @@
 Letters: N environments.
 """
 
+from types import FrameType
+
+import gymnasium
 import numpy as np
 import torch
 from gymnasium import error
@@ -12,10 +15,12 @@ from cupydrive import envs
 from cupydrive.drawing.frames import check_drawable
 from cupydrive.errors import ActionError, OrderError, ParameterError, did_you_mean
 from cupydrive.executors.interop import as_numpy
-from cupydrive.inputs.arguments import checked_choice, checked_int, kind_of, shown
+from cupydrive.inputs.arguments import INT32, checked_choice, checked_int, kind_of, shown
 from cupydrive.simulation.snapshots import checked_values
+from cupydrive.simulation.vector import VectorEnv
 
 RENDER_MODES = ("rgb_array",)
+NEAR = 3  # calls between gymnasium.make and an environment: an entry point of the user's, a subclass
 
 
 class InvalidAction(ActionError, error.InvalidAction):
@@ -56,6 +61,26 @@ def one_agent(env, params, render_mode, call=None, hints=None):
     if checked_render_mode(render_mode) is not None:
         check_drawable(spec)
     return spec
+
+
+def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> dict:
+    """Return ``params`` with the time limit that ``gymnasium.make`` was asked for, if ``caller`` is that call or near it.
+
+    It keeps ``max_episode_steps`` for its ``TimeLimit``, which can only end an episode early: the kernel must know the limit
+    to go on longer, to set ``env.last_step`` and to write metrics at the end. ``env`` is the environment that is being made.
+    """
+    for _ in range(NEAR):
+        owner = env if caller is None else caller.f_locals.get("self")
+        if caller is None or (isinstance(owner, gymnasium.Env) and owner is not env):  # a part of another environment
+            break
+        if caller.f_code is gymnasium.make.__code__:
+            asked = caller.f_locals["max_episode_steps"]
+            known = getattr(caller.f_locals.get("env_spec"), "max_episode_steps", None)
+            if asked is None or (asked == -1 and known is None):
+                return params if known is None else {"max_episode_steps": known} | params
+            return params | {"max_episode_steps": INT32 if asked == -1 else asked}  # -1: without a TimeLimit
+        caller = caller.f_back
+    return params
 
 
 def checked_seed(seed):
@@ -100,16 +125,24 @@ def checked_mask(mask, num_envs):
     return mask
 
 
-def begin(env, seed, state=None, mask=None):
-    """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
-    if state is not None and not isinstance(state, dict):
+def checked_state(env: VectorEnv, state: dict) -> dict[str, np.ndarray]:
+    """Return ``options["state"]`` as (N, ...) arrays by field, and ``elapsed`` if it is given; or raise ``InvalidReset``."""
+    if not isinstance(state, dict):
         raise InvalidReset(f"options['state'] is {kind_of(state)}; it must be a dict of fields")
     try:
-        if state is not None:
-            checked_values(env, **state)
+        values, elapsed = checked_values(env, **state)
+    except ParameterError as wrong:
+        raise InvalidReset(str(wrong)) from None
+    return values if elapsed is None else values | {"elapsed": np.broadcast_to(elapsed, env.num_envs)}
+
+
+def begin(env, seed, state=None, mask=None):
+    """Reset a ``cupydrive.VectorEnv`` and start from ``state``; raise ``InvalidReset`` before anything has changed."""
+    values = None if state is None else checked_state(env, state)
+    try:
         env.reset(seed=seed, mask=mask)
-        if state is not None:
-            env.set_state(**state)
+        if values is not None:
+            env.set_state(**values)
     except OrderError as wrong:
         raise ResetNeeded(str(wrong)) from None
     except ParameterError as wrong:

@@ -3,19 +3,22 @@
 Agents are named ``GROUP_INDEX``, such as ``tagger_0``, in the order of the groups.
 """
 
+import math
 from collections import deque
 from copy import deepcopy
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.adapters.gymnasium_input import one_copy
+from cupydrive.adapters.gymnasium_input import begin, checked_options, checked_seed, one_copy
 from cupydrive.drawing.frames import check_drawable, picture
 from cupydrive.errors import ActionError, OrderError, RenderError, did_you_mean
 from cupydrive.executors.interop import as_numpy
 from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
+from cupydrive.inputs.names import NotCopied
 
 try:
     import pettingzoo
@@ -23,7 +26,7 @@ except ImportError as missing:
     raise ImportError("cupydrive.pettingzoo needs PettingZoo: pip install pettingzoo") from missing
 
 
-class ParallelEnv(pettingzoo.ParallelEnv):
+class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
     """One copy of an environment as a ``pettingzoo.ParallelEnv``.
 
     An agent that leaves the game is terminated in that step and is not in ``agents`` from then on. ``infos`` holds an
@@ -61,6 +64,8 @@ class ParallelEnv(pettingzoo.ParallelEnv):
         self.action_spaces = {agent: deepcopy(g.action_space) for agent, (g, _) in self._place.items()}
         self._actions = {g.name: np.zeros((1, g.count, g.heads), g.action_dtype) for g in self.env.groups}
         self._past = deque(maxlen=spec.trail + 1)
+        size = sum(math.prod(f.shape) for f in spec.state(self.env.params))
+        self.state_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
     def observation_space(self, agent):
         """Return the agent's observation space, always the same object."""
@@ -75,15 +80,17 @@ class ParallelEnv(pettingzoo.ParallelEnv):
 
         Args:
             seed: Int in [0, 2**64), restarts the random streams.
-            options: Not used.
+            options: ``{"state": {field: value}}``, the state to start from, as for ``cupydrive.VectorEnv.set_state``.
 
         Raises:
-            ParameterError: If the seed is wrong.
+            InvalidReset: If the seed, an option or the state is wrong; a ``ParameterError``. Nothing has changed then.
         """
-        _, info = self.env.reset(seed=seed)
+        if isinstance(options, dict) and list(options) == ["options"]:  # the example in PettingZoo's parallel_api_test
+            options = None
+        begin(self.env, checked_seed(seed), checked_options(options, ("state",)).get("state"))
         self.agents = list(self.possible_agents)
         self._past.clear()
-        return self._rows(self.env.batch.current_obs), self._infos(info)
+        return self._rows(self.env.batch.current_obs), self._infos(self.env.step_results[4])
 
     def step(self, actions):
         """Step; return ``(observations, rewards, terminations, truncations, infos)`` of the agents that were in the game.
@@ -162,7 +169,7 @@ class ParallelEnv(pettingzoo.ParallelEnv):
         return infos
 
     def state(self):
-        """Return ``struct State`` of the environment as float32 numbers in one row."""
+        """Return ``struct State`` of the environment as float32 numbers in one row, of ``state_space``."""
         kept = self.env.batch.first_states(1)["states"]
         return np.concatenate([kept[name].ravel().astype(np.float32) for name in kept.dtype.names])
 

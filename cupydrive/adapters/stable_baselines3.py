@@ -7,11 +7,13 @@ import time
 from dataclasses import fields
 
 import numpy as np
+import torch
 
-from cupydrive.adapters.gymnasium import VectorEnv
-from cupydrive.adapters.gymnasium_input import InvalidReset, checked_seed
+from cupydrive.adapters.gymnasium import EACH, VectorEnv
+from cupydrive.adapters.gymnasium_input import InvalidReset, checked_options, checked_seed, checked_state
 from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.names import NotCopied
 
 try:
     from stable_baselines3.common.vec_env import VecEnv as BaseVecEnv
@@ -19,19 +21,22 @@ except ImportError as missing:
     raise ImportError("cupydrive.stable_baselines3 needs Stable-Baselines3: pip install stable-baselines3") from missing
 
 
-class VecEnv(BaseVecEnv):
+class VecEnv(NotCopied, BaseVecEnv):
     """N copies of an environment of one agent as a Stable-Baselines3 ``VecEnv``.
 
     ``infos`` holds ``terminal_observation``, ``TimeLimit.truncated`` and ``episode`` (return, length, seconds) where an
-    episode has ended, so that no monitor is needed.
+    episode has ended, so that no monitor is needed. If actions have masks, it holds ``action_mask``, and
+    ``env_method("action_masks")`` returns them, as MaskablePPO of sb3-contrib asks for.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
-        **options: As for ``cupydrive.gymnasium.VectorEnv``.
+        **options: As for ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays`` and ``autoreset_mode``.
     """
 
     def __init__(self, env, num_envs=1, **options):
+        for name in {"arrays", "autoreset_mode"} & options.keys():
+            raise ParameterError(f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out")
         self.env = VectorEnv(env, num_envs, **options)
         self._actions, self._start = None, time.perf_counter()
         super().__init__(self.env.num_envs, self.env.single_observation_space, self.env.single_action_space)
@@ -42,13 +47,33 @@ class VecEnv(BaseVecEnv):
         return self._seeds
 
     def reset(self):
-        """Begin new episodes and return observations (N, D)."""
+        """Begin new episodes and return observations (N, D).
+
+        ``set_options`` takes ``{"state": {field: value}}``, the state to start from, for all environments, or a list of one
+        such dict for each. Those with an empty dict start at random. Options apply to one reset.
+        """
         if len(set(self._seeds)) != 1:
             raise InvalidReset(f"the seeds are {self._seeds[:4]} ...; they must be one for all environments")
-        obs, _ = self.env.reset(seed=self._seeds[0], options=next((o for o in self._options if o), None))
+        if len(self._options) != self.num_envs:
+            raise InvalidReset(f"set_options: got {len(self._options)} dicts, expected {self.num_envs}, one for each")
+        core, given = self.env.env, [checked_options(options, ("state",)).get("state", {}) for options in self._options]
+        rows = [(i, checked_state(core, state)) for i, state in enumerate(given) if state != {}]
+        obs, info = self.env.reset(seed=self._seeds[0])
+        if rows:
+            for i, values in rows:
+                for name, value in values.items():
+                    (core.elapsed if name == "elapsed" else core.state[name])[i] = torch.as_tensor(value[i])
+            obs, info = core.set_state()  # observes
+            obs, info = self.env._give(obs), self.env._masks(info)
+        self.reset_infos = self._infos(info)
         self._reset_seeds()
         self._reset_options()
         return obs
+
+    def _infos(self, info):
+        """Return a dictionary for each environment, with its action mask if there is one."""
+        masks = info.get("action_mask", ())
+        return [{"action_mask": mask} for mask in masks] or [{} for _ in range(self.num_envs)]
 
     def step_async(self, actions):
         """Keep the actions for ``step_wait``."""
@@ -57,13 +82,13 @@ class VecEnv(BaseVecEnv):
     def step_wait(self):
         """Step; return ``(observations, rewards, dones, infos)``, the last a list of N dictionaries."""
         obs, reward, terminated, truncated, info = self.env.step(self._actions)
-        done, infos = terminated | truncated, [{} for _ in range(self.num_envs)]
+        done, infos = terminated | truncated, self._infos(info)
         if done.any():
             log = self.env.env.step_results[4]["episode"]
             returns, lengths = log["return"].cpu().numpy(), log["length"].cpu().numpy()
             seconds = round(time.perf_counter() - self._start, 6)
             for i in np.nonzero(done)[0]:
-                infos[i] = {
+                infos[i] |= {
                     "terminal_observation": info["final_obs"][i],
                     "TimeLimit.truncated": bool(truncated[i] and not terminated[i]),
                     "episode": {"r": float(returns[i]), "l": int(lengths[i]), "t": seconds},
@@ -100,9 +125,11 @@ class VecEnv(BaseVecEnv):
         setattr(self.env, attr_name, value)
 
     def env_method(self, method_name, *method_args, indices=None, **method_kwargs):
-        """Call a method of the vector environment; return its result once for each environment."""
-        self._check_all("env_method()", indices)
-        return [getattr(self.env, method_name)(*method_args, **method_kwargs)] * self.num_envs
+        """Call a method of the vector environment; return its result once for each environment, or what it has for each."""
+        if method_name not in EACH:
+            self._check_all("env_method()", indices)
+        results = self.env.call(method_name, *method_args, **method_kwargs)
+        return [results[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class, indices=None):
         """Return False for each of ``indices``: wrappers of single environments do not apply."""

@@ -24,7 +24,7 @@ from cupydrive.checks.bits import (
 )
 from cupydrive.checks.branches import TEAMS, BranchCounter, cannot_count, report_branches
 from cupydrive.checks.causes import REFERENCE, STATISTICS
-from cupydrive.checks.pictures import try_drawing
+from cupydrive.checks.pictures import try_drawing, try_heuristic
 from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
 from cupydrive.codegen.source import kernel_text
@@ -101,6 +101,8 @@ def compare_all(report, spec, executors, alike, agent_steps, seed, progress):
         compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
+        if spec.heuristic is not None:
+            try_heuristic(report, spec, params, executors[name], seed)
         if spec.draw is not None and number < DRAWN_CASES * len(executors) and name == next(iter(executors)):
             try_drawing(report, spec, params, executors[name], np.random.default_rng([seed, number, 2]))
         yield

@@ -1,4 +1,4 @@
-"""What an environment draws, tried on a small picture: a name that is misspelt in ``draw`` shows before a video is made."""
+"""``draw`` and ``heuristic`` of an environment, tried once: a misspelt name shows before a video is made."""
 
 import traceback
 
@@ -6,13 +6,17 @@ import numpy as np
 
 from cupydrive.checks.answers import require_states
 from cupydrive.checks.places import own_place
+from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import clock
 from cupydrive.errors import CupydriveError
+from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
+from cupydrive.spec import EnvSpec
 
 PART = "draw, on a small picture"
+HEURISTIC = "heuristic, on observations of a reset"
 WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
 PLAYED_STEPS = 3
 
@@ -39,6 +43,21 @@ def played(spec, params, device, seed):
         elapsed = int(kept["clock"]["elapsed"][0])
         past = [*(past if elapsed else ()), kept["state"][0]]
     return np.stack(past[-spec.trail - 1 :]), elapsed
+
+
+def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executor, seed: int) -> None:
+    """Ask the heuristic of each group for actions once; an exception is a failure."""
+    from cupydrive.executors.interop import as_torch, heuristic_heads  # torch, which other checks do not need
+
+    batch = Batch(spec, RESET_ENVS, params, device)
+    batch.reset(seed)
+    batch.executor.synchronise()
+    for g in batch.groups:
+        report.tally(HEURISTIC, g.name).compared += 1
+        try:
+            heuristic_heads(spec.heuristic, params, as_torch(batch.current_obs[g.name]), g)
+        except Exception as error:  # the function is the user's
+            report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {in_words(error)}")
 
 
 def draw_one(report, spec, params, canvas, what, states, elapsed):

@@ -3,14 +3,16 @@
 import ctypes
 import threading
 import weakref
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import torch
 
-from cupydrive.errors import ParameterError
+from cupydrive.errors import ParameterError, SpecError
 from cupydrive.executors.modes import EXCLUSIVE
-from cupydrive.inputs.arguments import checked_array
+from cupydrive.inputs.arguments import checked_array, shown
+from cupydrive.spec import Group
 
 
 def as_torch(array, moved: list | None = None) -> torch.Tensor:
@@ -51,6 +53,25 @@ def as_numpy(where, name, value, error=ParameterError):
         tensor = value.detach().cpu()
         value = (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
     return checked_array(where, name, value, error)
+
+
+def heuristic_heads(heuristic: Callable, params: object, obs: torch.Tensor, group: Group) -> list[torch.Tensor]:
+    """Return the action numbers of all heads, (...) each, that a heuristic returns for observations (..., D).
+
+    Raises:
+        SpecError: If they are no tuple of H arrays of numbers, or have another shape or device.
+    """
+    found, floats = heuristic(params, obs, group.name), group.continuous
+    heads = found if isinstance(found, tuple | list) else []
+    heads = [torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in heads]
+    good = [isinstance(x, torch.Tensor) and x.shape == obs.shape[:-1] and x.device == obs.device for x in heads]
+    if good != [True] * group.heads or any(x.is_complex() or x.is_floating_point() > floats for x in heads):
+        raise SpecError(
+            f"the heuristic of group {group.name!r}: got {shown(found)}, expected a tuple with "
+            f"{'floats' if floats else 'integers'} {tuple(obs.shape[:-1])} on {obs.device} for each of {group.heads} action "
+            "heads. Compute them from the observations"
+        )
+    return [x.to(torch.float32 if floats else torch.int32) for x in heads]
 
 
 class Views(dict):

@@ -2,7 +2,7 @@
 
 import inspect
 
-from cupydrive.errors import did_you_mean
+from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import shown
 
 # What Gymnasium, Stable-Baselines3 and others call arguments of ours, where spelling alone would not lead to our name. Of
@@ -50,6 +50,18 @@ def no_attribute(thing, name):
     """Return the ``AttributeError`` of an attribute that an object does not have, with what there is instead of it."""
     said = f"{type(thing).__name__!r} object has no attribute {name!r}"
     return AttributeError(f"{said}: {INSTEAD[name]}" if name in INSTEAD else said, name=name, obj=thing)
+
+
+class NotCopied:
+    """Base class of objects that own memory which kernels write: ``copy`` and ``pickle`` raise ``ParameterError``."""
+
+    def __reduce_ex__(self, protocol: int):
+        """Raise ``ParameterError``, from ``copy.copy``, ``copy.deepcopy`` and ``pickle``."""
+        raise ParameterError(
+            f"{type(self).__name__} cannot be copied or pickled: it owns memory that kernels write. Keep a state with "
+            "env.snapshot() (of an adapter: env.unwrapped.env.snapshot()) and call restore(snapshot) on this environment or on "
+            "another from cupydrive.make(...). Keep a run with run.save(folder) and cupydrive.load(folder)"
+        )
 
 
 def argument_elsewhere(name, call):

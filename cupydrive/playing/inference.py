@@ -1,7 +1,8 @@
 """Trained policies outside of training: from raw observations to actions, with no kernel, so that torch can export them.
 
 ``Run.act``, ``Run.policy`` and ``Run.export`` are made of what stands here. Letters: D observation entries, H action numbers
-of one agent, K choices of all its heads together; "..." are any leading dimensions, such as (N,) or (N, C).
+of one agent, K choices of all its heads together, M entries of a hidden state; "..." are any leading dimensions, such as (N,)
+or (N, C).
 """
 
 import copy
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 from cupydrive.errors import ParameterError, TrainingError, did_you_mean
+from cupydrive.executors.interop import heuristic_heads
 from cupydrive.inputs.arguments import checked_bool, checked_path, kind_of, require_folder, shown
 from cupydrive.inputs.files import write_atomically
 
@@ -27,7 +29,7 @@ class PolicyModule(nn.Module):
     """Raw observations (..., D) to the actions of one group, as ``env.step`` takes them; greedy when called.
 
     Args:
-        network: Module, (B, D) -> (parameters, value).
+        network: Module, (B, D) -> (parameters, value), or with hidden state as of ``cupydrive.playing.policy.with_memory``.
         group: The ``Group``.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
@@ -36,6 +38,7 @@ class PolicyModule(nn.Module):
         super().__init__()
         self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
         self.masked, self.normalizes = group.mask, obs_rms is not None
+        self.group, self.memory_size = group.name, getattr(network, "memory_size", 0)
         if self.normalizes:
             self.register_buffer("mean", obs_rms.mean.float())
             self.register_buffer("scale", obs_rms.scale())
@@ -45,15 +48,38 @@ class PolicyModule(nn.Module):
         """The device of its network."""
         return next(self.network.parameters()).device
 
-    def parameters_of(self, obs):
-        """Return the network's first output for observations (..., D), (B, size), without autocast."""
+    def parameters_of(self, obs, state):
+        """Return the network's first output for observations (..., D), (B, size), without autocast, and the next state."""
+        if torch.is_autocast_enabled(obs.device.type):
+            with torch.autocast(obs.device.type, enabled=False):
+                return self.parameters_of(obs, state)
         rows = obs.reshape(-1, self.obs_dim).float()
         if self.normalizes:
             rows = ((rows - self.mean) * self.scale).clamp(-10.0, 10.0)
-        if not torch.is_autocast_enabled(rows.device.type):
-            return self.network(rows)[0].float()
-        with torch.autocast(rows.device.type, enabled=False):
-            return self.network(rows)[0].float()
+        if not self.memory_size:
+            return self.network(rows)[0].float(), None
+        lead = (*obs.shape[:-1], self.memory_size)
+        state = rows.new_zeros(lead) if state is None else state.to(rows.dtype)
+        parameters, _, state = self.network(rows, state.reshape(-1, self.memory_size), None)
+        return parameters.float(), state.reshape(lead)
+
+    def forward(self, obs, mask=None, state=None):
+        """Return the likeliest actions; for a network with hidden state ``(actions, next state)``.
+
+        Args:
+            obs: (..., D) floats.
+            mask: (..., K), true or 1 where a choice is allowed. None is for groups without masks.
+            state: (..., M) hidden state. None starts from zeros.
+        """
+        parameters, state = self.parameters_of(obs, state)
+        action = self.likeliest(parameters, obs, mask)
+        return (action, state) if self.memory_size else action
+
+    def sample(self, obs, mask, generator, state=None):
+        """Return random actions; arguments and results as of ``forward``."""
+        parameters, state = self.parameters_of(obs, state)
+        action = self.drawn(parameters, obs, mask, generator)
+        return (action, state) if self.memory_size else action
 
 
 class DiscretePolicy(PolicyModule):
@@ -63,12 +89,18 @@ class DiscretePolicy(PolicyModule):
         super().__init__(network, group, obs_rms)
         self.sizes = group.sizes
 
-    def logits(self, obs, mask):
+    def logits(self, parameters, mask):
         """Return the logits of each head, (B, choices), minus infinity where ``mask`` forbids."""
-        logits = self.parameters_of(obs)
         if mask is None:
-            return logits.split(self.sizes, dim=1)
-        parts = zip(logits.split(self.sizes, 1), mask.reshape(-1, sum(self.sizes)).split(self.sizes, 1), strict=True)
+            if self.masked:
+                raise ParameterError(
+                    f"the policy of {self.group!r} got no action mask, expected one: choices can be forbidden in this group. "
+                    "Pass mask=info['action_mask'], or ones to allow everything"
+                )
+            return parameters.split(self.sizes, dim=1)
+        parts = zip(
+            parameters.split(self.sizes, 1), mask.reshape(-1, sum(self.sizes)).bool().split(self.sizes, 1), strict=True
+        )
         return [x.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf) for x, allowed in parts]
 
     def shaped(self, heads, obs):
@@ -77,28 +109,25 @@ class DiscretePolicy(PolicyModule):
         lead = obs.shape[:-1] if len(heads) == 1 else (*obs.shape[:-1], self.heads)
         return one.to(torch.int32).reshape(lead)
 
-    def forward(self, obs, mask=None):
-        """Return the likeliest choices, of equally likely ones the first.
-
-        Args:
-            obs: (..., D) floats.
-            mask: (..., K) bool, choices that are allowed, or None.
-        """
-        likeliest = [
-            ((x.amax(1, keepdim=True) - x) <= AS_LIKELY).to(torch.int32).argmax(1) for x in self.logits(obs, mask)
+    def likeliest(self, parameters, obs, mask):
+        """Return the likeliest choices, of equally likely ones the first."""
+        heads = [
+            ((x.amax(1, keepdim=True) - x) <= AS_LIKELY).to(torch.int32).argmax(1)
+            for x in self.logits(parameters, mask)
         ]
-        return self.shaped(likeliest, obs)
+        return self.shaped(heads, obs)
 
-    def sample(self, obs, mask, generator):
-        """Return random choices, arguments as of ``forward``."""
-        drawn = [
-            torch.multinomial(torch.softmax(x, dim=1), 1, generator=generator)[:, 0] for x in self.logits(obs, mask)
+    def drawn(self, parameters, obs, mask, generator):
+        """Return random choices."""
+        heads = [
+            torch.multinomial(torch.softmax(x, dim=1), 1, generator=generator)[:, 0]
+            for x in self.logits(parameters, mask)
         ]
-        return self.shaped(drawn, obs)
+        return self.shaped(heads, obs)
 
 
 class BoxPolicy(PolicyModule):
-    """Actions of a Box, (..., H) float32 within its bounds.
+    """Actions of a Box, (..., H) float32 within its bounds; they have no masks.
 
     Args:
         network: As of ``PolicyModule``.
@@ -119,13 +148,13 @@ class BoxPolicy(PolicyModule):
             raw = self.low + 0.5 * (self.high - self.low) * (torch.tanh(raw) + 1.0)
         return torch.clamp(raw, self.low, self.high).reshape(*obs.shape[:-1], self.heads)
 
-    def forward(self, obs, mask=None):
-        """Return the means; ``mask`` must be None."""
-        return self.bounded(self.parameters_of(obs)[:, : self.heads], obs)
+    def likeliest(self, parameters, obs, mask):
+        """Return the means."""
+        return self.bounded(parameters[:, : self.heads], obs)
 
-    def sample(self, obs, mask, generator):
+    def drawn(self, parameters, obs, mask, generator):
         """Return random actions."""
-        mean, log_deviation = self.parameters_of(obs).split(self.heads, dim=1)
+        mean, log_deviation = parameters.split(self.heads, dim=1)
         normal = torch.randn(mean.shape, generator=generator, dtype=torch.float32, device=mean.device)
         return self.bounded(mean + log_deviation.exp() * normal, obs)
 
@@ -136,13 +165,13 @@ class DeterministicPolicy(BoxPolicy):
     def __init__(self, network, group, obs_rms):
         super().__init__(network, group, obs_rms, squashed=False)
 
-    def forward(self, obs, mask=None):
-        """Return the actions; ``mask`` must be None."""
-        return self.bounded(self.low + 0.5 * (self.high - self.low) * (self.parameters_of(obs) + 1.0), obs)
+    def likeliest(self, parameters, obs, mask):
+        """Return the actions."""
+        return self.bounded(self.low + 0.5 * (self.high - self.low) * (parameters + 1.0), obs)
 
-    def sample(self, obs, mask, generator):
+    def drawn(self, parameters, obs, mask, generator):
         """Return the same actions: exploration noise belongs to training."""
-        return self(obs)
+        return self.likeliest(parameters, obs, mask)
 
 
 class HeuristicPolicy(nn.Module):
@@ -155,18 +184,19 @@ class HeuristicPolicy(nn.Module):
     """
 
     device = masked = None  # it has no tensors of its own, and does not look at masks
+    memory_size = 0
 
     def __init__(self, heuristic, params, group):
         super().__init__()
-        self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group.name, group.obs_dim
-        self.dtype, self.lone = (torch.float32, False) if group.continuous else (torch.int32, group.heads == 1)
+        self.heuristic, self.params, self.group, self.obs_dim = heuristic, params, group, group.obs_dim
+        self.lone = not group.continuous and group.heads == 1
 
-    def forward(self, obs, mask=None):
+    def forward(self, obs, mask=None, state=None):
         """Return the actions."""
-        heads = [head.to(self.dtype) for head in self.heuristic(self.params, obs, self.group)]
+        heads = heuristic_heads(self.heuristic, self.params, obs, self.group)
         return heads[0] if self.lone else torch.stack(heads, dim=-1)
 
-    def sample(self, obs, mask, generator):
+    def sample(self, obs, mask, generator, state=None):
         """Return the same actions."""
         return self(obs)
 
@@ -187,7 +217,7 @@ def evaluating(module):
 # ---- Run.act, Run.policy, Run.export ---------------------------------------------------------------------------------
 
 
-def act(modules, obs, greedy, mask, generator):
+def act(modules, obs, greedy, mask, generator, state):
     """Return actions by group, or one tensor or array if ``obs`` is one; see ``Run.act``.
 
     Args:
@@ -196,6 +226,7 @@ def act(modules, obs, greedy, mask, generator):
         greedy: The likeliest actions instead of random ones.
         mask: Like ``obs``, allowed choices, or None.
         generator: ``torch.Generator`` of the random ones, or None.
+        state: Like ``obs``, hidden states, or None.
     """
     greedy = checked_bool("act", "greedy", greedy)
     if generator is not None and not isinstance(generator, torch.Generator):
@@ -206,43 +237,59 @@ def act(modules, obs, greedy, mask, generator):
                 f"act: obs is {kind_of(obs)}; of several groups it must be a dict with {', '.join(modules)}"
             )
         (name,) = modules
-        if isinstance(mask, dict):
-            mask = mask.get(name)
-        return act_of(name, modules[name], obs, greedy, mask, generator)
-    if mask is not None and not isinstance(mask, dict):
-        raise ParameterError(f"act: mask is {kind_of(mask)}; it must be a dict by group, as obs is")
-    for argument, given in (("obs", obs), ("mask", mask or {})):
-        for name in given:
+        mask, state = (given.get(name) if isinstance(given, dict) else given for given in (mask, state))
+        return act_of(name, modules[name], obs, greedy, mask, generator, state)
+    for argument, given in (("obs", obs), ("mask", mask), ("state", state)):
+        if given is not None and not isinstance(given, dict):
+            raise ParameterError(f"act: {argument} is {kind_of(given)}; it must be a dict by group, as obs is")
+        for name in given or {}:
             if name not in modules:
                 raise ParameterError(
                     f"act: {argument} has {shown(name)}, which is no group.{did_you_mean(name, modules)} Groups: "
                     f"{', '.join(modules)}"
                 )
-    return {
-        name: act_of(name, modules[name], rows, greedy, (mask or {}).get(name), generator) for name, rows in obs.items()
+    mask, state = mask or {}, state or {}
+    actions = {
+        name: act_of(name, modules[name], rows, greedy, mask.get(name), generator, state.get(name))
+        for name, rows in obs.items()
     }
+    states = {name: found[1] for name, found in actions.items() if isinstance(found, tuple)}
+    if not states:
+        return actions
+    return {name: found[0] if name in states else found for name, found in actions.items()}, states
 
 
-def act_of(name, module, obs, greedy, mask, generator):
-    """Return the actions of one group, on the device and in the library of ``obs``."""
+def act_of(name, module, obs, greedy, mask, generator, state):
+    """Return the actions of one group, and its next hidden state if it has one, in the library and on the device of ``obs``."""
     rows = checked_rows(f"act: the observation of {name!r}", obs, module.obs_dim)
     device = module.device or rows.device
     rows = rows.to(device, torch.float32)
-    if mask is not None and not isinstance(module, HeuristicPolicy):
+    mask = None if isinstance(module, HeuristicPolicy) else mask
+    if mask is not None:
         if not isinstance(module, DiscretePolicy):
             raise ParameterError(f"act: mask of {name!r}: a Box has no choices to mask; leave it out")
-        mask = checked_rows(f"act: mask of {name!r}", mask, sum(module.sizes), bools=True)
-        if mask.shape[:-1] != rows.shape[:-1]:
+        if isinstance(mask, tuple) and mask and all(isinstance(head, np.ndarray) for head in mask):  # by head
+            mask = np.concatenate(mask, axis=-1)
+        mask = checked_rows(f"act: mask of {name!r}", mask, sum(module.sizes), bools=True).to(device)
+        if mask.shape[:-1] == (*rows.shape[:-1], 1):  # with the axis of agents, which observations of one agent lack
+            mask = mask.squeeze(-2)
+    if state is not None:
+        if not module.memory_size:
+            raise ParameterError(f"act: got a state of {name!r}, whose policy has no hidden state; leave it out")
+        state = checked_rows(f"act: state of {name!r}", state, module.memory_size).to(device, torch.float32)
+    for argument, given in (("mask", mask), ("state", state)):
+        if given is not None and given.shape[:-1] != rows.shape[:-1]:
             raise ParameterError(
-                f"act: mask of {name!r} has shape {tuple(mask.shape)}; for these observations it must be "
-                f"{(*rows.shape[:-1], sum(module.sizes))}"
+                f"act: {argument} of {name!r} has shape {tuple(given.shape)}; for these observations it must be "
+                f"{(*rows.shape[:-1], given.shape[-1])}"
             )
-        mask = mask.to(device)
     if generator is not None and generator.device.type != device.type:
         raise ParameterError(f"act: generator is of {generator.device}; the run's policies are on {device}")
     with torch.no_grad(), evaluating(module):
-        action = module(rows, mask) if greedy else module.sample(rows, mask, generator)
-    return action.cpu().numpy() if isinstance(obs, np.ndarray) else action.to(obs.device)
+        found = module(rows, mask, state) if greedy else module.sample(rows, mask, generator, state)
+    found = found if module.memory_size else (found,)
+    found = tuple(x.cpu().numpy() if isinstance(obs, np.ndarray) else x.to(obs.device) for x in found)
+    return found if module.memory_size else found[0]
 
 
 def checked_rows(where, values, width, bools=False):
@@ -251,13 +298,14 @@ def checked_rows(where, values, width, bools=False):
     Raises:
         ParameterError: If it is neither, of another width or type, or holds no numbers.
     """
-    kinds, words = ("b", "bool") if bools else ("fiub", "float32")
+    kinds, words = ("biu", "bool or int8") if bools else ("fiub", "float32")
     if isinstance(values, np.ndarray) and values.dtype.kind in kinds:
         values = torch.from_numpy(np.array(values, bool if bools else np.float32))
     elif not isinstance(values, torch.Tensor):
         found = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
         raise ParameterError(f"{where} is {found}; it must be a torch tensor or NumPy array of {words}")
-    if values.is_complex() or (values.dtype == torch.bool) != bools or values.layout != torch.strided:
+    wrong = values.is_floating_point() if bools else values.dtype == torch.bool
+    if values.is_complex() or wrong or values.layout != torch.strided:
         raise ParameterError(f"{where} is {values.dtype}, {values.layout}; it must be strided {words}")
     if values.device.type == "meta" or values.is_quantized:
         raise ParameterError(f"{where} is on {values.device} and holds no numbers")
@@ -289,7 +337,8 @@ def export_onnx(module, path):
     """Write a ``PolicyModule`` as an ONNX file and return its path.
 
     Its input is ``obs``, (batch, D) float32, and ``mask``, (batch, K) bool, where the group's choices may be forbidden; its
-    output is ``action``, as the module returns it.
+    output is ``action``, as the module returns it. Of a policy with hidden state ``state``, (batch, M), is an input, too, and
+    ``next_state`` an output.
 
     Raises:
         ParameterError: If the path does not end in .onnx.
@@ -306,15 +355,17 @@ def export_onnx(module, path):
     inputs = {"obs": torch.zeros(2, module.obs_dim, dtype=torch.float32, device="cpu")}
     if module.masked:
         inputs["mask"] = torch.ones(2, sum(module.sizes), dtype=torch.bool, device="cpu")
+    if module.memory_size:
+        inputs["state"] = torch.zeros(2, module.memory_size, dtype=torch.float32, device="cpu")
     batch = torch.export.Dim("batch")
     with quiet_exporter():
         try:
             program = torch.onnx.export(
                 module,
-                tuple(inputs.values()),
+                kwargs=inputs,
                 dynamo=True,
                 input_names=list(inputs),
-                output_names=["action"],
+                output_names=["action", "next_state"][: 1 + bool(module.memory_size)],
                 dynamic_shapes={name: {0: batch} for name in inputs},
                 verbose=False,
             )
@@ -323,6 +374,11 @@ def export_onnx(module, path):
                 "torch cannot export this policy's network to ONNX; torch.export.export(run.policy(...), ...) shows why: "
                 f"{str(error).partition(chr(10))[0]}"
             ) from error
+    if not all(given.type.tensor_type.shape.dim[0].dim_param for given in program.model_proto.graph.input):
+        raise TrainingError(
+            "export: this policy's network fixes the batch: got 2 rows, expected any number. Write obs.shape[0] in its "
+            "forward in place of len(obs), and no other Python number that depends on the batch"
+        )
     try:
         write_atomically(path, program.model_proto.SerializeToString())
     except OSError as error:

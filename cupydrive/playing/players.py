@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from cupydrive.errors import ParameterError
+from cupydrive.executors.interop import heuristic_heads
+from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import DeterministicPolicy, HeuristicPolicy, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_memory, with_memory
 
@@ -40,7 +42,7 @@ class Heuristic:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(NotCopied):
     """A policy in memory, kept as it is; ``Run.frozen`` makes it.
 
     Args:
@@ -109,8 +111,8 @@ class HeuristicPlayer:
     def act(self, rollout, t):
         """Write the actions of row t."""
         name, batch = self.group.name, rollout.batch
-        heads = batch.spec.heuristic(batch.params, rollout.obs[name][t], name)
-        torch.stack([h.to(rollout.action[name].dtype) for h in heads], dim=-1, out=rollout.action[name][t])
+        heads = heuristic_heads(batch.spec.heuristic, batch.params, rollout.obs[name][t], self.group)
+        torch.stack(heads, dim=-1, out=rollout.action[name][t])
 
     def module(self, rollout, group):
         """Return the heuristic as a module."""

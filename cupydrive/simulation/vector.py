@@ -18,21 +18,22 @@ from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, shown
-from cupydrive.inputs.names import no_attribute
+from cupydrive.inputs.names import NotCopied, no_attribute
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
 from cupydrive.simulation.trajectory import Trajectory
 
 
-class VectorEnv:
+class VectorEnv(NotCopied):
     """N copies of one environment with Gymnasium's names and autoreset in the same step.
 
     All tensors are views, made once, of the memory that kernels write: they change with the next call. ``obs`` alone is
     double-buffered: the observation before and after a step exist side by side. Copy what you keep.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - Gymnasium's form
+    autoreset_mode = AutoresetMode.SAME_STEP
+    metadata = {"autoreset_mode": autoreset_mode}  # noqa: RUF012 - Gymnasium's form
 
     def __init__(self, batch, validate=True):
         self.batch, self.validate = batch, validate

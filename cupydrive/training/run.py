@@ -18,6 +18,7 @@ from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
@@ -47,7 +48,7 @@ from cupydrive.training.torch_settings import drawing_from
 WARM_STEPS = 128  # of a rollout in which nobody learns
 
 
-class Run:
+class Run(NotCopied):
     """Policies learning in N environments; made by ``cupydrive.train``.
 
     Where several processes train one run together (``torch.distributed``), each has a ``Run`` of its own, with equal weights
@@ -124,16 +125,18 @@ class Run:
     # ---- inference ----
 
     @ordinary_modes()
-    def act(self, obs, *, greedy=True, mask=None, generator=None):
+    def act(self, obs, state=None, *, greedy=True, mask=None, generator=None):
         """Return the actions that this run's policies take now, as ``env.step`` takes them.
 
         Observations are those of the environment, not normalised; on a run in training it is the policy of this moment.
+        For a policy with hidden state the result is ``(actions, state)``: pass that state with the next observations.
 
         Args:
             obs: (..., D) torch tensor or NumPy array, any leading dimensions, (N, D) or (N, C, D) say; a dict by group
                 if there are several groups, in which groups may be left out.
+            state: (..., M) hidden state, by group if there are several. Set rows to 0 where an episode begins. None: zeros.
             greedy: The likeliest actions, those of ``evaluate``, instead of random ones.
-            mask: (..., K) bool, the choices of all heads that are allowed, by group if there are several; None: all.
+            mask: (..., K) bool or int8, the allowed choices of all heads, as ``info`` has them. Groups with masks need it.
             generator: ``torch.Generator`` on the run's device for random actions; None: torch's own.
 
         Returns:
@@ -141,19 +144,19 @@ class Run:
             float32 (..., H) within the bounds for a Box.
 
         Raises:
-            ParameterError: If an observation or mask has another shape or type, or a group plays at random.
+            ParameterError: If an input has another shape or type, a mask is missing, or a group plays at random.
         """
         names = obs if isinstance(obs, dict) else self.rollout.player_of
         modules = {g.name: self._module(g.name) for g in self.batch.groups if g.name in names}
-        return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator)
+        return inference.act(modules or dict.fromkeys(self.rollout.player_of), obs, greedy, mask, generator, state)
 
     @ordinary_modes()
     def policy(self, group=None):
         """Return a group's policy as a ``torch.nn.Module`` from raw observations (..., D) to greedy actions, as of ``act``.
 
         It is a copy in evaluation mode, with the normalisation inside: it can be moved to another device, and training on
-        does not change it. ``torch.export.export`` and ``torch.jit.trace`` accept it. Its second, optional input is the
-        mask of allowed choices.
+        does not change it. ``torch.export.export`` and ``torch.jit.trace`` accept it. Its second input is the mask of allowed
+        choices, for groups with masks. With hidden state, ``policy(obs, state=state)`` returns ``(actions, state)``.
 
         Args:
             group: Name; None: the only group.
@@ -318,8 +321,7 @@ class Run:
             ParameterError: If ``keep`` is less than 1; nothing is written then.
         """
         keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
-        words = not_written(folder)
-        tensors = self.snapshot()
+        words, tensors = not_written(folder), self.snapshot()
         if self.shard.ranks.rank > 0:
             self.folder = folder
             return
