@@ -108,7 +108,14 @@ def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     path = run.export(tmp_path / "policy.onnx", group=name)
     session = onnxruntime.InferenceSession(path)
     assert [x.name for x in session.get_inputs()] == ["obs"] and [x.name for x in session.get_outputs()] == ["action"]
-    assert_same(torch.from_numpy(session.run(None, {"obs": obs.numpy()})[0]), taken)
+    found = torch.from_numpy(session.run(None, {"obs": obs.numpy()})[0])
+    if found.dtype == torch.int32:  # of two choices that differ by rounding, either one is the likeliest
+        for h, logits in enumerate(module.parameters_of(obs, None)[0].split(module.sizes, dim=1)):
+            chosen = [actions.view(len(obs), -1)[:, h : h + 1].long() for actions in (found, taken)]
+            torch.testing.assert_close(*(logits.gather(1, choice) for choice in chosen), rtol=1e-6, atol=1e-7)
+        assert (found == taken).double().mean() > 0.999
+    else:
+        assert_same(found, taken)
     assert_same(torch.from_numpy(session.run(None, {"obs": obs[:1].numpy()})[0]), taken[:1])
     exported = torch.export.export(module, (obs[:2],), dynamic_shapes={"obs": {0: torch.export.Dim("batch")}})
     assert_same(exported.module()(obs), taken)
