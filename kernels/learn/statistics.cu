@@ -71,10 +71,14 @@ struct Column {
   }
   // Calls visit(value) for each row that counts.
   template <class Visit> DEVICE void each(const Statistics& call, const Visit visit) const {
+    if (call.active == nullptr) visit_rows<false>(call, visit);
+    else visit_rows<true>(call, visit);
+  }
+  template <bool PAUSES, class Visit> DEVICE void visit_rows(const Statistics& call, const Visit visit) const {
     for (int t = first_step; t < end_step; ++t) {
       const size_type step = (size_type)t * call.num_envs * call.agents;
       for (int row = first_env * call.agents; row < end_env * call.agents; ++row) {
-        if (call.active == nullptr || call.active[step + row]) visit(call.values[(step + row) * call.columns + column]);
+        if (!PAUSES || call.active[step + row]) visit(call.values[(step + row) * call.columns + column]);
       }
     }
   }
@@ -129,15 +133,15 @@ DEVICE void scale_column(const Scaling& call, const int column) {
   call.scale[column] = (float)(1.0 / math::sqrt_double(call.variance[column] + 1e-8));
 }
 
-// Row (e, i) of [0, N * C).
-DEVICE void follow_row(const Follow& call, const int row) {
+// Row (e, i) of [0, N * C). PAUSES: agents may be inactive.
+template <bool PAUSES> DEVICE void follow_row(const Follow& call, const int row) {
   const int e = row / call.agents;
   float running = call.running[row];
   size_type earned = row;  // the step that rewards belong to: the last active one
   bool known = false;      // it lies in this rollout
   for (int t = 0; t < call.steps; ++t) {
     const size_type step = (size_type)t * call.num_envs + e, at = (size_type)t * call.num_envs * call.agents + row;
-    const bool active = call.active == nullptr || call.active[at];
+    const bool active = !PAUSES || call.active[at];
     if (active) earned = at;
     known = known || active;
     running = (active ? *call.gamma * running : running) + call.reward[at];
@@ -149,6 +153,10 @@ DEVICE void follow_row(const Follow& call, const int row) {
   }
   call.running[row] = running;
 }
+DEVICE void follow(const Follow& call, const int row) {
+  if (call.active == nullptr) follow_row<false>(call, row);
+  else follow_row<true>(call, row);
+}
 
 #include "drive/launch.cuh"
 KERNEL(sum_columns, Statistics, call.blocks * call.slices * call.columns, sum_column(call, e))
@@ -158,4 +166,4 @@ KERNEL(find_variances, Statistics, call.columns, call.variance[e] = mean_of_chun
 KERNEL(merge, Statistics, call.columns, merge_column(call, e))
 KERNEL(count_rows, Statistics, 1, *call.count += (double)all_rows(call))
 KERNEL(find_scales, Scaling, call.columns, scale_column(call, e))
-KERNEL(follow_returns, Follow, call.num_envs * call.agents, follow_row(call, e))
+KERNEL(follow_returns, Follow, call.num_envs * call.agents, follow(call, e))

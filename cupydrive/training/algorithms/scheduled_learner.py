@@ -22,6 +22,7 @@ class ScheduledLearner:
         groups: The ``Group``s that it plays.
         weights_at: By name, each parameter of ``networks()`` as learning knows it: itself, its address, its strides, and
             what it is.
+        members: (dictionary, name, object): all modules and parameters where their owners have them.
     """
 
     def schedule(self, step):
@@ -52,9 +53,10 @@ class ScheduledLearner:
 
     def note_weights(self) -> None:
         """Note where the weights are; called when everything that holds their addresses has been made."""
-        self.weights_at = {
-            name: (p, p.data_ptr(), p.stride(), kind(p)) for name, p in self.networks().named_parameters()
-        }
+        networks = self.networks()
+        self.weights_at = {name: (p, p.data_ptr(), p.stride(), kind(p)) for name, p in networks.named_parameters()}
+        owned = [of for module in networks.modules() for of in (module._modules, module._parameters)]
+        self.members = [(of, name, member) for of in owned for name, member in of.items()]
 
     def follow_weights(self, rollout: Rollout) -> bool:
         """Learn from now on in the memory where the weights are; return whether torch has put any elsewhere.
@@ -62,10 +64,11 @@ class ScheduledLearner:
         Raises:
             ParameterError: If a weight has another shape, dtype or device than before, or is missing.
         """
+        same = all(of.get(name) is member for of, name, member in self.members)
+        if same and all(p.data_ptr() == at for p, at, *_ in self.weights_at.values()):
+            return False
         networks = self.networks()
         found = dict(networks.named_parameters())
-        if all(found.get(name) is p and p.data_ptr() == at for name, (p, at, *_) in self.weights_at.items()):
-            return False
         for name, (p, _, strides, before) in self.weights_at.items():
             new = found.get(name)
             if new is None or kind(new) != before:
