@@ -1,9 +1,11 @@
 """Ctrl-C ends the command line also where a kernel never comes back, and nothing else that still answers; SIGTERM saves."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 
 import pytest
@@ -107,3 +109,52 @@ def test_ctrl_c_twice_says_what_is_kept(tmp_path, monkeypatch, capsys):
     sizes = ["--steps", "640", "--num-envs", "4", "--device", "cpu", "--set", "num_steps=4"]
     assert main(["train", "cartpole", *sizes, "--out", str(tmp_path / "run")]) == 130
     assert "run keeps the checkpoint of 0 env-steps" in capsys.readouterr().err
+
+
+HOST = r"""
+#include <Python.h>
+#include <signal.h>
+static void mine(int number) { (void)number; }
+int main(int count, char** given) {
+  signal(SIGINT, mine);
+  signal(SIGTERM, mine);
+  PyConfig config;
+  PyConfig_InitPythonConfig(&config);
+  config.install_signal_handlers = 0;
+  PyConfig_SetBytesString(&config, &config.program_name, given[1]);
+  PyStatus status = Py_InitializeFromConfig(&config);
+  if (PyStatus_Exception(status)) Py_ExitStatusException(status);
+  const int code = PyRun_SimpleString(given[2]);
+  return code != 0 || signal(SIGINT, SIG_IGN) != mine || signal(SIGTERM, SIG_IGN) != mine;
+}
+"""
+IN_HOST = """
+import signal
+import cupydrive as cd
+from cupydrive.cli.interrupts import ended_as_by_ctrl_c
+from cupydrive.executors.processes import start
+with ended_as_by_ctrl_c():
+    run = cd.train("cartpole", cd.PPO(num_steps=32), num_envs=16, steps=1024, device="cpu", progress=False)
+assert run.step == 1024 and start(1, [], ("-c", "")) == 0
+"""
+
+
+@pytest.mark.build
+def test_a_program_that_has_python_inside_keeps_its_handlers(tmp_path):
+    library, name = sysconfig.get_config_var("LIBDIR"), f"python{sysconfig.get_config_var('LDVERSION')}"
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED") or not shutil.which("gcc"):
+        pytest.skip("no gcc, or this Python has no shared library")
+    (tmp_path / "host.c").write_text(HOST)
+    built = [
+        "gcc",
+        "host.c",
+        "-o",
+        "host",
+        f"-I{sysconfig.get_path('include')}",
+        f"-L{library}",
+        f"-Wl,-rpath,{library}",
+    ]
+    subprocess.run([*built, f"-l{name}"], cwd=tmp_path, check=True)
+    environment = os.environ | {"PYTHONPATH": python_path()}
+    done = subprocess.run([tmp_path / "host", sys.executable, IN_HOST], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

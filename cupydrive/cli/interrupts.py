@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from cupydrive.executors.processes import MEETING
+from cupydrive.executors.processes import MEETING, handled
 
 SECONDS = 3.0  # that the main thread has for an answer
 STUCK = (
@@ -65,11 +65,8 @@ def ended_as_by_ctrl_c():
             heard.append(number)
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGTERM, hear)
-    try:
+    with handled(signal.SIGTERM, hear):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _listen(reading):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
@@ -144,6 +145,23 @@ def own_gpu(local):
 # ---- all of them ----
 
 
+@contextlib.contextmanager
+def handled(number: int, handler: Callable) -> Iterator[None]:
+    """Handle a signal by ``handler`` for a while.
+
+    A host program that has Python inside it, such as R, may handle the signal outside Python. Its handler stays in place,
+    since Python could not put it back.
+    """
+    if signal.getsignal(number) is None:
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def start(count, arguments, program=CUPYDRIVE):
     """Run ``python PROGRAM ARGUMENTS`` in ``count`` processes of this machine and return the exit code.
 
@@ -160,11 +178,10 @@ def start(count, arguments, program=CUPYDRIVE):
             for child in children[:1] if len(pressed) == 1 else children:
                 child.send_signal(signal.SIGINT)
 
-        before = signal.signal(signal.SIGINT, interrupt)
         try:
-            return wait(children, folder)
+            with handled(signal.SIGINT, interrupt):
+                return wait(children, folder)
         finally:
-            signal.signal(signal.SIGINT, before)
             end(children)
 
 
@@ -221,5 +238,7 @@ def how_it_ended(rank, code, folder):
             f"process {rank} of this run was ended by signal {-code} ({signal.Signals(-code).name}), and the run with it; the "
             "last checkpoint is kept: go on with --resume"
         )
-    lines = (folder / f"{rank}.log").read_text(errors="replace").strip().splitlines() or [f"exit code {code}"]
+    lines = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
+        f"exit code {code}"
+    ]
     return f"process {rank} of this run: {lines[-1].removeprefix('cupydrive: ')}"

@@ -18,6 +18,7 @@ import torch
 
 from cupydrive.errors import NotFiniteError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
+from cupydrive.executors.processes import handled
 from cupydrive.training.kept import Failed, Keeping, Kept, why_not_kept
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
@@ -330,7 +331,7 @@ def noted_interrupts():
     """Give a function that says whether Ctrl-C was pressed: an iteration is finished before training ends.
 
     The first press is answered on the standard error: an iteration may take seconds. Ctrl-C pressed twice interrupts at once,
-    and nothing more is written. Threads other than the main one cannot hear it.
+    and nothing more is written. Threads other than the main one cannot hear it, nor can one whose host program does.
     """
     pressed = []
 
@@ -346,8 +347,5 @@ def noted_interrupts():
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, note)
-    try:
+    with handled(signal.SIGINT, note):
         yield lambda: bool(pressed)
-    finally:
-        signal.signal(signal.SIGINT, before)
