@@ -1,5 +1,6 @@
 """Programs are compiled side by side, and each once: by all threads and processes together."""
 
+import errno
 import importlib
 import os
 import subprocess
@@ -15,7 +16,7 @@ from cupydrive import envs
 from cupydrive.checks import checker
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble, kernel_text
-from cupydrive.errors import CompileError
+from cupydrive.errors import CompileError, TrainingError
 from cupydrive.executors import executor
 from cupydrive.executors.ahead import alone, build_ahead, load_ahead
 from cupydrive.executors.host import HostExecutor, compiler
@@ -51,6 +52,23 @@ def test_a_lock_is_free_again_after_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyError), alone(tmp_path, "key"):
             raise KeyError
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
+def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
+    """Of a run's folder it is not: two writers would mix their checkpoints."""
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    if number is None:  # a machine whose Python has no locks
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+    else:
+        monkeypatch.setattr("fcntl.flock", refuse)
+    with alone(tmp_path, "key"):
+        (tmp_path / "made").touch()
+    with pytest.raises(TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"):
+        cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from cupydrive.inputs.locks import lock
 
@@ -18,12 +18,14 @@ def alone(folder, key):
     """Hold the lock of ``key`` (a string) in ``folder``: one thread of one process at a time.
 
     Whoever compiles takes it first and then looks into the cache, so that the second to come finds what the first has
-    made. The system frees the lock of a process that dies. At most 256 lock files are made; they stay.
+    made. The system frees the lock of a process that dies. At most 256 lock files are made; they stay. On a file system without
+    locks, as NFS may be, two may compile the same program: the second library replaces the first one, which is equal.
     """
-    locks = folder / "locks"
-    locks.mkdir(exist_ok=True)
-    with open(locks / hashlib.sha256(key.encode()).hexdigest()[:2], "w") as file:
-        lock(file.fileno(), wait=True)
+    with ExitStack() as held:
+        with suppress(OSError):
+            (folder / "locks").mkdir(exist_ok=True)
+            file = held.enter_context(open(folder / "locks" / hashlib.sha256(key.encode()).hexdigest()[:2], "wb"))
+            lock(file.fileno(), wait=True)
         yield
 
 

@@ -38,17 +38,20 @@ def cache_folder():
 def _cache_folder(named):
     if named and not named.strip():
         raise DeviceError(f"CUPYDRIVE_CACHE = {named!r} names no folder; unset it, or set it to a folder of your own")
-    wanted = Path(named or user_cache_dir("cupydrive")).expanduser().absolute()
+    wanted = Path(named) if named else None
     try:
+        wanted = Path(named or user_cache_dir("cupydrive")).expanduser().absolute()
         wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=wanted):
             pass
-    except OSError as error:
-        reason = "it is a link to nothing" if wanted.is_symlink() and not wanted.exists() else error.strerror
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no home folder is known"
+        reason = "it is a link to nothing" if wanted and wanted.is_symlink() and not wanted.exists() else reason
+        folder = f"the cache folder {wanted}" if wanted else "the cache folder"
         temporary = Path(tempfile.mkdtemp(prefix="cupydrive-"))
         atexit.register(rmtree, temporary, ignore_errors=True)
         warnings.warn(
-            f"the cache folder {wanted} cannot be written ({reason}); this process keeps its kernels in {temporary}. "
+            f"{folder} cannot be written ({reason}); this process keeps its kernels in {temporary}. "
             "Set CUPYDRIVE_CACHE to a folder that can be written",
             CupydriveWarning,
             stacklevel=4,

@@ -1,5 +1,6 @@
 """Locks on open files, on Windows too; the system frees those of a process that dies, however it does."""
 
+import errno
 import os
 import time
 
@@ -18,6 +19,7 @@ def lock(descriptor, wait):
 
     Raises:
         BlockingIOError: If another process has locked it, and ``wait`` is false.
+        OSError: If the file system or the machine has no locks.
     """
     try:
         import fcntl
@@ -28,8 +30,10 @@ def lock(descriptor, wait):
 
 
 def _lock_on_windows(descriptor, wait):
-    import msvcrt
-
+    try:
+        import msvcrt
+    except ModuleNotFoundError:
+        raise OSError(errno.ENOLCK, "this system has no file locks") from None
     while True:
         os.lseek(descriptor, FIRST, os.SEEK_SET)
         try:

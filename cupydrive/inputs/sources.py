@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tempfile
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
@@ -100,7 +101,7 @@ class Found:
 @cache
 def sources():
     """Return all data sets by name."""
-    text = Path(__file__).with_name("sources.toml").read_text()
+    text = Path(__file__).with_name("sources.toml").read_text(encoding="utf-8")
     return {
         name: Source(name, **about | {"files": tuple(File(file, **facts) for file, facts in about["files"].items())})
         for name, about in tomllib.loads(text).items()
@@ -113,11 +114,17 @@ def source(name):
 
 
 def cache_folder():
-    """Return the folder in which fetched files are kept: in $CUPYDRIVE_CACHE, else in the user's cache."""
+    """Return the folder in which fetched files are kept: in $CUPYDRIVE_CACHE, else in the user's cache.
+
+    Without a home folder it lies in the machine's temporary one.
+    """
     named = os.environ.get("CUPYDRIVE_CACHE", "")
     if named and not named.strip():
         raise DataError(f"CUPYDRIVE_CACHE = {named!r} names no folder; unset it, or set it to a folder of your own")
-    return absolute(named or user_cache_dir("cupydrive")) / "data"
+    try:
+        return Path(named or user_cache_dir("cupydrive")).expanduser().absolute() / "data"
+    except RuntimeError:  # no home folder is known
+        return Path(tempfile.gettempdir(), f"cupydrive-{getattr(os, 'geteuid', os.getpid)()}", "data")
 
 
 def search(folder, wanted):
