@@ -3,16 +3,19 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from conftest import python_path
 
 from cupydrive.codegen.source import assemble_file
-from cupydrive.errors import DeviceError
+from cupydrive.errors import CupydriveWarning, DeviceError
 from cupydrive.executors import cache, host
 from cupydrive.executors.cache import cache_folder, find_library
 from cupydrive.executors.host import HostExecutor
+from cupydrive.inputs import sources
+from cupydrive.inputs.arguments import checked_path
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -158,3 +161,23 @@ def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
     )  # fmt: skip
     assert done.stdout.startswith(where["TMPDIR"]), done.stderr
     assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("named", ["", "~no-such-user/cache"])
+def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch, tmp_path):
+    def unknown(user):
+        raise KeyError(user)
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("getpwuid", "getpwnam"):
+        monkeypatch.setattr(f"pwd.{name}", unknown)
+    monkeypatch.setenv("CUPYDRIVE_CACHE", named)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache._cache_folder.cache_clear()
+    with pytest.warns(CupydriveWarning, match=r"cannot be written \(no home folder is known\); this process keeps"):
+        assert cache_folder().parent == tmp_path
+    cache._cache_folder.cache_clear()
+    assert sources.cache_folder().parent.parent == tmp_path
+    with pytest.raises(DeviceError, match=r"out = '~/x'; no such home folder is known\. Write"):
+        checked_path("train", "out", "~/x", DeviceError)

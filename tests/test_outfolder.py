@@ -5,8 +5,11 @@ import shutil
 import pytest
 
 import cupydrive as cd
+from cupydrive import envs
+from cupydrive.cli.commands import write_json_file
 from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveWarning, TrainingError
+from cupydrive.rendering.video import check_path
 from cupydrive.training.run import Run, checkpoints
 
 QUIET = {"device": "cpu", "progress": False}
@@ -114,3 +117,26 @@ def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path,
     assert main(["train", "--resume", "--steps", "128", "--out", str(tmp_path), "--device", "cpu"]) == 0
     assert "read instead of a newer checkpoint" in capsys.readouterr().err
     assert Run.load(tmp_path).step == run.step + 128
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir(), here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    run = cd.train("cartpole", cd.PPO(num_steps=4), num_envs=4, steps=16, device="cpu", progress=False, out="~/runs/x")
+    assert cd.load("~/runs/x", device="cpu").step == run.step == 16
+    run.save("~/y")
+    assert cd.Frozen("~/y").path == str(home / "y")
+    env = cd.make("cartpole", 2, device="cpu")
+    env.reset(seed=0)
+    env.snapshot().save("~/s.npz")
+    assert cd.Snapshot.load("~/s.npz").num_envs == 2
+    run.evaluate(2).recording.save("~/r.npz")
+    assert cd.Recording.load("~/r.npz").num_envs == 2
+    assert check_path("~/v.gif") == home / "v.gif"
+    cd.new("my_lamp", "~")
+    assert envs.get("~/my_lamp.py").name == "my_lamp"
+    write_json_file("~/found.json", {})
+    found = {path.name for path in home.iterdir()}
+    assert found >= {"runs", "y", "s.npz", "r.npz", "my_lamp.py", "found.json"} and not any(here.iterdir())

@@ -151,7 +151,7 @@ def checked_str(where, name, value, error=ParameterError):
 
 
 def checked_path(where, name, value, error=ParameterError):
-    """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold."""
+    """Return ``value``, a str or ``os.PathLike``, as a ``pathlib.Path`` that a file system can hold; ``~`` is expanded."""
     try:
         text = os.fspath(value)
     except TypeError:
@@ -169,7 +169,10 @@ def checked_path(where, name, value, error=ParameterError):
             f"{where}: {name} = {shown(text)} is too long: a path has less than {MOST_PATH} bytes, a name in it at most "
             f"{MOST_NAME}"
         )
-    return Path(text)
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise error(f"{where}: {name} = {shown(text)}; no such home folder is known. Write the whole path") from None
 
 
 def require_folder(name, path, error=ParameterError):

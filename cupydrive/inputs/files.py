@@ -14,14 +14,16 @@ from cupydrive.inputs.arguments import shown
 
 
 def as_path(path):
-    """Return ``path`` as a ``Path``.
+    """Return ``path`` as a ``Path``; ``~`` is expanded.
 
     Raises:
         OSError: If it is no path, or holds a character that no file name can hold.
     """
     try:
         name = os.fsencode(path)
-        found = Path(path)  # bytes are none
+        found = Path(path).expanduser()  # bytes are no path
+    except RuntimeError:
+        raise OSError(errno.ENOENT, "no such home folder is known; write the whole path") from None
     except TypeError:
         raise OSError(errno.EINVAL, f"{shown(path)} is no path; pass text or a pathlib.Path") from None
     except UnicodeEncodeError:
