@@ -46,7 +46,7 @@ def run_peers(device, cases, runs, envs=None):
         command += [] if envs is None else ["--envs", *envs]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=SECONDS, env=os.environ | {"PYTHONPATH": path}
+                command, capture_output=True, encoding="utf-8", timeout=SECONDS, env=os.environ | {"PYTHONPATH": path}
             )
         except subprocess.TimeoutExpired:
             yield [], [f"{program.stem}: still running after {SECONDS} s"]

@@ -80,7 +80,7 @@ def measured_by(count, number, device, runs):
             raise KeyboardInterrupt
         if code != 0:
             raise CupydriveError(f"training in {count} processes ended with exit code {code}; its error is above")
-        return json.loads(found.read_text())
+        return json.loads(found.read_text(encoding="utf-8"))
 
 
 def compared(found, least, count, fewest):
@@ -183,6 +183,6 @@ def main(number, device, runs, found):
                 for kind, envs in (("weak", lesson.num_envs * size), ("strong", lesson.num_envs))
             }
             if first:
-                Path(found).write_text(json.dumps(results))
+                Path(found).write_text(json.dumps(results), encoding="utf-8")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

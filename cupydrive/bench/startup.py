@@ -115,7 +115,7 @@ def _cold_and_warm(env, program, *arguments):
         }
         for name in ("cold", "warm"):
             command = [sys.executable, "-c", program, *arguments]
-            done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
+            done = subprocess.run(command, env=os.environ | own, capture_output=True, encoding="utf-8")
             if done.returncode != 0:
                 raise CupydriveError(f"starting {env} in a process of its own failed:\n{done.stderr.strip()[-2000:]}")
             found[name] = json.loads(done.stdout.splitlines()[-1])

@@ -46,7 +46,7 @@ MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagge
 
 def committed(file):
     """Return what a JSON file of the gallery holds."""
-    return json.loads((ROOT / "gallery" / file).read_text())
+    return json.loads((ROOT / "gallery" / file).read_text(encoding="utf-8"))
 
 
 def results():
@@ -300,6 +300,6 @@ def written(text, made):
 if __name__ == "__main__":
     for file, made_of_it in tables().items():
         path = ROOT / file
-        path.write_text(written(path.read_text(), made_of_it))
+        path.write_text(written(path.read_text(encoding="utf-8"), made_of_it), encoding="utf-8")
     for file, figure in charts().items():
         (ROOT / "gallery" / file).write_bytes(png(figure))

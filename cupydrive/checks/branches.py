@@ -36,7 +36,7 @@ class CountedProgram(HostProgram):
     def __init__(self, executor, unit, folder):
         text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
         try:
-            text.write_text(unit.text)
+            text.write_text(unit.text, encoding="utf-8")
         except OSError as error:
             raise DeviceError(
                 f"the build that counts branches cannot be written to {folder}: {error.strerror}. Make room, or set TMPDIR to "
@@ -53,7 +53,7 @@ class CountedProgram(HostProgram):
         self.library.write_branches()
         counted = next(Path(self.folder).glob("*.gcda"))
         command = [gcov(), "--branch-probabilities", "--branch-counts", "--json-format", "--stdout", str(counted)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", cwd=self.folder)
         if done.returncode != 0 or not done.stdout.startswith("{"):
             raise DeviceError(f"gcov cannot read what {compiler()[0][0]} has counted: {done.stderr.strip()[-300:]}")
         found = Counter()

@@ -35,7 +35,9 @@ def new(name, folder="."):
     written = []
     try:
         for path in paths:
-            _write_new(path, (TEMPLATES / f"env{path.suffix}.txt").read_text().replace("ENV_NAME", name))
+            _write_new(
+                path, (TEMPLATES / f"env{path.suffix}.txt").read_text(encoding="utf-8").replace("ENV_NAME", name)
+            )
             written.append(path)
     except BaseException as error:  # an interrupt too: both files or none
         for path in written:
@@ -65,7 +67,7 @@ def _write_new(path, text):
     """Write ``text`` under a temporary name first, then give it its name if nobody has it: readers see all of it."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

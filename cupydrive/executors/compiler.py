@@ -70,7 +70,7 @@ def _run(command, seconds=None):
         return subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             stdin=subprocess.DEVNULL,
             env={**os.environ, **ENGLISH},

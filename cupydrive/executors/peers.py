@@ -157,7 +157,7 @@ def switched_off():
 def machine():
     """Return what processes have in common that run on one machine and see each other; empty where nobody can tell."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""

@@ -133,7 +133,7 @@ class Trial:
             "arrays": [array.nbytes for array in self.arrays],
             "acts": self.acts,
         }
-        command = [sys.executable, "-I", "-S", str(PROCESS)]
+        command = [sys.executable or "", "-I", "-S", "-X", "utf8", str(PROCESS)]
         try:
             done = _finished(command, json.dumps(plan), waiting)
         except subprocess.TimeoutExpired:
@@ -161,7 +161,7 @@ class Trial:
 def _finished(command, words, waiting):
     """Return the ``CompletedProcess`` of a command that reads ``words``; call ``waiting``, if given, after ``PATIENCE``."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, text=True, errors="replace", **pipes) as process:
+    with subprocess.Popen(command, encoding="utf-8", errors="replace", **pipes) as process:
         try:
             try:
                 out, err = process.communicate(words, timeout=min(PATIENCE, WALL_SECONDS))

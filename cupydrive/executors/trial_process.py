@@ -26,7 +26,8 @@ class Fault(ctypes.Structure):
     )
 
     def __str__(self):
-        place = f"{self.file.decode()}:{self.line}"
+        file, what = (text.decode(errors="replace") for text in (self.file, self.what))
+        place = f"{file}:{self.line}"
         if self.limit == DIVISION:
             return (
                 f"{place}: an integer is divided by 0, in environment {self.env}. Ask before, as in `n == 0 ? 0 : a / n`, for "
@@ -34,13 +35,13 @@ class Fault(ctypes.Structure):
             )
         if self.limit == RACE:
             return (
-                f"`{self.file.decode()}`: two members of a team write `{self.what.decode()}` between two calls of "
+                f"`{file}`: two members of a team write `{what}` between two calls of "
                 f"team.sync(), in environment {self.env}; on a GPU they write at once, and one of two additions is lost"
             )
         if self.limit == ELSEWHERE:
-            return f"{place}: {self.what.decode()}, in environment {self.env}"
+            return f"{place}: {what}, in environment {self.env}"
         limit = f"outside [0, {self.limit})" if self.limit >= 0 else "outside the array"
-        return f"{place}: {self.what.decode()} index {self.index} is {limit}, in environment {self.env}"
+        return f"{place}: {what} index {self.index} is {limit}, in environment {self.env}"
 
 
 def last_fault(library):

@@ -126,7 +126,7 @@ def page(entries, charts=(), home=None):
             + "\n".join(measured(*chart) for chart in charts)
             + "\n</div>"
         )
-    text = Template(TEMPLATE.read_text()).substitute(
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         links="\n".join(links),
         sections="\n".join(sections),
         episodes=episodes_of_means(entries),

@@ -77,7 +77,7 @@ class Viewer:
             first=pictures[0],
             words=html.escape(texts[0]),
             last=self.last,
-            script=(Path(__file__).parent / "viewer.js").read_text().strip(),
+            script=(Path(__file__).parent / "viewer.js").read_text(encoding="utf-8").strip(),
             # "</" would end the script
             data=json.dumps(data).replace("</", "<\\/"),
         )
