@@ -250,3 +250,22 @@ def test_the_number_of_cores_shows_in_no_byte():
     finally:
         os.sched_setaffinity(0, cores)
     assert one == many
+
+
+def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
+    """A line of two pixels, too; and of few colours that are used no table grows."""
+
+    def draw(canvas, p, states, elapsed):
+        canvas.view(-1, 1, -1, top=1)
+        canvas.circle((0, 0), 0.8, canvas.ORANGE if elapsed < 3 else canvas.BLUE)
+        if elapsed == 2:
+            canvas.line([(-1, 0.9), (1, 0.9)], 0.01, "#ff00ff")
+
+    spec = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL, draw=draw)
+    cd.render(spec, tmp_path / "late.gif", "random", device="cpu", progress=False, max_episode_steps=5)
+    frames = decoded(tmp_path / "late.gif")
+    height, width = frames.shape[1:3]
+    for frame, color in ((0, ORANGE), (2, ORANGE), (3, BLUE), (5, BLUE)):
+        near(frames[frame], color, (width / 2, height * 0.6), 5)
+    magenta = [int((abs(frame.astype(int) - (255, 0, 255)).max(axis=-1) < 60).sum()) for frame in frames]
+    assert magenta[2] > width / 4 and sum(magenta) == magenta[2]
