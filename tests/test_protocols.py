@@ -1,18 +1,22 @@
 """What can be exchanged has what ``protocols.py`` says; an algorithm and a policy with memory are written against it."""
 
 import inspect
-from dataclasses import asdict
+import json
+from dataclasses import asdict, dataclass
 
+import numpy as np
 import pytest
 import torch
 from reinforce import Reinforce
 
 import cupydrive as cd
 from cupydrive import envs, protocols
+from cupydrive.errors import ParameterError
 from cupydrive.examples import cartpole_torch
 from cupydrive.executors import executor
 from cupydrive.playing.players import Trained
 from cupydrive.playing.policy import Stateless, with_memory
+from cupydrive.training.frozen import as_tuples
 
 PPO = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
 SMALL = {
@@ -87,6 +91,34 @@ def test_players_that_do_not_learn(runs, tmp_path):
 def test_a_learner_is_no_player_and_the_other_way_round():
     assert not isinstance(PPO, protocols.PlayerSettings) and not isinstance(cd.Random(), protocols.LearnerSettings)
     assert not isinstance(cd.make("cartpole", 2, device="cpu"), protocols.Policies)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Valued(Reinforce):
+    num_steps: int = 4
+    value: object = None
+
+
+NESTED = (1.0, "a", None, True, (2, ()), {"a": (1, {"b": 2})})
+
+
+@pytest.mark.parametrize("value", [(1.0, 0.05, 200_000), (), NESTED, [1, (2.5,)]])
+def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
+    few = {"num_envs": 4, "device": "cpu", "progress": False, "out": tmp_path}
+    cd.train("cartpole", Valued(value=value), steps=32, **few)
+    assert cd.load(tmp_path, policies={"cart": Valued(value=value)}).settings["cart"].value == value
+    assert cd.train("cartpole", Valued(value=value), steps=64, resume=True, **few).step == 64
+    about = json.loads((tmp_path / "config.json").read_text())["policies"]["cart"]["value"]
+    assert as_tuples(about) == as_tuples(json.loads(json.dumps(value)))
+
+
+@pytest.mark.parametrize("value", [float("nan"), (1, np.float32(2)), {3}, len, b"x", [[[[[[[[1]]]]]]]], "x" * 2000])
+def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path):
+    with pytest.raises(
+        ParameterError, match=r"policy 'cart': Valued\.value = .* cannot be saved: .*\. Make it of numbers"
+    ):
+        cd.train("cartpole", Valued(value=value), steps=32, num_envs=4, device="cpu", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_reinforce_learns_to_balance():

@@ -176,10 +176,11 @@ class Record:
 NAME = Text(200, identifier=True)
 NOTHING, YES_OR_NO = Exactly((None,)), Exactly((True, False))
 SCALAR = Either((YES_OR_NO, Number(), Text()), "a finite number, text, true or false")
-PAIRS = Sequence(Sequence(Number(), 2, 2), 1)
-SETTING = Either((NOTHING, SCALAR, Sequence(Int()), PAIRS), "a number, text, true, false, null, widths or a schedule")
-NESTED = Table(SETTING, NAME, least=1)
-POLICY = Table(Either((SETTING, NESTED), f"{SETTING.words}, or settings by name"), NAME, least=1)
+SETTING = Either((NOTHING, SCALAR), SCALAR.words)
+for _ in range(5):  # how deep lists and objects may be nested
+    words = "a finite number, text, true, false, null, or a list or an object of these"
+    SETTING = Either((NOTHING, SCALAR, Sequence(SETTING), Table(SETTING)), words)
+POLICY = Table(SETTING, NAME, least=1)
 DIGEST = Either((NOTHING, Text(64)), "a SHA-256 or null")
 PATH = Either((NOTHING, Text(4096)), "a path or null")
 ORIGIN = {

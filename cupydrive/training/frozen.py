@@ -1,5 +1,6 @@
 """Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
 
+import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
+from cupydrive.inputs.formats import SETTING, FormatError
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
@@ -128,6 +130,18 @@ def describe(settings):
     return {"kind": kind, **values}
 
 
+def check_kept(name: str, settings: LearnerSettings) -> None:
+    """Raise ``ParameterError`` if a setting cannot be saved, since a file would not hold it or could not be read."""
+    for key, value in describe(settings).items():
+        try:
+            SETTING.check(json.loads(json.dumps(value)), "it")
+        except (TypeError, ValueError, RecursionError, FormatError) as error:
+            raise ParameterError(
+                f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be saved: {str(error)[:200]}. "
+                "Make it of numbers, texts, bools and None, in tuples and dicts with names"
+            ) from None
+
+
 def rebuild(name, about, given):
     """Return settings from ``describe``'s dictionary.
 
@@ -161,11 +175,11 @@ def rebuild(name, about, given):
         if not isinstance(inner, dict):
             raise TrainingError(f"policy {name!r} is a pool, but what it is of is {shown(inner)}")
         return Pool(rebuild(name, inner, None), **about)
-    tuples = {
-        k: tuple(map(tuple, v)) if v and isinstance(v[0], list) else tuple(v)
-        for k, v in about.items()
-        if isinstance(v, list)
-    }
     if kind == "frozen" and not (isinstance(about.get("path"), str) and isinstance(about.get("policy"), str | None)):
         raise TrainingError(f"policy {name!r} is frozen, but its path or policy is no text")
-    return makers[kind](**about | tuples)
+    return makers[kind](**{name: as_tuples(value) for name, value in about.items()})
+
+
+def as_tuples(value: object) -> object:
+    """Return a value of JSON with tuples instead of lists."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value

@@ -10,6 +10,7 @@ from cupydrive.executors import checked_device
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
 from cupydrive.spec import kept_params
+from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.frozen import describe
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import (
@@ -150,7 +151,10 @@ def resumed(out, plan, given, share=1):
             "Leave them out to go on with the run's, or pass overwrite=True or another folder",
             "Leave them out to go on with the run's, or pass --overwrite or another --out",
         )
-    own = {name: settings for name, settings in (policies or {}).items() if getattr(settings, "policy", None)}
+    known = {None, *ALGORITHMS}  # modules and algorithms of the user's own are in no file
+    own = {
+        n: s for n, s in (policies or {}).items() if getattr(s, "policy", 0) or getattr(s, "name", None) not in known
+    }
     return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share, older=True)
 
 

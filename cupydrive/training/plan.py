@@ -2,7 +2,7 @@
 
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 
 import torch
@@ -13,7 +13,9 @@ from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.inputs.files import file_errors
+from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
+from cupydrive.training.frozen import check_kept
 from cupydrive.training.misplaced import setting_hints
 from cupydrive.training.outfolder import clear, resumed
 from cupydrive.training.policies import learning_settings, make_players
@@ -75,6 +77,9 @@ def plan(
     known = not resume or (num_envs is not None and not (algorithm is None and policies is None))
     settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
     policies = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
+    for name, one in policies.items():
+        if isinstance(one, LearnerSettings) and is_dataclass(one):
+            check_kept(name, one)
     learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
     device = choose(device)[0]
     sizes = suggested_sizes(env, policies)
