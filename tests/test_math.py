@@ -45,6 +45,8 @@ FUNCTIONS = {
     "to_int": "(u32)to_int(a)",
     "abs_int": "(u32)abs((int)bits(a))",
     "clamp_int": "(u32)clamp((int)bits(a), -1000, 100000)",
+    "popcount": "(u32)popcount(bits(a))",
+    "count_trailing_zeros": "(u32)count_trailing_zeros(bits(a))",
 }
 
 GPU_PRELUDE = """
@@ -316,6 +318,14 @@ def test_integers(cpu):
     words = integers.view(np.float32)
     assert np.array_equal(cpu.words("clamp_int", words).view(np.int32), np.clip(integers, -1000, 100000))
     assert np.array_equal(cpu.words("abs_int", words).view(np.int32), np.abs(integers))
+
+
+def test_bits_are_counted(cpu):
+    words = np.concatenate([patterns(10_007).view(np.uint32), 1 << np.arange(32), [2**32 - 1]]).astype(np.uint32)
+    bits = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(-1, 32)
+    assert np.array_equal(cpu.words("popcount", words.view(np.float32)), bits.sum(axis=1))
+    zeros = np.where(words == 0, 32, bits.argmax(axis=1))
+    assert np.array_equal(cpu.words("count_trailing_zeros", words.view(np.float32)), zeros)
 
 
 def test_shape_for_every_float(cpu):

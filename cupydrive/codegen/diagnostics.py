@@ -20,6 +20,7 @@ GNU_WARNINGS = (
     "-Wno-all",
     "-Werror=return-type",
     "-Werror=unused-value",
+    "-Werror=vla",  # an array whose length is no constant, which NVRTC refuses
     "-Wuninitialized",
     "-Wno-sometimes-uninitialized",  # of clang alone, and it also speaks of variables that are never read without a value
 )
@@ -32,8 +33,8 @@ FUNCTIONS = {  # that a kernel must define, and their types
 }
 _words = re.compile(r"\w+").findall
 MATH = _words(
-    "abs atan2 clamp copy_sign cos divide exp floor fma infinity log log1p max min not_a_number pow pow_minus_1 shortest_turn "
-    "sin sincos softplus sqrt tanh to_int wrap_angle wrap_turn"
+    "abs atan2 clamp copy_sign cos count_trailing_zeros divide exp floor fma infinity log log1p max min not_a_number popcount "
+    "pow pow_minus_1 shortest_turn sin sincos softplus sqrt tanh to_int wrap_angle wrap_turn"
 )
 # Functions of C's and CUDA's own mathematics that have another name in `math::`, or none there.
 OTHER_NAMES = {"fabs": "abs", "fmin": "min", "fmax": "max", "copysign": "copy_sign", "fdivide": "divide"}
@@ -98,12 +99,13 @@ _MISSING_MEMBER = re.compile(
     r"""'(?P<member>\w+)' is not a member of '(?P<struct>\w+)'|no member named '(?P<member2>\w+)' in '(?P<struct2>\w+)'"""
     r"""|(?:class|struct) "(?P<struct3>\w+)" has no member "(?P<member3>\w+)\""""
 )
-_ERROR = re.compile(
-    r"^(?P<file>[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): (?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$"
-    r"(?:\n +(?P<operands>operand types are: .*)$)?",  # of NVRTC
-    re.M,
+_ERROR = (  # in which OWN stands for names of the author's files, which may hold any character
+    r"^(?P<file>OWN|[^\n:()]+?)(?::(?P<a>\d+)(?::\d+)?|\((?P<b>\d+)\)): "
+    r"(?:(?:fatal )?error|(?P<warning>warning)):? ?(?P<what>.*)$"
+    r"(?:\n +(?P<operands>operand types are: .*)$)?"  # of NVRTC
 )
 _UNSET = re.compile(r"(?:variable )?'(?P<name>\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)")
+_FRAME = re.compile(r"frame size (?:of )?\(?(\d+).* (?:than|limit) \(?(\d+)")  # of g++, of clang
 _FLAG = re.compile(r" \[-W[^\]]*\]$")
 _ASSERTION = re.compile(
     r"""^static[_ ]assert(?:ion)? failed(?: due to requirement '.*')?(?:: | with )?"?(?P<says>.*?)"?$"""
@@ -135,13 +137,14 @@ def math_advice(name):
     return ""
 
 
-def look_over(name, shown, text):
+def look_over(name, shown, text, own=None):
     """Raise ``CompileError`` for what the text of a kernel itself shows to be wrong, whichever compiler comes next.
 
     Args:
         name: The environment.
         shown: Name of the kernel's file in messages.
-        text: The kernel.
+        text: The kernel, or a header of its author's.
+        own: The kernel with its author's headers; None for a header, which need not have the functions.
     """
     code, lines = code_only(text), text.splitlines()
     code_lines = code.splitlines()
@@ -151,7 +154,7 @@ def look_over(name, shown, text):
         raise CompileError(heading(name) + entry(shown, number, what, lines, advice))
 
     for function, kind in FUNCTIONS.items():
-        if not re.search(rf"\b{function}\b\s*\(", code):
+        if own is not None and not re.search(rf"\b{function}\b\s*\(", code_only(own)):
             raise CompileError(
                 f"{heading(name)}{shown}: there is no function `{function}`; define "
                 f"`DEVICE {kind} {function}(Env& env) {{ ... }}`"
@@ -261,18 +264,21 @@ def explain(unit, log):
     own file has errors, those in the package's files are their consequences; after a syntax error the rest of the file means
     nothing; the same words are said once.
     """
-    names, code = KnownNames.of(unit), code_only("\n".join(unit.files.get(unit.shown, [])))
+    own_files = (unit.shown, *unit.headers)
+    names = KnownNames.of(unit)
+    code = code_only("\n".join(line for file in own_files for line in unit.files.get(file, [])))
     own_words = set(_words(code))  # a warning in the kernel's lines may be of what a function of the package has
-    errors = list(_ERROR.finditer(log))
+    errors = list(re.finditer(_ERROR.replace("OWN", "|".join(map(re.escape, own_files))), log, re.M))
     ends = [0, *(m.end() for m in errors)]
     starts = [*(m.start() for m in errors), len(log)]
     found = [
-        _at_its_call(m, log[ends[k] : m.start()], log[m.end() : starts[k + 1]], unit.shown)
+        _at_its_call(m, log[ends[k] : m.start()], log[m.end() : starts[k + 1]], own_files)
         for k, m in enumerate(errors)
         if not m["warning"]
-        or (m["file"] == unit.shown and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
+        or _FRAME.search(m["what"])
+        or (m["file"] in own_files and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
     ]
-    own = [e for e in found if e[0] == unit.shown]
+    own = [e for e in found if e[0] in own_files]
     missing = [(e, _MISSING_MEMBER.search(e[2])) for e in found if e[0] == AGREEMENT]
     # One that stands in the struct is missing for another error, in its own line.
     own = [e for e, m in missing if m and not (own and names.in_body(*lacking(m), code))] + own
@@ -280,7 +286,14 @@ def explain(unit, log):
     for file, number, what in own or found:
         lines = unit.files.get(file, [])
         assertion, member = _ASSERTION.match(what), _MISSING_MEMBER.search(what)
-        if assertion and assertion["says"]:
+        if frame := _FRAME.search(what):
+            got, limit = map(int, frame.groups())
+            line = (
+                f"{unit.shown}: struct Shared and the arrays of functions lie on a thread's stack on a CPU: got {got:,} bytes, "
+                f"expected at most {limit:,}. Make them smaller, or members of struct State, which may be larger"
+            )
+            what = "frame"  # of several kernels the first is shown
+        elif assertion and assertion["says"]:
             what = line = assertion["says"]
             if (moved := _OTHER_PLACE.search(what)) and (order := names.other_order(moved[1], code)):
                 what, line = order, f"{what}; {order}"  # once for all members that have moved
@@ -301,7 +314,7 @@ def explain(unit, log):
         if what not in said:
             said.add(what)
             shown.append(line)
-        if file == unit.shown and re.match(r"'?expected", what):
+        if file in own_files and re.match(r"'?expected", what):
             break
     opened, closed = (code.count(c) for c in "{}")
     if found and opened != closed:
@@ -310,21 +323,22 @@ def explain(unit, log):
     return CompileError(heading(unit.name) + "\n".join(shown[:SHOWN]) + more) if found else None
 
 
-def _at_its_call(error, before, after, shown):
+def _at_its_call(error, before, after, own):
     """Return file, line and text of an error; of an assertion in a function of the package, where the kernel calls it.
 
     Args:
         error: Match of ``_ERROR``.
         before: What the log says between the error before and this one.
         after: And between this one and the next.
-        shown: The kernel's file.
+        own: Names of the author's files.
     """
     what = _FLAG.sub("", error["what"]) + f" ({error['operands']})" * bool(error["operands"])
     assertion = _ASSERTION.match(what)
     around = before[before.rfind("In instantiation of") :] + after
-    call = re.search(_CALL.format(re.escape(shown)), around)
-    if error["file"] in (AGREEMENT, shown) or not (assertion and assertion["says"] and call):
+    calls = [(file, call) for file in own if (call := re.search(_CALL.format(re.escape(file)), around))]
+    if error["file"] in (AGREEMENT, *own) or not (assertion and assertion["says"] and calls):
         return error["file"], int(error["a"] or error["b"]), what
+    (shown, call), *_ = calls
     group, says = _OF_GROUP.search(around), assertion["says"]
     if group:
         says = says.replace("this group", f"group {group[1] or group[2]!r}")

@@ -16,6 +16,7 @@ TEAM = "loop over agents by `for (int i : env.team.each(n))`; env.team.rank is t
 SYNC = "write env.team.sync(), which all members of the team reach"
 ADD = "write env.team.add(array, i, value) for an Array<int, N>, or let env.team.sum(mine) add up ints of all members"
 SHARED = "declare it in `struct Shared { ... };` before the include of drive/env.cuh, and write env.shared.NAME"
+INTRINSIC = "this is a function of one compiler, which another one does not know: docs/dialect.md names what there is"
 DEVICE = "write DEVICE before a function; the kernels themselves are the package's"
 # Headers (without .h) and members of namespace std, and what to write instead.
 LIBRARY = (
@@ -40,6 +41,10 @@ WORDS = (
     (r"\b__(?:device|global|host|forceinline)__\b", DEVICE),
     (r"\bs?rand\s*\(", RANDOM),
     (r"\bcurand(?:_|[A-Z])\w*", RANDOM),
+    (r"\b(?:__builtin_popcount|__popc)\w*", "write math::popcount, which counts the bits of a u32 that are 1"),
+    (r"\b(?:__builtin_(?:ctz|ffs)|__ffs)\w*", "write math::count_trailing_zeros of a u32, which is 32 for 0"),
+    (r"\bu?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t\b", INTS),
+    (r"\b(?:__(?!restrict(?:__)?\b|attribute__|func__)[a-z]\w*|_mm\d*_\w+|asm\b)", INTRINSIC),
 )
 STATE = (
     "state belongs in struct State, and scratch of one call in struct Shared or a function's own variables: all copies and "
@@ -78,7 +83,7 @@ def foreign(code, math_advice):
     found += [(m.start("name"), m[0].strip(";=,[ \n\t"), STATE) for m in _GLOBAL.finditer(_outside(code))]
     if not found:
         return None
-    position, name, advice = min(found)
+    position, name, advice = min(found, key=lambda one: one[0])  # of several for one word the first
     return position, f"`{name}` is no part of the dialect", advice
 
 

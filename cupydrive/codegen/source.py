@@ -13,24 +13,20 @@ import numpy as np
 
 from cupydrive.codegen.agreement import agreement, state_fields
 from cupydrive.codegen.diagnostics import look_over, prints
+from cupydrive.codegen.includes import KERNELS, paste, shown_path
 from cupydrive.codegen.layout import Layout, Observations, fits_bytes
 from cupydrive.errors import SpecError
-from cupydrive.spec import constant_params
+from cupydrive.inputs.kernels import as_text, read_kernel
+from cupydrive.spec import EnvSpec, constant_params
 
-_package = Path(__file__).resolve().parent.parent
-KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
-# A loop over the agents of one member of a team, which a backend may write in another way (LOOP_OF_OWN): on a GPU it is
-# unrolled, as what one thread keeps in registers has no index. What its author says of unrolling counts more.
-_IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
 FEW_HEADS = 8
-_OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
 
 
 @dataclass(frozen=True)
 class Unit:
     """One translation unit: ``text`` for a compiler, names of its kernels; for errors ``files`` (shown name -> lines).
 
-    ``shown`` is the name of the one file among them that its author wrote.
+    ``shown`` is the name of the kernel among them, and ``headers`` those of its author's headers.
     """
 
     name: str
@@ -39,6 +35,7 @@ class Unit:
     files: dict[str, list[str]]
     layout: Layout
     kernels: tuple[str, ...]
+    headers: tuple[str, ...] = ()
 
     @property
     def prints(self):
@@ -86,16 +83,23 @@ def assemble_play(spec, params, layout, policies):
 def _texts(spec, params, layout):
     """Return the name that errors show for the kernel of ``spec``, and the texts that are pasted, by name."""
     shown, kernel = kernel_text(spec)
+    texts = (
+        {} if isinstance(spec.kernel, str) else {p: as_text(p, b) for p, b in read_kernel(kernel_path(spec)).items()}
+    )
+    headers = list(texts.items())[1:]
+    own = "\n".join([kernel, *(text for _, text in headers)])
     for part, fix in (
         (r"\bstruct\s+Params\b", "`struct Params { float ...; };`"),
         (r"\bstruct\s+State\b", "`struct State { ...; };`"),
         (r'#include\s+"drive/env\.cuh"', '`#include "drive/env.cuh"` after its structs'),
     ):
-        if not re.search(part, kernel):
+        if not re.search(part, own):
             raise SpecError(f"{shown}: the kernel must say {fix}")
-    look_over(spec.name, shown, kernel)
-    texts = {
-        "generated/sizes.cuh": _sizes(spec, params, layout, kernel),
+    look_over(spec.name, shown, kernel, own)
+    for path, text in headers:
+        look_over(spec.name, shown_path(path), text)
+    texts |= {
+        "generated/sizes.cuh": _sizes(spec, params, layout, own),
         "generated/groups.cuh": _groups(spec.groups(params)),
         "generated/log.cuh": _log(spec.metrics),
         "generated/tables.cuh": _tables(spec.declared_tables(params)),
@@ -129,17 +133,18 @@ def assemble_file(path, constants=(), spaces="", team=1):
 
 
 def _unit(name, parts, texts, shown, layout):
-    files = {}
-    text = "\n".join(_paste(f'#include "{part}"', texts, files, shown) for part in parts) + "\n"
+    files, own = {}, [path for path in texts if isinstance(path, Path)]
+    file = next(iter(own), None)
+    text = "\n".join(paste(f'#include "{part}"', texts, files, shown, file) for part in parts) + "\n"
     kernels = re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS|_AHEAD)?\((\w+)", text, re.M)
-    return Unit(name, text, shown, files, layout, tuple(kernels))
+    return Unit(name, text, shown, files, layout, tuple(kernels), tuple(map(shown_path, own[1:])))
 
 
 def kernel_text(spec):
     """Return the name that errors show for the kernel of ``spec``, and its text."""
     if isinstance(spec.kernel, str):
         return f"<kernel of {spec.name}>", spec.kernel
-    path = Path(spec.kernel) if spec.kernel is not None else KERNELS / "envs" / f"{spec.name}.cu"
+    path = kernel_path(spec)
     if spec.kernel is None and not path.is_file():
         raise SpecError(
             f"{spec.name}: the EnvSpec has no kernel; give it kernel=, a text or a Path, call cupydrive.register(spec, "
@@ -147,43 +152,12 @@ def kernel_text(spec):
         )
     if not path.is_file():
         raise SpecError(f"{spec.name}: there is no kernel file {path}; write it, or give another kernel=")
-    return _shown(path), path.read_text()
+    return shown_path(path), as_text(path, path.read_bytes())
 
 
-def _shown(path):
-    return str(Path("kernels") / path.relative_to(KERNELS)) if path.is_relative_to(KERNELS) else str(path)
-
-
-def _paste(line, texts, files, kernel_name):
-    """Return ``line``, or the text that it includes; every file is pasted once."""
-    if "#" not in line:  # nearly all lines: a program that is compiled already starts in the time that this takes
-        return line
-    match = re.match(r'\s*#include\s+"([^"]+)"', line)
-    if not match:
-        return "" if line.strip() == "#pragma once" else line
-    name = match[1]
-    if name in texts:
-        shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
-    else:
-        path = KERNELS / name
-        if not path.is_file():
-            raise SpecError(
-                f"{kernel_name}: there is no file to include named {name!r}; includes are relative to {KERNELS}"
-            )
-        shown, text = _shown(path), path.read_text()
-    if shown in files:
-        return ""
-    source = text.splitlines()
-    files[shown] = source
-    out = [f'#line 1 "{shown}"']
-    for number, inner in enumerate(source, 1):
-        if name == "kernel":  # `files` keeps what its author wrote
-            inner = _OWN_LOOP.sub(r"LOOP_OF_OWN(\1, \2, (\3))", inner)
-        pasted = _paste(inner, texts, files, kernel_name)
-        out.append(pasted)
-        if "\n" in pasted:
-            out.append(f'#line {number + 1} "{shown}"')
-    return "\n".join(out)
+def kernel_path(spec: EnvSpec) -> Path:
+    """Return the path of the kernel of ``spec``, which is no text."""
+    return Path(spec.kernel).expanduser() if spec.kernel is not None else KERNELS / "envs" / f"{spec.name}.cu"
 
 
 def _sizes(spec, params, layout, kernel):

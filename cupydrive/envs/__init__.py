@@ -26,10 +26,12 @@ from cupydrive.errors import (
     did_you_mean,
 )
 from cupydrive.inputs.arguments import MOST_LETTERS, checked_path, checked_str, kind_of, shown
+from cupydrive.inputs.kernels import printable, read_kernel
 from cupydrive.spec import EnvSpec
 
 USER_MODULE = "cupydrive_user_"  # and the file's name: what the module of a user's file is called
 _registered = {}
+_given = {}  # the ``EnvSpec`` that `register` was given, by name: what is registered has the kernel, too
 _files = {}  # what `register` was given, by name, for environments from files
 _pythons = {}  # (path or None, SHA-256) of the Python text that a registered environment came from, by name
 
@@ -65,7 +67,7 @@ def get(name):
         UnknownEnvironmentError: If there is none; the message suggests the nearest name.
     """
     if isinstance(name, EnvSpec):
-        return name
+        return _registered[name.name] if _given.get(name.name) is name else name
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name.endswith(".py")):
         return register(checked_path("cupydrive", "env", name))
     if not isinstance(name, str):
@@ -165,14 +167,14 @@ def register(spec, kernel=None):
         spec = replace(spec, kernel=kernel if is_text else checked_path("register", "kernel", kernel, SpecError))
     if spec.kernel is None:
         raise SpecError(f"{spec.name}: there is no kernel; pass kernel=, its path or text{_kernel_beside(spec)}")
-    if isinstance(spec.kernel, Path) and not spec.kernel.is_file():
+    if isinstance(spec.kernel, Path) and not spec.kernel.expanduser().is_file():
         raise SpecError(f"{spec.name}: there is no kernel file {spec.kernel}; write it, or pass kernel=")
-    _registered[spec.name] = spec
+    _registered[spec.name], _given[spec.name] = spec, given[0]
     _files.pop(spec.name, None)
     _pythons.pop(spec.name, None)
     if python is not None:
         _pythons[spec.name] = python
-    if not isinstance(given[0], EnvSpec) and "\n" not in str(given[0]):
+    if beside is not None:
         _files[spec.name] = given
     return spec
 
@@ -188,13 +190,12 @@ def _kernel_beside(spec):
 
 def _load(source):
     """Run a Python file or text; return its ``SPEC``, the file's folder, and (path, SHA-256) of the text."""
-    text = str(source)
-    if "\n" in text:
+    if isinstance(source, str):
         namespace = {"__name__": "<environment>"}
-        exec(compile(text, "<environment>", "exec"), namespace)
-        spec, whose, folder, python = namespace.get("SPEC"), "spec: the text", None, (None, _digest(text.encode()))
+        exec(compile(source, "<environment>", "exec"), namespace)
+        spec, whose, folder, python = namespace.get("SPEC"), "spec: the text", None, (None, _digest(source.encode()))
     else:
-        path = Path(source).resolve()
+        path = source.resolve()
         if not path.is_file():
             near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
             own = f" The package's environment is called {path.stem!r}." if path.stem in packaged() else ""
@@ -207,7 +208,7 @@ def _load(source):
         sys.modules[module.__name__] = module
         loader.loader.exec_module(module)
         spec, whose, folder = getattr(module, "SPEC", None), str(path), path.parent
-        python = (str(path), _digest(path.read_bytes()))
+        python = (printable(path), _digest(path.read_bytes()))
     if not isinstance(spec, EnvSpec):
         raise SpecError(f"{whose} defines no SPEC = EnvSpec(...)")
     return spec, folder, python
@@ -248,8 +249,9 @@ def origin(spec):
     if isinstance(spec.kernel, str):
         kernel_digest = _digest(spec.kernel.encode())
     elif isinstance(spec.kernel, os.PathLike):
-        kernel = str(Path(spec.kernel).resolve())
-        kernel_digest = _digest(Path(kernel).read_bytes()) if Path(kernel).is_file() else None
+        file = Path(spec.kernel).expanduser().resolve()
+        kernel_digest = _digest(b"".join(read_kernel(file).values())) if file.is_file() else None
+        kernel = printable(file)
     return {"python": path, "python_sha256": digest, "kernel": kernel, "kernel_sha256": kernel_digest}
 
 

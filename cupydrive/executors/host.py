@@ -8,6 +8,7 @@ import shlex
 import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import pairwise
 from operator import or_
@@ -27,6 +28,7 @@ from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import RACE, last_fault
 from cupydrive.inputs.arguments import shown
 
+FRAME_BYTES = 6 * 2**20  # of a thread's stack, which has 8 MiB as a rule, for struct Shared and the arrays of functions
 FLAGS = (
     "-std=c++17",
     "-shared",
@@ -37,6 +39,7 @@ FLAGS = (
     "-fno-exceptions",
     "-fno-rtti",
     *GNU_WARNINGS,
+    f"-Wframe-larger-than={FRAME_BYTES}",
 )
 # Of all builds but that which counts branches, to which a check of the compiler's would be one more.
 DIVISIONS = ("-fsanitize=integer-divide-by-zero", "-fno-sanitize-recover=integer-divide-by-zero")
@@ -99,7 +102,10 @@ class HostExecutor:
         """Return the layout for this environment: a team of one, state and rows on the stack if they fit."""
         observed = 4 * sum(g.count * g.obs_dim for g in spec.groups(params))
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
-        return Layout(team=self.max_team, observations=way).fit(spec, params, STACK_BYTES)
+        layout = Layout(team=self.max_team, observations=way).fit(spec, params, STACK_BYTES)
+        # `fit` does not count the state and the rows of a team of one, which lie on the stack.
+        far = replace(layout, team=2).near_bytes(spec, params) > FRAME_BYTES // 2
+        return replace(layout, state_near=False, rows_near=False) if far else layout
 
     def load(self, spec, params, layout=None):
         """Return the compiled ``HostProgram``, or the program that the environment brings."""
@@ -158,7 +164,7 @@ class HostExecutor:
     def free_bytes(self):
         """Return the bytes of memory that are free."""
         try:
-            with open("/proc/meminfo") as lines:
+            with open("/proc/meminfo", encoding="utf-8") as lines:
                 available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
         except (OSError, StopIteration):
             available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -305,7 +311,7 @@ def _compile(unit, command, flags, key):
     try:
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="build-") as folder:
             text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
-            text.write_text(unit.text)
+            text.write_text(unit.text, encoding="utf-8")
             compile_unit(unit, command, flags, text, library)
             return keep_library(unit.name, key, library)
     except OSError as error:  # a full disk
@@ -319,7 +325,7 @@ def _compile(unit, command, flags, key):
 def cpu_identity():
     """Return what -march=native depends on: machine code for one CPU may be illegal on another of the same home."""
     try:
-        with open("/proc/cpuinfo") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             wanted = ("model name", "flags", "Features", "CPU part")
             facts = sorted({line.strip() for line in lines if line.startswith(wanted)})
     except OSError:

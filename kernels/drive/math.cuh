@@ -35,6 +35,7 @@ DEVICE double sqrt_double(double x) { return __dsqrt_rn(x); }               // f
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }           // a / b under any -prec-div
 DEVICE float floor(float x) { return floorf(x); }
 DEVICE float abs(float x) { return fabsf(x); }
+DEVICE int popcount(u32 x) { return __popc(x); }  // how many bits of x are 1
 // 1 / a, rounded to nearest, for a in [1, 2^100]: what 1.0f / a does there, without the branch that it takes for other numbers.
 // The guess is the only operation here that IEEE 754 does not define; tests/test_math.py tries all a on a GPU.
 DEVICE float inverse(float a) {
@@ -47,6 +48,7 @@ DEVICE u32 bits(float x) { u32 y; __builtin_memcpy(&y, &x, 4); return y; }
 DEVICE float from_bits(u32 x) { float y; __builtin_memcpy(&y, &x, 4); return y; }
 DEVICE double sqrt_double(double x) { return __builtin_sqrt(x); }
 DEVICE float divide(float a, float b) { return a / b; }
+DEVICE int popcount(u32 x) { return __builtin_popcount(x); }
 #ifdef COUNT_OPERATIONS
 using counted::fma;
 using counted::sqrt;
@@ -91,6 +93,9 @@ DEVICE int min(int a, int b) { return a < b ? a : b; }
 DEVICE int max(int a, int b) { return a > b ? a : b; }
 DEVICE int abs(int x) { return x < 0 ? (int)(0u - (u32)x) : x; }  // abs(-2^31) = -2^31
 DEVICE int clamp(int x, int lo, int hi) { return min(max(x, lo), hi); }
+
+// How many bits of x below the lowest that is 1 are 0; 32 for x = 0.
+DEVICE int count_trailing_zeros(u32 x) { return popcount(~x & (x - 1u)); }
 
 // Truncates toward zero. Outside the range of int: the nearest int; NaN: 0.
 DEVICE int to_int(float x) {

@@ -1,0 +1,70 @@
+"""Pastes files into a unit: each included file once, with ``#line`` marks by which compilers name the real file and line."""
+
+import re
+from pathlib import Path
+
+from cupydrive.errors import SpecError
+from cupydrive.inputs.kernels import INCLUDE, beside, printable
+
+_package = Path(__file__).resolve().parent.parent
+KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") if p.is_dir()), _package / "kernels")
+# A loop over the agents of one member of a team, which a backend may write in another way (LOOP_OF_OWN): on a GPU it is
+# unrolled, as what one thread keeps in registers has no index. What its author says of unrolling counts more.
+_IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
+_OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as errors show it: printable, and a path of the package from its folder on."""
+    return printable(Path("kernels") / path.relative_to(KERNELS) if path.is_relative_to(KERNELS) else path)
+
+
+def _mark(number, shown):
+    """Return the directive that makes the next line line ``number`` of the file ``shown``."""
+    escaped = shown.replace("\\", r"\\").replace('"', r"\"")
+    return f'#line {number} "{escaped}"'
+
+
+def paste(line, texts, files, kernel_name, file=None):
+    """Return ``line``, or the text that it includes; every file is pasted once, and its lines are kept in ``files``.
+
+    ``texts`` holds generated texts and the kernel by name, and its author's headers by path. ``file`` is the author's file that
+    has the line, or None for a file of the package.
+    """
+    if "#" not in line:  # nearly all lines: a program that is compiled already starts in the time that this takes
+        return line
+    match = INCLUDE.match(line)
+    if not match:
+        return "" if line.strip() == "#pragma once" else line
+    name, path = match[1], beside(KERNELS / "kernel", match[1])
+    header = None if file is None else beside(file, name)
+    own = file if name == "kernel" else header if header in texts else None  # the author's file that is pasted
+    if name in texts:
+        shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
+    elif own:
+        if path.is_file() and path != own:
+            raise SpecError(
+                f"{kernel_name}: {name!r} is a header of yours and one of the package. Rename {shown_path(own)}"
+            )
+        shown, text = shown_path(own), texts[own]
+    else:
+        if not path.is_file():
+            there = "; a kernel that is text has none" if file is None else f" as {shown_path(header)}"
+            raise SpecError(
+                f"{kernel_name if file is None else shown_path(file)}: there is no file to include named {name!r}. A header of "
+                f"your own lies beside the file that includes it{there}; headers of the package lie in {KERNELS}"
+            )
+        shown, text = shown_path(path), path.read_text(encoding="utf-8")
+    if shown in files:
+        return ""
+    source = text.splitlines()
+    files[shown] = source
+    out = [_mark(1, shown)]
+    for number, inner in enumerate(source, 1):
+        if name == "kernel" or own:  # `files` keeps what its author wrote
+            inner = _OWN_LOOP.sub(r"LOOP_OF_OWN(\1, \2, (\3))", inner)
+        pasted = paste(inner, texts, files, kernel_name, own)
+        out.append(pasted)
+        if "\n" in pasted:
+            out.append(_mark(number + 1, shown))
+    return "\n".join(out)
