@@ -222,3 +222,73 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
     kernel = point.KERNEL.replace("DEVICE bool step", f"{functions}\nDEVICE bool step").replace(MOVE, "s.x += f(s.v);")
     said = message(replace(envs._load(point.PYTHON)[0], kernel=kernel), "cpu", monkeypatch)
     assert said.endswith(f"\n  {RECURSION}") and "DEVICE float f(float x)" in said, said
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("int n = __builtin_popcount(3u);", "__builtin_popcount", "write math::popcount"),
+        ("int n = __popc(3u);", "__popc", "write math::popcount"),
+        ("int n = __builtin_ctz(3u);", "__builtin_ctz", "write math::count_trailing_zeros"),
+        ("int n = __ffs(3);", "__ffs", "write math::count_trailing_zeros"),
+        ("int n = __builtin_clz(3u);", "__builtin_clz", "a function of one compiler"),
+        ("float y = __int_as_float(3);", "__int_as_float", "a function of one compiler"),
+        ("__int128 n = 3;", "__int128", "a function of one compiler"),
+        ("uint32_t n = 3;", "uint32_t", "write int, u8, u32"),
+        ('asm("");', "asm", "a function of one compiler"),
+    ],
+)
+def test_functions_of_one_compiler_are_refused(text, name, words, monkeypatch):
+    said = message(broken(MOVE, text), "cpu", monkeypatch)
+    assert f"<kernel of point>:17: `{name}` is no part of the dialect" in said and words in said
+
+
+@pytest.mark.parametrize("where", COMPILERS)
+def test_an_array_of_no_constant_length_does_not_compile(where, monkeypatch):
+    assert "<kernel of point>:17: " in message(
+        broken(MOVE, "float y[i + 3]; y[0] = s.x; s.x = y[0];"), where, monkeypatch
+    )
+
+
+def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    spec = broken(MOVE, "s.x += ({ s.v; });")  # of g++ and clang
+    row = "cuda: the kernel compiles for a GPU, by NVRTC"
+    report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
+    assert [failed for part, *_, failed in report.parts() if part == row] == [True]
+    assert any("<kernel of point>:17: expected an expression; s.x += ({ s.v; });" in text for text in report.failures())
+    spec = broken(MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));")
+    report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
+    assert [failed for part, *_, failed in report.parts() if part == row] == [False]
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)  # not installed, nor is CuPy
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert row not in str(cd.check(spec, device="cpu", agent_steps=100, progress=False))
+
+
+SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("struct State", SHARED).replace(
+            MOVE, "env.shared.y[i] = s.v; s.x = env.shared.y[(int)s.x];"
+        ),
+        lambda text: text.replace(MOVE, "float y[1 << 22]; for (float& z : y) z = s.x; s.x = y[(int)s.v];"),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True])
+def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
+    spec = replace(envs._load(point.PYTHON)[0], kernel=change(point.KERNEL))
+    words = r"lie on a thread's stack on a CPU: got 16,77\d,\d{3} bytes, expected at most 6,291,456\. Make them smaller"
+    with pytest.raises(CompileError, match=words):
+        cd.make(spec, 2, device="cpu", debug=debug)
+
+
+def test_a_state_may_be_larger_than_a_stack():
+    spec = envs._load(point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))'))[0]
+    kernel = point.KERNEL.replace("x, v; }", "x, v, y[1 << 23]; }").replace(MOVE, "s.y[(1 << 23) - 1] += 1.0f;")
+    with cd.make(replace(spec, kernel=kernel), 1, device="cpu") as env:
+        env.reset(seed=0)
+        env.rollout(3)
+        assert env.state["y"][0, -1] == 3

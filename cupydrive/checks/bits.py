@@ -7,10 +7,14 @@ import numpy as np
 
 from cupydrive.checks.answers import require_states
 from cupydrive.checks.causes import BOUNDS, DEVICES, EPISODES, GPU_TEAMS, PATHS, TEAM_RULES, TEAMS, THREADS
+from cupydrive.checks.report import Report
 from cupydrive.codegen.layout import Layout
-from cupydrive.errors import KernelFault
+from cupydrive.codegen.source import assemble
+from cupydrive.errors import CupydriveError, KernelFault
 from cupydrive.executors.host import HostExecutor, TeamFault
+from cupydrive.executors.nvrtc import compile_for_gpu
 from cupydrive.simulation.batch import Batch
+from cupydrive.spec import EnvSpec
 
 FREE_STEPS = 1000  # of the comparison between CPU and GPU
 STEP_ENTRIES = 200_000  # of observations that it compares after one step, at most, unless four environments have more
@@ -18,6 +22,20 @@ PATH_ENVS, TEAM_ENVS = 33, 70  # environments of two comparisons; the GPU choose
 # Rows of these hold something where an episode ended.
 EPISODE_ENDS = ("final_obs", "episode_return", "episode_length", "episode_log")
 _fillings = count()  # of the kernels' caches with random bytes, so that no two are the same
+
+
+def try_gpu_compiler(report: Report, spec: EnvSpec, params: object) -> None:
+    """Compile a kernel for a GPU and record whether that fails; machines without NVRTC record nothing."""
+    team = 1 << (min(sum(g.count for g in spec.groups(params)), 256) - 1).bit_length()
+    layout = Layout(team, max(1, 128 // team) if team <= 32 else 1).fit(spec, params, 99 * 1024)
+    failure = ""
+    try:
+        if not compile_for_gpu(assemble(spec, params, layout)):
+            return
+    except CupydriveError as error:
+        failure = "; ".join(line.strip() for line in str(error).splitlines()[1:]) or str(error)
+    tally = report.tally("cuda: the kernel compiles for a GPU, by NVRTC", "kernel")
+    tally.compared, tally.rows, tally.failure = 1, 1, failure
 
 
 def put(batch, **arrays):

@@ -21,6 +21,7 @@ from cupydrive.checks.bits import (
     draw_states,
     launch_step,
     programs,
+    try_gpu_compiler,
 )
 from cupydrive.checks.branches import TEAMS, BranchCounter, cannot_count, report_branches
 from cupydrive.checks.causes import REFERENCE, STATISTICS
@@ -54,7 +55,8 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
         agent_steps: Steps of one agent to compare with the reference, at least, on each device.
-        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here.
+        device: ``"cpu"``, ``"cuda"``, or ``"auto"``: all that can be used here. Without a GPU, the kernel with the
+            parameters of the first case is compiled for one where NVRTC is installed.
         seed: Of states, actions and parameters.
         fail_fast: Leave out what comes after the first case with a comparison that fails: other cases, teams of threads,
             array bounds, branches.
@@ -79,6 +81,8 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
+    if alike and "cuda" not in executors and "cuda" in spec.devices:
+        try_gpu_compiler(report, spec, spec.make_params(**spec.cases[0]))
     if alike and not fail_fast:  # which may end before it needs the programs of the second case
         load_ahead([w for c in alike for w in case_programs(spec, spec.make_params(**c), executors, agent_steps)])
     number = len(spec.cases) * len(executors) + len(alike) + ("cpu" in executors and bool(alike))

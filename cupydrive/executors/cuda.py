@@ -1,12 +1,13 @@
 """Runs kernels on a GPU: CuPy's RawModule, compiled by NVRTC and kept in CuPy's disk cache."""
 
 import math
+import os
 from dataclasses import replace
 
 import cupy
 import numpy as np
 
-from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain
+from cupydrive.codegen.diagnostics import explain
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import DeviceError, MemoryLimitError
@@ -16,12 +17,11 @@ from cupydrive.executors.cache import cache_folder
 from cupydrive.executors.constants import one_copy
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.executors.noted import note, packed
+from cupydrive.executors.nvrtc import OPTIONS
 
-OPTIONS = (
-    "-std=c++17",
-    "--fmad=false",  # contraction would give other bits than the CPU; CuPy adds -ftz=true
-    *NVRTC_WARNINGS,
-)
+# CuPy keeps its kernels in the home folder, and makes a folder "~" where there is none.
+if not os.access(os.path.expanduser("~"), os.W_OK):
+    os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
 STATIC_BYTES = 48 * 1024  # shared memory of a block that needs no permission
 # Of a block's shared memory, for what layouts keep there: what sm_86, 89 and 120 have, and two blocks of sm_80 to 100.
 LAYOUT_BYTES = 99 * 1024
