@@ -57,8 +57,16 @@ _HOME = {
     "Table": "spec",
     "nearest_decision": "spec",
     "param": "spec",
-    "CupydriveError": "errors",
-    "CupydriveWarning": "errors",
+    **dict.fromkeys(
+        (
+            *("CupydriveError", "CupydriveWarning", "ParameterError", "UnknownParameterError", "UnknownFieldError"),
+            *("UnknownEpisodeError", "UnknownEnvironmentError", "UnregisteredEnvironmentError", "SpecError"),
+            *("CompileError", "DeviceError", "TrainingError", "LostProcessError", "NotFiniteError", "RenderError"),
+            *("SnapshotError", "ActionError", "KernelFault", "OrderError", "DataError", "MissingDataError"),
+            "MemoryLimitError",
+        ),
+        "errors",
+    ),
 }
 __all__ = ["__version__", *_HOME]
 

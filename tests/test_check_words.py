@@ -314,6 +314,25 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
         require_outcome(spec, params, groups, outcome, seen)
 
 
+@pytest.mark.parametrize("horizon", ["task", "limit"])
+@pytest.mark.parametrize("margin", [False, True])
+def test_an_end_for_each_agent_is_told_its_shape(written_env, horizon, margin):
+    spec, text = written_env
+
+    def step(*given):
+        outcome, per_agent = spec.step(*given), np.zeros((len(given[1]), 1))
+        outcome.margin.pop("terminated", None)
+        return replace(outcome, margin=outcome.margin | {"terminated": per_agent}) if margin else replace(
+            outcome, terminated=per_agent > 1
+        )  # fmt: skip
+
+    what = r"margin\['terminated'\]" if margin else "terminated"
+    with pytest.raises(
+        SpecError, match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one value for each env"
+    ):
+        check(replace(spec, kernel=text, step=step, horizon=horizon), agent_steps=100, device="cpu", progress=False)
+
+
 @pytest.mark.parametrize(("value", "said"), [(3.08216e-41, True), (-1e-39, True), (0.0, False), (1.2e-38, False)])
 def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written(value, said):
     report = Report("e", ["cpu"], [{}], 0)

@@ -1,12 +1,19 @@
 """Arguments by the names that other libraries give them, and players of the wrong kind: what was meant is told."""
 
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+import point
+
 import cupydrive as cd
+from cupydrive import envs, errors
 from cupydrive.errors import (
+    CupydriveError,
     CupydriveWarning,
     DeviceError,
     ParameterError,
@@ -229,3 +236,24 @@ def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
         DeviceError, match=r"device = 'cuda', but the run is on 'cpu'; .*cupydrive\.load\(folder, device='cuda'\)"
     ):
         run.evaluate(2, device="cuda")
+
+
+@pytest.mark.parametrize("name", ["policy", "network", "model"])
+def test_an_algorithm_that_takes_no_network_names_those_that_do(name):
+    with pytest.raises(
+        ParameterError, match=r"DDPG makes its networks, of hidden=\(...\) units; PPO\(policy=...\) and A2C"
+    ):
+        cd.DDPG(**{name: torch.nn.Linear})
+
+
+def test_every_error_is_offered():
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, CupydriveError)}
+    assert all(getattr(cd, name) is getattr(errors, name) for name in kinds)
+
+
+def test_the_spec_that_was_registered_with_a_kernel_has_it():
+    spec = envs._load(point.PYTHON)[0]
+    registered = envs.register(spec, point.KERNEL)
+    assert envs.get(spec) is registered and envs.get("point") is registered
+    other = envs._load(point.PYTHON)[0]
+    assert envs.get(other) is other

@@ -71,6 +71,13 @@ def require_outcome(spec, params, groups, want, seen):
             _require_kind(spec, f"step's state[{f.name!r}]", want.state[f.name], "f")
     _require(spec, "step", "Outcome.reward", want.reward, [g.name for g in groups], "every group", kind="f")
     _require_kind(spec, "step's terminated", want.terminated, "b")
+    rows = np.shape(want.reward[groups[0].name])[:1]
+    for what, ends in (("terminated", want.terminated), ("margin['terminated']", want.margin.get("terminated"))):
+        if ends is not None and np.shape(ends) != rows:
+            raise SpecError(
+                f"{spec.name}: step's {what} has shape {np.shape(ends)}, expected {rows}: one value for each environment. Drop "
+                "the axis of agents"
+            )
     leaving, words = [g.name for g in groups if g.leaves], "every group whose agents leave"
     _require(spec, "step", "Outcome.active", want.active, leaving, words, kind="b")
     _require(spec, "step", "Outcome.left", want.left, leaving, words, kind="b")

@@ -175,6 +175,8 @@ def unknown_setting(kind, name):
     hint = setting_elsewhere(name, known)
     if argument and NAMES_ELSEWHERE.get(name) not in known:
         hint = f" Pass {argument}=... to train."
+    if NAMES_ELSEWHERE.get(name, name) == "policy" and "policy" not in known:
+        hint = f" {kind.__name__} makes its networks, of hidden=(...) units; PPO(policy=...) and A2C(policy=...) take yours."
     if name in ("batch_size", "minibatch_size") and NAMES_ELSEWHERE[name] in known:
         hint += " (rows of a minibatch: num_steps x environments x agents / num_minibatches)"
     return f"{kind.__name__} has no setting {name!r}.{hint} It has: {', '.join(known)}"
