@@ -12,7 +12,8 @@ from cupy.cuda import nvrtc
 
 from cupydrive.executors.ahead import alone
 from cupydrive.executors.cache import cache_folder, find_library, keep_library
-from cupydrive.executors.nvrtc import ADDED
+
+OPTIONS = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds
 
 
 def load(unit, options, capability):
@@ -21,7 +22,7 @@ def load(unit, options, capability):
     Raises:
         CompileException: CuPy's, with what NVRTC says.
     """
-    options = (*options, *ADDED, f"-arch=sm_{capability}a")
+    options = (*options, *OPTIONS, f"-arch=sm_{capability}a")
     key = "\0".join((unit.text, *options, str(nvrtc.getVersion()))).encode()
     with alone(cache_folder(), key.decode()):
         path = find_library(unit.name, key) or _keep(unit, key, compiled(unit, options))

@@ -5,7 +5,7 @@ from cupydrive.codegen.source import Unit
 from cupydrive.errors import DeviceError
 
 OPTIONS = ("-std=c++17", "--fmad=false", *NVRTC_WARNINGS)  # contraction would give other bits than the CPU
-ADDED = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds
+ADDED = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds, as in architecture.py
 
 
 def compile_for_gpu(unit: Unit) -> bool:
