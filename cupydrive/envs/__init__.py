@@ -67,7 +67,7 @@ def get(name):
         UnknownEnvironmentError: If there is none; the message suggests the nearest name.
     """
     if isinstance(name, EnvSpec):
-        return _registered[name.name] if _given.get(name.name) is name else name
+        return _registered.get(name.name, name) if _given.get(name.name) is name else name
     if isinstance(name, os.PathLike) or (isinstance(name, str) and name.endswith(".py")):
         return register(checked_path("cupydrive", "env", name))
     if not isinstance(name, str):
