@@ -244,19 +244,6 @@ JUDGES = {
         TOGETHER + "a_report_has_the_numbers_of_the_run",
         TOGETHER + "a_teams_report_is_one_threads",
     ],
-    "train/peers.cu": [
-        *(
-            f"tests/test_peers.py::test_{name}"
-            for name in (
-                "sums_are_added_in_the_order_of_ranks[2]",
-                "sums_are_added_in_the_order_of_ranks[9]",
-                "numbers_of_exchanges_come_round",
-                "joins_keep_every_bit[3]",
-                "a_wait_ends_when_its_time_is_over_and_no_other_begins",
-                "a_wait_ends_with_the_process_that_it_is_for",
-            )
-        ),
-    ],
     "train/schedule.cu": [TOGETHER + "schedules_are_written_for_all_and_begin_anew_after_their_table_ends"],
     "train/shuffle.cu": [TRAIN],
     "train/opponents.cu": ["tests/test_pool.py"],

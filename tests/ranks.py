@@ -1,11 +1,14 @@
 """One of several processes that train runs together; what it found goes to a file as JSON. No tests of its own.
 
-python tests/ranks.py RANK SIZE MEETING FOUND
+python tests/ranks.py RANK SIZE FOLDER DEVICE
 """
 
 import json
 import math
+import os
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,6 +42,16 @@ TOGETHER = {
         {"num_envs": 20, "steps": 20 * 2},
     ),
 }  # fmt: skip
+
+
+def start(size, folder, device="cpu"):
+    """Return what each of ``size`` processes has found, by rank."""
+    command = [sys.executable, __file__]
+    how = {"env": os.environ | {"GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"}, "stderr": subprocess.PIPE}
+    children = [subprocess.Popen([*command, str(rank), str(size), folder, device], **how) for rank in range(size)]
+    errors = [child.communicate()[1].decode() for child in children]
+    assert all(child.returncode == 0 for child in children), "\n".join(errors)
+    return [json.loads((folder / f"{rank} of {size}.json").read_text()) for rank in range(size)]
 
 
 def alike(name):
@@ -96,12 +109,30 @@ def explained(env, settings):
         return [found.line, found.line in str(error), str(found), [found.field, found.environment, found.step]]
 
 
-def main(rank, size, meeting, found):
+def on_gpus():
+    """Return the exact weights of runs on this process's GPU, or on one that all share."""
+    exact = {k: (env, replace(s, precision="exact"), o | {"device": "cuda"}) for k, (env, s, o) in WEIGHTS.items()}
+    return {"weights": {k: digest(cd.train(env, s, **o, progress=False)) for k, (env, s, o) in exact.items()}}
+
+
+def main(rank, size, folder, device):
     """Do everything in one process group, and write what came of it."""
     torch.set_num_threads(1)
-    choice.why_no_tensor = lambda executor: None  # a CPU has these kernels for tests alone
     if size > 1:
-        distributed.init_process_group("gloo", init_method=Path(meeting).as_uri(), rank=rank, world_size=size)
+        one_each = device == "cuda" and torch.cuda.device_count() >= size
+        if one_each:
+            torch.cuda.set_device(rank)
+        meeting = (Path(folder) / f"meeting of {size}").as_uri()
+        distributed.init_process_group("nccl" if one_each else "gloo", init_method=meeting, rank=rank, world_size=size)
+    said = on_gpus() if device == "cuda" else on_cpus(rank, size)
+    if size > 1:
+        distributed.destroy_process_group()
+    (Path(folder) / f"{rank} of {size}.json").write_text(json.dumps(said))
+
+
+def on_cpus(rank, size):
+    """Return what came of all trials."""
+    choice.why_no_tensor = lambda executor: None  # a CPU has these kernels for tests alone
     said = {"weights": {k: digest(cd.train(env, s, **o, **QUIET)) for k, (env, s, o) in WEIGHTS.items()}}
     said["alike"] = {name: alike(name) for name in TOGETHER}
     small = {"num_steps": 8, "hidden": (8,)}
@@ -119,8 +150,7 @@ def main(rank, size, meeting, found):
         said["too few"] = refused(lambda: run_of(num_envs=size - 1))
         said["ddpg"] = refused(lambda: cd.train("pendulum", "ddpg", **QUIET))
         said["envs"] = [run_of().shard.envs.start, run_of().shard.envs.stop]
-        distributed.destroy_process_group()
-    Path(found).write_text(json.dumps(said))
+    return said
 
 
 if __name__ == "__main__":

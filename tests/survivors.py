@@ -19,13 +19,7 @@ OF_PIECE = "UNROLL for (int k = 0; k < PIECE / SIZE; ++k) {"
 CARRIES = (
     "if (!carry_words<u64>(to, from, bytes) && !carry_words<u32>(to, from, bytes)) carry_words<u8>(to, from, bytes);"
 )
-KEPT, PEERS = "train/keep.cu", "train/peers.cu"
-READ_NUMBER = "team.sync();  // all members have read the number"
-NOT_OWN = "if (r == call.rank || i + k * TEAM >= end) continue;"
-POLLS = "constexpr u32 POLLS = 1024;  // between looks at clock and host"
-AT_ONCE = (
-    "constexpr int AHEAD = RANKS < 8 ? 8 / RANKS : 1;  // entries of one thread whose mails are looked for at once"
-)
+KEPT = "train/keep.cu"
 KEEPS = "if (!keep_words<u64>(team, chunk) && !keep_words<u32>(team, chunk)) keep_words<u8>(team, chunk);"
 IS_BAD = "if (*call.bad[k] > 0.0f) return false;"
 REST = "const int bytes = left < PIECE ? (int)left : PIECE;"
@@ -267,15 +261,6 @@ EQUIVALENT = {
     (CARRIED, CARRIES, CARRIES.replace("&&", "||")): SPEED,
     (CARRIED, REST, REST.replace("<", "<=")): "the same number either way",
     (KEPT, KEEPS, KEEPS.replace("&&", "||")): SPEED,
-    (PEERS, READ_NUMBER, READ_NUMBER.removeprefix("team.sync()")): "a CPU's team has one member",
-    (PEERS, POLLS, POLLS.replace("1024", "(1024 + 1)")): "how often a wait asks is no result",
-    (PEERS, AT_ONCE, AT_ONCE.replace("/ RANKS", "* RANKS")): "how many are looked for at once is no result",
-    (PEERS, NOT_OWN, NOT_OWN.replace("||", "&&")): "looks at mails that nobody then opens, in memory of the mailbox",
-    (
-        PEERS,
-        NOT_OWN,
-        NOT_OWN.replace("==", "!="),
-    ): "whatever is there instead of a look, it is no mail: it is looked for again",
     (KEPT, IS_BAD, IS_BAD.replace("0.0f", "(0.0f * 1.5f + 0.25f)")): "it is 0 or 1",
     (REPORTED, LEAST_LENGTH, LEAST_LENGTH.replace("if (team.leader()) ", "")): "all members write the same",
     (REPORTED, LEAST_SO_FAR, LEAST_SO_FAR.replace("<", "<=")): SAME,

@@ -1,4 +1,4 @@
-"""One rank of NCCL: what several GPUs would exchange is exchanged by one with itself, in captured graphs too."""
+"""Processes with GPUs: one rank of NCCL exchanges with itself, in captured graphs too; several have the weights of one."""
 
 import sys
 from dataclasses import replace
@@ -9,7 +9,7 @@ from torch import distributed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learner_weights import WEIGHTS, digest, recorded
-from ranks import TOGETHER
+from ranks import TOGETHER, start
 
 import cupydrive as cd
 from cupydrive.executors.ranks import DistributedRanks
@@ -44,3 +44,9 @@ def test_a_captured_run_is_the_eager_one(name, one_rank):
     env, settings, options = TOGETHER[name]
     captured, eager = (cd.train(env, settings, **options, **QUIET, capture=capture) for capture in (True, False))
     assert digest(captured) == digest(eager)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_any_number_of_processes_has_the_exact_weights_that_are_committed(size, tmp_path):
+    """By NCCL in captured graphs, if each has a GPU; otherwise they share one, by gloo and without graphs."""
+    assert [one["weights"] for one in start(size, tmp_path, "cuda")] == [recorded()] * size

@@ -135,7 +135,6 @@ FILES = [
     ("train/keep", (), ""),
     ("train/report", (("NAMES", 3), ("LEARNERS", 2), ("ARRAYS", 2)), ""),
     ("train/schedule", (), ""),
-    ("train/peers", (("RANKS", 3), ("MAILS", 64)), ""),
     ("tools/ceilings", (), ""),
     ("tools/fused", (), ""),
     ("train/gather", (("COLUMNS", 3),), column_words((76, 1, 2))),

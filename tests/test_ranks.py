@@ -1,6 +1,5 @@
 """Several processes train one run: with the bits of one process, on any number of them, and they end together."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,44 +12,29 @@ import numpy as np
 import pytest
 import torch
 from conftest import python_path
+from torch import distributed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from learner_weights import digest, recorded
-from ranks import TOGETHER
+from ranks import TOGETHER, start
 
 import cupydrive as cd
 from cupydrive.cli.main import main
-from cupydrive.errors import ParameterError
+from cupydrive.errors import LostProcessError, ParameterError
 from cupydrive.executors import processes
-from cupydrive.executors.ranks import Ranks, Shard
+from cupydrive.executors.ranks import DistributedRanks, Ranks, Shard, lost_ranks
 from cupydrive.training.ranks import part, whole
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints
 
-ROOT = Path(__file__).resolve().parent.parent
 SIZES = (1, 3)  # of two there are tests below
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """What tests/ranks.py found: by the number of processes, a list of what each says."""
-    folder, all_said = tmp_path_factory.mktemp("ranks"), {}
-    for size in SIZES:
-        found = [folder / f"{rank} of {size}.json" for rank in range(size)]
-        command = [sys.executable, str(ROOT / "tests" / "ranks.py")]
-        meeting = str(folder / f"meeting of {size}")
-        how = {
-            "env": os.environ | {"PYTHONPATH": python_path(), "GLOO_SOCKET_IFNAME": "lo", "CUPYDRIVE_THREADS": "1"},
-            "stderr": subprocess.PIPE,
-        }
-        children = [
-            subprocess.Popen([*command, str(rank), str(size), meeting, str(path)], **how)
-            for rank, path in enumerate(found)
-        ]
-        errors = [child.communicate()[1].decode() for child in children]
-        assert all(child.returncode == 0 for child in children), "\n".join(errors)
-        all_said[size] = [json.loads(path.read_text()) for path in found]
-    return all_said
+    folder = tmp_path_factory.mktemp("ranks")
+    return {size: start(size, folder) for size in SIZES}
 
 
 def test_any_number_of_processes_has_the_weights_that_are_committed(said):
@@ -155,6 +139,34 @@ def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
         for found in pool.map(exchange, range(size)):
             assert found.keys() == kept.keys()
             assert all(torch.equal(found[name], tensor) for name, tensor in kept.items())
+
+
+@pytest.mark.parametrize("backend", ["gloo", None])
+def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch):
+    distributed.init_process_group(backend, init_method=(tmp_path / "meeting").as_uri(), rank=0, world_size=1)
+    try:
+        ranks = DistributedRanks()
+        with monkeypatch.context() as patch:
+            for config, captures in (("cpu:gloo,cuda:gloo", False), ("cuda:nccl", True), ("cpu:gloo,cuda:nccl", True)):
+                patch.setattr(distributed, "get_backend_config", lambda config=config: config)
+                assert ranks.captures("cuda") == captures and not ranks.captures("cpu")
+        assert Ranks().captures("cuda") and not Ranks().captures("cpu")
+        assert ranks.gather_bytes(b"all") == [b"all"]
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "NCCL error in: NCCLUtils.cpp:77, remote process exited or there was a network error, NCCL version 2.27.5",
+        "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4321",
+    ],
+)
+def test_what_libraries_report_of_a_lost_process_becomes_one_error(words):
+    with pytest.raises(LostProcessError, match="another process of this run has ended") as caught, lost_ranks():
+        raise RuntimeError(f"{words}\nand more lines")
+    assert "more lines" not in str(caught.value)
 
 
 # ---- runs of the command line ----------------------------------------------------------------------------------------

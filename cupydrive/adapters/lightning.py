@@ -192,7 +192,7 @@ class RLModule(LightningModule):
             raise ParameterError(
                 f"RLModule: train_dataloaders = {given}: a run makes its own data; call fit(module) without"
             )
-        run, capture = self.run, self.run.device == "cuda"
+        run, capture = self.run, self.run.shard.ranks.captures(self.run.device)
         require_equal(run.shard.ranks, about(run, self.goal, None, capture, 1))
         run.total = max(self.goal, run.total or 0)
         self.loop = Loop(Alone(run), self.goal, [None], Silent(), capture, None, math.inf, 1)

@@ -1,8 +1,7 @@
 """How training gets faster with the number of processes, a GPU or a part of a CPU for each: weak and strong scaling.
 
 Weak: each process has as many environments as one process alone has. Strong: together they have so many. What the processes
-must tell each other is timed by itself, too: sums of as many bytes, as often as in one iteration, and nothing else. Where that
-goes by peer memory, the library's sums are timed beside it.
+must tell each other is timed by itself, too: sums of as many bytes, as often as in one iteration, and nothing else.
 """
 
 import json
@@ -22,7 +21,7 @@ from cupydrive.bench.training import REPLAYS, SHARED, UNTIMED, WIDE, Lesson, abo
 from cupydrive.errors import CupydriveError, DeviceError, ParameterError
 from cupydrive.executors.interop import capture
 from cupydrive.executors.processes import joined, start
-from cupydrive.executors.ranks import BLOCKS, DistributedRanks, exchange_device
+from cupydrive.executors.ranks import BLOCKS, exchange_device
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.training.algorithms import A2C
 from cupydrive.training.plan import plan
@@ -100,8 +99,6 @@ def compared(found, least, count, fewest):
             words += (
                 f"; {found[kind]['calls']} sums of {found[kind]['bytes']:,} bytes in all, alone {part:.0%} of the time"
             )
-            if found[kind]["library"] is not None:
-                words += f" by peer memory and {found[kind]['library'] / statistics.median(row.seconds):.0%} without"
         rows.append(Row(**{**asdict(row), "note": f"{words}; {row.note}"}))
     return rows
 
@@ -110,16 +107,14 @@ def compared(found, least, count, fewest):
 
 
 def measure(lesson, size, device, runs):
-    """Return ``{"row", "exchange", "library", "calls", "bytes"}`` of one lesson in this process and the others of its group.
+    """Return ``{"row", "exchange", "calls", "bytes"}`` of one lesson in this process and the others of its group.
 
-    ``exchange`` is the seconds that the sums of one iteration take with nothing else to do, ``library`` what they take by the
-    library of the process group alone (None: that is how they are done), ``calls`` how many they are, and ``bytes`` of how many
-    bytes in all.
+    ``exchange`` is the seconds that the sums of one iteration take with nothing else to do, ``calls`` how many they are, and
+    ``bytes`` of how many bytes in all.
     """
     given = {"algorithm": lesson.settings, "num_envs": size, **lesson.params}
     run = plan(lesson.env, **given, device=device).run()
     ranks = run.shard.ranks
-    ranks.connect(device)
     added, joins = (Counter(), Counter()) if ranks.alone else (ranks.added, ranks.joined)
 
     def iterate():
@@ -137,11 +132,9 @@ def measure(lesson, size, device, runs):
     )  # fmt: skip
     sizes, of_these = dict(added), dict(joins)
     total = sum(size * calls for size, calls in sizes.items())
-    found = {"row": asdict(row), "exchange": 0.0, "library": None, "calls": sum(sizes.values()), "bytes": total}
+    found = {"row": asdict(row), "exchange": 0.0, "calls": sum(sizes.values()), "bytes": total}
     if sizes:
         found["exchange"] = exchange_seconds(ranks, sizes, of_these, device, runs)
-    if sizes and ranks.peers is not None:
-        found["library"] = exchange_seconds(DistributedRanks(), sizes, of_these, device, runs)
     return found
 
 

@@ -112,10 +112,6 @@ def joined(device):
     try:
         yield rank == 0
     finally:
-        if backend == "nccl":
-            from cupydrive.executors.peers import end_waits
-
-            end_waits()
         distributed.destroy_process_group()
 
 

@@ -29,7 +29,6 @@ ROWS = 1000  # of metrics that a run of its default length keeps
 QUEUED = 2  # intervals that may be launched before the oldest has been read
 LONGEST = 1.0  # seconds of an interval in which ranks cannot hear of each other's wishes
 COMPARE = 60.0  # seconds after which they compare weights
-SUMS = "sums between processes"  # a run's choice of how
 FINISHING = "interrupted: this iteration is finished first; Ctrl-C again gives it up"
 MOST_EXPLAINED = 4  # runs that have failed, before the error is raised; of others, when asked
 
@@ -134,9 +133,6 @@ class Loop:
 
     def prepare(self):
         """Get ready to iterate: with ``capture``, iterate for a trial and go back."""
-        if self.several:
-            run = self.trained.runs[0]
-            run.choices[SUMS] = run.shard.ranks.connect(run.device)
         self._prepare_iterations()
         self.started = self.saved = self.compared = time.perf_counter()
 
@@ -262,7 +258,6 @@ class Loop:
             interval = self.waiting.popleft()
             if interval.ready is not None:
                 interval.ready.synchronize()
-            self.trained.ranks.check()
             self._log(interval)
 
     def _log(self, interval):

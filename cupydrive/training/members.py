@@ -36,7 +36,7 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     run.total = max(goal, run.total or 0)
     iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
     line, words = follow(iterations * run.steps_per_iteration, f"train {run.spec.name}", progress), None
-    capture = run.device == "cuda" if capture is None else capture
+    capture = run.shard.ranks.captures(run.device) if capture is None else capture
     try:
         loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep)
         run.interrupted = loop.go()
@@ -78,10 +78,12 @@ def go_on(runs, goal):
     return True, failed
 
 
-def check_capture(capture, device):
-    """Raise ``ParameterError`` if iterations are to be captured on a device (``"cuda"`` or ``"cpu"``) that has no graphs."""
-    if capture and device != "cuda":
-        raise ParameterError("capture=True needs device='cuda'; leave it out")
+def check_capture(capture: bool | None, captures: bool) -> None:
+    """Raise ``ParameterError`` if iterations are to be captured where there are no graphs, as ``Ranks.captures`` has it."""
+    if capture and not captures:
+        raise ParameterError(
+            "capture=True needs device='cuda', and NCCL where several processes train one run; leave it out"
+        )
 
 
 def plan_population(env, given, seeds, members, device="auto", resume=False):
@@ -240,7 +242,7 @@ def train_members(planned, steps, progress, callback, where, loop):
         NotFiniteError: If all have ended so.
     """
     out = where["out"]
-    check_capture(loop["capture"], planned[0].plan.device)
+    check_capture(loop["capture"], planned[0].plan.device == "cuda")
     if out is not None:
         check_members(out, planned, where["resume"], where["overwrite"])
     training = Training(planned, steps, callback, where, loop)

@@ -69,7 +69,7 @@ class Run(NotCopied):
         shard: ``Shard``: which of the environments this process has.
         step: Env-steps done.
         choices: By policy name, one line about what it learns by, of those that learn; under ``all rollouts`` one about whether
-            a rollout is one launch, and why; once several processes train, under ``sums between processes`` one about that.
+            a rollout is one launch, and why.
         seconds: Spent training in this process, after set-up and capture.
         interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came last.
         metrics: One dictionary per logged interval.

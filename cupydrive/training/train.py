@@ -73,7 +73,8 @@ def train(
             and again. A run that is done is returned as it is. What is given here must be what that run was made of.
         overwrite: Replace a run in ``out``; other files there stay.
         progress: Show one progress line.
-        capture: Replay iterations as a CUDA graph; None: on a GPU. False runs the same code with the same numbers.
+        capture: Replay iterations as a CUDA graph. None: on a GPU, unless several processes exchange through gloo. False runs
+            the same code with the same numbers.
         callback: ``callback(step, metrics)`` after each logged interval. If it returns True, training ends within the next
             iterations, and the result is kept as after Ctrl-C: early stopping. If it raises, the exception goes on to the
             caller, and the run up to then is written to ``out``; without ``out`` the exception's attribute ``run`` is the
@@ -157,7 +158,7 @@ def train(
         new = plan(env, **given, device=device, resume=resume)
         warn_of_two_meanings(env, params, algorithm, policies)
         run, goal = begin_run(new, given, steps, out, resume)
-    check_capture(capture, run.device)
+    check_capture(capture, ranks.captures(run.device))
     require_equal(ranks, about(run, goal, out, capture, keep))
     if run.step >= goal:  # resume=True, of a run that is done
         return run
