@@ -274,6 +274,11 @@ class Run(NotCopied):
             kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
             latest, n = own["latest_episodes"], self.num_envs
             kept["latest_episodes"] = latest.new_zeros((len(latest), n), device="cpu")
+        if isinstance(kept, dict) and not any("/held." in str(name) for name in kept):  # from before steps were held
+            held = [name for name in own if "/held." in name]
+            kept = kept | {
+                name: torch.zeros((self.num_envs, *own[name].shape[1:]), dtype=own[name].dtype) for name in held
+            }
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
             kept = kept | {"env/state": torch.from_numpy(without_cache(self.batch, kept["env/state"].numpy()))}
