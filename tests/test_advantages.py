@@ -36,7 +36,8 @@ def estimate(
     t["weight"] = None if active is None else torch.empty(reward.shape, dtype=torch.uint8)
     t |= dict.fromkeys(("obs", "action", "mask", "log_prob", *HELD))
     t["held"] = None if active is None else torch.zeros(reward.shape[1:], dtype=torch.uint8)
-    program.launch("advantages", make_call(sizes(n, agents, steps, slots), t), n * agents, 0)
+    kernel = "advantages" if active is None else "advantages_with_pauses"
+    program.launch(kernel, make_call(sizes(n, agents, steps, slots), t), n * agents, 0)
     return t["advantage"].numpy(), t["returns"].numpy()
 
 
@@ -154,7 +155,7 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
         pointers |= dict(final_value=None, terminated=part["terminated"], truncated=part["truncated"])
         pointers |= dict(active=part["active"], left=part["left"], **out, weight=weight)
         pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob, **held)
-        program.launch("advantages", make_call(sizes(n, agents, steps), pointers), n * agents, 0)
+        program.launch("advantages_with_pauses", make_call(sizes(n, agents, steps), pointers), n * agents, 0)
         for t, e, i in weight.nonzero().tolist():
             step = int(obs[t, e, i, 0])
             assert (action[t, e, i, 0], obs[t, e, i, 1], log_prob[t, e, i]) == (step, -step, step + 0.5)
@@ -197,7 +198,7 @@ def test_the_critic_of_a_policy_with_hidden_state_learns_the_value_that_stood_fo
         pointers |= {"weight": torch.zeros(2, 1, 1, dtype=torch.uint8)} | dict.fromkeys(
             ("obs", "action", "mask", "log_prob", *HELD)
         )
-        program.launch("advantages", make_call(sizes(1, 1, 2), pointers | {"held": held}), 1, 0)
+        program.launch("advantages_with_pauses", make_call(sizes(1, 1, 2), pointers | {"held": held}), 1, 0)
         found.append(
             (pointers["weight"].flatten().tolist(), out["advantage"][0].item(), out["returns"].flatten().tolist())
         )

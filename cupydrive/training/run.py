@@ -277,7 +277,7 @@ class Run(NotCopied):
         if isinstance(kept, dict) and not any("/held." in str(name) for name in kept):  # from before steps were held
             held = [name for name in own if "/held." in name]
             kept = kept | {
-                name: torch.zeros((self.num_envs, *own[name].shape[1:]), dtype=own[name].dtype) for name in held
+                name: own[name].new_zeros((self.num_envs, *own[name].shape[1:]), device="cpu") for name in held
             }
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):

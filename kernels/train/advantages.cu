@@ -212,16 +212,12 @@ DEVICE void find_truncations(const Truncations& call, const int e) {
   for (; slot < call.slots; ++slot) call.truncated_at[(size_type)slot * call.num_envs + e] = 0;
 }
 
-template <bool PAUSES> DEVICE void estimate_steps(const Advantages& call, const int row) {
+template <bool PAUSES> DEVICE void estimate(const Advantages& call, const int row) {
   if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);
   else estimate_row<MOST_AT_ONCE, PAUSES>(call, row);
 }
 
-DEVICE void estimate(const Advantages& call, const int row) {
-  if (call.active == nullptr) estimate_steps<false>(call, row);
-  else estimate_steps<true>(call, row);
-}
-
 #include "drive/launch.cuh"
-KERNEL(advantages, Advantages, call.num_envs * call.agents, estimate(call, e))
+KERNEL(advantages, Advantages, call.num_envs * call.agents, estimate<false>(call, e))
+KERNEL(advantages_with_pauses, Advantages, call.num_envs * call.agents, estimate<true>(call, e))
 KERNEL(truncations, Truncations, call.num_envs, find_truncations(call, e))

@@ -281,7 +281,8 @@ class OnPolicyLearner(ScheduledLearner):
         pointers |= {key: None if held["held_obs"] is None else tensor for key, tensor in rows.items()} | held
         ints = {"num_envs": n, "agents": g.count, "steps": steps, "slots": slots}
         ints |= {"obs_dim": g.obs_dim, "heads": g.heads, "choices": g.choices}
-        self.advantages.launch("advantages", make_call(ints, pointers), n * g.count, n * g.count * steps)
+        kernel = "advantages_with_pauses" if name in rollout.active else "advantages"
+        self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
 
     def last_values(self, rollout, g):
         """Fill the values after the last step, and those of the observations in which episodes were truncated."""
