@@ -99,10 +99,10 @@ def test_every_test_is_in_exactly_one_make_group():
         assert ("GPU_" in chosen[0]) == marks["gpu"], (marks, chosen)
 
 
-def test_make_test_ends_within_15_minutes():
+def test_make_test_ends_within_45_minutes_whatever_hangs():
     seconds = _variables()
     assert set(seconds["GROUPS"].split()) == {"test-core", "test-checker", "test-build", "test-notebook", "test-gpu"}
-    assert int(seconds["GROUP_SECONDS"]) < int(seconds["TEST_SECONDS"]) <= 15 * 60 - 10  # 10 s to kill what hangs
+    assert int(seconds["GROUP_SECONDS"]) < int(seconds["TEST_SECONDS"]) <= 45 * 60 - 10  # 10 s to kill what hangs
 
 
 def test_gpu_tests_run_in_several_processes_where_there_is_a_driver(tmp_path):
