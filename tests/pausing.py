@@ -10,15 +10,16 @@ import cupydrive as cd
 
 def stream(rng, steps, n, agents):
     """Return a random game of many episodes, in which agents take turns and leave, and rewards come at any time."""
-    terminated, truncated = rng.random((steps, n)) < 0.06, np.zeros((steps, n), bool)
+    terminated, truncated = rng.random((steps, n)) < 0.04, rng.random((steps, n)) < 0.03
+    truncated &= ~terminated
     active, left = rng.random((steps, n, agents)) < 0.5, np.zeros((steps, n, agents), bool)
     gone = np.zeros((n, agents), bool)
     for t in range(steps):
         active[t] &= ~gone
-        left[t] = active[t] & (rng.random((n, agents)) < 0.1)
-        gone = (gone | left[t]) & ~terminated[t][:, None]
-    reward, value = rng.normal(size=(steps, n, agents)), rng.normal(size=(steps, n, agents))
-    return {k: v.astype(np.float32) for k, v in dict(reward=reward, value=value).items()} | dict(
+        left[t] = ~gone & (rng.random((n, agents)) < 0.1)  # some while they pause
+        gone = (gone | left[t]) & ~(terminated | truncated)[t][:, None]
+    reward, value, final = (rng.normal(size=(steps, n, agents)) for _ in "rvf")
+    return {k: v.astype(np.float32) for k, v in dict(reward=reward, value=value, final=final).items()} | dict(
         terminated=terminated, truncated=truncated, active=active, left=left
     )
 
@@ -26,19 +27,22 @@ def stream(rng, steps, n, agents):
 def one_step_errors(game, gamma):
     """Return what each active step is worth by definition: all rewards until the agent's next one, and the value there.
 
-    NaN where the end of the stream comes first.
+    NaN where the end of the stream comes first, and where the time limit cuts an episode that the agent has left.
     """
     out = np.full(game["reward"].shape, np.nan)
     steps = len(out)
     for t, e, i in zip(*np.nonzero(game["active"]), strict=True):
-        total = 0.0
+        total, gone = 0.0, False
         for k in range(t, steps):
             if k > t and game["active"][k, e, i]:
                 out[t, e, i] = total + gamma * game["value"][k, e, i] - game["value"][t, e, i]
                 break
-            total += game["reward"][k, e, i]
-            if game["terminated"][k, e]:
-                out[t, e, i] = total - game["value"][t, e, i]
+            total, gone = total + game["reward"][k, e, i], gone or game["left"][k, e, i]
+            if game["truncated"][k, e] and gone:
+                break
+            if game["terminated"][k, e] or game["truncated"][k, e]:
+                after = gamma * game["final"][k, e, i] if game["truncated"][k, e] else 0.0
+                out[t, e, i] = total + after - game["value"][t, e, i]
                 break
     return out
 

@@ -91,7 +91,7 @@ def test_advantages_are_discounted_sums_of_errors(leaves):
     got, returns = estimate(reward, value, terminated, truncated, final, **options)
     want = reference(reward, value, terminated, truncated, dense, active, left, 0.9, 0.8)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
-    np.testing.assert_allclose(returns, want + value[:-1], rtol=1e-5, atol=2e-5)
+    np.testing.assert_allclose(returns[active], (want + value[:-1])[active], rtol=1e-5, atol=2e-5)
     assert truncated.any() and terminated.any() and (left.any() == leaves)
 
 
@@ -150,13 +150,17 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
         obs, action = torch.stack([own, -own], -1).contiguous(), own[..., None].clone()
         log_prob, out = own + 0.5, {k: torch.empty(part["reward"].shape) for k in ("advantage", "returns")}
         weight = torch.empty(part["reward"].shape, dtype=torch.uint8)
-        one = torch.ones(1)
+        one, slots = torch.ones(1), max(1, int(part["truncated"].sum(0).max()))
+        final = torch.zeros(slots, n, agents)
+        for e in range(n):
+            for slot, t in enumerate(part["truncated"][:, e].nonzero().flatten().tolist()):
+                final[slot, e] = part["final"][t, e]
         pointers = dict(gamma=one * gamma, gae_lambda=one * 0, reward_scale=one, reward=part["reward"], value=value)
-        pointers |= dict(final_value=None, terminated=part["terminated"], truncated=part["truncated"])
+        pointers |= dict(final_value=final, terminated=part["terminated"], truncated=part["truncated"])
         pointers |= dict(active=part["active"], left=part["left"], **out, weight=weight)
         pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob, **held)
-        program.launch("advantages_with_pauses", make_call(sizes(n, agents, steps), pointers), n * agents, 0)
-        for t, e, i in weight.nonzero().tolist():
+        program.launch("advantages_with_pauses", make_call(sizes(n, agents, steps, slots), pointers), n * agents, 0)
+        for t, e, i in (weight == 1).nonzero().tolist():
             step = int(obs[t, e, i, 0])
             assert (action[t, e, i, 0], obs[t, e, i, 1], log_prob[t, e, i]) == (step, -step, step + 0.5)
             assert value[t, e, i] == game["value"][step, e, i] and (step == begin + t or t == 0)
@@ -183,29 +187,33 @@ def test_advantages_look_beyond_a_pause():
     assert estimate(**arrays, gamma=0.5, lam=0.5)[0].ravel().tolist() == [first, 0, third, last]
 
 
-def test_the_critic_of_a_policy_with_hidden_state_learns_the_value_that_stood_for_late_rewards():
-    """Steps 0 and 1 are of one rollout, the agent pauses from step 1 on; the next two rollouts begin in the pause."""
+@pytest.mark.parametrize("hidden_state", [False, True])
+def test_critics_learn_the_value_of_a_pause(hidden_state):
+    """Steps 0 and 1 are of one rollout, the agent pauses from step 1 on; the next two rollouts begin in the pause.
+
+    The value there is that of the rewards to come and of the next active step. A policy with hidden state learns no step again.
+    """
     value, program = np.array([10.0, 99, 30]).reshape(3, 1, 1), executor("cpu").build(assemble_file("train/advantages"))
-    held, found = torch.zeros(1, 1, dtype=torch.uint8), []
+    memory = [torch.zeros(1, 1, dtype=torch.uint8), *(torch.zeros(1, 1) for _ in range(3)), torch.zeros(1, 1, 2)]
+    memory = dict(zip(HELD, [*memory, torch.zeros(1, 1, 1), None], strict=True))
+    memory |= dict.fromkeys(HELD[1:]) if hidden_state else {}
+    found = []
     for active, reward in (((1, 0), (1, 2)), ((0, 0), (4, 8)), ((0, 1), (16, 32))):
         one, out = torch.ones(1), {k: torch.zeros(2, 1, 1) for k in ("advantage", "returns")}
         flags = {k: torch.zeros(2, 1, dtype=torch.bool) for k in ("terminated", "truncated")}
         rows = torch.tensor(reward, dtype=torch.float32).view(2, 1, 1), torch.tensor(value, dtype=torch.float32)
         pointers = dict(
-            gamma=0.5 * one, gae_lambda=0.5 * one, reward_scale=one, reward=rows[0], value=rows[1], final_value=None
+            gamma=0.5 * one, gae_lambda=0 * one, reward_scale=one, reward=rows[0], value=rows[1], final_value=None
         )
         pointers |= flags | dict(active=torch.tensor(active, dtype=torch.bool).view(2, 1, 1), left=None, **out)
-        pointers |= {"weight": torch.zeros(2, 1, 1, dtype=torch.uint8)} | dict.fromkeys(
-            ("obs", "action", "mask", "log_prob", *HELD)
-        )
-        program.launch("advantages_with_pauses", make_call(sizes(1, 1, 2), pointers | {"held": held}), 1, 0)
-        found.append(
-            (pointers["weight"].flatten().tolist(), out["advantage"][0].item(), out["returns"].flatten().tolist())
-        )
-    first = 3 + 0.5 * 30 - 10
-    assert found[0] == ([1, 0], first, [first + 10, 99])
-    assert found[1] == ([2, 0], 0, [12 + 30, 99])  # what came, and the value of the last observation
-    assert found[2][0] == [2, 1] and found[2][2][0] == 16 + 99  # the next active step's value
+        pointers |= {"weight": torch.zeros(2, 1, 1, dtype=torch.uint8), "obs": torch.zeros(2, 1, 1, 2)}
+        pointers |= {"action": torch.zeros(2, 1, 1, 1), "mask": None, "log_prob": torch.zeros(2, 1, 1), **memory}
+        program.launch("advantages_with_pauses", make_call(sizes(1, 1, 2), pointers), 1, 0)
+        found.append((pointers["weight"].flatten().tolist(), out["returns"].flatten().tolist()))
+    again = 2 if hidden_state else 1
+    assert found[0] == ([1, 2], [3 + 0.5 * 30, 2 + 30])
+    assert found[1] == ([again, 2], [12 + 30 if hidden_state else 15 + 0.5 * 30, 8 + 30])
+    assert found[2] == ([again, 1], [16 + 99 if hidden_state else 31 + 0.5 * 99, 32 + 0.5 * 30])
 
 
 def test_rewards_are_scaled():

@@ -89,6 +89,35 @@ def test_runs_side_by_side_go_on_where_their_weights_are():
     assert all(torch.equal(*pair) for pair in zip(both(False), both(True), strict=True))
 
 
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_a_transposed_weight_is_learnt_from_as_it_is_seen(learner):
+    """At the same address, in another order."""
+
+    def after(transpose):
+        run = cd.train("cartpole", PPO, steps=512, device="cpu", learner=learner, **QUIET)
+        transpose(run.policies["cart"].actor[2].weight)
+        return weights(cd.train(run, steps=512, progress=False))
+
+    def in_place(weight):
+        weight.data = weight.data.t()
+
+    def copied(weight):
+        weight.data.copy_(weight.data.t().clone())
+
+    assert torch.equal(after(in_place), after(copied))
+
+
+def test_weights_that_are_added_or_frozen_are_refused():
+    run = cd.train("cartpole", PPO, steps=512, device="cpu", **QUIET)
+    run.policies["cart"].requires_grad_(False)
+    with pytest.raises(ParameterError, match=r"'actor.0.weight' .* without gradients; it must be"):
+        cd.train(run, steps=512, progress=False)
+    run.policies["cart"].requires_grad_(True)
+    run.policies["cart"].actor.append(torch.nn.Linear(2, 2))
+    with pytest.raises(ParameterError, match=r"'actor.5.\w+' was added"):
+        cd.train(run, steps=512, progress=False)
+
+
 def test_a_shared_policy_stays_shared():
     run = cd.train("cartpole", PPO, steps=512, device="cpu", **QUIET)
     run.policies["cart"].share_memory()
@@ -132,6 +161,27 @@ def test_views_show_what_kernels_write_after_torch_has_moved_one():
             tensor.share_memory_()
     before = env.step_results[0]
     assert env.step_results[0] is before  # made once, as long as nothing moves
+
+
+@pytest.mark.parametrize(
+    "replace", [lambda obs: setattr(obs, "data", obs.data.clone()), lambda obs: obs.set_(torch.ones(4))]
+)
+def test_views_are_made_anew_where_a_tensor_was_given_other_data(replace):
+    env, same = (cd.make("cartpole", 4, device="cpu") for _ in range(2))
+    replace(env.reset(seed=0)[0]), same.reset(seed=0)
+    push = torch.ones(4, dtype=torch.int32)
+    assert all(torch.equal(env.step(push)[0], same.step(push)[0]) for _ in range(4))
+
+
+def test_state_views_that_are_kept_say_when_they_have_parted():
+    env = cd.make("cartpole", 4, device="cpu")
+    env.reset(seed=0)
+    state = env.state
+    state["x"].share_memory_()
+    with pytest.raises(ParameterError, match=r"take env.state again: env.state\['x'\]"):
+        state["x"][:] = 1.5
+    env.state["x"][:] = 1.5
+    assert torch.equal(state["x"], torch.full((4,), 1.5))  # renewed with env.state
 
 
 def test_an_actor_may_send_each_observation_to_another_process():

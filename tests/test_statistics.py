@@ -86,18 +86,24 @@ def test_returns_are_discounted_until_their_episode_ends():
         expected.append(now.clone())
         now[over[t]] = 0.0
     rollout = SimpleNamespace(reward={"g": reward}, active={}, **parts)
-    found = Statistics(HostExecutor(), Shard(2)).returns(rollout, "g", running, gamma)
-    assert torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
+    found, counts = Statistics(HostExecutor(), Shard(2)).returns(rollout, "g", running, gamma)
+    assert counts is None and torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
 
 
-def test_returns_of_a_pause_are_those_of_the_step_before_it():
-    """One agent, active in steps 1, 3 and 5; its episode ends with step 3. Rewards are 1, 2, 4, 8, 16, 32."""
+@pytest.mark.parametrize("held", [0, 1])
+def test_returns_of_a_pause_are_those_of_the_step_before_it(held):
+    """One agent, active in steps 1, 3 and 5; its episode ends with step 3. Rewards are 1, 2, 4, 8, 16, 32.
+
+    The first is of a step of the rollout before, if one is held, and the fifth of none.
+    """
     reward = 2.0 ** torch.arange(6.0).view(6, 1, 1)
     flags = torch.zeros(6, 1, dtype=torch.bool)
     active = torch.tensor([0, 1, 0, 1, 0, 1], dtype=torch.bool).view(6, 1, 1)
     parts = dict(terminated=flags.clone(), truncated=flags.clone(), active={"g": active})
     parts["terminated"][3] = True
-    rollout, running = SimpleNamespace(reward={"g": reward}, **parts), torch.full((1, 1), 100.0)
-    found = Statistics(HostExecutor(), Shard(1)).returns(rollout, "g", running, torch.tensor(0.5)).view(6)
-    first = 0.5 * (100 + 1) + 2 + 4  # 100 and 1 are of steps before
-    assert found[active.view(6)].tolist() == [first, 0.5 * first + 8, 0.5 * 16 + 32] and running.item() == 40
+    rollout, running = SimpleNamespace(reward={"g": reward}, **parts), torch.full((1, 1), 100.0 * held)
+    kind = torch.full((1, 1), held, dtype=torch.uint8)
+    found, counts = Statistics(HostExecutor(), Shard(1)).returns(rollout, "g", running, torch.tensor(0.5), kind)
+    first = 0.5 * (101 * held) + 2 + 4
+    want = [*[101.0] * held, first, 0.5 * first + 8, 32]
+    assert found.view(6)[counts.view(6) == 1].tolist() == want and running.item() == 32

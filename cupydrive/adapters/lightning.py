@@ -223,6 +223,7 @@ class RLModule(LightningModule):
     def _iterate(self):
         run, self.whole = self.run, False
         with precision(run), threads(run):
+            self.loop.follow_weights()  # Lightning's callbacks run between iterations
             self.stopped = self.loop.advance(self.pressed)
             if self.last or self.stopped:
                 self.loop.flush()

@@ -213,14 +213,23 @@ class StateViews(Views):
     Args:
         env: Name of the environment.
         views: Tensors by field.
+        moved: Not empty once torch has moved the memory of one.
     """
 
-    __slots__ = ("env",)
+    __slots__ = ("env", "moved")
 
-    def __init__(self, env, views):
+    def __init__(self, env: str, views: dict, moved: list):
         also = ", which the next step sees; or call env.set_state({name}=...), which also observes"
         super().__init__("env.state", views, also)
         object.__setattr__(self, "env", env)
+        object.__setattr__(self, "moved", moved)
+
+    def __getitem__(self, name):
+        if self.moved:
+            raise ParameterError(
+                f"{self.env}: torch has moved the memory of a view; take env.state again: env.state[{name!r}]"
+            )
+        return super().__getitem__(name)
 
     def __missing__(self, name):
         raise unknown_field(self.env, name, self)

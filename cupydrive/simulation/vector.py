@@ -78,6 +78,7 @@ class VectorEnv(NotCopied):
         self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
         if (fields := self.__dict__.pop("_fields", None)) is not None:
             dict.update(fields[0], self._fields[0])
+            object.__setattr__(fields[0], "moved", self._moved)
             self._fields = fields[0], self._fields[1]
 
     def _by_group(self, arrays, axis, action=False):
@@ -89,7 +90,8 @@ class VectorEnv(NotCopied):
                 view = view.view(torch.bfloat16) if view.dtype == torch.uint16 else view
                 if action and g.heads == 1 and not g.continuous:
                     view = view.squeeze(-1)
-                views[g.name] = view.squeeze(axis) if self._squeeze else view
+                # Detached, it does not keep the tensor that it is a view of, and `_moved` hears of obs.data = ..., too.
+                views[g.name] = (view.squeeze(axis) if self._squeeze else view).detach()
         return views[self.groups[0].name] if self._single else views
 
     def _episode(self, buffers, axis):
@@ -98,7 +100,7 @@ class VectorEnv(NotCopied):
             lead = buffers.episode_length.shape
             flat = buffers.episode_log.reshape(-1, *buffers.episode_log.shape[len(lead) :])
             view = member(flat, self.batch.log_dtype, name)
-            record[name] = self._view(view).view(lead)
+            record[name] = self._view(view).view(lead).detach()
         return record
 
     def _views(self, buffers):
@@ -115,7 +117,7 @@ class VectorEnv(NotCopied):
         """``StateViews``, and the view of each episode's steps."""
         dtype = self.batch.state_dtype
         views = {name: self._view(member(self.batch.state, dtype, name)) for name in dtype.names}
-        return StateViews(self.spec.name, views), self._view(member(self.batch.clock, CLOCK, "elapsed"))
+        return StateViews(self.spec.name, views, self._moved), self._view(member(self.batch.clock, CLOCK, "elapsed"))
 
     def _current_fields(self) -> tuple[StateViews, torch.Tensor]:
         if self._moved:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cupydrive.errors import NotFiniteError
+from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
 from cupydrive.executors.processes import handled
 from cupydrive.training.kept import Failed, Keeping, Kept, why_not_kept
@@ -142,16 +142,29 @@ class Loop:
             self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
             self._begin_to_keep()
 
+    def follow_weights(self) -> None:
+        """Train where the weights are now, if torch has put any elsewhere.
+
+        Raises:
+            ParameterError: If several processes train one run: they prepare their iterations together.
+        """
+        if not self.trained.follow_weights():
+            return
+        if self.several:
+            raise ParameterError(
+                "weights of a run were moved while several processes train it; move them between trainings"
+            )
+        self._prepare_iterations()
+
     def advance(self, interrupted):
         """Iterate once, log what has arrived, save if it is time to; return whether training ends before the goal.
 
         Args:
             interrupted: Says whether Ctrl-C was pressed; of several processes all end when any of them heard it.
         """
-        # A callback, or who else runs between two intervals, may have moved weights. To look at many runs takes its time.
-        watched = len(self.books) == 1 or self.callback is not None
-        if self.since == 0 and watched and self.trained.follow_weights():
-            self._prepare_iterations()
+        # A callback or another thread may have moved weights between two intervals. The check takes 10 us for each run.
+        if self.since == 0 and (len(self.books) == 1 or self.callback is not None):
+            self.follow_weights()
         if self.keeping is not None:
             self.keeping.keep()
         self.trained.schedule(self.step)

@@ -276,8 +276,9 @@ class Run(NotCopied):
             kept["latest_episodes"] = latest.new_zeros((len(latest), n), device="cpu")
         if isinstance(kept, dict) and not any("/held." in str(name) for name in kept):  # from before steps were held
             held = [name for name in own if "/held." in name]
+            sizes = {name: len(own[name]) // self.shard.num_envs * self.num_envs for name in held}
             kept = kept | {
-                name: own[name].new_zeros((self.num_envs, *own[name].shape[1:]), device="cpu") for name in held
+                name: own[name].new_zeros((sizes[name], *own[name].shape[1:]), device="cpu") for name in held
             }
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
         if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):

@@ -207,7 +207,7 @@ DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const in
                                const Moments moments, float* metric) {
   constexpr int FIRST = VALUE ? Tower<T>::USED - 1 : 0, END = VALUE || T < TOWERS - 1 ? Tower<T>::USED : Tower<T>::USED - 1;
   float* const results = tower.results_of(m);
-  const bool counts = there && row.in_game;
+  const bool counts = there && (VALUE ? row.valued : row.in_game);
   if (counts) {
     if constexpr (VALUE) differentiate_value(of, row, moments, results[FIRST], metric);
     else differentiate_policy(of, row, moments, results, metric);

@@ -17,7 +17,7 @@ constexpr int REPORTED = CLIPPED ? 6 : 3;  // numbers of `metric` below that are
 
 // What a row is learnt from, besides its observation.
 struct Transition {
-  bool in_game;
+  bool in_game, valued;  // whether policy and critic learn from it; whether the critic does
   Distribution::Action action[HEADS];
   const u8* mask;  // (CHOICES) or null
   float log_prob, value, advantage, returns;
@@ -26,7 +26,9 @@ struct Transition {
   DEVICE void load(const Learn& call, const Place place, const bool policy = true, const bool of_value = true) {
     const int g = place.group;
     const size_type row = (size_type)place.row;
-    in_game = place.in_game(call);
+    const u8 weight = place.weight(call);
+    in_game = weight == 1;
+    valued = weight != 0;
     if (policy) {
       for (int head = 0; head < HEADS; ++head) action[head] = ((const Distribution::Action*)call.action[g])[row * HEADS + head];
       mask = nullptr;
@@ -91,15 +93,15 @@ DEVICE void differentiate_value(const Coefficients& of, const Transition& row, c
   value = of.value * by_value * moments.inverse;
 }
 
-// The same of both; where the row is not in the game all is 0.
+// The same of both; 0 of what does not learn from the row.
 DEVICE void differentiate_row(const Coefficients& of, const Transition& row, const Moments moments, float* parameters,
                               float& value, float* metric) {
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
   if (row.in_game) {
     differentiate_policy(of, row, moments, parameters, metric);
-    differentiate_value(of, row, moments, value, metric);
   } else {
     for (int k = 0; k < PARAMETERS; ++k) parameters[k] = 0.0f;
-    value = 0.0f;
   }
+  if (row.valued) differentiate_value(of, row, moments, value, metric);
+  else value = 0.0f;
 }

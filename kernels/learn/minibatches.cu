@@ -35,7 +35,7 @@ struct Worth {
   float advantage;
   DEVICE void load(const Learn& call, const int row) {
     const Place place(call, row);
-    in_game = call.active[place.group] == nullptr ? (u8)1 : call.active[place.group][place.row];
+    in_game = place.weight(call) == 1;
     advantage = call.advantage[place.group][place.row];
   }
 };
@@ -116,7 +116,7 @@ DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, co
     float sum = 0.0f;
     for (int j = chunk.from + c; j < chunk.until; j += CHAINS) {
       const Place place(call, order[j]);
-      if (!place.in_game(call)) continue;
+      if (place.weight(call) != 1) continue;
       const float apart = call.advantage[place.group][place.row] - mean;
       sum = math::fma(apart, apart, sum);
     }

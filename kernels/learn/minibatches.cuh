@@ -43,7 +43,7 @@ struct Learn {
   const float* obs[AGENT_GROUPS];       // (T, N, C, OBS)
   const void* action[AGENT_GROUPS];     // (T, N, C, HEADS) int, or float before squashing
   const u8* mask[AGENT_GROUPS];         // (T, N, C, CHOICES) or null
-  const u8* active[AGENT_GROUPS];       // (T, N, C) or null: 1 where the row is learnt from
+  const u8* active[AGENT_GROUPS];       // (T, N, C) or null: 1 where the row is learnt from, 2 by the critic only
   const float* log_prob[AGENT_GROUPS];  // (T, N, C), as all below
   const float* value[AGENT_GROUPS];
   const float* advantage[AGENT_GROUPS];
@@ -71,7 +71,7 @@ struct Place {
       row -= rows;
     }
   }
-  DEVICE bool in_game(const Learn& call) const { return call.active[group] == nullptr || call.active[group][row]; }
+  DEVICE u8 weight(const Learn& call) const { return call.active[group] == nullptr ? (u8)1 : call.active[group][row]; }
 };
 
 // Neighbours among the rows of a block, of one group and step: for j before `end` the j-th row is j + `apart`, as `Place` takes

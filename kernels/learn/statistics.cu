@@ -39,8 +39,10 @@ struct Follow {
   const u8* terminated;    // (T, N)
   const u8* truncated;     // (T, N)
   const u8* active;        // (T, N, C) or null
+  const u8* held;          // (N, C) or null: not 0 where the last active step lies in an earlier rollout (train/advantages.cu)
+  u8* counts;              // (T, N, C) or null: 1 in rows of active steps, and in row 0 where a held one was rewarded
   float* running;          // (N, C): the discounted return so far, 0 when an episode begins
-  float* returns;          // (T, N, C): the same after each step; of inactive ones unspecified
+  float* returns;          // (T, N, C): the same after each step, with the rewards of a pause after it
 };
 
 // The rows of all processes that count.
@@ -137,15 +139,20 @@ DEVICE void scale_column(const Scaling& call, const int column) {
 template <bool PAUSES> DEVICE void follow_row(const Follow& call, const int row) {
   const int e = row / call.agents;
   float running = call.running[row];
-  size_type earned = row;  // the step that rewards belong to: the last active one
-  bool known = false;      // it lies in this rollout
+  size_type earned = row;  // the step that rewards belong to: the last active one, or a held one in row 0
+  bool known = PAUSES && call.held[row] & 3;
   for (int t = 0; t < call.steps; ++t) {
     const size_type step = (size_type)t * call.num_envs + e, at = (size_type)t * call.num_envs * call.agents + row;
     const bool active = !PAUSES || call.active[at];
+    const float reward = call.reward[at];
+    if constexpr (PAUSES) call.counts[at] = active;
     if (active) earned = at;
     known = known || active;
-    running = (active ? *call.gamma * running : running) + call.reward[at];
-    if (known) call.returns[earned] = running;
+    if (known) {
+      running = (active ? *call.gamma * running : running) + reward;
+      call.returns[earned] = running;
+      if constexpr (PAUSES) { if (reward != 0.0f) call.counts[earned] = 1; }
+    }
     if (call.terminated[step] || call.truncated[step]) {
       running = 0.0f;
       known = false;

@@ -65,11 +65,16 @@ template <int T, class Memory> DEVICE void differentiate(const Coefficients& of,
   constexpr int USED = WIDTH[T][LAYERS];
   float* const results = tower.results_of(m);
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
-  if (there && row.in_game) {
-    if constexpr (T == 0) differentiate_policy(of, row, moments, results, metric);
-    if constexpr (T == TOWERS - 1) differentiate_value(of, row, moments, results[USED - 1], metric);
-  } else {
-    for (int k = 0; k < USED; ++k) results[k] = 0.0f;
+  if constexpr (T == 0) {
+    if (there && row.in_game) {
+      differentiate_policy(of, row, moments, results, metric);
+    } else {
+      for (int k = 0; k < PARAMETERS; ++k) results[k] = 0.0f;
+    }
+  }
+  if constexpr (T == TOWERS - 1) {
+    if (there && row.valued) differentiate_value(of, row, moments, results[USED - 1], metric);
+    else results[USED - 1] = 0.0f;
   }
   const auto slopes = tower.template outputs_of<LAYERS - 1>();
   UNROLL for (int k = 0; k < padded(USED); k += 2) {

@@ -3,12 +3,13 @@
 // Source: Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation", eq. 11-16.
 // Truncation bootstraps from the value of the final observation; termination, and an agent's leaving, from 0. All three
 // cut the sum.
-// An agent learns from its active steps only. Rewards of the inactive steps that follow one in its episode are added to its
-// reward, and the next value is that of the agent's next active step. If that has not come when the rollout ends, the value of
-// the observation there stands for it, and the step is held. Each later rollout that begins before the agent's next active step
-// learns the held step again, with all rewards so far: in row 0, where nothing else is learnt of an inactive agent. A step in
-// which its agent left is learnt again only where rewards have arrived. A policy with hidden state learns sequences, which cannot
-// be changed: of row 0 its critic alone learns the rewards to come, since it is this value that stood for them.
+// A policy learns from the active steps of an agent only. Rewards of the inactive steps that follow one in its episode are added to
+// its reward, and the next value is that of the agent's next active step. From the steps of a pause only the critic learns: their
+// value is the sum of rewards until the next active step, and the value there.
+// A rollout may end first. A step then bootstraps from the value of the last observation, and is held. Each later rollout that
+// begins before the agent's next active step learns it again, with all rewards so far: in row 0, which is one of the pause.
+// An agent that leaves has no next active step: its step bootstraps from 0, and nothing is learnt afterwards. Where rewards have
+// ever come after an agent left, leaving is a pause from then on.
 // Letters: T steps, N environments, C agents, K the most truncations of one environment in T steps; D observation entries,
 // H action heads.
 #include "drive/math.cuh"
@@ -31,7 +32,8 @@ struct Advantages {
   float* returns;            // (T, N, C): advantage + value, what the critic is to learn
   // Where agents may be inactive, else null:
   u8* weight;                // (T, N, C): 1 where the row is learnt from, 2 where only the critic learns from it
-  // Null also for a policy with hidden state, but for `held`. What a row is learnt from, and the same of held steps:
+  // Null also for a policy with hidden state, which learns whole sequences, but for `held`. What a row is learnt from, and the
+  // same of held steps:
   u32* obs;                  // (T, N, C, D)
   u32* action;               // (T, N, C, H): int, or float before squashing
   u8* mask;                  // (T, N, C, choices) or null
@@ -44,8 +46,9 @@ struct Advantages {
   u32* held_action;          // (N, C, H)
   u8* held_mask;             // (N, C, choices) or null
 };
-// An agent's held step: none; one before its next active step; one in which it left.
-enum Held : u8 { NONE, OPEN, GONE };
+// An agent's held step: none; one before its next active step; one after which the agent has left. PAYS is added where rewards
+// have ever come after the agent left.
+enum Held : u8 { NONE, OPEN, GONE, KINDS, PAYS };
 struct Truncations {
   int num_envs, steps, slots;
   const u8* truncated;       // (T, N)
@@ -80,7 +83,16 @@ template <int AT_ONCE> struct Steps {
 struct Future {
   float value, advantage;  // of its next active step, or what stands for it after the last step that is known
   float late;              // rewards of inactive steps before that one
+  int end;                 // where these steps end: the next active step, or the one after the end of the episode
   bool open;               // neither an active step nor the end of the episode has been seen
+  bool gone;               // the agent leaves in one of the inactive steps
+};
+
+// The last active step of an agent whose episode goes on beyond the rollout; -1: none.
+struct Last {
+  int step;
+  float reward;
+  bool gone;
 };
 
 // Copies row `from` of `source` to row `to` of `target`, both (rows, width).
@@ -88,52 +100,53 @@ template <class T> DEVICE void copy_row(T* target, const size_type to, const T* 
   for (int k = 0; k < width; ++k) target[to * width + k] = source[from * width + k];
 }
 
-// Learns the held step of an agent that was inactive when the rollout began, and holds the agent's last active step: `last`, or
-// -1 if its episode is over.
-DEVICE void hold_step(const Advantages& call, const int row, const bool active_first, const int last, const float last_reward,
-                      const Future& future) {
-  const u8 before = call.held[row];
+// Lets nothing be learnt from rows [from, until) of an agent.
+DEVICE void forget_rows(const Advantages& call, const int row, const int from, const int until) {
+  for (int t = from; t < until; ++t) call.weight[(size_type)t * call.num_envs * call.agents + row] = 0;
+}
+
+// Learns the held step of an agent that was inactive when the rollout began, and holds its last active step. `pays`: rewards have
+// come after the agent left.
+DEVICE void hold_step(const Advantages& call, const int row, const bool active_first, const Last last, const Future& future,
+                      bool pays) {
+  const u8 before = call.held[row] & KINDS;
   u8 after = NONE;
-  if (before != NONE && !active_first && call.held_reward == nullptr) {
-    if (future.open) after = before;
-    if (before == OPEN) {
-      call.returns[row] = *call.reward_scale * future.late + future.value;
-      call.weight[row] = 2;
-    }
-  } else if (before != NONE && !active_first) {
-    const float reward = call.held_reward[row] + future.late;
-    if (future.open) {
-      after = before;
+  if (!active_first && before != OPEN) forget_rows(call, row, 0, future.end);
+  if (!active_first && before != NONE) {
+    const bool gone = before == GONE;
+    pays = pays || (gone && future.late != 0.0f);
+    if (future.open) after = gone || future.gone ? GONE : OPEN;
+    if (call.held_reward != nullptr) {
+      const float reward = call.held_reward[row] + future.late;
       call.held_reward[row] = reward;
+      if (!gone || future.late != 0.0f) {
+        const float gamma = gone ? 0.0f : *call.gamma, value = call.held_value[row];
+        const float error = *call.reward_scale * reward + gamma * future.value - value;
+        const float advantage = error + gamma * *call.gae_lambda * future.advantage;
+        call.advantage[row] = advantage;
+        call.returns[row] = advantage + value;
+        call.weight[row] = 1;
+        call.value[row] = value;
+        call.log_prob[row] = call.held_log_prob[row];
+        copy_row(call.obs, row, call.held_obs, row, call.obs_dim);
+        copy_row(call.action, row, call.held_action, row, call.heads);
+        if (call.mask != nullptr) copy_row(call.mask, row, call.held_mask, row, call.choices);
+      }
     }
-    if (before == OPEN || future.late != 0.0f) {
-      const float gamma = before == OPEN ? *call.gamma : 0.0f, value = call.held_value[row];
-      const float error = *call.reward_scale * reward + gamma * future.value - value;
-      const float advantage = error + gamma * *call.gae_lambda * future.advantage;
-      call.advantage[row] = advantage;
-      call.returns[row] = advantage + value;
-      call.weight[row] = 1;
-      call.value[row] = value;
-      call.log_prob[row] = call.held_log_prob[row];
-      copy_row(call.obs, row, call.held_obs, row, call.obs_dim);
-      copy_row(call.action, row, call.held_action, row, call.heads);
-      if (call.mask != nullptr) copy_row(call.mask, row, call.held_mask, row, call.choices);
+  }
+  if (last.step >= 0) {
+    after = last.gone ? GONE : OPEN;
+    if (call.held_reward != nullptr) {
+      const size_type at = (size_type)last.step * call.num_envs * call.agents + row;
+      call.held_reward[row] = last.reward;
+      call.held_value[row] = call.value[at];
+      call.held_log_prob[row] = call.log_prob[at];
+      copy_row(call.held_obs, row, call.obs, at, call.obs_dim);
+      copy_row(call.held_action, row, call.action, at, call.heads);
+      if (call.mask != nullptr) copy_row(call.held_mask, row, call.mask, at, call.choices);
     }
   }
-  if (last >= 0) {
-    const size_type at = (size_type)last * call.num_envs * call.agents + row;
-    after = call.left != nullptr && call.left[at] ? GONE : OPEN;
-  }
-  call.held[row] = after;
-  if (last >= 0 && call.held_reward != nullptr) {
-    const size_type at = (size_type)last * call.num_envs * call.agents + row;
-    call.held_reward[row] = last_reward;
-    call.held_value[row] = call.value[at];
-    call.held_log_prob[row] = call.log_prob[at];
-    copy_row(call.held_obs, row, call.obs, at, call.obs_dim);
-    copy_row(call.held_action, row, call.action, at, call.heads);
-    if (call.mask != nullptr) copy_row(call.held_mask, row, call.mask, at, call.choices);
-  }
+  call.held[row] = after | (pays ? (u8)PAYS : (u8)0);
 }
 
 // Row (e, i) of [0, N * C). PAUSES: agents may be inactive.
@@ -145,10 +158,10 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
   if (call.final_value != nullptr) {
     UNROLL_TIMES(16) for (int t = 0; t < call.steps; ++t) slot += call.truncated[t * envs + e];
   }
-  Future future{call.value[call.steps * rows + row], 0.0f, 0.0f, true};
-  bool active = true;
-  int last = -1;
-  float last_reward = 0.0f;
+  Future future{call.value[call.steps * rows + row], 0.0f, 0.0f, call.steps, true, false};
+  Last last{-1, 0.0f, false};
+  bool active = true, paid = false;
+  const bool pays = PAUSES && call.held[row] & PAYS;
   for (int end = call.steps; end > 0; end -= AT_ONCE) {
     Steps<AT_ONCE> steps;
     steps.load(call, row, e, end);
@@ -163,38 +176,41 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       if (steps.terminated[k]) future.value = 0.0f;
       if (steps.terminated[k] || steps.truncated[k]) {
         future.advantage = future.late = 0.0f;
-        future.open = false;
+        future.end = t + 1;
+        future.open = future.gone = false;
       }
       float reward = steps.reward[k];
+      const bool left = steps.left[k] && !pays;
       if constexpr (PAUSES) {
+        // What follows an agent's leaving is no pause.
+        if (left) forget_rows(call, row, t + 1, future.end);
         active = steps.active[k];
         if (!active) {  // its reward goes to the active step before
+          if (left) {
+            future.value = future.advantage = 0.0f;
+            future.gone = true;
+          }
           future.late += reward;
           call.advantage[t * rows + row] = 0.0f;
-          call.returns[t * rows + row] = value;
-          call.weight[t * rows + row] = 0;
+          call.returns[t * rows + row] = scale * future.late + future.value;
+          call.weight[t * rows + row] = 2;
           continue;
         }
+        paid = paid || (left && future.late != 0.0f);
         reward += future.late;
       }
-      const bool left = steps.left[k];
       const float error = scale * reward + gamma * (left ? 0.0f : future.value) - value;
       const float advantage = error + (left ? 0.0f : gamma * lambda * future.advantage);
       if constexpr (PAUSES) {
-        if (future.open) {
-          last = t;
-          last_reward = reward;
-        }
+        if (future.open) last = {t, reward, left || future.gone};
         call.weight[t * rows + row] = 1;
       }
       call.advantage[t * rows + row] = advantage;
       call.returns[t * rows + row] = advantage + value;
-      future = {value, advantage, 0.0f, false};
+      future = {value, advantage, 0.0f, t, false, false};
     }
   }
-  if constexpr (PAUSES) {
-    hold_step(call, row, active, last, last_reward, future);
-  }
+  if constexpr (PAUSES) hold_step(call, row, active, last, future, pays || paid);
 }
 
 DEVICE void find_truncations(const Truncations& call, const int e) {

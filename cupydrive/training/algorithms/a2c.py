@@ -56,7 +56,7 @@ class A2CLearner(OnPolicyLearner):
         parameters, value, _ = self.again(rows)
         log_prob, entropy = self.distribution.log_prob_and_entropy(parameters, rows["action"], rows.get("mask"))
         policy_loss = -weighted_mean(rows["advantage"] * log_prob, weight)
-        value_loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, rows.get("value_weight", weight))
+        value_loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, rows.get("value_weight", weight), weight)
         mean_entropy = weighted_mean(entropy, weight)
         loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
         return {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": mean_entropy}

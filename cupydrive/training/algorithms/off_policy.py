@@ -72,7 +72,7 @@ def in_one_tensor(*networks: nn.Module, whole: torch.Tensor | None = None) -> to
     if whole is None:
         whole = torch.zeros(sum(sizes), dtype=torch.float32, device=weights[0].device)
     for p, part in zip(weights, whole.split(sizes), strict=True):
-        if p.data_ptr() != part.data_ptr():
+        if p.data_ptr() != part.data_ptr() or not p.is_contiguous():
             p.data = part[: p.numel()].view_as(p).copy_(p.data)
     return whole
 

@@ -301,8 +301,9 @@ class OnPolicyLearner(ScheduledLearner):
 
     def scale_rewards(self, rollout, g):
         """Follow the discounted return of each agent and set the scale to one over its running deviation."""
-        returns = self.statistics.returns(rollout, g.name, self.discounted[g.name], self.scheduled.gamma)
-        self.statistics.update(self.return_rms, returns, rollout.active.get(g.name))
+        held = self.held.get(g.name, {}).get("held")  # of the rollout before: they are written after this
+        about = rollout, g.name, self.discounted[g.name], self.scheduled.gamma, held
+        self.statistics.update(self.return_rms, *self.statistics.returns(*about))
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def flat(self, rollout):

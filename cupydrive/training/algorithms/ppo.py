@@ -104,7 +104,7 @@ class PPOLearner(OnPolicyLearner):
         if config.clip_vloss:
             near = rows["value"] + torch.clamp(value - rows["value"], -s.clip_coef, s.clip_coef)
             error = torch.maximum(error, (near - rows["returns"]) ** 2)
-        value_loss = 0.5 * weighted_mean(error, rows.get("value_weight", weight))
+        value_loss = 0.5 * weighted_mean(error, rows.get("value_weight", weight), weight)
         mean_entropy = weighted_mean(entropy, weight)
         loss = policy_loss - s.ent_coef * mean_entropy + s.vf_coef * value_loss
         with torch.no_grad():

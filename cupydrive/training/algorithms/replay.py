@@ -66,17 +66,18 @@ def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group)
         g: The ``Group``.
     """
     active, left = rollout.active[g.name], rollout.left[g.name]
+    part["end"] = torch.maximum(part["end"], left.float())
     over = (rollout.terminated | rollout.truncated)[..., None].expand_as(active)
     part |= {name: part[name].clone() for name in ("next_obs", "reward", "end")} | {"complete": over.clone()}
     for t in reversed(range(len(active) - 1)):
         pauses = ~over[t] & ~active[t + 1]
         part["next_obs"][t] = torch.where(pauses[..., None], part["next_obs"][t + 1], part["next_obs"][t])
-        part["end"][t] = torch.where(pauses, part["end"][t + 1], part["end"][t])
+        part["end"][t] = torch.where(pauses & ~left[t], part["end"][t + 1], part["end"][t])
         part["reward"][t] += torch.where(pauses, part["reward"][t + 1], 0.0)
         part["complete"][t] = ~pauses | part["complete"][t + 1]
     learnt = active & (part["complete"] | left)
     learnt[-1] = active[-1]  # the observation after the rollout may be that of the next active step
-    part |= {"active": active, "weight": learnt.float(), "end": torch.maximum(part["end"], (active & left).float())}
+    part |= {"active": active, "weight": learnt.float()}
 
 
 def buffer_slots(size, agents, steps):
@@ -106,8 +107,8 @@ class ReplayBuffer:
         columns: By name: (rows, A, ...) float32.
         written: (1,) int64, rows written ever.
         filled: (1,) int64, transitions that are there now.
-        open: (A,) int64, the row of each agent's last transition while what follows is not complete, else -1. None if agents
-            are always active.
+        open: (A,) int64, the row of each agent's last transition plus 1, while what follows is not complete; else 0. None if
+            agents are always active.
 
     Raises:
         ParameterError: If it does not hold one iteration.
@@ -134,7 +135,7 @@ class ReplayBuffer:
         self.written = torch.zeros(1, dtype=torch.int64, device=device)
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)
         pauses = any(group.name in rollout.active for group in groups)
-        self.open = torch.full((self.agents,), -1, dtype=torch.int64, device=device) if pauses else None
+        self.open = torch.zeros(self.agents, dtype=torch.int64, device=device) if pauses else None
         self.draws = batch.executor.build(assemble_file("train/shuffle"))
         self.gather = RowGather(batch.executor)
 
@@ -153,8 +154,8 @@ class ReplayBuffer:
         """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time after them."""
         active, complete = new["active"], new["complete"]
         agents = torch.arange(self.agents, device=self.open.device)
-        at = self.open % self.slots, agents
-        there = (self.open >= 0) & (self.open >= self.written - self.slots)
+        at = (self.open - 1) % self.slots, agents
+        there = (self.open > 0) & (self.open > self.written - self.slots)
         paused, learnt = there & ~active[0], there & (active[0] | complete[0])
         stays = paused & (self.columns["end"][at] == 0)  # the agent has not left
         self.columns["reward"][at] += torch.where(paused, new["reward"][0], 0.0)
@@ -162,8 +163,8 @@ class ReplayBuffer:
             self.columns[name][at] = torch.where(mask, new[name][0], self.columns[name][at])
         self.columns["weight"][at] = torch.where(learnt, 1.0, self.columns["weight"][at])
         opened, last = (active & ~complete).max(0)
-        closed = torch.where(active[0] | complete[0], -1, self.open)
-        self.open.copy_(torch.where(opened, self.written + last, closed))
+        closed = torch.where(active[0] | complete[0], 0, self.open)
+        self.open.copy_(torch.where(opened, self.written + last + 1, closed))
 
     def sample(self, rollout, size, iteration, draw):
         """Return ``size`` random transitions by name, the same one perhaps twice.
@@ -183,5 +184,5 @@ class ReplayBuffer:
     def tensors(self):
         """Return what a checkpoint holds, by name."""
         kept = {"written": self.written, "filled": self.filled}
-        kept |= {} if self.open is None else {"open": self.open}
+        kept |= {} if self.open is None else {"held.open": self.open}
         return kept | {f"replay.{name}": column for name, column in self.columns.items()}

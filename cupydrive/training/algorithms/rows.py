@@ -11,11 +11,14 @@ from cupydrive.errors import ParameterError
 from cupydrive.playing.policy import make_distribution
 
 
-def weighted_mean(values, weight):
-    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None."""
+def weighted_mean(values, weight, counted=None):
+    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None.
+
+    ``counted`` are the weights whose sum divides, by default ``weight``.
+    """
     if weight is None:
         return values.mean()
-    return (values * weight).sum() / weight.sum().clamp(min=1.0)
+    return (values * weight).sum() / (weight if counted is None else counted).sum().clamp(min=1.0)
 
 
 def mean_of_ranks(values, weight, ranks):

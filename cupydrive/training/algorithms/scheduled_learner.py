@@ -9,7 +9,13 @@ from cupydrive.playing.rollout import Rollout
 
 def kind(tensor: torch.Tensor) -> str:
     """Return in words what must stay the same of a weight."""
-    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+    frozen = "" if tensor.requires_grad else ", without gradients"
+    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}{frozen}"
+
+
+def place(tensor: torch.Tensor) -> tuple:
+    """Return what kernels and optimizers rely on: the address and strides of a weight, and whether it learns."""
+    return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
 
 
 class ScheduledLearner:
@@ -20,9 +26,9 @@ class ScheduledLearner:
         obs_rms: ``RunningMeanStd`` of observations; None: networks see them as they are.
         statistics: ``Statistics``, which updates it.
         groups: The ``Group``s that it plays.
-        weights_at: By name, each parameter of ``networks()`` as learning knows it: itself, its address, its strides, and
-            what it is.
-        members: (dictionary, name, object): all modules and parameters where their owners have them.
+        weights_at: By name, each parameter of ``networks()`` as learning knows it: itself, its ``place``, and its ``kind``.
+        owned: The dictionaries in which modules have their modules and parameters.
+        members: (dictionary, name, object): all of these.
     """
 
     def schedule(self, step):
@@ -54,9 +60,9 @@ class ScheduledLearner:
     def note_weights(self) -> None:
         """Note where the weights are; called when everything that holds their addresses has been made."""
         networks = self.networks()
-        self.weights_at = {name: (p, p.data_ptr(), p.stride(), kind(p)) for name, p in networks.named_parameters()}
-        owned = [of for module in networks.modules() for of in (module._modules, module._parameters)]
-        self.members = [(of, name, member) for of in owned for name, member in of.items()]
+        self.weights_at = {name: (p, place(p), kind(p)) for name, p in networks.named_parameters()}
+        self.owned = [of for module in networks.modules() for of in (module._modules, module._parameters)]
+        self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
 
     def follow_weights(self, rollout: Rollout) -> bool:
         """Learn from now on in the memory where the weights are; return whether torch has put any elsewhere.
@@ -64,12 +70,18 @@ class ScheduledLearner:
         Raises:
             ParameterError: If a weight has another shape, dtype or device than before, or is missing.
         """
-        same = all(of.get(name) is member for of, name, member in self.members)
-        if same and all(p.data_ptr() == at for p, at, *_ in self.weights_at.values()):
+        same = sum(map(len, self.owned)) == len(self.members)
+        same = same and all(of.get(name) is member for of, name, member in self.members)
+        if same and all(place(p) == at for p, at, _ in self.weights_at.values()):
             return False
         networks = self.networks()
         found = dict(networks.named_parameters())
-        for name, (p, _, strides, before) in self.weights_at.items():
+        if added := found.keys() - self.weights_at.keys():
+            raise ParameterError(
+                f"the weight {min(added)!r} was added to a policy that learns; expected {', '.join(self.weights_at)}. Train a "
+                "new run with such a network"
+            )
+        for name, (p, (_, strides, _), before) in self.weights_at.items():
             new = found.get(name)
             if new is None or kind(new) != before:
                 now = "missing" if new is None else kind(new)

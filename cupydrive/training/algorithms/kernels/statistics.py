@@ -7,6 +7,7 @@ import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import make_call
+from cupydrive.playing.rollout import Rollout
 from cupydrive.training.normalize import RunningMeanStd
 
 SLICES = 8  # of the steps of a rollout, at most: so many threads add the rows of a column and a block of environments at once
@@ -36,6 +37,7 @@ class Statistics:
             self.zeros("mean", width), self.zeros("variance", width)
         self.zeros("counts", self.shard.all_blocks, slices, dtype=torch.int32)
         self.zeros("returns", steps, self.shard.num_envs, agents)
+        self.zeros("counted", steps, self.shard.num_envs, agents, dtype=torch.uint8)
 
     def zeros(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Return memory for what has this name and shape, the same at each call."""
@@ -83,20 +85,28 @@ class Statistics:
         pointers = {"mean": rms.mean, "variance": rms.variance, "center": center, "scale": scale}
         self.program.launch("find_scales", make_call({"columns": columns}, pointers), columns, columns)
 
-    def returns(self, rollout, name, running, gamma):
-        """Follow the discounted return of each agent of a group; return (T, N, C, 1), those after each step.
+    def returns(
+        self, rollout: Rollout, name: str, running: torch.Tensor, gamma: torch.Tensor, held: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Follow the discounted return of each agent of a group.
 
         Args:
             rollout: ``Rollout``.
             name: The group's.
             running: (N, C) float32: returns so far, changed in place.
             gamma: () float32, the discount.
+            held: (N, C) uint8, which steps are held (``kernels/train/advantages.cu``). None if agents are always active.
+
+        Returns:
+            (T, N, C, 1) returns after each step, and (T, N, C) which of them count. None: all.
         """
         reward = rollout.reward[name]
         steps, n, agents = reward.shape
         returns = self.zeros("returns", steps, n, agents)
         pointers = {"gamma": gamma, "reward": reward, "terminated": rollout.terminated, "truncated": rollout.truncated}
-        pointers |= {"active": rollout.active.get(name), "running": running, "returns": returns}
+        counts = None if held is None else self.zeros("counted", steps, n, agents, dtype=torch.uint8)
+        pointers |= {"active": rollout.active.get(name), "held": held, "counts": counts}
+        pointers |= {"running": running, "returns": returns}
         call = make_call({"num_envs": n, "agents": agents, "steps": steps}, pointers)
         self.program.launch("follow_returns", call, n * agents, reward.numel())
-        return returns[..., None]
+        return returns[..., None], counts
