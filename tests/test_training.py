@@ -382,6 +382,28 @@ def test_results_do_not_depend_on_torchs_modes(plain, mode):
         assert one.dtype == other.dtype and torch.equal(one, other)
 
 
+class Halving(torch.nn.Module):
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.all = torch.nn.Linear(obs_dim, size + 1)
+
+    def forward(self, obs):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = self.all(obs).float()
+        return out[:, 1:], out[:, 0]
+
+
+@pytest.mark.parametrize("settings", [{"precision": "bfloat16"}, {"policy": Halving}])
+@pytest.mark.parametrize("inner", [True, False])  # also where the caller has switched it off again
+def test_weights_that_an_inner_autocast_casts_are_those_of_now(settings, inner):
+    settings = cd.PPO(num_steps=8, **settings)
+    expected = train(4, settings=settings, learner="torch")
+    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", torch.bfloat16, enabled=inner):
+        found = train(4, settings=settings, learner="torch")
+        assert torch.is_autocast_enabled("cpu") == inner and torch.is_autocast_cache_enabled()
+    assert same(found, expected)
+
+
 def test_what_is_made_in_inference_mode_works_after_it():
     with torch.inference_mode():
         env = cd.make("cartpole", 4, device="cpu")
@@ -452,6 +474,7 @@ def test_what_several_threads_change_of_torch_comes_back(limit):
         thread.start()
         thread.join()
         first.close()
+        assert torch.get_float32_matmul_precision() == "highest"  # the second one's
         assert torch.get_default_dtype() == torch.float32 and found == [3] and torch.get_num_threads() == 3
         second.close()
         assert torch.get_default_dtype() == torch.float64 and torch.get_float32_matmul_precision() == "highest"

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 # in any thread while another one captures.
 EXCLUSIVE = threading.RLock()
 SETTINGS = threading.RLock()  # held to change torch's default dtype and the precision of float32 products
-_found = []  # both, as each thread in ``ordinary_modes`` has found them: the last one to leave puts the first ones back
+_found = []  # both, as each context of ``ordinary_modes`` has found them: the last one to leave puts the first ones back
 
 
 def default_device(device: str) -> AbstractContextManager:
@@ -30,7 +30,11 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
     """
     import torch
 
-    casts = [torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    # Until the outermost autocast ends, also one that is off, torch keeps cast weights, which learning changes.
+    nested = torch.autocast_increment_nesting() > 1
+    torch.autocast_decrement_nesting()
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind) or (nested and kind == "cpu")]
+    casts = [torch.autocast(kind, enabled=False, cache_enabled=False) for kind in kinds]
     cpu, cuda = [*casts, nullcontext(), nullcontext()][:2]
     with SETTINGS:
         dtype, precision = torch.get_default_dtype(), None
@@ -39,13 +43,17 @@ def ordinary_modes(device: str | None = None, tf32: bool | None = None) -> Itera
             with suppress(RuntimeError):  # a caller who sets torch.backends...fp32_precision keeps it
                 precision = torch.get_float32_matmul_precision()
                 torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        _found.append((dtype, precision))
+        _found.append(found := [dtype, precision])
     try:
         with torch.inference_mode(False), cpu, cuda, default_device(device) if device else nullcontext():
             yield
     finally:
         with SETTINGS:
-            dtype, precision = _found.pop()
-            torch.set_default_dtype(dtype)
-            if precision is not None:
-                torch.set_float32_matmul_precision(precision)
+            place = [*map(id, _found)].index(id(found))
+            dtype, precision = _found.pop(place)
+            if later := _found[place : place + 1]:  # it goes on, and puts back what this one has found
+                later[0][:] = dtype, precision or later[0][1]
+            else:
+                torch.set_default_dtype(dtype)
+                if precision is not None:
+                    torch.set_float32_matmul_precision(precision)
