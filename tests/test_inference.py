@@ -290,6 +290,14 @@ def recurrent_run():
     return run
 
 
+@pytest.mark.parametrize("name", ["recurrent", "gaussian"])
+def test_a_state_in_the_place_of_a_mask_is_refused(recurrent_run, name):
+    module = (recurrent_run if name == "recurrent" else trained(name)).policy()
+    want = r"\(\.\.\., 2\)" if name == "recurrent" else "None"
+    with pytest.raises(ParameterError, match=rf"got mask of shape \(5, 8\), expected {want}.*state=\.\.\."):
+        module(torch.zeros(5, module.obs_dim), torch.zeros(5, 8))
+
+
 def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
     recording = recurrent_run.evaluate(episodes=5, seed=1).recording
     module, env = recurrent_run.policy(), cd.make("cartpole", 5, device="cpu")
@@ -366,6 +374,8 @@ def test_an_export_that_fixes_the_batch_is_refused(tmp_path):
 
 HEURISTICS = {
     "NumPy": lambda p, obs, group: (np.zeros(np.asarray(obs).shape[:-1], int),),
+    "from behind": lambda p, obs, group: (np.zeros(obs.shape[:-1], int)[::-1],),
+    "big-endian": lambda p, obs, group: (np.zeros(obs.shape[:-1], ">i4"),),
     "bool in a list": lambda p, obs, group: [obs[..., 0] > 0],
 }
 WRONG_HEURISTICS = {
@@ -373,6 +383,9 @@ WRONG_HEURISTICS = {
     "too many heads": lambda p, obs, group: (obs[..., 0] > 0,) * 2,
     "floats": lambda p, obs, group: (obs[..., 0],),
     "another shape": lambda p, obs, group: (obs > 0,),
+    "objects": lambda p, obs, group: (np.zeros(obs.shape[:-1], object),),
+    "long doubles": lambda p, obs, group: (np.zeros(obs.shape[:-1], np.longdouble),),
+    "sparse": lambda p, obs, group: (torch.zeros(obs.shape[:-1], dtype=torch.int32).to_sparse(),),
     "a number": lambda p, obs, group: (1,),
     "another device": lambda p, obs, group: (torch.zeros(obs.shape[:-1], dtype=torch.int64, device="meta"),),
 }
@@ -392,7 +405,14 @@ def test_what_a_heuristic_returns_is_taken_or_named(name):
 
 
 @pytest.mark.parametrize(
-    "heuristic", [HEURISTICS["NumPy"], WRONG_HEURISTICS["floats"], lambda p, obs, group: obs.spread()]
+    "heuristic",
+    [
+        HEURISTICS["NumPy"],
+        WRONG_HEURISTICS["floats"],
+        lambda p, obs, group: obs.spread(),
+        lambda p, obs, group: (np.full(obs.shape[:-1], 2),),
+        lambda p, obs, group: (np.full(obs.shape[:-1], -1),),
+    ],
 )
 def test_a_check_tries_the_heuristic(heuristic):
     spec = replace(envs.get("cartpole"), heuristic=heuristic)

@@ -10,7 +10,7 @@ from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import clock
-from cupydrive.errors import CupydriveError
+from cupydrive.errors import CupydriveError, SpecError
 from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
@@ -55,7 +55,10 @@ def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executo
     for g in batch.groups:
         report.tally(HEURISTIC, g.name).compared += 1
         try:
-            heuristic_heads(spec.heuristic, params, as_torch(batch.current_obs[g.name]), g)
+            heads = heuristic_heads(spec.heuristic, params, as_torch(batch.current_obs[g.name]), g)
+            for x, count in () if g.continuous else zip(heads, g.sizes, strict=True):
+                if x.min() < 0 or x.max() >= count:
+                    raise SpecError(f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. Correct them")
         except Exception as error:  # the function is the user's
             report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {in_words(error)}")
 

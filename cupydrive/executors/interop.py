@@ -62,9 +62,15 @@ def heuristic_heads(heuristic: Callable, params: object, obs: torch.Tensor, grou
         SpecError: If they are no tuple of H arrays of numbers, or have another shape or device.
     """
     found, floats = heuristic(params, obs, group.name), group.continuous
-    heads = found if isinstance(found, tuple | list) else []
-    heads = [torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in heads]
-    good = [isinstance(x, torch.Tensor) and x.shape == obs.shape[:-1] and x.device == obs.device for x in heads]
+    heads = list(found) if isinstance(found, tuple | list) else []
+    kinds = {**dict.fromkeys("biu", np.int32), "f": np.float32}
+    for k, x in enumerate(heads):
+        if (
+            isinstance(x, np.ndarray) and x.dtype.kind in kinds
+        ):  # copied, since torch takes no negative stride or big-endian
+            heads[k] = torch.from_numpy(np.array(x, kinds[x.dtype.kind], order="C"))
+    wanted = obs.shape[:-1], obs.device, torch.strided
+    good = [isinstance(x, torch.Tensor) and (x.shape, x.device, x.layout) == wanted for x in heads]
     if good != [True] * group.heads or any(x.is_complex() or x.is_floating_point() > floats for x in heads):
         raise SpecError(
             f"the heuristic of group {group.name!r}: got {shown(found)}, expected a tuple with "

@@ -37,6 +37,7 @@ class PolicyModule(nn.Module):
     def __init__(self, network, group, obs_rms):
         super().__init__()
         self.network, self.obs_dim, self.heads = network, group.obs_dim, group.heads
+        self.choices = 0 if group.continuous else sum(group.sizes)  # K
         self.masked, self.normalizes = group.mask, obs_rms is not None
         self.group, self.memory_size = group.name, getattr(network, "memory_size", 0)
         if self.normalizes:
@@ -48,10 +49,15 @@ class PolicyModule(nn.Module):
         """The device of its network."""
         return next(self.network.parameters()).device
 
-    def parameters_of(self, obs, state):
+    def parameters_of(self, obs, state, mask=None):
         """Return the network's first output for observations (..., D), (B, size), without autocast, and the next state."""
+        if mask is not None and mask.shape[-1:] != (self.choices,):
+            raise ParameterError(
+                f"the policy of {self.group!r}: got mask of shape {tuple(mask.shape)}, expected "
+                f"{f'(..., {self.choices})' if self.choices else 'None'}. Pass a hidden state by name: state=..."
+            )
         if torch.is_autocast_enabled(obs.device.type):
-            with torch.autocast(obs.device.type, enabled=False):
+            with torch.autocast(obs.device.type, enabled=False, cache_enabled=False):
                 return self.parameters_of(obs, state)
         rows = obs.reshape(-1, self.obs_dim).float()
         if self.normalizes:
@@ -71,13 +77,13 @@ class PolicyModule(nn.Module):
             mask: (..., K), true or 1 where a choice is allowed. None is for groups without masks.
             state: (..., M) hidden state. None starts from zeros.
         """
-        parameters, state = self.parameters_of(obs, state)
+        parameters, state = self.parameters_of(obs, state, mask)
         action = self.likeliest(parameters, obs, mask)
         return (action, state) if self.memory_size else action
 
     def sample(self, obs, mask, generator, state=None):
         """Return random actions; arguments and results as of ``forward``."""
-        parameters, state = self.parameters_of(obs, state)
+        parameters, state = self.parameters_of(obs, state, mask)
         action = self.drawn(parameters, obs, mask, generator)
         return (action, state) if self.memory_size else action
 
@@ -204,7 +210,7 @@ class HeuristicPolicy(nn.Module):
 @contextmanager
 def evaluating(module):
     """Put a module into evaluation mode: no dropout, and batch statistics stay as they are."""
-    training = module.training
+    training, frozen = module.training, [part for part in module.modules() if not part.training]
     if training:
         module.eval()
     try:
@@ -212,6 +218,8 @@ def evaluating(module):
     finally:
         if training:
             module.train()
+            for part in frozen:
+                part.training = False
 
 
 # ---- Run.act, Run.policy, Run.export ---------------------------------------------------------------------------------
