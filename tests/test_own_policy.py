@@ -7,6 +7,7 @@ from torch import nn
 import cupydrive as cd
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms.networks import TRIED
 from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
 
@@ -58,15 +59,15 @@ def test_trying_a_policy_out_leaves_its_buffers_as_they_were():
 
         def forward(self, obs):
             calls.append((int(self.calls), self.mean.clone(), torch.rand(()).item()))
-            returned = super().forward(obs - self.mean)
+            returned = super().forward(obs)
             self.calls += 1
             self.mean.mul_(0.9).add_(0.1 * obs.mean(0))
             return returned
 
     made, calls = [], []
     short(cd.PPO(num_steps=8, policy=Noisy))
-    first = next(k for k, call in enumerate(calls) if call[0] == 1) - 1  # the first call after the trial
-    assert first > 1 and all(call[0] == 0 and torch.equal(call[1], calls[0][1]) for call in calls[: first + 1])
+    first = len(calls) - 1 - calls[-1][0]  # the first call after the trial
+    assert first > 1 and calls[first][0] == 0 and torch.equal(calls[first][1], calls[0][1])
     assert len(made) == 1 and all(p.grad is not None for p in made[0].parameters())
 
 
@@ -104,6 +105,19 @@ def test_layers_that_are_frozen_stay_as_they_are():
     )
 
 
+class Halting(Net):
+    """Returns what ``then`` makes of its hidden state, or none."""
+
+    memory_size = 8
+
+    def forward(self, obs, memory, start):
+        return *super().forward(obs), *(() if self.then is None else (self.then(memory),))
+
+    def __init__(self, obs_dim, size, then=None):
+        super().__init__(obs_dim, size)
+        self.then = then
+
+
 def without_gradients(parameters, value):
     return parameters.detach(), value
 
@@ -117,7 +131,7 @@ def without_gradients(parameters, value):
         (Net(change=lambda p, v: p), r"returned a Tensor; it must return two tensors: logits of 2 choices"),
         (Net(change=lambda p, v: (p, v, v)), r"returned 3 values"),
         (Net(change=lambda p, v: (p, 0.0)), r"must return two tensors"),
-        (Net(change=lambda p, v: (p, v.double())), r"returned torch.float64 for values"),
+        (Net(change=lambda p, v: (p, v.double())), r"returned torch.float64 for the value of each row"),
         (Net(change=lambda p, v: (p / 0, v)), r"not finite for logits"),
         (Net(change=without_gradients), r"logits of 2 choices, \(B, 2\) without gradients"),
         (Net(change=lambda p, v: (p, v.detach())), r"no gradient reaches: critic.weight, critic.bias; use them"),
@@ -125,6 +139,18 @@ def without_gradients(parameters, value):
         (Net().requires_grad_(False), r"has no parameters that learn"),
         (nn.ParameterList([torch.zeros(2)]), r"ParameterList, failed on observations.*should not be called"),
         (lambda: Net(), r"does not take \(obs_dim=4, size=2\): too many positional arguments"),
+        (lambda d, s: Halting(d, s, lambda m: m[:, :3]), r"shape \(3, 3\).*must be \(3, 8\): the next hidden state"),
+        (lambda d, s: Halting(d, s, lambda m: m[None]), r"shape \(1, 3, 8\).*must be \(3, 8\): the next hidden state"),
+        (
+            lambda d, s: Halting(d, s, lambda m: None),
+            r"3 values \(Tensor, Tensor, NoneType\); it must return three tensors",
+        ),
+        (
+            lambda d, s: Halting(d, s),
+            r"2 values \(Tensor, Tensor\); it must return three tensors.*hidden state, \(b, 8\)",
+        ),
+        (lambda d, s: nn.LazyLinear(s), r"no numbers yet: got weight, lazy.*nn.Linear\(obs_dim"),
+        (lambda d, s: Net(d, s).to("meta"), r"no numbers yet: got actor.weight, on the meta device"),
         (lambda obs_dim, size: "net", r"returned 'net'; it must return a torch.nn.Module"),
     ],
 )
@@ -157,6 +183,20 @@ def of_neighbours(agents, otherwise=False):
     return mix
 
 
+class Running(nn.Module):
+    """Subtracts a running mean before it is updated."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+
+    def forward(self, x):
+        out = x - self.mean
+        with torch.no_grad():
+            self.mean.lerp_(x.mean(0), 0.01)
+        return out
+
+
 MIXING = {
     "a view of 3 agents": ({"mix": of_neighbours(3)}, r"failed on observations of shape \(64, 4\).*each row by itself"),
     "a view of 4 agents": ({"mix": of_neighbours(4)}, r"failed on observations of shape \(3, 4\).*each row by itself"),
@@ -165,6 +205,12 @@ MIXING = {
         r"another order of rows: got a difference of .*view or statistic",
     ),
     "of 3, where it fits": ({"mix": of_neighbours(3, True)}, r"among 60 rows: got a difference of"),
+    "of 7, where it fits": ({"mix": of_neighbours(7, True)}, r"among 63 rows: got a difference of"),
+    "of large batches": (
+        {"mix": lambda obs, value: (obs - obs.mean(0) if len(obs) > TRIED else obs, value)},
+        r"among 256 rows: got a difference of",
+    ),
+    "running statistics": ({"layer": Running(4)}, r"after other rows: got a difference of .*LayerNorm works"),
     "hidden by zeros": ({"mix": of_neighbours(2, True), "first": 0.0}, r"another order of rows: got a difference of"),
     "a mean over rows": ({"mix": lambda obs, value: (obs - obs.mean(0), value)}, r"among 60 rows"),
     "neighbours": ({"mix": lambda obs, value: (obs.roll(1, 0), value)}, r"another order of rows"),
@@ -246,6 +292,14 @@ class Attention(Net):
 )
 def test_a_policy_that_computes_each_row_by_itself_is_taken(policy):
     make_run("cartpole", cd.PPO(num_steps=8, policy=policy), num_envs=8, device="cpu")
+
+
+def test_layers_that_were_frozen_stay_so_after_inference():
+    run = short(cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, layer=nn.BatchNorm1d(d).eval())))
+    modes = [part.training for part in run.policies["cart"].modules()]
+    run.act(torch.zeros(3, 4))
+    run.evaluate(episodes=2)
+    assert [part.training for part in run.policies["cart"].modules()] == modes and set(modes) == {False, True}
 
 
 def test_a_box_needs_means_and_deviations():

@@ -7,6 +7,7 @@ from itertools import product
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch
@@ -67,6 +68,12 @@ def make_network(config, group, size, rollout, initial=True):
     else:
         with drawing_from(rollout.generator), default_device("cpu"):
             network = built(where, given, group.obs_dim, size)
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        if is_lazy(tensor) or tensor.is_meta:
+            raise ParameterError(
+                f"{where} has no numbers yet: got {name}, {'lazy' if is_lazy(tensor) else 'on the meta device'}, expected "
+                "weights. Give layers their sizes: nn.Linear(obs_dim, ...) in place of nn.LazyLinear, on a device with memory"
+            )
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout)
     return network
@@ -131,9 +138,9 @@ def try_out(where, network, group, size, rollout):
     modes = ordinary_modes(rollout.device.type, tf32=False)
     with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):  # cuDNN might use TF32
         obs = seen[:1].repeat(rows, 1)
-        returned = trial.ask(obs, obs.new_zeros(rows, memory_size), None)[:2] if memory_size else trial.ask(obs)
-        check_returned(where, returned, rows, group, size)
-        parameters, value = returned
+        returned = trial.ask(obs, *((obs.new_zeros(rows, memory_size), None) if memory_size else ()))
+        check_returned(where, returned, rows, group, size, memory_size)
+        parameters, value = returned[:2]
         if not parameters.requires_grad:
             raise ParameterError(
                 f"{where} returned {what(group)} without gradients; compute them from its parameters, without detach or no_grad"
@@ -203,23 +210,26 @@ class Trial:
     ) -> None:
         """Do so for agents with (L, b, D) observations, hidden states (b, M), and (L, b) bools or None."""
 
-        def outputs(which):
+        def outputs(*asked):  # of the last rows
             self.put_back(spread)
-            state = (memory[which], None if start is None else start[:, which].flatten()) if memory.numel() else ()
-            found = enumerate(self.ask(rows[:, which].flatten(0, 1), *state))
+            for which in asked:
+                state = (memory[which], None if start is None else start[:, which].flatten()) if memory.numel() else ()
+                found = enumerate(self.ask(rows[:, which].flatten(0, 1), *state))
             return [x.detach().reshape(len(rows) if k < 2 else 1, len(which), -1) for k, x in found]
 
         every = torch.arange(len(memory), device=rows.device)
         whole, shuffled = outputs(every), every[drawn(every.shape, rows.device).argsort()]
-        fewer = [every[: len(every) * k // TRIED] for k in (60, 37)]
-        fewer = {f"among {len(which)} rows": which for which in (*fewer, every[-1:])}
-        for when, which in {"when it is called again": every, "in another order of rows": shuffled, **fewer}.items():
-            for one, other in zip(outputs(which), whole, strict=True):
+        fewer = [every[: len(every) * k // TRIED] for k in (60, 37, 63, 56)]
+        fewer = {f"among {len(which)} rows": (which,) for which in (*fewer, every[-1:], every.repeat(4))}
+        cases = {"when it is called again": (every,), "in another order of rows": (shuffled,), **fewer}
+        for when, asked in (cases | {"after other rows": (every[-2:], every)}).items():
+            which, wanted = asked[-1], outputs(every, every) if len(asked) > 1 else whole
+            for one, other in zip(outputs(*asked), wanted, strict=True):
                 apart = float((one - other[:, which]).nan_to_num().abs().max())
                 if apart > (limit := TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))):
                     raise ParameterError(
                         f"{self.where} returns something else for the same row {when}: got a difference of {apart:.2g}, "
-                        f"expected at most {limit:.2g}. {RANDOM if which is every else APART}"
+                        f"expected at most {limit:.2g}. {RANDOM if asked[0] is every else APART}"
                     )
 
 
@@ -236,15 +246,18 @@ def what(group):
     return f"logits of {group.choices} choices, (B, {group.choices})"
 
 
-def check_returned(where, returned, rows, group, size):
-    """Raise ``ParameterError`` unless ``returned`` is a pair of finite float32 tensors (rows, size) and (rows,)."""
-    pair = isinstance(returned, tuple | list) and len(returned) == 2
-    if not pair or not all(isinstance(x, torch.Tensor) for x in returned):
-        found = f"{len(returned)} values" if isinstance(returned, tuple | list) else f"a {type(returned).__name__}"
+def check_returned(where, returned, rows, group, size, memory_size):
+    """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (rows, size), (rows,) and (rows, M) if M > 0."""
+    needs = [((rows, size), what(group)), ((rows,), "the value of each row, (B,)")]
+    needs += [((rows, memory_size), f"the next hidden state, (b, {memory_size})")] * (memory_size > 0)
+    kinds = [type(x).__name__ for x in returned] if isinstance(returned, tuple | list) else []
+    if len(kinds) != len(needs) or not all(isinstance(x, torch.Tensor) for x in returned):
+        found = f"{len(kinds)} values ({', '.join(kinds)})" if kinds else f"a {type(returned).__name__}"
         raise ParameterError(
-            f"{where} returned {found}; it must return two tensors: {what(group)}, and the value of each row, (B,)"
+            f"{where} returned {found}; it must return {'three' if memory_size else 'two'} tensors: "
+            f"{'; '.join(meaning for _, meaning in needs)}"
         )
-    for tensor, needed, meaning in zip(returned, ((rows, size), (rows,)), (what(group), "values, (B,)"), strict=True):
+    for tensor, (needed, meaning) in zip(returned, needs, strict=True):
         if tuple(tensor.shape) != needed:
             hint = "; squeeze the last axis: value[:, 0]" if tuple(tensor.shape) == (*needed, 1) else ""
             raise ParameterError(
