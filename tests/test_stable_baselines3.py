@@ -1,5 +1,7 @@
 """Stable-Baselines3 accepts the environment, and its PPO learns CartPole through it."""
 
+import copy
+
 import masked
 import numpy as np
 import pytest
@@ -98,7 +100,16 @@ def test_reset_options_reach_their_environments():
         env.set_options(wrong)
         with pytest.raises(CupydriveError, match=r"options|no state 'y'"):
             env.reset()
+        assert env._options == [{}] * 4  # the next reset goes on without them
     assert all(array.tobytes() == before[name].tobytes() for name, array in env.env.env.snapshot().arrays().items())
+
+
+def test_what_a_vector_says_about_copies_works():
+    env = VecEnv("cartpole", 2, device="cpu")
+    env.reset()
+    with pytest.raises(CupydriveError, match=r"env\.unwrapped\.env\.env\.snapshot\(\)"):
+        copy.copy(env)
+    env.unwrapped.env.env.restore(env.unwrapped.env.env.snapshot())
 
 
 def test_options_that_sb3_cannot_use_are_refused():

@@ -202,11 +202,11 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
     def set_attr(self, name: str, values) -> None:
         """Set an attribute of this object, which all environments share, to a value or to one of N equal values in a list."""
-        first, *others = values if isinstance(values, list | tuple) else [values]
-        if not hasattr(self, name) or any(other != first for other in others):
-            one = "expected one value for an attribute of this object; parameters are given when it is made"
+        given = values if isinstance(values, list | tuple) else [values] * self.num_envs
+        if not hasattr(self, name) or not len(given) == self.num_envs == given.count(given[0]):
+            one = f"expected one value, or {self.num_envs} equal ones, of its attributes; parameters are given when it is made"
             raise ParameterError(f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)")
-        setattr(self, name, first)
+        setattr(self, name, given[0])
 
     def render(self):
         """Return a tuple of N frames (height, width, 3) uint8."""

@@ -20,7 +20,6 @@ from cupydrive.simulation.snapshots import checked_values
 from cupydrive.simulation.vector import VectorEnv
 
 RENDER_MODES = ("rgb_array",)
-NEAR = 3  # calls between gymnasium.make and an environment: an entry point of the user's, a subclass
 
 
 class InvalidAction(ActionError, error.InvalidAction):
@@ -64,14 +63,14 @@ def one_agent(env, params, render_mode, call=None, hints=None):
 
 
 def asked_limit(env: gymnasium.Env, caller: FrameType | None, params: dict) -> dict:
-    """Return ``params`` with the time limit that ``gymnasium.make`` was asked for, if ``caller`` is that call or near it.
+    """Return ``params`` with the time limit that ``gymnasium.make`` was asked for, if ``caller`` is that call or within it.
 
     It keeps ``max_episode_steps`` for its ``TimeLimit``, which can only end an episode early: the kernel must know the limit
     to go on longer, to set ``env.last_step`` and to write metrics at the end. ``env`` is the environment that is being made.
     """
-    for _ in range(NEAR):
-        owner = env if caller is None else caller.f_locals.get("self")
-        if caller is None or (isinstance(owner, gymnasium.Env) and owner is not env):  # a part of another environment
+    while caller is not None:
+        owner = caller.f_locals.get("self")
+        if isinstance(owner, gymnasium.Env) and owner is not env:  # a part of another environment
             break
         if caller.f_code is gymnasium.make.__code__:
             asked = caller.f_locals["max_episode_steps"]

@@ -34,6 +34,8 @@ class VecEnv(NotCopied, BaseVecEnv):
         **options: As for ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays`` and ``autoreset_mode``.
     """
 
+    instead = NotCopied.instead.replace("unwrapped.env", "unwrapped.env.env")
+
     def __init__(self, env, num_envs=1, **options):
         for name in {"arrays", "autoreset_mode"} & options.keys():
             raise ParameterError(f"VecEnv: got {name} = {shown(options[name])}, expected SB3's own; leave {name} out")
@@ -52,11 +54,13 @@ class VecEnv(NotCopied, BaseVecEnv):
         ``set_options`` takes ``{"state": {field: value}}``, the state to start from, for all environments, or a list of one
         such dict for each. Those with an empty dict start at random. Options apply to one reset.
         """
+        asked = self._options
+        self._reset_options()
         if len(set(self._seeds)) != 1:
             raise InvalidReset(f"the seeds are {self._seeds[:4]} ...; they must be one for all environments")
-        if len(self._options) != self.num_envs:
-            raise InvalidReset(f"set_options: got {len(self._options)} dicts, expected {self.num_envs}, one for each")
-        core, given = self.env.env, [checked_options(options, ("state",)).get("state", {}) for options in self._options]
+        if len(asked) != self.num_envs:
+            raise InvalidReset(f"set_options: got {len(asked)} dicts, expected {self.num_envs}, one for each")
+        core, given = self.env.env, [checked_options(options, ("state",)).get("state", {}) for options in asked]
         rows = [(i, checked_state(core, state)) for i, state in enumerate(given) if state != {}]
         obs, info = self.env.reset(seed=self._seeds[0])
         if rows:
@@ -67,7 +71,6 @@ class VecEnv(NotCopied, BaseVecEnv):
             obs, info = self.env._give(obs), self.env._masks(info)
         self.reset_infos = self._infos(info)
         self._reset_seeds()
-        self._reset_options()
         return obs
 
     def _infos(self, info):

@@ -55,13 +55,15 @@ def no_attribute(thing, name):
 class NotCopied:
     """Base class of objects that own memory which kernels write: ``copy`` and ``pickle`` raise ``ParameterError``."""
 
+    instead = (  # why, and what to do
+        "it owns memory that kernels write. Keep a state with env.snapshot() (of an adapter: env.unwrapped.env.snapshot()) and "
+        "call restore(snapshot) on this environment or on another from cupydrive.make(...). Keep a run with run.save(folder) "
+        "and cupydrive.load(folder)"
+    )
+
     def __reduce_ex__(self, protocol: int):
         """Raise ``ParameterError``, from ``copy.copy``, ``copy.deepcopy`` and ``pickle``."""
-        raise ParameterError(
-            f"{type(self).__name__} cannot be copied or pickled: it owns memory that kernels write. Keep a state with "
-            "env.snapshot() (of an adapter: env.unwrapped.env.snapshot()) and call restore(snapshot) on this environment or on "
-            "another from cupydrive.make(...). Keep a run with run.save(folder) and cupydrive.load(folder)"
-        )
+        raise ParameterError(f"{type(self).__name__} cannot be copied or pickled: {self.instead}")
 
 
 def argument_elsewhere(name, call):

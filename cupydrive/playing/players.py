@@ -57,6 +57,8 @@ class Trained(NotCopied):
     words: str = "trained"
     brief: str = "trained"
 
+    instead = "it plays with a run's policy in memory. Keep the run with run.save(folder) and cupydrive.load(folder)"
+
     def player(self, spec, group):
         """Return the player of one group."""
         return self.learner.acting(self.greedy)
