@@ -260,11 +260,11 @@ def judge(mutant, kernels):
     """Run the judges of ``mutant`` on the kernels of a folder, in this process; its exit code is pytest's."""
     import pytest
 
-    from cupydrive.codegen import source
+    from cupydrive.codegen import includes, source
 
     os.chdir(ROOT)
     kernels = Path(kernels)
-    source.KERNELS = kernels
+    source.KERNELS = includes.KERNELS = kernels
     if mutant.after is not None:
         path = kernels / mutant.file
         lines = path.read_text().splitlines()

@@ -43,7 +43,7 @@ BEGIN = (
 ADVANTAGES, EPISODES, GAUSSIAN = (f"train/{name}.cu" for name in ("advantages", "episodes", "gaussian"))
 STEPS = "for (int end = call.steps; end > 0; end -= AT_ONCE) {"
 FLAGS = "for (int first = 0; first < call.steps; first += AT_ONCE) {"
-FEW_STEPS = "if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE>(call, row);"
+FEW_STEPS = "if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);"
 COUNT = "const int first = e * ENVS, left = call.num_envs - first, count = left < ENVS ? left : ENVS;"
 ENDED = "if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);"
 NOISE = "if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);"

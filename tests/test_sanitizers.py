@@ -28,12 +28,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from cupydrive import envs
-from cupydrive.codegen import source
+from cupydrive.codegen import includes, source
 from cupydrive.checks.checker import check
 from cupydrive.executors import host
 from cupydrive.codegen.source import kernel_text
 kernels, name, old, new, whole, *flags = sys.argv[1:]
-source.KERNELS = Path(kernels)
+source.KERNELS = includes.KERNELS = Path(kernels)
 build = host.build
 host.build = lambda unit, given: build(unit, tuple("-O0" if flag in ("-O1", "-O3") else flag for flag in given))  # soonest
 host.FLAGS = (*host.FLAGS, "-g", *flags)
