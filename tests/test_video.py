@@ -20,6 +20,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.errors import ParameterError, RenderError, SpecError
+from cupydrive.rendering.video import animation
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
 ORANGE, BLUE, GREY = (tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE, Canvas.GREY))
@@ -269,3 +270,21 @@ def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
         near(frames[frame], color, (width / 2, height * 0.6), 5)
     magenta = [int((abs(frame.astype(int) - (255, 0, 255)).max(axis=-1) < 60).sum()) for frame in frames]
     assert magenta[2] > width / 4 and sum(magenta) == magenta[2]
+
+
+def test_colours_that_come_late_replace_those_used_least_where_all_are_used():
+    frames = np.zeros((8, 64, 64, 3), np.uint8)
+    frames[..., 0], frames[..., 1] = np.arange(64) * 4, np.arange(64)[:, None] * 4
+    late = [(255, 0, 255), (0, 255, 255), (255, 255, 255), (0, 0, 255)]
+    for k, color in enumerate(late):
+        frames[4 + k :, 8 * k : 8 * k + 8, :8] = color
+    noisy, plain = frames.copy(), np.zeros_like(frames)
+    for k in range(300):  # more colours than a table holds
+        noisy[4:, k // 20 * 4 : k // 20 * 4 + 4, k % 16 * 4 : k % 16 * 4 + 4] = (k % 7 * 40, k % 11 * 25, k % 256)
+    plain[4:, :32] = (255, 0, 255)
+    for film in (noisy, plain, frames):
+        with Image.open(io.BytesIO(animation(iter(film), 10, ".gif"))) as image:
+            image.seek(image.n_frames - 1)
+            last = np.asarray(image.convert("RGB")).astype(int)
+    for k, color in enumerate(late):
+        assert abs(last[8 * k : 8 * k + 8, :8] - color).max() < 30

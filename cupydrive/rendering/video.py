@@ -285,19 +285,19 @@ def animation(frames, fps, suffix, colours=None):
 
 
 def one_palette(images, colours):
-    """Yield images with the colours of a frame, or of the first one. Colours that come later replace some that are not used."""
+    """Yield images with the colours of a frame, or of the first one. Later colours replace those that are used least."""
     palette, known = None if colours is None else quantized(Image.fromarray(colours)), set()
     for image in images:
         palette = palette or quantized(image)
         part = image.resize((-(-image.width // 2), -(-image.height // 2)), Image.Resampling.NEAREST)
         counted = part.getcolors(FEW) or part.getcolors(image.width * image.height)
-        table = np.reshape(palette.getpalette(), (-1, 3))
-        flat = {colour for count, colour in counted if count >= FLAT} - known
-        known |= flat
-        if late := [colour for colour in sorted(flat) if abs(table - colour).max(axis=1).min() > FAR]:
-            counts = np.array(image.quantize(palette=palette, dither=Image.Dither.NONE).histogram()[: len(table)])
-            free = np.flatnonzero(counts == 0)[: len(late)]
-            table[free] = late[: len(free)]
+        table = np.resize(palette.getpalette(), (256, 3))  # what repeats is not used
+        flat = [colour for count, colour in sorted(counted, reverse=True) if count >= FLAT and colour not in known]
+        known |= set(flat)
+        if late := [colour for colour in flat if abs(table - colour).max(axis=1).min() > FAR]:
+            counts = np.array(image.quantize(palette=palette, dither=Image.Dither.NONE).histogram())
+            few = np.argsort(counts, kind="stable")[: max(np.count_nonzero(counts == 0), len(counts) // 4)][: len(late)]
+            table[few] = late[: len(few)]
             palette, known = palette.copy(), set()
             palette.putpalette(table.ravel().tolist())
         yield image.quantize(palette=palette, dither=Image.Dither.NONE)
