@@ -1,6 +1,7 @@
 """A check says what is wrong: a value that is no number, the parameters of its case, what a reference lacks or mistypes."""
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -338,3 +339,11 @@ def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written
     report = Report("e", ["cpu"], [{}], 0)
     report.compare(REFERENCE, "obs.a", np.float32([value]), np.float64([0.5]), scale=1.0)
     assert ("; so small a number is perhaps memory that was never written; " in report.failures()[0]) == said
+
+
+def test_a_report_is_text_where_there_is_no_standard_output(monkeypatch):
+    report = Report("für", ["cpu"], [{}], 0)
+    want = str(report)
+    for stream in (None, object()):
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert str(report) == want

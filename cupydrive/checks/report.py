@@ -319,7 +319,8 @@ class Report:
         for part, number, compared, worst, excused, failed in self.parts():
             mark = "  FAILED" if failed else ""
             lines.append(f"  {part:<58}{number:>7}{compared:>13,}{worst:>13.1e}{excused:>9,}{mark}")
-        text, encoding = "\n".join([*lines, *(f"  {line}" for line in self._notes())]), sys.stdout.encoding or "utf-8"
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        text = "\n".join([*lines, *(f"  {line}" for line in self._notes())])
         return text.encode(encoding, "backslashreplace").decode(encoding)  # it names files and quotes lines of a kernel
 
     __repr__ = __str__
