@@ -102,22 +102,27 @@ class Valued(Reinforce):
 NESTED = (1.0, "a", None, True, (2, ()), {"a": (1, {"b": 2})})
 
 
-@pytest.mark.parametrize("value", [(1.0, 0.05, 200_000), (), NESTED, [1, (2.5,)]])
+@pytest.mark.parametrize("value", [(1.0, 0.05, 200_000), (), NESTED, [1, (2.5,)], (1, np.float32(0.5))])
 def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
     few = {"num_envs": 4, "device": "cpu", "progress": False, "out": tmp_path}
     cd.train("cartpole", Valued(value=value), steps=32, **few)
     assert cd.load(tmp_path, policies={"cart": Valued(value=value)}).settings["cart"].value == value
     assert cd.train("cartpole", Valued(value=value), steps=64, resume=True, **few).step == 64
     about = json.loads((tmp_path / "config.json").read_text())["policies"]["cart"]["value"]
-    assert as_tuples(about) == as_tuples(json.loads(json.dumps(value)))
+    assert as_tuples(about) == as_tuples(json.loads(json.dumps(value, default=float)))
 
 
-@pytest.mark.parametrize("value", [float("nan"), (1, np.float32(2)), {3}, len, b"x", [[[[[[[[1]]]]]]]], "x" * 2000])
+@pytest.mark.parametrize("value", [float("nan"), (1, np.ones(2)), {3}, len, b"x", [[[[[[[[1]]]]]]]], "x" * 2000])
 def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path):
     with pytest.raises(
         ParameterError, match=r"policy 'cart': Valued\.value = .* cannot be saved: .*\. Make it of numbers"
     ):
         cd.train("cartpole", Valued(value=value), steps=32, num_envs=4, device="cpu", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    run = cd.train("cartpole", Valued(value=value), steps=32, num_envs=4, device="cpu", progress=False)
+    for write in (run.save, lambda out: cd.train(run, steps=32, out=out, progress=False)):
+        with pytest.raises(ParameterError, match=r"policy 'cart': Valued\.value = .* cannot be saved"):
+            write(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

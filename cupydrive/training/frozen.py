@@ -1,9 +1,10 @@
 """Policies as files know them: settings as JSON can hold them, and the policy of a run folder played as it is."""
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from cupydrive import envs
@@ -119,7 +120,7 @@ FIXED = {"heuristic": Heuristic, "random": Random, "frozen": Frozen, "pool": Poo
 
 def describe(settings):
     """Return a policy's settings as JSON can hold them."""
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    values = {f.name: plain(getattr(settings, f.name)) for f in fields(settings)}
     if isinstance(settings, Pool):
         return {"kind": "pool", **values, "settings": describe(settings.settings)}
     if isinstance(settings, Frozen):
@@ -130,9 +131,19 @@ def describe(settings):
     return {"kind": kind, **values}
 
 
-def check_kept(name: str, settings: LearnerSettings) -> None:
+def plain(value: object) -> object:
+    """Return a setting with Python's numbers for NumPy's, in lists and dicts."""
+    if isinstance(value, tuple | list):
+        return list(map(plain, value))
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_kept(policies: dict) -> None:
     """Raise ``ParameterError`` if a setting cannot be saved, since a file would not hold it or could not be read."""
-    for key, value in describe(settings).items():
+    learning = [item for item in policies.items() if isinstance(item[1], LearnerSettings) and is_dataclass(item[1])]
+    for name, settings, key, value in ((*item, *about) for item in learning for about in describe(item[1]).items()):
         try:
             SETTING.check(json.loads(json.dumps(value)), "it")
         except (TypeError, ValueError, RecursionError, FormatError) as error:

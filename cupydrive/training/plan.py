@@ -2,7 +2,7 @@
 
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,7 +13,6 @@ from cupydrive.errors import CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import choose, executor
 from cupydrive.inputs.arguments import checked_choice, checked_int
 from cupydrive.inputs.files import file_errors
-from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.frozen import check_kept
 from cupydrive.training.misplaced import setting_hints
@@ -77,9 +76,6 @@ def plan(
     known = not resume or (num_envs is not None and not (algorithm is None and policies is None))
     settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
     policies = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
-    for name, one in policies.items():
-        if isinstance(one, LearnerSettings) and is_dataclass(one):
-            check_kept(name, one)
     learner = checked_choice("train", "learner", "auto" if learner is None else learner, LEARNERS)
     device = choose(device)[0]
     sizes = suggested_sizes(env, policies)
@@ -101,6 +97,8 @@ def begin_run(new, given, steps=None, out=None, resume=False, share=1):
         resume: Go on with the run in ``out``, if there is one.
         share: How many runs will share the device.
     """
+    if out is not None:
+        check_kept(new.policies)
     if not (resume and checkpoints(out)):
         return new.run(share), steps or new.steps
     made_of = {name: value for name, value in given.items() if value is not None}

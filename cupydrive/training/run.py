@@ -28,7 +28,7 @@ from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
-from cupydrive.training.frozen import describe, rebuild
+from cupydrive.training.frozen import check_kept, describe, rebuild
 from cupydrive.training.policies import checked_policies, make_players
 from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
@@ -324,9 +324,10 @@ class Run(NotCopied):
         Raises:
             TrainingError: If another run writes into the folder, has written into it since this one was loaded, or it cannot
                 be written; files that were there stay.
-            ParameterError: If ``keep`` is less than 1; nothing is written then.
+            ParameterError: If ``keep`` is less than 1 or a setting cannot be saved; nothing is written then.
         """
         keep, folder = checked_int("save", "keep", keep), checked_path("save", "folder", folder, TrainingError)
+        check_kept(self.settings)
         words, tensors = not_written(folder), self.snapshot()
         if self.shard.ranks.rank > 0:
             self.folder = folder

@@ -15,6 +15,7 @@ from cupydrive.inputs.arguments import (
     checked_path,
 )
 from cupydrive.inputs.files import file_errors
+from cupydrive.training.frozen import check_kept
 from cupydrive.training.members import check_capture, plan_population, train_alone, train_members
 from cupydrive.training.misplaced import warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder, check_free, check_own, check_single, refuse_for_run
@@ -154,6 +155,8 @@ def train(
         made_of = {name: given[name] for name in ("algorithm", "policies", "num_envs", "seed", "learner")}
         refuse_for_run(run, made_of | {"resume": resume}, params, device)
         goal = goal_of(run, steps)
+        if out is not None:
+            check_kept(run.settings)
     else:
         new = plan(env, **given, device=device, resume=resume)
         warn_of_two_meanings(env, params, algorithm, policies)
