@@ -38,6 +38,7 @@ def said(call):
         ("ppo", "; write cd.PPO()"),
         (cd.PPO, "; call it: cd.PPO()"),
         (cd.Random, "; call it: cd.Random()"),
+        ("~", "; of a run folder, its policy: cd.Frozen('~')"),
         ("runs/old", "; there is no folder 'runs/old'; of a run folder, its policy: cd.Frozen(FOLDER)"),
         (".", "; of a run folder, its policy: cd.Frozen('.')"),
     ],

@@ -42,7 +42,7 @@ def checked_word(where, given, group="group"):
 
 def of_folder(path, call="cd.Frozen({})"):
     """Return how the policy of a run folder plays, by a call of its path; and if there is nothing at ``path``, that."""
-    if os.path.lexists(path):
+    if os.path.lexists(os.path.expanduser(path)):
         return f"; of a run folder, its policy: {call.replace('{}', shown(str(path)))}"
     return f"; there is no folder {shown(str(path))}; of a run folder, its policy: {call.replace('{}', 'FOLDER')}"
 
