@@ -81,6 +81,23 @@ def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
         HostExecutor().load(replace(spec, kernel=text), spec.make_params())
 
 
+def test_a_header_without_a_guard_is_read_each_time_and_includes_not_itself(tmp_path):
+    twice = '#define X(n) + n\n#include "n.def"\n#undef X\n#define X(n) + 10 * n\n#include "n.def"\n#undef X\n'
+    guarded = '#ifndef __guard_h__\n#define __guard_h__\n#include "guard.h"\nconstexpr int ONE = 1;\n#endif\n'
+    includes = '#if 0\n#include "guard.h"\n#endif\n#include "guard.h"\n#include "guard.h"\n'
+    spec = own_kernel(tmp_path, f"{includes}DEVICE float moved(float x) {{ return x + (float)(0\n{twice}); }}\n")
+    (tmp_path / "parts" / "n.def").write_text("X(1) X(ONE + 1)\n")
+    (tmp_path / "parts" / "guard.h").write_text(guarded)
+    env = cd.make(spec, 1, device="cpu")
+    env.reset(seed=0)
+    before = env.state["x"].clone()
+    env.step(torch.zeros(1, 1))
+    assert torch.equal(env.state["x"], before + (1 + 1 + 1 + 10 + 10 + 1))  # 10 * n is text: 10 * ONE + 1
+    (tmp_path / "parts" / "n.def").write_text('#include "n.def"\n')
+    with pytest.raises(SpecError, match=r"n\.def includes itself in .*n\.def\. Write `#pragma once`"):
+        HostExecutor().load(replace(spec), spec.make_params())
+
+
 def test_an_encoding_of_the_locale_changes_nothing(tmp_path):
     own_kernel(tmp_path / "für")
     program = "import sys, cupydrive as cd; print(cd.check(sys.argv[1], device='cpu', agent_steps=100, progress=False))"

@@ -19,7 +19,7 @@ from cupydrive.codegen.foreign import STATE
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import CompileError, KernelFault
-from cupydrive.executors.host import HostExecutor
+from cupydrive.executors.host import FRAME_BYTES, HostExecutor, frame_bytes
 
 pytestmark = pytest.mark.optimised
 
@@ -236,11 +236,41 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
         ("__int128 n = 3;", "__int128", "a function of one compiler"),
         ("uint32_t n = 3;", "uint32_t", "write int, u8, u32"),
         ('asm("");', "asm", "a function of one compiler"),
+        ("_Float16 y = 3;", "_Float16", "a function of one compiler"),
+        ("int n = __COUNTER__;", "__COUNTER__", "a function of one compiler"),
     ],
 )
 def test_functions_of_one_compiler_are_refused(text, name, words, monkeypatch):
     said = message(broken(MOVE, text), "cpu", monkeypatch)
     assert f"<kernel of point>:17: `{name}` is no part of the dialect" in said and words in said
+
+
+def test_names_that_a_kernel_asks_for_or_defines_are_its_own():
+    guarded = (
+        "#ifndef __point_cu__\n#define __point_cu__\n#if __cplusplus < 201703L || defined(__x86_64__) && 0\n#error\n"
+    )
+    guarded += (
+        "#endif\n#endif\n#ifdef __has_include\n#endif\nusing uint32_t = u32;\ntypedef int int32_t;\nDEVICE bool step"
+    )
+    text = "struct Own { int __popc; } own{(int32_t)(uint32_t)1}; if (__builtin_expect(own.__popc, 1)) s.x += s.v;"
+    spec = broken(MOVE, text)
+    spec = replace(spec, kernel=spec.kernel.replace("DEVICE bool step", guarded))
+    HostExecutor().load(spec, spec.make_params())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s.x += s.v ?: 3.0f;",
+        "s.x += ({ s.v; });",
+        "switch (i) { case 1 ... 3: s.x += s.v; }",
+        "struct Z { int a, z[0]; } z; s.x += (float)sizeof(z);",
+        "struct Z { int a, b; }; Z z = {.a = 1, .b = 2}; s.x += (float)z.b;",
+        "struct Z { int a, b; }; s.x += (float)((Z){1, 2}).b;",
+    ],
+)
+def test_what_only_some_compilers_add_to_the_language_is_refused(text, monkeypatch):
+    assert "<kernel of point>:17: " in message(broken(MOVE, text), "cpu", monkeypatch)
 
 
 @pytest.mark.parametrize("where", COMPILERS)
@@ -252,11 +282,11 @@ def test_an_array_of_no_constant_length_does_not_compile(where, monkeypatch):
 
 def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc")
-    spec = broken(MOVE, "s.x += ({ s.v; });")  # of g++ and clang
+    spec = broken(MOVE, "s.x += (float)UINT32_MAX;")  # of a library's header
     row = "cuda: the kernel compiles for a GPU, by NVRTC"
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
     assert [failed for part, *_, failed in report.parts() if part == row] == [True]
-    assert any("<kernel of point>:17: expected an expression; s.x += ({ s.v; });" in text for text in report.failures())
+    assert any('<kernel of point>:17: identifier "UINT32_MAX" is undefined; s.x' in text for text in report.failures())
     spec = broken(MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));")
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
     assert [failed for part, *_, failed in report.parts() if part == row] == [False]
@@ -280,9 +310,17 @@ SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
 @pytest.mark.parametrize("debug", [False, True])
 def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
     spec = replace(envs._load(point.PYTHON)[0], kernel=change(point.KERNEL))
-    words = r"lie on a thread's stack on a CPU: got 16,77\d,\d{3} bytes, expected at most 6,291,456\. Make them smaller"
+    words = r"lie on a thread's stack on a CPU: got 16,77\d,\d{3} bytes, expected at most "
+    words += rf"{FRAME_BYTES:,}\. Make them smaller"
     with pytest.raises(CompileError, match=words):
         cd.make(spec, 2, device="cpu", debug=debug)
+
+
+@pytest.mark.parametrize(("limit", "want"), [(2**20, 3 * 2**18), (8 << 20, 6 << 20), (1 << 30, 6 << 20), (-1, 3 << 19)])
+def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert frame_bytes() == want
 
 
 def test_a_state_may_be_larger_than_a_stack():

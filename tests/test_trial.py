@@ -35,7 +35,7 @@ MISTAKES = {
     "no way back": (
         "struct Deeper { static float than(float x) { volatile float kept = x; return than(kept + 1.0f) + kept; } };\n"
         "    if (env.elapsed > 0) s.x += Deeper::than(s.v);",
-        "SIGSEGV in `step`, in environment 0: it reads or writes memory that is not its own, or calls itself without end",
+        "SIGSEGV in `step`, in environment 0: it reads or writes memory that is not its own, calls itself without end",
     ),
     "wild index": (
         "env.shared.w[env.elapsed << 24] = s.v; s.x += env.shared.w[env.elapsed];",
@@ -45,10 +45,10 @@ MISTAKES = {
 }
 # What is to be looked for, which fits the end and nothing else.
 LOOK_FOR = {
-    "null pointer": "an index that can leave its array, and for a recursion",
+    "null pointer": "an index that can leave its array, a recursion, and large arrays",
     "overflow": "an integer `/` or `%` of -2147483648 by -1",
     "no end": "a loop whose condition may stay true",
-    "no way back": "an index that can leave its array, and for a recursion",
+    "no way back": "an index that can leave its array, a recursion, and large arrays",
 }
 
 

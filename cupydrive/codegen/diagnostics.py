@@ -20,6 +20,7 @@ GNU_WARNINGS = (
     "-Wno-all",
     "-Werror=return-type",
     "-Werror=unused-value",
+    "-Wpedantic",  # of which `_ADDED` are errors of `explain`; NVRTC knows some others, such as anonymous structs
     "-Werror=vla",  # an array whose length is no constant, which NVRTC refuses
     "-Wuninitialized",
     "-Wno-sometimes-uninitialized",  # of clang alone, and it also speaks of variables that are never read without a value
@@ -105,6 +106,11 @@ _ERROR = (  # in which OWN stands for names of the author's files, which may hol
     r"(?:\n +(?P<operands>operand types are: .*)$)?"  # of NVRTC
 )
 _UNSET = re.compile(r"(?:variable )?'(?P<name>\w+)' (?:(?:is|may be) used uninitialized|is uninitialized when used)")
+# What g++ and clang add to C++17 and NVRTC refuses: `?:` without a middle, `({ })`, `case 1 ... 3`, and the like.
+_ADDED = re.compile(
+    r".*(?:GNU \?:|omitt(?:ed|ing) (?:the )?middle|braced-groups|statement expression|range expressions|case range|"
+    r"zero.size array|compound.literals|designated initializers)"
+)
 _FRAME = re.compile(r"frame size (?:of )?\(?(\d+).* (?:than|limit) \(?(\d+)")  # of g++, of clang
 _FLAG = re.compile(r" \[-W[^\]]*\]$")
 _ASSERTION = re.compile(
@@ -276,6 +282,7 @@ def explain(unit, log):
         for k, m in enumerate(errors)
         if not m["warning"]
         or _FRAME.search(m["what"])
+        or (m["file"] in own_files and _ADDED.match(m["what"]))
         or (m["file"] in own_files and (unset := _UNSET.match(m["what"])) and unset["name"] in own_words)
     ]
     own = [e for e in found if e[0] in own_files]

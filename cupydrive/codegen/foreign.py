@@ -27,10 +27,9 @@ LIBRARY = (
     (r"c?stdint|u?int\d+_t|size_t|c?stddef", INTS),
     (r"numeric_limits|c?limits|c?float", "write math::infinity() or math::not_a_number()"),
 )
-_OWN = (
-    r"\b(?:auto|bool|double|float|int|u32|void|[A-Z]\w*)[\s*&]+{}\s*\("  # a function of that name of the kernel's own
-)
-# Text, and what to write instead; those that end in a parenthesis are called, and the kernel may define one of its own.
+# A function or a type of that name of the kernel's own.
+_OWN = r"\b(?:auto|bool|double|float|int|u32|void|[A-Z]\w*)[\s*&]+{0}\s*\(|\busing\s+{0}\s*=|\btypedef\b[^;]*\b{0}\s*;"
+# Text, and what to write instead; of those that end in `(` or `_t` the kernel may define one of its own.
 WORDS = (
     (r"\bnew\b", ARRAYS),
     (r"\b(?:malloc|calloc|realloc)\s*\(", ARRAYS),
@@ -41,10 +40,11 @@ WORDS = (
     (r"\b__(?:device|global|host|forceinline)__\b", DEVICE),
     (r"\bs?rand\s*\(", RANDOM),
     (r"\bcurand(?:_|[A-Z])\w*", RANDOM),
-    (r"\b(?:__builtin_popcount|__popc)\w*", "write math::popcount, which counts the bits of a u32 that are 1"),
-    (r"\b(?:__builtin_(?:ctz|ffs)|__ffs)\w*", "write math::count_trailing_zeros of a u32, which is 32 for 0"),
+    (r"\b(?:__builtin_popcount|__popc)\w*(?=\s*\()", "write math::popcount, which counts the bits of a u32 that are 1"),
+    (r"\b(?:__builtin_(?:ctz|ffs)|__ffs)\w*(?=\s*\()", "write math::count_trailing_zeros of a u32, which is 32 for 0"),
     (r"\bu?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t\b", INTS),
-    (r"\b(?:__(?!restrict(?:__)?\b|attribute__|func__)[a-z]\w*|_mm\d*_\w+|asm\b)", INTRINSIC),
+    (r"\b(?:__(?!attribute__|builtin_(?:expect|unreachable)\b)[a-z]\w*(?=\s*\()|_mm\d*_\w+|asm\b)", INTRINSIC),
+    (r"\b(?:__u?int128(?:_t)?|__fp16|__bf16|_Float\d+x?|__float\d+|__asm(?:__)?|__COUNTER__)\b", INTRINSIC),
 )
 STATE = (
     "state belongs in struct State, and scratch of one call in struct Shared or a function's own variables: all copies and "
@@ -61,6 +61,7 @@ _GLOBAL = re.compile(
     r"[\s*&]*(?P<name>\b\w+)\s*[=;,\[]"
 )
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.M | re.S)
+_CONDITION = re.compile(r"^[ \t]*#(?![ \t]*define\b)(?:[^\n\\]|\\.)*", re.M | re.S)  # or any other directive
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<[ \t]*(?P<name>[^>\n]+?)[ \t]*>", re.M)
 _STD = re.compile(r"(?<!\w)std\s*::\s*(?P<name>\w+)|\busing\s+namespace\s+std\b")
 
@@ -74,10 +75,11 @@ def foreign(code, math_advice):
     """
     found = [(m.start(), m[0].strip(), _of_library(m["name"], math_advice)) for m in _INCLUDE.finditer(code)]
     found += [(m.start(), m[0], _of_library(m["name"] or "", math_advice)) for m in _STD.finditer(code)]
+    text = _CONDITION.sub(_blank, code)
     for pattern, advice in WORDS:
-        for match in re.finditer(rf"(?<![\w.:])(?<!->){pattern}", code):
+        for match in re.finditer(rf"(?<![\w.:])(?<!->){pattern}", text):
             name = match[0].rstrip("( \n\t")
-            if not pattern.endswith(r"\(") or not re.search(_OWN.format(name), code):
+            if not pattern.endswith((r"\s*\(", r"_t\b")) or not re.search(_OWN.format(name), code):
                 found.append((match.start(), name, advice))
     found += [(m.start(), f"static {_last_word(m['declares'])}", STATE) for m in _STATIC.finditer(code) if _is_kept(m)]
     found += [(m.start("name"), m[0].strip(";=,[ \n\t"), STATE) for m in _GLOBAL.finditer(_outside(code))]

@@ -1,4 +1,4 @@
-"""Pastes files into a unit: each included file once, with ``#line`` marks by which compilers name the real file and line."""
+"""Pastes files into a unit, those of the package once, with ``#line`` marks by which compilers name the real file and line."""
 
 import re
 from pathlib import Path
@@ -13,6 +13,9 @@ KERNELS = next((p for p in (_package / "kernels", _package.parent / "kernels") i
 _IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
 _OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
 
+ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b", re.M)
+_GUARD = re.compile(r"^[ \t]*#[ \t]*if(?:ndef|[ \t]*!)", re.M)
+
 
 def shown_path(path: Path) -> str:
     """Return a path as errors show it: printable, and a path of the package from its folder on."""
@@ -25,17 +28,20 @@ def _mark(number, shown):
     return f'#line {number} "{escaped}"'
 
 
-def paste(line, texts, files, kernel_name, file=None):
-    """Return ``line``, or the text that it includes; every file is pasted once, and its lines are kept in ``files``.
+def paste(line, texts, files, kernel_name, file=None, within=()):
+    """Return ``line``, or the text that it includes; its lines are kept in ``files``.
+
+    A file of the package is pasted once, an author's each time, unless it says ``#pragma once``: it may hold data, or make of
+    macros what they mean there.
 
     ``texts`` holds generated texts and the kernel by name, and its author's headers by path. ``file`` is the author's file that
-    has the line, or None for a file of the package.
+    has the line, or None for a file of the package; ``within`` are the files that are being pasted.
     """
     if "#" not in line:  # nearly all lines: a program that is compiled already starts in the time that this takes
         return line
     match = INCLUDE.match(line)
     if not match:
-        return "" if line.strip() == "#pragma once" else line
+        return "" if ONCE.match(line) else line
     name, path = match[1], beside(KERNELS / "kernel", match[1])
     header = None if file is None else beside(file, name)
     own = file if name == "kernel" else header if header in texts else None  # the author's file that is pasted
@@ -55,7 +61,9 @@ def paste(line, texts, files, kernel_name, file=None):
                 f"your own lies beside the file that includes it{there}; headers of the package lie in {KERNELS}"
             )
         shown, text = shown_path(path), path.read_text(encoding="utf-8")
-    if shown in files:
+    if shown in within and own and not ONCE.search(text) and not _GUARD.search(text):
+        raise SpecError(f"{shown} includes itself in {shown_path(file)}. Write `#pragma once` as its first line")
+    if shown in within or (shown in files and (not own or ONCE.search(text))):
         return ""
     source = text.splitlines()
     files[shown] = source
@@ -63,7 +71,7 @@ def paste(line, texts, files, kernel_name, file=None):
     for number, inner in enumerate(source, 1):
         if name == "kernel" or own:  # `files` keeps what its author wrote
             inner = _OWN_LOOP.sub(r"LOOP_OF_OWN(\1, \2, (\3))", inner)
-        pasted = paste(inner, texts, files, kernel_name, own)
+        pasted = paste(inner, texts, files, kernel_name, own, (*within, shown))
         out.append(pasted)
         if "\n" in pasted:
             out.append(_mark(number + 1, shown))

@@ -16,6 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 from cupydrive.codegen.diagnostics import GNU_WARNINGS
 from cupydrive.codegen.layout import Layout, Observations
 from cupydrive.codegen.source import assemble, assemble_file
@@ -28,7 +33,14 @@ from cupydrive.executors.noted import note, packed
 from cupydrive.executors.trial_process import RACE, last_fault
 from cupydrive.inputs.arguments import shown
 
-FRAME_BYTES = 6 * 2**20  # of a thread's stack, which has 8 MiB as a rule, for struct Shared and the arrays of functions
+
+def frame_bytes() -> int:
+    """Return how much struct Shared and the arrays of functions may take of a thread's stack, which has 8 MiB as a rule."""
+    limit = 2**20 if resource is None else resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return min(8 * 2**20, limit if limit > 0 else 2 * 2**20) * 3 // 4  # without a limit a new thread has 2 MiB
+
+
+FRAME_BYTES = frame_bytes()
 FLAGS = (
     "-std=c++17",
     "-shared",

@@ -23,7 +23,7 @@ CPU_SECONDS = 10  # that one launch may compute: at most eight steps
 WALL_SECONDS = 600  # a machine that is very busy
 PATIENCE = 3.0  # seconds after which it is said that a kernel is being tried
 MEANING = {
-    "SIGSEGV": "it reads or writes memory that is not its own, or calls itself without end",
+    "SIGSEGV": "it reads or writes memory that is not its own, calls itself without end, or has too little stack",
     "SIGBUS": "it reads or writes memory that is not there",
     "SIGFPE": "it divides the least integer by -1",
     "SIGILL": "it reaches a place that the compiler took for unreachable",
@@ -31,7 +31,7 @@ MEANING = {
 }
 # What an author looks for, by what was said of the end; the last of them where nothing of it was said.
 LOOK_FOR = {
-    "SIGSEGV": "Look for an index that can leave its array, and for a recursion",
+    "SIGSEGV": "Look for an index that can leave its array, a recursion, and large arrays of functions that call each other",
     "SIGBUS": "Look for an index that can leave its array",
     "SIGFPE": "Look for an integer `/` or `%` of -2147483648 by -1, which no int can hold",
     "SIGILL": "Look for an index that can leave its array, and for a function that ends without `return`",
