@@ -32,6 +32,7 @@ from cupydrive.codegen import includes, source
 from cupydrive.checks.checker import check
 from cupydrive.executors import host
 from cupydrive.codegen.source import kernel_text
+sys.modules["cuda.bindings"] = sys.modules["cupy"] = None  # NVRTC finds its own library under no sanitizer
 kernels, name, old, new, whole, *flags = sys.argv[1:]
 source.KERNELS = includes.KERNELS = Path(kernels)
 build = host.build
