@@ -65,7 +65,6 @@ CHAINS_OF = "DEVICE int chains_of(const int n) { return n < 1 ? 1 : n < CHAINS ?
 ERROR = "error = near * near > error ? near * near : error;"
 CHAINS_OF_CHUNK = "DEVICE int chains() const { return chains_of(until - from); }"
 FIRST_ROW = "for (int first = chunk.from + c; first < chunk.until; first += AT_ONCE * CHAINS) {"
-IN_GAME = "in_game = call.active[place.group] == nullptr ? (u8)1 : call.active[place.group][place.row];"
 DRAWS = "if (team.rank < used) {  // who has no row does not make the keys"
 RUN = "Run run{0, 0};"
 NEXT_RUN = "if (SHUFFLED || at >= run.end) run = run_of_block(call, chunk.block, at);"
@@ -86,7 +85,6 @@ EXACT = {
     (DRAWN, AT_ONCE, AT_ONCE.replace("16", "(16 + 1)")): TURNS_OF_ROW,
     (DRAWN, AT_ONCE, AT_ONCE.replace("> 1", "> (1 + 1)")): "a vector has 8 numbers or 16, a GPU's thread one",
     (DRAWN, "from = call.part(minibatch, count);", "from = call.part(count, minibatch);"): PRODUCT,
-    (DRAWN, IN_GAME, IN_GAME.replace("(u8)1", "(u8)(1 + 1)")): "any number but 0 is one in the game",
     (DRAWN, DRAWS, DRAWS.replace("<", "<=")): SPEED,
     (DRAWN, RUN, RUN.replace("{0", "{(0 + 1)")): "it ends at 0, so that another one takes its place before it is read",
     (DRAWN, FIRST_ROW, FIRST_ROW.replace("<", "<=")): "one turn more, of no rows",
