@@ -259,27 +259,6 @@ class Gaussian:
         return BoxPolicy(network, group, obs_rms, self.squashed)
 
 
-class StateIndependentDeviation(nn.Module):
-    """Wraps a policy whose parameters are means only: adds one learned logarithm of the deviation per head.
-
-    Args:
-        policy: Module that returns (B, H) means and (B,) values.
-        heads: H.
-        log_deviation: Where it starts.
-    """
-
-    def __init__(self, policy, heads, log_deviation=0.0):
-        super().__init__()
-        self.policy = policy
-        start = torch.full((heads,), float(log_deviation), dtype=torch.float32, device="cpu")
-        self.log_deviation = nn.Parameter(start)
-
-    def forward(self, obs):
-        """Return ``(parameters, value)``: (B, 2 H) and (B,)."""
-        mean, value = self.policy(obs)
-        return torch.cat([mean, self.log_deviation.expand_as(mean)], dim=1), value
-
-
 class Sampler:
     """Draws the actions of one group from a distribution's parameters: one launch for all heads.
 
