@@ -73,13 +73,9 @@ class VectorEnv(NotCopied):
         return as_torch(array, self._moved)
 
     def _renew_views(self) -> None:
-        """Make all views anew, where torch has moved the memory of one: it would show what was there before."""
+        """Make the results anew, where torch has moved the memory of one: it would show what was there before."""
         self._moved = []
         self._results = [self._views(buffers) for buffers in self.batch.step_buffers]
-        if (fields := self.__dict__.pop("_fields", None)) is not None:
-            dict.update(fields[0], self._fields[0])
-            object.__setattr__(fields[0], "moved", self._moved)
-            self._fields = fields[0], self._fields[1]
 
     def _by_group(self, arrays, axis, action=False):
         """Return torch views of arrays by group: a tensor for one group, without the agent axis for one agent."""
@@ -114,14 +110,21 @@ class VectorEnv(NotCopied):
 
     @cached_property
     def _fields(self):
-        """``StateViews``, and the view of each episode's steps."""
-        dtype = self.batch.state_dtype
-        views = {name: self._view(member(self.batch.state, dtype, name)) for name in dtype.names}
-        return StateViews(self.spec.name, views, self._moved), self._view(member(self.batch.clock, CLOCK, "elapsed"))
+        """``StateViews``, the view of each episode's steps, and what is no longer empty once torch has moved that."""
+        dtype, moved, elapsed_moved = self.batch.state_dtype, [], []
+        views = {name: as_torch(member(self.batch.state, dtype, name), moved) for name in dtype.names}
+        elapsed = as_torch(member(self.batch.clock, CLOCK, "elapsed"), elapsed_moved)
+        return StateViews(self.spec.name, views, moved), elapsed, elapsed_moved
 
-    def _current_fields(self) -> tuple[StateViews, torch.Tensor]:
-        if self._moved:
-            self._renew_views()
+    def _current_fields(self) -> tuple[StateViews, torch.Tensor, list]:
+        """Return the views of the state, which stay one object, and of the episode's steps; made anew where one has moved."""
+        state, _, elapsed_moved = self._fields
+        if state.moved or elapsed_moved:
+            del self._fields
+            new, *others = self._fields
+            dict.update(state, new)
+            object.__setattr__(state, "moved", new.moved)
+            self._fields = state, *others
         return self._fields
 
     @property

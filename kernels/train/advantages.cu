@@ -175,6 +175,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       }
       if (steps.terminated[k]) future.value = 0.0f;
       if (steps.terminated[k] || steps.truncated[k]) {
+        if constexpr (PAUSES) forget_rows(call, row, t + 1, future.end);  // before an agent's first active step
         future.advantage = future.late = 0.0f;
         future.end = t + 1;
         future.open = future.gone = false;
