@@ -74,7 +74,7 @@ class PPOLearner(OnPolicyLearner):
         #   advantage[t] = error + gamma * gae_lambda * carried
         #   returns[t]   = advantage[t] + value[t]
         # These are the active steps of an agent: t + 1 is its next one, and reward[t] has the rewards until then. Other rows of
-        # the agent have weight 0 in every mean below. kernels/train/advantages.cu says what happens at a rollout's end.
+        # the agent have weight 0 below, or only the critic learns from them: kernels/train/advantages.cu.
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
