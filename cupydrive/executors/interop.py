@@ -65,9 +65,8 @@ def heuristic_heads(heuristic: Callable, params: object, obs: torch.Tensor, grou
     heads = list(found) if isinstance(found, tuple | list) else []
     kinds = {**dict.fromkeys("biu", np.int32), "f": np.float32}
     for k, x in enumerate(heads):
-        if (
-            isinstance(x, np.ndarray) and x.dtype.kind in kinds
-        ):  # copied, since torch takes no negative stride or big-endian
+        # A copy, since torch takes no negative stride and no big-endian number.
+        if isinstance(x, np.ndarray) and x.dtype.kind in kinds:
             heads[k] = torch.from_numpy(np.array(x, kinds[x.dtype.kind], order="C"))
     wanted = obs.shape[:-1], obs.device, torch.strided
     good = [isinstance(x, torch.Tensor) and (x.shape, x.device, x.layout) == wanted for x in heads]

@@ -85,7 +85,8 @@ class Run(NotCopied):
         self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
         self.learner = checked_choice("Run", "learner", learner, LEARNERS)
         self.settings = policies
-        self.step, self.seconds, self.metrics, self.folder, self.total, self.interrupted = 0, 0.0, [], None, None, False
+        self.step, self.seconds, self.metrics = 0, 0.0, []
+        self.folder, self.total, self.interrupted = None, None, False
         self.origin = envs.origin(spec)  # of the files as they are compiled now
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read

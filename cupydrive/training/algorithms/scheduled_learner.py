@@ -68,7 +68,7 @@ class ScheduledLearner:
         """Learn from now on in the memory where the weights are; return whether torch has put any elsewhere.
 
         Raises:
-            ParameterError: If a weight has another shape, dtype or device than before, or is missing.
+            ParameterError: If a weight is missing, was added or frozen, or has another shape, dtype or device than before.
         """
         same = sum(map(len, self.owned)) == len(self.members)
         same = same and all(of.get(name) is member for of, name, member in self.members)
