@@ -209,6 +209,7 @@ JUDGES = {
         "tests/test_statistics.py::test_a_block_of_very_many_environments_is_all_of_it",
         "tests/test_statistics.py::test_scales_are_one_over_the_deviation",
         "tests/test_statistics.py::test_returns_are_discounted_until_their_episode_ends",
+        "tests/test_statistics.py::test_returns_of_a_pause_are_those_of_the_step_before_it",
     ],
     "learn/neuron.cuh": NETWORK,
     "play/perceptron.cuh": [
@@ -225,7 +226,10 @@ JUDGES = {
     ],
     "play/play.cuh": ["tests/test_play.py"],
     "train/normals.cuh": [TRAIN],
-    "train/advantages.cu": ["tests/test_advantages.py"],
+    "train/advantages.cu": [
+        "tests/test_advantages.py",
+        "tests/test_pauses.py::test_a_reward_that_comes_after_the_turn_is_learnt_from",
+    ],
     "train/episodes.cu": [EPISODES, "tests/test_curves.py::test_a_team_takes_in_what_one_thread_does"],
     "train/categorical.cu": [TRAIN],
     "train/choices.cuh": [TRAIN],

@@ -13,11 +13,13 @@ def stream(rng, steps, n, agents):
     terminated, truncated = rng.random((steps, n)) < 0.04, rng.random((steps, n)) < 0.03
     truncated &= ~terminated
     active, left = rng.random((steps, n, agents)) < 0.5, np.zeros((steps, n, agents), bool)
-    gone = np.zeros((n, agents), bool)
+    acted, gone = np.zeros((n, agents), bool), np.zeros((n, agents), bool)
     for t in range(steps):
+        goes_on = ~(terminated | truncated)[t][:, None]
         active[t] &= ~gone
-        left[t] = ~gone & (rng.random((n, agents)) < 0.1)  # some while they pause
-        gone = (gone | left[t]) & ~(terminated | truncated)[t][:, None]
+        acted |= active[t]
+        left[t] = acted & ~gone & (rng.random((n, agents)) < 0.1)  # some while they pause
+        acted, gone = acted & goes_on, (gone | left[t]) & goes_on
     reward, value, final = (rng.normal(size=(steps, n, agents)) for _ in "rvf")
     return {k: v.astype(np.float32) for k, v in dict(reward=reward, value=value, final=final).items()} | dict(
         terminated=terminated, truncated=truncated, active=active, left=left
@@ -44,6 +46,29 @@ def one_step_errors(game, gamma):
                 after = gamma * game["final"][k, e, i] if game["truncated"][k, e] else 0.0
                 out[t, e, i] = total + after - game["value"][t, e, i]
                 break
+    return out
+
+
+def row_weights(game: dict[str, np.ndarray], steps: int) -> np.ndarray:
+    """Return weights of rows in rollouts of ``steps``: 1 of active steps, 2 of pauses, 0 of what nobody learns from, (T, N, C).
+
+    An agent's leaving ends its rows, until a rollout has seen a reward after it; from then on leaving begins a pause.
+    """
+    out = game["active"].astype(np.uint8)
+    total, n, agents = out.shape
+    for e, i in np.ndindex(n, agents):
+        acted = left = gone = paid = pays = False
+        for t in range(total):
+            if t % steps == 0:
+                pays = pays or paid
+            acted = acted or game["active"][t, e, i]
+            if not game["active"][t, e, i] and acted and not gone:
+                out[t, e, i] = 2
+            paid = paid or (left and game["reward"][t, e, i] != 0)
+            left = left or game["left"][t, e, i]
+            gone = gone or (game["left"][t, e, i] and not pays)
+            if game["terminated"][t, e] or game["truncated"][t, e]:
+                acted = left = gone = False
     return out
 
 

@@ -57,6 +57,7 @@ RUN_OF = "return {before + (t * call.num_envs + first) * agents - begin, begin +
 PART_OF = "DEVICE int part(int m, int n) const { return share(m, n, minibatches); }"
 STATISTICS, FIRST_STEP = "learn/statistics.cu", "first_step = share(slice, call.steps, call.slices);"
 INITIAL = "learn/initial.cu"
+MEAN_OF_ROWS = "return (float)(sum / (double)(rows > 0 ? rows : 1));"
 LANE = "for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);"
 PRODUCT = "the same product of the same numbers, which 32 bits hold where rows do not fill gigabytes"
 NO_ROWS = "of no numbers each of the two chains is 0, and so is their sum"
@@ -163,6 +164,7 @@ EXACT = {
     (UPDATE, CHANGE, CHANGE.replace("if (k != call.norm_at) ", "")): UNUSED,
     (UPDATE, CHANGE, CHANGE.replace("k < call", "k <= call")): UNUSED,
     (UPDATE, TURNS, TURNS.replace("<", "<=")): NO_NUMBER,
+    (STATISTICS, MEAN_OF_ROWS, MEAN_OF_ROWS.replace(": 1", ": (1 + 1)")): "the sum of no rows is 0",
     (STATISTICS, FIRST_STEP, FIRST_STEP.replace("slice, call.steps", "call.steps, slice")): PRODUCT,
     (
         INITIAL,

@@ -40,6 +40,8 @@ BEGIN = (
     "for (int d = m < Tile<Network>::ROWS ? Network::OBS : 0; d < padded(Network::OBS); ++d) "
     "tile.observation(m)[d] = 0.0f;"
 )
+LAST = "Last last{-1, 0.0f, false};"
+LEAVING = "if (left) forget_rows(call, row, t + 1, future.end);"
 ADVANTAGES, EPISODES, GAUSSIAN = (f"train/{name}.cu" for name in ("advantages", "episodes", "gaussian"))
 STEPS = "for (int end = call.steps; end > 0; end -= AT_ONCE) {"
 FLAGS = "for (int first = 0; first < call.steps; first += AT_ONCE) {"
@@ -93,6 +95,8 @@ PLAYED = {
         "if (n + 1 < OUT) to[1] = d;",
         "to[1] = d;",
     ): "a row has room for its padded columns, which nothing reads",
+    (ADVANTAGES, LAST, LAST.replace("-1", "-(1 + 1)")): "any negative step is none",
+    (ADVANTAGES, LEAVING, LEAVING.replace("t + 1", "t")): "the weight of step t itself is written next",
     (ADVANTAGES, STEPS, STEPS.replace("end >", "end >=")): SPEED,
     (ADVANTAGES, FLAGS, FLAGS.replace("<", "<=")): SPEED,
     (ADVANTAGES, FEW_STEPS, FEW_STEPS.replace("<=", "<")): FASTER,

@@ -109,4 +109,5 @@ BY_MATRIX_UNITS = {
         SLOPES,
         SLOPES.replace("k + 1 <", "k - 1 <"),
     ): "behind the last output stands one of weights 0, which is 0",
+    (TILE, SLOPES, SLOPES.replace("+ 1 <", "+ 1 <=")): "behind the last output stands one of weights 0, which is 0",
 }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from pausing import one_step_errors, stream
+from pausing import one_step_errors, row_weights, stream
 from walled import walled
 
 from cupydrive.codegen.source import assemble_file
@@ -140,6 +140,7 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
     held = [torch.zeros(shape, dtype=torch.uint8), *(torch.zeros(shape) for _ in range(3))]
     held = dict(zip(HELD, [*held, torch.zeros((*shape, 2)), torch.zeros((*shape, 1)), None], strict=True))
     found, times = np.full(want.shape, np.nan), np.zeros(want.shape, int)
+    weights = row_weights(game, steps)
     program = executor("cpu").build(assemble_file("train/advantages"))
     # The observation is which step it is, so that what is learnt says it.
     number = torch.arange(total, dtype=f)[:, None, None].expand(total, *shape)
@@ -160,6 +161,9 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
         pointers |= dict(active=part["active"], left=part["left"], **out, weight=weight)
         pointers |= dict(obs=obs, action=action, mask=None, log_prob=log_prob, **held)
         program.launch("advantages_with_pauses", make_call(sizes(n, agents, steps, slots), pointers), n * agents, 0)
+        again = (weight[0] == 1) & ~part["active"][0]  # a held step in the row of a pause
+        want_weight = torch.from_numpy(weights[begin : begin + steps])
+        assert torch.equal(weight[1:], want_weight[1:]) and torch.equal(weight[0][~again], want_weight[0][~again])
         for t, e, i in (weight == 1).nonzero().tolist():
             step = int(obs[t, e, i, 0])
             assert (action[t, e, i, 0], obs[t, e, i, 1], log_prob[t, e, i]) == (step, -step, step + 0.5)

@@ -161,6 +161,10 @@ def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
         p.zero_()
     values = case.parts[0]["value"].view(-1)
     values[::2], values[1::2] = 0.25, -0.25
+    values[::3], case.parts[0]["returns"].view(-1)[::3] = (
+        -0.75,
+        -0.25,
+    )  # beyond the bound, with the same error either way
     case.gradients.arrange()
     losses, expected = reference(case)
     for mine, exact in zip(compute(case), expected, strict=True):

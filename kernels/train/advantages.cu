@@ -185,6 +185,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       if constexpr (PAUSES) {
         // What follows an agent's leaving is no pause.
         if (left) forget_rows(call, row, t + 1, future.end);
+        paid = paid || (steps.left[k] && future.late != 0.0f);
         active = steps.active[k];
         if (!active) {  // its reward goes to the active step before
           if (left) {
@@ -197,7 +198,6 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
           call.weight[t * rows + row] = 2;
           continue;
         }
-        paid = paid || (left && future.late != 0.0f);
         reward += future.late;
       }
       const float error = scale * reward + gamma * (left ? 0.0f : future.value) - value;
