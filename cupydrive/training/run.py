@@ -91,7 +91,7 @@ class Run(NotCopied):
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
         self.shard, where = Shard(self.num_envs, current_ranks()), executor(device, share=share)
-        with drawing_from(torch.Generator().manual_seed(seed)):  # what a learner of the caller's own draws
+        with drawing_from(torch.Generator().manual_seed(int(seed))):  # what a learner of the caller's own draws
             self.learners, self.choices, players = make_players(spec, params, policies, num_envs, where, self.learner)
             self.batch = Batch(spec, self.shard.num_envs, params, where, self.shard.envs.start)
             self.batch.reset(seed)
