@@ -14,7 +14,7 @@ SLOW_SECONDS ?= 7200
 # For one test that is not slow, and what is set up for it: one that hangs fails by its name, and the rest of its group runs.
 HANG_SECONDS ?= 200
 
-# Every test belongs to exactly one group, whatever markers it has; tests/test_project.py checks that.
+# Every test belongs to exactly one group, whatever markers it has; tests/project/test_project.py checks that.
 CORE_TESTS := not gpu and not slow and not checker and not build and not sanitizer and not notebook
 CHECKER_TESTS := checker and not gpu and not slow
 BUILD_TESTS := (build or sanitizer) and not checker and not gpu and not slow
@@ -24,7 +24,7 @@ SLOW_TESTS := slow and not gpu
 SLOW_GPU_TESTS := gpu and slow
 # $(call naming,marker): the files that have such tests. To collect all files takes each process of a group four seconds more;
 # tests/conftest.py holds that a test's markers are named in its own file.
-naming = $(shell grep -lE "mark\.($(1))([^a-z]|$$)" tests/test_*.py)
+naming = $(shell grep -rlE "mark\.($(1))([^a-z]|$$)" tests --include="test_*.py")
 
 # Processes of a group: one per core, eight at most. Torch gets one thread in each: with more they wait for each other.
 # nproc says OMP_NUM_THREADS where that is set, which is no number of cores.
@@ -104,11 +104,11 @@ test-slow-gpu: setup
 # The adapters with the lowest versions that pyproject.toml allows, in a venv of their own. LOWEST_TORCH: another torch, such
 # as torch==2.13.0+cpu; the lowest is a CUDA build of gigabytes, unless TORCH_INDEX names an index of CPU builds.
 test-lowest:
-	$(PYTHON) tests/lowest.py $(if $(LOWEST_TORCH),--torch $(LOWEST_TORCH))
+	$(PYTHON) tests/tools/lowest.py $(if $(LOWEST_TORCH),--torch $(LOWEST_TORCH))
 
 # Wheel and sdist in dist/, each tried in an empty environment; nothing is uploaded.
 release: setup
-	$(RUN) tests/release.py
+	$(RUN) tests/tools/release.py
 
 bench: setup
 	$(RUN) -m cupydrive bench
@@ -122,7 +122,7 @@ notebook: setup
 
 # Runs the lessons on this machine's GPU, or CPU, and keeps them with what they showed. ONLY="03 04": some of them.
 notebooks: setup
-	$(RUN) tests/run_notebooks.py $(if $(ONLY),--only $(ONLY))
+	$(RUN) tests/tools/run_notebooks.py $(if $(ONLY),--only $(ONLY))
 
 # What the theme says about its successor, each time, is left out.
 site: setup

@@ -36,6 +36,10 @@ DATA = ROOT.parent / "shared" / "data" / "real_world"
 if DATA.is_dir():
     os.environ.setdefault("CUPYDRIVE_DATA", str(DATA))
 os.environ.setdefault("CUPYDRIVE_DATA_URL", "http://127.0.0.1:9")
+# Modules of all folders import each other by name, in this process and in programs that it starts. Names are unique.
+FOLDERS = [str(ROOT), str(ROOT / "docs"), *sorted({str(path.parent) for path in (ROOT / "tests").rglob("*.py")})]
+sys.path[:0] = FOLDERS
+os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -47,8 +51,8 @@ def optional(name):
 
 
 def python_path(*folders):
-    """Return PYTHONPATH with ``folders`` and this checkout before what it holds already: packages may lie there."""
-    return os.pathsep.join([*map(str, folders), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Return PYTHONPATH with ``folders`` before its present value, which has this checkout and all folders of tests."""
+    return os.pathsep.join([*map(str, folders), os.environ["PYTHONPATH"]])
 
 
 @lru_cache(maxsize=1)

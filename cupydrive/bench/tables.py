@@ -35,7 +35,7 @@ RESULTS = {  # in gallery/
     "cpu": "speed-cpu.json",
     "sciences on a CPU": "speed-sciences-cpu.json",
 }
-LESSONS = "learning.json"  # likewise; written by tests/learning.py
+LESSONS = "learning.json"  # likewise; written by tests/tools/learning.py
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
 # Environments and agents of the README's table: where another library has the same task.
 BRIEFLY = (("cartpole", 1), ("tag_grid", 5), ("tag_grid", 1000), ("tag_continuous", 105))

@@ -37,7 +37,7 @@ DEVICE float floor(float x) { return floorf(x); }
 DEVICE float abs(float x) { return fabsf(x); }
 DEVICE int popcount(u32 x) { return __popc(x); }  // how many bits of x are 1
 // 1 / a, rounded to nearest, for a in [1, 2^100]: what 1.0f / a does there, without the branch that it takes for other numbers.
-// The guess is the only operation here that IEEE 754 does not define; tests/test_math.py tries all a on a GPU.
+// The guess is the only operation here that IEEE 754 does not define; tests/kernels/drive/test_math.py tries all a on a GPU.
 DEVICE float inverse(float a) {
   float guess;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"(a));

@@ -1,0 +1,355 @@
+"""Every mistake of a caller gives an error that names the value, the limit and the fix; nothing has changed then."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import make_dataclass, replace
+from pathlib import Path
+
+import everything
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+
+from cupydrive import envs
+from cupydrive.codegen.agreement import batch_dtype
+from cupydrive.codegen.source import KERNELS, kernel_text
+from cupydrive.errors import (
+    ActionError,
+    CompileError,
+    DeviceError,
+    KernelFault,
+    MemoryLimitError,
+    OrderError,
+    ParameterError,
+    SpecError,
+    UnknownEnvironmentError,
+)
+from cupydrive.executors import compiler, cupy_hint
+from cupydrive.executors.host import HostExecutor
+from cupydrive.inputs.descriptions import TAKEN
+from cupydrive.simulation.make import make
+from cupydrive.spec import Field, Group, Table, param
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def grid(**options):
+    env = make("tag_grid", 3, device="cpu", **options)
+    env.reset(seed=0)
+    return env
+
+
+def good_action():
+    return {"tagger": torch.zeros(3, 4, dtype=torch.int32), "runner": torch.zeros(3, 1, dtype=torch.int32)}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        (dict(env="cartpol"), UnknownEnvironmentError, "Did you mean 'cartpole'"),
+        (dict(num_envs=0), ParameterError, "num_envs = 0 is out of range; it must be from 1"),
+        (dict(num_envs=-1), ParameterError, "num_envs = -1"),
+        (dict(num_envs=1.5), ParameterError, "num_envs = 1.5 is a float; it must be an int"),
+        (dict(num_envs=1e3), ParameterError, "num_envs = 1000.0 is a float; it must be an int, such as 1000"),
+        (dict(num_envs=2**31 - 1), MemoryLimitError, "the largest num_envs that fits is"),
+        (dict(gravty=9.8), ParameterError, "no parameter 'gravty'. Did you mean 'gravity'"),
+        (dict(gravity="9.8"), ParameterError, "gravity = '9.8' is a str; it must be a number"),
+        (dict(gravity=float("nan")), ParameterError, "out of range"),
+        (dict(tau=0.0), ParameterError, "tau = 0.0 is out of range; it must be from 1e-06 to 1.0 s"),
+        (dict(max_episode_steps=0), ParameterError, "max_episode_steps = 0 is out of range"),
+        (dict(device="gpu"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
+        (dict(device="cuda:1"), DeviceError, "call torch.cuda.set_device(1) first, and pass device='cuda'"),
+        (dict(device="cuda:x"), DeviceError, "must be 'auto', 'cuda' or 'cpu'"),
+        (dict(env="tag_grid", start="randm"), ParameterError, "Did you mean 'random'"),
+        (
+            dict(env="tag_continuous", num_runners=2, num_taggers=1),
+            ParameterError,
+            "num_other_agents_observed=2 or less",
+        ),
+    ],
+)
+def test_make_refuses(options, error, words):
+    options = {"env": "cartpole", "num_envs": 2, "device": "cpu", **options}
+    with pytest.raises(error) as caught:
+        make(options.pop("env"), options.pop("num_envs"), **options)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: a.pop("runner"), "no action for group 'runner'"),
+        (lambda a: a.update(runer=a["runner"]), "Did you mean 'runner'"),
+        (lambda a: a.update(tagger=a["tagger"][:2]), "has shape (2, 4); it must be (3, 4)"),
+        (
+            lambda a: a.update(tagger=a["tagger"].float()),
+            "is torch.float32; Discrete(5) needs torch.int32, as .to(torch.int32) makes it",
+        ),
+        (
+            lambda a: a.update(tagger=[[0] * 4] * 3),
+            "is a list; pass a torch tensor on cpu of shape (3, 4) and torch.int32",
+        ),
+        (lambda a: a.update(tagger=a["tagger"].to("meta")), "is on meta"),
+        (lambda a: a["tagger"].__setitem__((1, 2), 5), "environment 1, agent 2 is 5; it must be 0 to 4"),
+        (lambda a: a["runner"].__setitem__((2, 0), -1), "environment 2 is -1"),
+        (lambda a: a.update(tagger=a["tagger"].long() + 2**32), "is 4294967296; it must be 0 to 4"),
+    ],
+)
+def test_step_refuses_and_changes_nothing(change, words):
+    env, action = grid(), good_action()
+    env.step(action)
+    before = env.batch.state.tobytes(), env.batch.clock.tobytes()
+    change(action)
+    with pytest.raises(ActionError) as caught:
+        env.step(action)
+    assert words in str(caught.value)
+    assert (env.batch.state.tobytes(), env.batch.clock.tobytes()) == before
+
+
+def test_unchecked_wild_actions_are_read_as_the_nearest_valid():
+    wild, tame = grid(validate=False), grid()
+    action = {
+        "tagger": torch.tensor([[-(2**31), 2**31 - 1, 9, -1]] * 3, dtype=torch.int32),
+        "runner": torch.full((3, 1), 7, dtype=torch.int32),
+    }
+    wild.step(action)
+    tame.step({key: value.clamp(0, 4) for key, value in action.items()})
+    assert wild.batch.state.tobytes() == tame.batch.state.tobytes()
+
+
+def test_int64_and_strided_actions_are_converted():
+    env, same = grid(), grid()
+    env.step({"tagger": torch.ones(4, 3, dtype=torch.int64).T, "runner": np.ones((3, 1), np.int64)})
+    same.step({"tagger": torch.ones(3, 4, dtype=torch.int32), "runner": torch.ones(3, 1, dtype=torch.int32)})
+    assert env.batch.state.tobytes() == same.batch.state.tobytes()
+
+
+def test_step_and_rollout_want_a_reset_first():
+    env = make("cartpole", 2, device="cpu")
+    for call in (lambda: env.step(torch.zeros(2, dtype=torch.int32)), lambda: env.rollout(3)):
+        with pytest.raises(OrderError, match="before reset"):
+            call()
+
+
+@pytest.mark.parametrize("mask", [torch.ones(2, dtype=torch.bool), torch.ones(3), [1, 0, 1]])
+def test_reset_refuses_a_wrong_mask(mask):
+    with pytest.raises(ParameterError, match=r"it must be torch\.bool"):
+        grid().reset(mask=mask)
+
+
+def changed(name, old, new):
+    """Return a user's environment: a kernel of the package with one change."""
+    from dataclasses import replace
+
+    spec = envs.get(name)
+    text = kernel_text(spec)[1]
+    assert old in text
+    return replace(spec, kernel=text.replace(old, new))
+
+
+def line_of(spec, words):
+    return next(i for i, line in enumerate(spec.kernel.splitlines(), 1) if words in line)
+
+
+def test_a_kernel_that_does_not_compile_names_its_line():
+    spec = changed("cartpole", "s.x += p.tau", "s.x += p.tua")
+    with pytest.raises(CompileError) as caught:
+        make(spec, 1, device="cpu")
+    assert f"<kernel of cartpole>:{line_of(spec, 'p.tua')}: " in str(caught.value)
+    assert "s.x += p.tua * s.x_dot;" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("float x, x_dot, theta, theta_dot;", "float x_dot, x, theta, theta_dot;", "State.x as float at byte 0"),
+        (
+            "float x, x_dot, theta, theta_dot;",
+            "float x, x_dot, theta, theta_dot, more;",
+            "in Python cartpole has 16 bytes",
+        ),
+        ("float x, x_dot, theta, theta_dot;", "float x, x_dot, theta; int theta_dot;", "another type"),
+        ("force_mag, tau,", "tau, force_mag,", "Params.force_mag"),
+    ],
+)
+def test_structs_that_differ_name_the_member(old, new, words):
+    with pytest.raises(CompileError) as caught:
+        make(changed("cartpole", old, new), 1, device="cpu")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("row[5] = time;", "row[6] = time;", "observation entry index 6 is outside [0, 6)"),
+        (
+            "env.tagger.reward(i) += caught",
+            "env.tagger.reward(i + 1) += caught",
+            "agent (reward) index 4 is outside [0, 4)",
+        ),
+        ("s.x[i] = math::clamp(x, 0", "s.x[i + 1] = math::clamp(x, 0", "array element index 5"),
+        ("env.tagger.action(i) :", "env.tagger.action(i - 1) :", "agent (action) index -1"),
+    ],
+)
+def test_a_debug_build_names_the_line_of_a_wild_index(old, new, words):
+    spec = changed("tag_grid", old, new)
+    env = make(spec, 2, debug=True)
+    with pytest.raises(KernelFault) as caught:
+        env.reset(seed=0)
+        env.step({"tagger": torch.zeros(2, 4, dtype=torch.int32), "runner": torch.zeros(2, 1, dtype=torch.int32)})
+    assert words in str(caught.value)
+    assert f"<kernel of tag_grid>:{line_of(spec, new)}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("driver.obs(d)[0] =", "driver.obs(d + 1)[0] =", "agent (observation) index 3 is outside [0, 3)"),
+        ("walker.action(i, 1);", "walker.action(i, 2);", "action head index 2 is outside [0, 2)"),
+        ("walker.mask(i, 2) =", "walker.mask(i + 1, 2) =", "agent (mask) index 2 is outside [0, 2)"),
+        ("walker.mask(i, 1, 1) =", "walker.mask(i, 1, 2) =", "action head (mask) index 2 is outside [0, 2)"),
+        ("walker.mask(i, 0, 1) =", "walker.mask(i, 2, 1) =", "choice (mask) index 2 is outside [0, 2)"),
+        ("walker.active(i) =", "walker.active(i - 1) =", "agent (active) index -1 is outside [0, 2)"),
+        ("walker.left(i) = 0;", "walker.left(i + 1) = 0;", "agent (left) index 2 is outside [0, 2)"),
+    ],
+)
+def test_a_debug_build_checks_every_index_that_an_accessor_takes(old, new, words):
+    assert everything.KERNEL.count(old) == 1
+    spec = envs.register(everything.PYTHON.replace("HORIZON", "limit"), everything.KERNEL.replace(old, new))
+    env = make(spec, 2, debug=True)
+    with pytest.raises(KernelFault) as caught:
+        env.reset(seed=0)
+        env.rollout(1)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["", "a/" * 150], ids=["line", "file"])
+def test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one(path):
+    """Line 0 means that there is no fault, so it is said as line 1; a file's name is cut after 255 characters."""
+    spec = changed("tag_grid", "row[5] = time;", f'\n#line 0 "{path}x.cu"\nrow[7] = time;')
+    with pytest.raises(KernelFault) as caught:
+        make(spec, 2, debug=True).reset(seed=0)
+    assert str(caught.value).startswith(f"{(path + 'x.cu')[:255]}:1: observation entry index 7 is outside [0, 6)")
+
+
+def test_a_debug_build_of_a_right_kernel_gives_the_same_numbers():
+    env, debug = grid(), grid(debug=True)
+    for a, b in zip(env.rollout(5).obs.values(), debug.rollout(5).obs.values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_neither_gpu_nor_compiler(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="pip install ziglang, or install"):
+        make("cartpole", 1, device="cpu", x_limit=2.5)
+
+
+@pytest.mark.parametrize("other", [{"team_threads": 4}, {"count": True}], ids=["team", "count"])
+def test_a_build_for_debugging_is_no_other_build(other):
+    with pytest.raises(DeviceError, match=f"debug=True or {next(iter(other))}={next(iter(other.values()))}, not both"):
+        HostExecutor(debug=True, **other)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "words"),
+    [
+        (None, "there is no NVIDIA driver"),
+        ((11, 8), "runs CUDA 11.8 and CuPy needs 12.0 or newer: update the driver"),
+        ((12, 2), 'pip install "cupy-cuda12x[ctk]>=14.1"'),
+        ((13, 1), 'pip install "cupy-cuda13x[ctk]>=14.1"'),
+    ],
+)
+def test_hints_install_what_can_be_installed(cuda, words):
+    assert words in cupy_hint(cuda)
+
+
+def test_no_message_names_the_package_as_if_it_were_on_an_index():
+    texts = {path: path.read_text() for path in (ROOT / "cupydrive").rglob("*.py")}
+    assert [str(path) for path, text in texts.items() if "cupydrive[" in text.replace("cupydrive[name]", "")] == []
+
+
+def test_a_cache_that_cannot_be_written_works_and_says_so_once():
+    program = (
+        "import cupydrive as cd\n"
+        "for n in ('cartpole', 'tag_grid'):\n"
+        "    env = cd.make(n, 2, device='cpu'); env.reset(seed=0); env.rollout(2)\n"
+        "print('done')"
+    )
+    environment = {**os.environ, "CUPYDRIVE_CACHE": "/dev/null/cache"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.stdout.strip() == "done", done.stderr
+    assert done.stderr.count("cannot be written") == 1
+
+
+def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
+    (tmp_path / "my_env.py").write_text("SPEC = None\n")
+    with pytest.raises(
+        SpecError, match=r"my_emv\.py .*\. Did you mean 'my_env\.py'\? `cupydrive new my_emv` writes one"
+    ):
+        envs.register(tmp_path / "my_emv.py")
+
+
+def test_a_name_without_its_ending_leads_to_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_env.py").write_text("SPEC = None\n")
+    with pytest.raises(UnknownEnvironmentError, match=r"no environment 'my_env'\. Name its Python file: my_env\.py\."):
+        make("my_env", device="cpu")
+
+
+def test_registration_refuses():
+    with pytest.raises(SpecError, match="there is no file"):
+        envs.register("no/such/file.py")
+    with pytest.raises(SpecError, match="is an environment of the package"):
+        envs.register(envs.get("cartpole"), kernel="struct\n")
+    with pytest.raises(SpecError, match="defines no SPEC"):
+        envs.register("x = 1\n", "a\nb")
+
+
+def test_a_group_has_no_name_that_kernels_use_for_something_else():
+    spec = envs.get("cartpole")
+    batch = set(batch_dtype(spec, spec.make_params()).names) - {"cart"}
+    text = (KERNELS / "drive" / "env.cuh").read_text()
+    env = re.findall(r"^  (?:const )?[\w:]+&? (\w+);", text[text.index("struct Env :") :], re.M)
+    env += re.findall(r"DEVICE \w+ (\w+)\(", text[text.index("struct Env :") :])
+    # `table` is one only in environments that have tables, which are asked when they are described.
+    assert {"state", "team", "log", "time", "print"} <= (batch | set(env)) - {"table"} <= TAKEN
+    with pytest.raises(SpecError, match=r"group 'log': kernels call something else env\.log; choose another name"):
+        Group("log", 1, 4, Discrete(2))
+    pair = (Group("cart", 1, 4, Discrete(2)), Group("cart", 2, 4, Discrete(2)))
+    with pytest.raises(SpecError, match="2 groups are called 'cart'; each needs a name of its own"):
+        replace(spec, groups=lambda p: pair).make_params()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("new", r" = 'new' is a word of C\+\+, which cannot name a member .*; choose another, such as 'new_'"),
+        ("lambda", " = 'lambda' is a word of Python, "),
+        ("class", r" = 'class' is a word of C\+\+ and Python, "),
+        ("__global__", " = '__global__'; compilers keep names that begin with __"),
+        ("two words", " = 'two words'; it must be an identifier"),
+    ],
+)
+def test_words_of_a_language_name_no_member_of_a_struct(name, words):
+    for make_one in (
+        lambda: Field(name),
+        lambda: Table(name, (2,)),
+        lambda: Group(name, 1, 4, Discrete(2)),
+        lambda: replace(envs.get("cartpole"), metrics={name: "int"}),
+    ):
+        with pytest.raises(SpecError, match=words):
+            make_one()
+
+
+def test_a_word_of_cpp_names_no_float_parameter():
+    """An int may be called so: in a kernel it is an upper-case constant."""
+    base, spec = envs.get("cartpole").params, envs.get("cartpole")
+    with pytest.raises(SpecError, match="cartpole: params = 'register' is a word of"):
+        replace(spec, params=make_dataclass("P", [("register", float, param(1.0, "One."))], bases=(base,), frozen=True))
+    kept = make_dataclass("P", [("register", int, param(1, "One."))], bases=(base,), frozen=True)
+    assert replace(spec, params=kept).params is kept

@@ -1,0 +1,246 @@
+"""Players, folders and counts of the wrong kind, in calls a newcomer would try: the error names what was meant."""
+
+import re
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+
+import cupydrive as cd
+from cupydrive.checks.checker import usable
+from cupydrive.cli.main import main
+from cupydrive.errors import CupydriveError
+from cupydrive.playing.game import Game
+
+QUIET = {"device": "cpu", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def run():
+    policies = {"tagger": cd.PPO(num_steps=4), "runner": cd.Heuristic()}
+    return cd.train("tag_grid", policies=policies, steps=1, num_envs=4, **QUIET)
+
+
+def said(call):
+    """Return what a call refuses."""
+    with pytest.raises(CupydriveError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("heuristic", "; write cd.Heuristic()"),
+        ("random", "; write cd.Random()"),
+        ("ppo", "; write cd.PPO()"),
+        (cd.PPO, "; call it: cd.PPO()"),
+        (cd.Random, "; call it: cd.Random()"),
+        ("~", "; of a run folder, its policy: cd.Frozen('~')"),
+        ("runs/old", "; there is no folder 'runs/old'; of a run folder, its policy: cd.Frozen(FOLDER)"),
+        (".", "; of a run folder, its policy: cd.Frozen('.')"),
+    ],
+)
+def test_train_says_which_player_was_meant(given, words):
+    assert said(lambda: cd.train("tag_grid", policies={"tagger": cd.PPO(), "runner": given}, **QUIET)).endswith(words)
+
+
+@pytest.mark.parametrize("name", ["sac", "DQN", "td3"])
+def test_an_algorithm_of_stable_baselines3_is_told_what_leads_there(name):
+    words = said(lambda: cd.train("pendulum", name, **QUIET))
+    assert words == said(lambda: cd.suggested_algorithm("pendulum", name))
+    adapter = f"Stable-Baselines3 has {name.upper()}, and cupydrive.stable_baselines3.VecEnv is an environment for it"
+    assert (
+        words == f"there is no algorithm '{name.lower()}'. {adapter}: docs/how/gymnasium.md. There are: ppo, a2c, ddpg"
+    )
+    page = (Path(__file__).resolve().parents[2] / "docs/how/gymnasium.md").read_text()
+    assert "from cupydrive.stable_baselines3 import VecEnv" in page
+
+
+def test_a_run_plays_as_what_its_error_says(run):
+    words = said(lambda: cd.train("tag_grid", policies={"tagger": cd.PPO(), "runner": run}, **QUIET))
+    assert words.endswith("; of a run, its policy: run.frozen('runner')")
+    policies = {"tagger": run.frozen("tagger"), "runner": cd.PPO(num_steps=4)}
+    assert cd.train("tag_grid", policies=policies, steps=1, num_envs=4, **QUIET).step == 16
+
+
+def test_one_algorithm_in_the_place_of_policies_is_told_where_it_goes():
+    assert said(lambda: cd.train("cartpole", policies=cd.DDPG(), **QUIET)).endswith("for all groups is algorithm=")
+
+
+def test_a_player_for_all_groups_is_told_by_group():
+    assert "such as {'tagger': cd.Heuristic()}" in said(lambda: cd.evaluate("tag_grid", cd.Heuristic()))
+    words = said(lambda: cd.evaluate("cartpole", cd.Heuristic()))
+    assert words.endswith("such as {'cart': cd.Random()}; cartpole has no heuristic")
+
+
+def test_a_rollout_takes_no_policy():
+    env = cd.make("cartpole", 2, device="cpu")
+    obs, _ = env.reset(seed=0)
+
+    def policy(seen):
+        return (seen[:, 2] > 0).int()
+
+    assert "rollout acts at random and takes no policy" in (words := said(lambda: env.rollout(16, policy)))
+    assert "obs, *_ = env.step(policy(obs))" in words
+    obs, *_ = env.step(policy(obs))
+
+
+@pytest.mark.parametrize("call", [cd.render, cd.evaluate])
+def test_a_path_that_is_no_environment_says_what_reads_one(call):
+    assert "'runs/nope' is no environment; nor a run folder of that name; cupydrive.load" in said(
+        lambda: call("runs/nope")
+    )
+    assert "a recording is read by: cupydrive.Recording.load('x.npz')" in said(lambda: call("x.npz"))
+    words = said(lambda: call("cartpole", players="runs/nope"))
+    assert re.search(
+        r"; there is no folder 'runs/nope'; of a run folder, its policy: {'\w+': cd\.Frozen\(FOLDER\)}$", words
+    )
+    words = said(lambda: call("cartpole", players="./"))
+    assert re.search(r"by group; of a run folder, its policy: {'\w+': cd\.Frozen\('\./'\)}$", words)
+    assert "players = 'rnadom'; it must be 'random' or 'heuristic'" in said(lambda: call("cartpole", players="rnadom"))
+
+
+@pytest.mark.parametrize("number", ["Auto", "many", ""])
+def test_a_word_for_a_number_of_copies_names_auto(number):
+    assert said(lambda: cd.make("cartpole", number)) == f"make: num_envs = {number!r}; it must be an int or 'auto'"
+
+
+def test_a_seed_counts_once():
+    assert "seeds[2] = 0 is there already" in said(lambda: cd.train("cartpole", seeds=[0, 1, 0], **QUIET))
+
+
+def test_a_folder_that_holds_a_run_is_told_in_the_words_of_who_asks(tmp_path, capsys):
+    out, short = tmp_path / "run", {"steps": 16, "num_envs": 4, **QUIET}
+    algorithm = cd.suggested_algorithm("cartpole", num_steps=4)
+    cd.train("cartpole", algorithm, out=out, **short)
+    assert (
+        "resume=True" in (words := said(lambda: cd.train("cartpole", algorithm, out=out, **short)))
+        and "--" not in words
+    )
+    line = ["train", "cartpole", "--steps", "16", "--num-envs", "4", "--set", "num_steps=4", "--device", "cpu"]
+    for more in ([], ["--seeds", "2"], ["--resume", "--seed", "3"]):
+        assert main([*line, "--out", str(out), *more]) == 2
+        words = capsys.readouterr().err.splitlines()[-1]
+        assert "=True" not in words and "train(" not in words and "another" in words
+    assert main([*line, "--out", str(out)]) == 2
+    go_on = re.search(r"cupydrive (train --resume) --steps N --out (.*?);", capsys.readouterr().err)
+    assert main([*go_on[1].split(), "--steps", "16", "--out", go_on[2], "--device", "cpu"]) == 0
+    assert cd.load(out).step == 32
+
+
+def test_a_file_in_a_folder_that_there_is_not_is_told(run, tmp_path):
+    env, gone = cd.make("cartpole", 2, device="cpu"), tmp_path / "gone"
+    env.reset(seed=0)
+    writers = [(env.snapshot().save, "a.npz"), (run.evaluate(2).recording.save, "a.npz")]
+    for write, name in [*writers, (lambda path: run.export(path, group="tagger"), "a.onnx")]:
+        assert f"cannot be written: there is no folder {str(gone)!r}" in said(lambda w=write, n=name: w(gone / n))
+    assert not gone.exists()
+
+
+@pytest.mark.parametrize("under", ["", "run"])
+def test_a_folder_that_cannot_be_is_told_before_anything_runs(under, tmp_path):
+    file = tmp_path / "afile.txt"
+    file.write_text("mine")
+    for call in (cd.train, cd.sweep):
+        words = said(lambda call=call: call("cartpole", out=file / under))
+        assert f"{str(file)!r} is a file" in words
+        assert "is a file; pass a" in words and "earlier" not in words
+    if sys.platform == "linux":
+        assert "nothing can be written to '/proc'" in said(lambda: cd.train("cartpole", out="/proc/run"))
+
+
+TAKES_A_DEVICE = {
+    "make": lambda device: cd.make("cartpole", device=device).device,
+    "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
+    "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
+    "train of a run": lambda device: cd.train(short_run(), device=device, steps=1, progress=False).device,
+    "Game": lambda device: Game("cartpole", device=device)._executor.name,
+    "check": lambda device: next(iter(usable(device, cd.make("cartpole", device="cpu").spec)[0])),
+}
+
+
+def short_run():
+    return cd.train("cartpole", steps=1, num_envs=4, **QUIET)
+
+
+@pytest.mark.parametrize("call", TAKES_A_DEVICE.values(), ids=TAKES_A_DEVICE)
+def test_a_device_of_torch_is_the_device_of_its_name(call):
+    assert call(torch.device("cpu")) == call(torch.device("cpu", 0)) == "cpu"
+    for given in ("cuda:0", torch.device("cuda:0")):
+        assert "device = 'cuda:0'; it must be 'auto', 'cuda' or 'cpu'. 'cuda' is torch's" in said(
+            lambda g=given: call(g)
+        )
+    assert said(lambda: call(torch.device("meta"))).endswith("device = 'meta'; it must be 'auto', 'cuda' or 'cpu'.")
+    assert said(lambda: call(0)).endswith("device = 0; it must be 'auto', 'cuda' or 'cpu'. Did you mean 'cuda'?")
+    assert "Did you mean 'cuda'?" in said(lambda: call(10**5000))  # which Python does not write out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: it is used")
+def test_cuda_of_torch_is_cuda():
+    assert said(lambda: cd.make("cartpole", device=torch.device("cuda"))).startswith("device = 'cuda', but ")
+
+
+def test_names_of_numbers_are_listed_as_they_are_printed(run):
+    found = cd.evaluate("cartpole", "random", episodes=2, device="cpu")
+    assert "must be 'return', 'cart' or 'length'" in said(lambda: found.mean("foo"))
+    assert found.mean("return") == found.mean("cart")
+    assert "must be 'tagger', 'runner', 'length'" in said(lambda: run.evaluate(2).mean("foo"))
+
+
+def test_a_policy_of_a_group_that_there_is_not_is_told_first(tmp_path):
+    assert said(lambda: cd.train("cartpole", policies={"x": 1}, **QUIET)).endswith(
+        "or cd.Frozen(path); nor is there a group 'x': there are cart"
+    )
+    cd.train("cartpole", steps=1, num_envs=4, out=tmp_path, **QUIET)
+    assert said(lambda: cd.load(tmp_path, policies={"x": 1})).endswith("has no policy 'x'; it has: cart")
+    assert said(lambda: cd.load(tmp_path, policies={"cart": 1})).endswith("or cd.Frozen(path)")
+
+
+class Linear(torch.nn.Module):
+    """No value: not what a policy returns."""
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.layer = torch.nn.Linear(obs_dim, size)
+
+    def forward(self, obs):
+        return self.layer(obs)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda out: cd.train("cartpole", members=[{"gamma": 2.0}], **QUIET),
+            "members[0]: PPO.gamma = 2.0 is out of range",
+        ),
+        (
+            lambda out: cd.sweep("cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=out, **QUIET),
+            "sweep: space['learning_rate'] holds -1.0: PPO.learning_rate = -1.0 is out of range",
+        ),
+        (
+            lambda out: cd.train("cartpole", cd.PPO(policy=Linear), **QUIET),
+            "the policy of 'cart', Linear, returned a Tensor",
+        ),
+    ],
+)
+def test_a_slip_is_told_with_its_place_and_a_short_traceback(call, words, tmp_path):
+    with pytest.raises(CupydriveError) as caught:
+        call(tmp_path)
+    assert str(caught.value).startswith(words)
+    shown = "".join(traceback.format_exception(caught.value)).splitlines()
+    assert len(shown) <= 30, "\n".join(shown)
+
+
+def test_what_gymnasium_calls_render_is_told():
+    env = cd.make("cartpole", 2, device="cpu")
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'render': env\.view\(\) shows .* cupydrive\.render\(env, "
+    ) as told:
+        env.render()
+    assert told.value.obj is env and not hasattr(env, "render") and not hasattr(env, "__wrapped__")
+    with pytest.raises(AttributeError, match=r"^'VectorEnv' object has no attribute 'rest'$"):
+        env.rest(seed=0)

@@ -1,0 +1,86 @@
+"""Other libraries beside ours: each program times what it is asked for, and says what it cannot do."""
+
+import importlib
+import math
+from pathlib import Path
+
+import pytest
+
+from cupydrive.bench import Row, peers
+from cupydrive.bench.cases import Work
+from cupydrive.bench.chosen import Chosen
+from cupydrive.bench.peers import run_peers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_peers_that_are_not_there_say_so(monkeypatch, tmp_path):
+    (tmp_path / "there.py").write_text(
+        "from dataclasses import asdict\nimport json\nfrom cupydrive.bench.timing import make_row\n"
+        "print(json.dumps(asdict(make_row('rollout', 'x', 2, 1, 3, [0.5], who='there'))))\n"
+    )
+    (tmp_path / "absent.py").write_text("import sys\nprint('not installed: x', file=sys.stderr)\nsys.exit(3)\n")
+    (tmp_path / "broken.py").write_text("raise ValueError('broken')\n")
+    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
+    found = list(run_peers("cpu", ["rollout"], 2))
+    rows, skipped = [row for rows, _ in found for row in rows], [line for _, lines in found for line in lines]
+    assert [(row.who, row.rate) for row in rows] == [("there", 12.0)] and isinstance(rows[0], Row)
+    assert skipped == ["absent: not installed: x", "broken failed: ValueError: broken"]
+
+
+def test_peers_of_other_cases_have_nothing_to_say(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import protocol
+
+    monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--cases", "stepping", "startup"])
+    assert protocol.arguments("Of steps.", "stepping", ["x"]).device == "cpu"
+    with pytest.raises(SystemExit) as left:
+        protocol.arguments("Of rollouts.", "rollout", ["x"])
+    assert not left.value.code and capsys.readouterr() == ("", "")
+
+
+def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import protocol
+
+    monkeypatch.setattr("sys.argv", ["peer", "--device", "cpu", "--envs", "z", "y"])
+    assert protocol.arguments("Of steps.", "stepping", {"x": 1, "y": 2, "z": 3}).envs == ["y", "z"]
+    monkeypatch.setattr(
+        "sys.argv", ["peer", "--device", "cpu", "--envs", "rice_n", "--cases", "rollout", "stepping", "training"]
+    )
+    for program in peers.programs():
+        with pytest.raises(SystemExit) as left:  # whatever is installed
+            importlib.import_module(program.stem).main()
+        assert not left.value.code and capsys.readouterr() == ("", "")
+    (tmp_path / "peer.py").write_text("import sys\nsys.exit(' '.join(sys.argv[1:]))\n")
+    monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
+    chosen = Chosen([Work("cartpole", 8, 2), Work("acrobot", 8, 2)], "cpu")
+    ((_, said),) = run_peers("cpu", ["rollout"], 2, chosen.names)
+    assert said == ["peer failed: --device cpu --runs 2 --cases rollout --envs cartpole acrobot"]
+    ((_, said),) = run_peers("cpu", ["rollout"], 2, Chosen(None, "cpu").names)
+    assert said == ["peer failed: --device cpu --runs 2 --cases rollout"]
+
+
+@pytest.mark.build
+def test_gymnasiums_program_tells_rows(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    import gymnasium_vector
+
+    monkeypatch.setattr("protocol.SECONDS", 0.002)
+    env = gymnasium_vector.make_vec("cartpole", 8, device="cpu", autoreset_mode="next_step")
+    row = gymnasium_vector.timed("cartpole", env, 3, "us")
+    assert row.case == "stepping" and len(row.seconds) == 3 and math.isfinite(row.rate)
+
+
+def test_why_a_process_of_warpdrive_failed_is_one_line(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
+    from warpdrive_backends import reason_of, tell_rows
+
+    trace = "Traceback (most recent call last):\n  File x\n"
+    assert reason_of(1, "", f"{trace}a.b.DriverError: \nno driver:\nnone\n") == "a.b.DriverError: no driver: none"
+    assert reason_of(1, "", f"{trace}Exception: x\nException ignored in: y\n").startswith("Exception: x Exception ign")
+    nvcc = "x.cu(3): warning: w\nx.cu(7): error: no such file\nnvcc fatal: y\n"
+    assert reason_of(1, nvcc, "said nothing more\n") == "said nothing more | x.cu(7): error: no such file"
+    assert reason_of(-6, "", "") == "ended with -6, no reason given" and len(reason_of(1, "", "x" * 999)) == 300
+    assert tell_rows(["true"], 60) == "it told no row"
+    assert tell_rows(["false"], 60) == "ended with 1, no reason given"

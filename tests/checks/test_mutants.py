@@ -1,0 +1,163 @@
+"""The checker kills altered kernels: every mutant is caught but those listed here, with the reason why they are equal."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import shared_mutation
+from mutation import chosen, run
+from survivors import EQUIVALENT as SHARED_EQUIVALENT
+
+from cupydrive import envs
+from cupydrive.codegen.source import kernel_text
+
+pytestmark = pytest.mark.checker
+# Mutants of each shared file: 70 files take an hour on two cores. `python tests/tools/mutation.py --shared` runs 40 of each.
+PER_FILE = 12
+# (environment, the line before, the line after): why no check can see the difference.
+LIMITS = "fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);"
+EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
+ARRIVED = "arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
+WALL = "s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it"
+AT_REST = "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"
+UP = "const bool up = -math::cos(s.theta1) - math::cos(s.theta2 + s.theta1) > p.goal_height;"
+LEFT = "remaining += s.active[i];"
+TAGGED = "if (nearest < radius * radius) {"
+ZERO = "the sum is only compared with 0"
+LEVEL = "return low + (high - low) * math::Divisor((float)(levels > 1 ? levels - 1 : 1)).of((float)(action - 1));"
+ONE_LEVEL = "with one level this action is 1, and 0 is what is divided"
+SPEED = "near.each(env, math::max(top_speed(p, true), top_speed(p, false)), [&](const auto& seen) {"
+HINT = "at any speed the neighbours are the same, found sooner or later"
+DAMAGE = "if (i == 0) s.damage = damage;"
+CARS = ("mountain_car", "mountain_car_continuous")
+EQUIVALENT = {
+    **{(car, ARRIVED, ARRIVED.replace("position >=", "position >")): EXACT for car in CARS},
+    **{(car, ARRIVED, ARRIVED.replace("velocity >=", "velocity >")): EXACT for car in CARS},
+    **{(car, WALL, WALL.replace("<", "<=")): AT_REST for car in CARS},
+    **{(car, WALL, WALL.replace("< 0.0f", "< (0.0f * 1.5f + 0.25f)")): AT_REST for car in CARS},
+    ("acrobot", UP, UP.replace(">", ">=")): EXACT,
+    ("rice_n", DAMAGE, DAMAGE.replace("==", "!=")): "all regions work out the same number, and whoever writes it",
+    ("tag_continuous", LEFT, LEFT.replace("+", "-")): ZERO,
+    ("tag_continuous", LEVEL, LEVEL.replace(": 1)", ": 2)")): ONE_LEVEL,
+    ("tag_continuous", LEVEL, LEVEL.replace("> 1", "> 2")): "with two levels both numbers are 1",
+    ("tag_continuous", SPEED, SPEED.replace("math::max", "math::min")): HINT,
+    ("tag_continuous", TAGGED, TAGGED.replace("<", "<=")): EXACT,
+    ("cartpole", LIMITS, LIMITS.replace("x) >", "x) >=")): EXACT,
+    ("cartpole", LIMITS, LIMITS.replace("theta) >", "theta) >=")): EXACT,
+}
+
+
+def survivors(name, selection):
+    verdicts = run(selection)
+    listed = {key for key in EQUIVALENT if key[0] == name}
+    alive = [m for m, v in zip(selection, verdicts, strict=True) if v == "survived"]
+    return [str(m) for m in alive if (name, m.before.strip(), m.after.strip()) not in listed]
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_a_sample_of_mutants_is_killed(name):
+    """The last one: the first are dropped syncs, which tests/checks/test_check.py has, too."""
+    assert not survivors(name, chosen(name, kernel_text(envs.get(name))[1])[-1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", envs.names())
+def test_all_mutants_are_killed(name):
+    selection = chosen(name, kernel_text(envs.get(name))[1])
+    assert len(selection) >= 30
+    assert not survivors(name, selection)
+
+
+# What draws for another purpose, and what drops a statement, in two files whose judges take a few seconds.
+PLANTED = {
+    "tools/draws.cu": "purpose",
+    "train/advantages.cu": "dropped statement",
+}
+
+
+def test_a_sample_of_mutants_of_shared_kernels_is_killed():
+    sample = []
+    for file, kind in PLANTED.items():
+        of_kind = [m for m in shared_mutation.chosen(file, 1000) if m.kind == kind and not m.listed(SHARED_EQUIVALENT)]
+        sample.append(of_kind[0])
+    verdicts = shared_mutation.run(sample)
+    assert [str(m) for m, v in zip(sample, verdicts, strict=True) if v == "survived"] == []
+
+
+def test_judges_are_tests_that_exist():
+    judges = sorted({name for names in shared_mutation.JUDGES.values() for name in names})
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *judges]
+    done = subprocess.run(collect, capture_output=True, text=True, cwd=shared_mutation.ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_lines_that_only_a_gpu_compiles_are_no_mutants():
+    text = "#ifdef __CUDACC__\na();\n#else\nb();\n#endif\n#if ROWS_STAGED\nc();\n#endif\n"
+    text += "#if ONE_AGENT\nd();\n#else\ne();\n#endif\n"
+    lines = text.splitlines()
+    assert [lines[i] for i in shared_mutation.compiled_on_a_cpu(lines)] == ["b();", "d();", "e();"]
+    text = "#if defined(__CUDACC__) || defined(COUNT_OPERATIONS)\ne();\n#else\nf();\n#endif\n"
+    assert shared_mutation.compiled_on_a_cpu(text.splitlines()) == [3]
+    changed = {
+        m.before
+        for m in shared_mutation.mutants("drive/platform.cuh", "#ifdef __CUDACC__\nx = 1;\n#else\ny = 2;\n#endif\n")
+    }
+    assert changed == {"y = 2;"}
+
+
+def test_lines_that_no_result_depends_on_are_no_mutants():
+    lines = [
+        "  if constexpr (AHEAD) {",
+        "    if (drawn) {",
+        "    }",
+        "  } else {",
+        "    begin(clock);  // on a CPU, too",
+        "  }",
+        "  constexpr int PIECE = 4;",
+        "  (void)team; (void)work; /* not every kernel needs them */  \\",
+        "  (void)team; count += 1;",
+        "  steps(PIECE);",
+        "  constexpr int MEMBERS = TEAM / 2;",
+        "  constexpr int STRIPS = 4;",
+    ]
+    assert shared_mutation.without_results(lines) == {0, 1, 2, 3, 6, 7, 10}
+    unrolled = [m.after for m in shared_mutation.chosen("drive/step.cuh", 1000) if "UNROLL_TIMES" in m.before]
+    assert unrolled and all("UNROLL_TIMES(Phases::UNROLLED_VIEWS)" in after for after in unrolled)
+    kernel = [m.after for m in shared_mutation.chosen("train/episodes.cu", 1000) if m.before.startswith("KERNEL(")]
+    assert kernel and all(", (call.num_envs + ENVS - 1) / ENVS, take_in(" in after for after in kernel)
+    line = "KERNEL(a, B::C, (call.n + (2 - k)) / 4 * call.shares, go<2>(call, e + 1))"
+    assert shared_mutation.what_a_cpu_sees(line) == "KERNEL(a, B::C, , go<2>(call, e + 1))"
+
+
+def test_two_arguments_that_may_change_places_do_not():
+    line = "s = fused(t, u, v) + math::fma(p, q, r) - math::min(p, q) + n.lesser(p, 0.5f);"
+    swapped = {m.after for m in shared_mutation.mutants("drive/math.cuh", line) if m.kind == "swapped arguments"}
+    commuted = {line.replace("fused(t, u", "fused(u, t"), line.replace("fma(p, q", "fma(q, p")}
+    commuted |= {line.replace("lesser(p, 0.5f", "lesser(0.5f, p")}
+    assert commuted < swapped
+    left = [line.replace("(p, q, r", "(p, r, q"), line.replace("min(p, q", "min(q, p")]
+    mutant = shared_mutation.SharedMutant("drive/math.cuh", 1, "swapped arguments", line, "")
+    assert all(shared_mutation.only_commutes(replace(mutant, after=after)) for after in commuted)
+    assert not any(shared_mutation.only_commutes(replace(mutant, after=after)) for after in left)
+
+
+def test_listed_survivors_are_lines_that_exist():
+    """A line that has changed is judged anew."""
+    for name, before, _ in EQUIVALENT:
+        lines = [line.strip() for line in kernel_text(envs.get(name))[1].splitlines()]
+        assert before in lines, f"{name}: {before}"
+    for file, before, _ in SHARED_EQUIVALENT:
+        lines = [line.strip() for line in (shared_mutation.KERNELS / file).read_text().splitlines()]
+        for line in before.split("\n"):
+            assert line in lines, f"{file}: {line}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", shared_mutation.JUDGES)
+def test_mutants_of_shared_kernels_are_killed(file):
+    selection = shared_mutation.chosen(file, PER_FILE)
+    verdicts = shared_mutation.run(selection)
+    alive = [m for m, v in zip(selection, verdicts, strict=True) if v == "survived"]
+    unlisted = [str(m) for m in alive if not m.listed(SHARED_EQUIVALENT)]
+    assert not unlisted, "\n".join((f"{len(unlisted)} survive:", *unlisted))  # pytest would cut a list

@@ -1,0 +1,390 @@
+"""The command line: what each command prints, what it writes, and its exit code."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import python_path
+
+import cupydrive
+import cupydrive.checks.checker
+from cupydrive import envs
+from cupydrive.checks.report import Report
+from cupydrive.cli.main import COMMANDS, choices, main
+from cupydrive.errors import CompileError, MissingDataError
+from cupydrive.executors.about import Gpu, info
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments, cwd=None, seconds=100, **environment):
+    """Run a Python process that finds this checkout; return it when it is done, or fail after so many seconds."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": python_path()} | environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=cwd,
+    )
+
+
+def report_of(env, failure=""):
+    """Return a report as ``check`` would, with one comparison."""
+    report = Report(env, ["cpu"], [{}], 0, agent_steps=10)
+    tally = report.tally("part", "field")
+    tally.compared, tally.rows, tally.failure = 10, 10, failure
+    return report
+
+
+# ---- start-up --------------------------------------------------------------------------------------------------------
+
+
+def test_import_needs_neither_torch_nor_cupy_and_is_fast():
+    code = (
+        "import time; start = time.perf_counter(); import cupydrive; took = time.perf_counter() - start\n"
+        "import sys; print(took, *(m for m in ('torch', 'cupy', 'gymnasium', 'matplotlib') if m in sys.modules))"
+    )
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    took, *heavy = done.stdout.split()
+    assert heavy == []
+    assert float(took) < 0.5
+
+
+@pytest.mark.parametrize("arguments", [["envs"], ["--help"], ["check", "--help"]])
+def test_light_commands_import_neither_torch_nor_cupy(arguments):
+    code = (
+        "import sys; from cupydrive.cli.main import main\n"
+        "try: code = main(sys.argv[1:])\n"
+        "except SystemExit as error: code = error.code\n"
+        "assert not {'torch', 'cupy', 'matplotlib'} & set(sys.modules), 'heavy import'\n"
+        "sys.exit(code)"
+    )
+    done = run("-c", code, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert f"usage: cupydrive {command}" in said
+    # What a value is called says what it is, and no default is a word of Python's; those of flags are.
+    assert not re.findall(r"\bSTR\b|\bPATH\b|\bNone\b|default: \)", said)
+
+
+def test_module_runs_as_a_program_and_passes_the_exit_code_on():
+    done = run("-m", "cupydrive", "envs")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run("-m", "cupydrive", "envs", "cartpol")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    ("check cartpole --seed x", "--seed 'x'; it must be an integer, such as 16"),
+    ("info extra", "info takes options alone; 'extra' is one too many"),
+    ("evaluate", "evaluate needs RUN|NAME|FILE.py"), ("render", "render needs RUN|NAME|FILE.py|FILE.npz and --out FILE"),
+    ("render runs/r", "render needs --out FILE"), ("sweep cartpole --trials 3", "sweep needs --out DIR"),
+    ("new one two", "new takes one NAME; 'two' is one too many"),
+    ("train cartpole --set gamma=1 --steps 1e6 more", "train takes one NAME|FILE.py; 'more' is one too many"),
+    ("train", "train what? Environments: acrobot"), ("train nope --steps 1e4", "'nope'"),
+    ("bench nope", "case = 'nope'; it must be 'rollout', 'stepping', 'sampling', 'training' or 'startup'"),
+])  # fmt: skip
+def test_wrong_usage_is_told_in_a_line_and_exits_with_2(words, told, capsys):
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
+
+
+def test_a_line_without_a_command_shows_what_there_is(capsys):
+    assert main([]) == 2
+    without = capsys.readouterr().out
+    for words in (["help"], ["--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code and capsys.readouterr().out == without and "subcommands" in without
+    with pytest.raises(SystemExit):
+        main(["help", "train"])
+    assert capsys.readouterr().out.startswith("usage: cupydrive train ")
+
+
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_the_version_is_told(word, capsys):
+    assert main([word]) == 0 and capsys.readouterr().out == f"cupydrive {cupydrive.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "installs"),
+    [(ModuleNotFoundError("No module named 'PIL'", name="PIL.Image"), "pillow"), (ImportError("no", name="av"), "av")],
+)
+def test_a_package_that_is_missing_is_one_line_with_what_installs_it(missing, installs, monkeypatch, capsys):
+    def play(*given, **named):
+        raise missing
+
+    monkeypatch.setattr("cupydrive.playing.evaluation.evaluate", play)
+    assert main(["evaluate", "tag_grid", "--device", "cpu"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.endswith(f"pip install {installs}\n")
+
+
+def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypatch):
+    def play(*given, **named):
+        raise ImportError("cannot import name 'x'", name="cupydrive.playing")
+
+    monkeypatch.setattr("cupydrive.playing.evaluation.evaluate", play)
+    with pytest.raises(ImportError):
+        main(["evaluate", "tag_grid", "--device", "cpu"])
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(["train", "cartpole"], "--learner"), (["evaluate", "tag_grid"], "--players"), (["play", "tag_grid"], "--others")],
+)
+def test_a_word_that_is_none_of_a_few_is_one_line(command, option, capsys):
+    assert main([*command, option, "kernel"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"cupydrive: {option} = 'kernel'; it must be '") and "None" not in err
+
+
+def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
+    assert main(["trian", "cartpole"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "no command 'trian'. Did you mean 'train'?" in err
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--steps", "a number"), ("--seeds", "an integer")])
+def test_a_number_that_is_none_is_told_without_classes(option, kind, capsys):
+    assert main(["train", "cartpole", option, "abc"]) == 2
+    said = capsys.readouterr().err
+    assert option in said and kind in said and "'abc'" in said and said.count("\n") == 1
+    assert "None}" not in said and "NoneType" not in said
+
+
+# ---- envs, info ------------------------------------------------------------------------------------------------------
+
+
+def test_envs_lists_all(capsys):
+    assert main(["envs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(envs.names())]] == envs.names()
+    assert "4 tagger + 1 runner" in next(line for line in lines if line.startswith("tag_grid"))
+    assert max(map(len, lines)) < 200
+
+
+def test_choices_of_an_action_are_short_and_in_their_order():
+    told = {choices(sizes) for sizes in ((5,), (21, 21), (21, 2), (10,) * 57, (10,) * 111 + (2,) * 27, (2, 10, 2))}
+    assert told == {"5", "2 x 21", "21 and 2", "57 x 10", "111 x 10 and 27 x 2", "2 and 10 and 2"}
+
+
+def test_envs_shows_every_parameter_with_unit_and_range(capsys):
+    assert main(["envs", "cartpole"]) == 0
+    out = capsys.readouterr().out
+    for name in envs.get("cartpole").params.__dataclass_fields__:
+        assert f"\n{name}" in out
+    (gravity,) = (line for line in out.splitlines() if line.startswith("gravity"))
+    assert gravity.split()[:6] == ["gravity", "9.8", "0", "to", "1000", "m/s^2"]
+    assert "\nSolved by a mean return of 475.\n" in out
+
+
+def test_unknown_environment_is_one_line_with_the_nearest_name(capsys):
+    for command in ("envs", "check"):
+        assert main([command, "tag_gird"]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "'tag_gird'" in err and "Did you mean 'tag_grid'?" in err
+
+
+def test_info_prints_what_is_there(capsys):
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    for word in ("cupydrive", "Python", "NumPy", "torch", "CuPy", "NVRTC", "gymnasium", "compiler", "cache", "device"):
+        assert f"\n{word} " in f"\n{out}"
+
+
+def test_info_survives_missing_parts(tmp_path):
+    """Neither torch nor CuPy nor a compiler, and a cache folder that cannot be made."""
+    block = (
+        "import sys; sys.modules.update(cupy=None, torch=None, ziglang=None)\n"
+        "import importlib.util, importlib.metadata as m; find = importlib.util.find_spec; version = m.version\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'ziglang' else find(name, *a)\n"
+        "def missing(name):\n"
+        "    if name != 'numpy': raise m.PackageNotFoundError(name)\n"
+        "    return version(name)\n"
+        "m.version = missing\n"
+        "from cupydrive.executors.about import Gpu, info; print(info())"
+    )
+    (tmp_path / "file").write_text("")
+    done = run("-c", block, PATH=str(tmp_path), CXX="", CUPYDRIVE_CACHE=str(tmp_path / "file" / "cache"))
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert lines["torch"] == lines["CuPy"] == "not installed"
+    assert "CuPy" in lines["CUDA"] or "there is no NVIDIA driver" in lines["CUDA"]
+    assert lines["compiler"].startswith("none: ")
+    assert "cannot be written" in done.stdout
+
+
+def test_info_does_not_import_torch():
+    done = run("-c", "import cupydrive as cd, sys; print(cd.info()); assert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr
+
+
+def test_info_counts_the_kernels_of_the_cache():
+    found = info()
+    assert found.cache_kernels == len(list(found.cache.glob("*.so")))
+    assert found.versions["cupydrive"] == cupydrive.__version__
+
+
+def test_info_in_one_line_names_versions_and_device():
+    found = info()
+    assert found.line.startswith(f"cupydrive {cupydrive.__version__}, Python {platform.python_version()}, ")
+    assert found.device in found.line and "\n" not in found.line and "not installed" not in found.line
+    gpu = Gpu("Some GPU", 2**30, "9.0", "580.1")
+    there = replace(found, gpus=(gpu,), gpu_problem=None, device="device: cuda (Some GPU)")
+    assert there.line.endswith("; device: cuda (Some GPU), driver 580.1")
+
+
+def test_info_tells_paths_from_the_home_folder_on():
+    assert "~/.cache/drive: " in str(replace(info(), cache=Path.home() / ".cache" / "drive"))
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.checker
+def test_check_writes_its_report_as_json(tmp_path, capsys):
+    path = tmp_path / "report.json"
+    arguments = ["--agent-steps", "3000", "--device", "cpu", "--seed", "3", "--json", str(path)]
+    assert main(["check", "cartpole", *arguments]) == 0
+    (report,) = json.loads(path.read_text())
+    assert (report["env"], report["passed"], report["devices"], report["seed"]) == ("cartpole", True, ["cpu"], 3)
+    assert report["agent_steps"] >= 3000
+    assert {c["part"] for c in report["comparisons"]} >= {"cpu against the NumPy reference, one step"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "report.json"
+    monkeypatch.setattr(
+        cupydrive.checks.checker,
+        "check",
+        lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else ""),
+    )
+    assert main(["check", "all", "--json", str(path)]) == 1
+    assert "FAIL  tag_grid: field: wrong; part\n" in capsys.readouterr().out
+    assert {r["env"]: r["passed"] for r in json.loads(path.read_text())} == {n: n != "tag_grid" for n in envs.names()}
+    assert main(["check", "cartpole"]) == 0
+
+
+def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, capsys):
+    def check(spec, **_):
+        if spec.name == "cartpole":
+            raise CompileError("cartpole does not compile")
+        return report_of(spec.name)
+
+    monkeypatch.setattr(cupydrive.checks.checker, "check", check)
+    assert main(["check", "all"]) == 2
+    out, err = capsys.readouterr()
+    assert err == "cupydrive: cartpole does not compile\n"
+    assert out.count("PASS") == len(envs.names()) - 1
+
+
+def test_all_that_are_left_out_are_one_line(monkeypatch):
+    def lacking(spec):
+        raise MissingDataError(f"{spec.name} needs 28 files")
+
+    kept = {name: envs.get(name) for name in ("cartpole", "rice_n", "tag_grid", "catalysis")}
+    for name in ("rice_n", "catalysis"):
+        kept[name] = replace(kept[name], tables=lambda params, spec=kept[name]: lacking(spec))
+    monkeypatch.setattr(envs, "get", kept.get)
+    said = []
+    assert [spec.name for spec in envs.with_data(said.append, kept)] == ["cartpole", "tag_grid"]
+    (line,) = said
+    assert line.endswith(": rice_n, catalysis") and "`cupydrive data`" in line and len(line) < 160
+
+
+def test_check_looks_at_all_names_before_it_fetches_data(monkeypatch, capsys):
+    monkeypatch.setattr(envs, "with_data", lambda say: pytest.fail("data was looked for"))
+    assert main(["check", "all", "nope"]) == 2
+    assert "there is no environment 'nope'" in capsys.readouterr().err
+
+
+def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, tmp_path):
+    def check(spec, **_):
+        if spec.name == "tag_grid":
+            raise KeyboardInterrupt
+        return report_of(spec.name)
+
+    path = tmp_path / "report.json"
+    monkeypatch.setattr(cupydrive.checks.checker, "check", check)
+    assert main(["check", "cartpole", "tag_grid", "--json", str(path)]) == 130
+    out, err = capsys.readouterr()
+    assert "PASS  cartpole" in out
+    assert err == "cupydrive: interrupted while checking tag_grid; cartpole passed\n"
+    assert [r["env"] for r in json.loads(path.read_text())] == ["cartpole"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "check what?"),
+        (["no_such_file.py"], "no_such_file.py"),
+        (["cartpole", "--seed", "-1"], "seed = -1 is out of range"),
+        (["cartpole", "--agent-steps", "0"], "agent_steps = 0 is out of range"),
+        (["cartpole", "--json", "/no/such/folder/x.json"], "/no/such/folder/x.json' cannot be written"),
+        (["cartpole", "all", "cartpol"], "Did you mean 'cartpole'?"),
+        (["cartpole", "--device", "gpu"], "cupydrive: device = 'gpu'; it must be 'auto', 'cuda' or 'cpu'"),
+        (["cartpole", "--device", "cuda:1"], "on the command line set CUDA_VISIBLE_DEVICES=1, and pass --device cuda"),
+    ],
+)
+def test_check_refuses_bad_input_in_one_line(arguments, message, capsys):
+    assert main(["check", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+
+
+# ---- demo, bench -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_make_demo_passes_as_it_is(tmp_path):
+    done = run("-m", "cupydrive", "demo", "--device", "cpu", cwd=tmp_path, seconds=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_demo(done.stdout + done.stderr)
+
+
+@pytest.mark.checker
+@pytest.mark.long
+def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
+    """Of two environments, with short measurements and videos; it checks and trains these for as long as ever."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(envs, "names", lambda: ["cartpole", "tag_grid"])
+    monkeypatch.setattr("cupydrive.cli.demo.AGENTS", {"cpu": 200})
+    monkeypatch.setattr("cupydrive.cli.demo.VIDEO_EPISODES", 1)
+    monkeypatch.setattr("cupydrive.bench.timing.RUN_SECONDS", {"cpu": 0.0})
+    assert main(["demo", "--device", "cpu"]) == 0
+    check_demo(capsys.readouterr().out)
+
+
+def check_demo(printed):
+    """Check what the demonstration printed, and the videos that it names."""
+    left = next((line for line in printed.splitlines() if line.startswith("left out, ")), "")
+    names = [name for name in envs.names() if name not in left.rpartition(": ")[2].split(", ")]
+    assert printed.count("passed: ") == len(names) and printed.count(", learned") == 2
+    table = printed.split("env-steps/s")[1]
+    assert all(name in table for name in names)
+    paths = [line.strip() for line in printed.splitlines() if line.endswith(".mp4")]
+    assert [Path(p).name for p in paths] == ["cartpole.mp4", "tag_grid.mp4"]
+    assert all(Path(p).stat().st_size > 10_000 for p in paths)
+    assert "\nnext:\n" in printed and "  cupydrive new my_env\n" in printed

@@ -1,0 +1,329 @@
+"""What a compiler lets through and a run does not forgive: refused in the kernel's line, with what to write instead."""
+
+import sys
+from dataclasses import replace
+
+import everything
+import point
+import pytest
+from test_compile_errors import MOVE, broken, message
+from test_nvrtc import compiled
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.codegen.diagnostics import BELOW, RECURSION, WHOLE, WORDS, explain
+from cupydrive.codegen.foreign import STATE
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble
+from cupydrive.errors import CompileError, KernelFault
+from cupydrive.executors.host import FRAME_BYTES, HostExecutor, frame_bytes
+
+pytestmark = pytest.mark.optimised
+
+COMPILERS = ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)]
+MASKS = "<kernel of point>:17: group 'point' writes masks; give its Group mask=True"
+LEAVES = "<kernel of point>:17: group 'point' says who leaves; give its Group leaves=True"
+THERE = "Array<float, 4> a{}; Array<int, 4> n{}; int all; u32 word = 3; u8 byte = 1;"
+
+
+@pytest.mark.parametrize("where", COMPILERS)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("env.point.mask(0, 0) = 1; env.point.mask(0, 0) = 0;", MASKS),
+        ("env.point.allow_all(env.team);", MASKS),
+        ("env.point.active(i) = 1;", LEAVES),
+        ("env.point.left(i) = 0;", LEAVES),
+    ],
+)
+def test_rows_that_a_flag_brings_are_refused_without_it(where, text, words, monkeypatch):
+    said = message(broken(MOVE, text), where, monkeypatch)
+    assert said == f"the kernel of 'point' does not compile:\n{words}\n    {text}"
+
+
+def test_clang_says_after_an_assertion_where_the_call_is():
+    unit = assemble(spec := broken(MOVE, "env.point.mask(0, 0) = 1;"), spec.make_params(), Layout())
+    log = (
+        "kernels/drive/env.cuh:70:19: error: static assertion failed due to requirement 'point_group::MASKED': this group "
+        "writes masks; give its Group mask=True\n<kernel of point>:17:15: note: in instantiation of member function "
+        "'Group<point_group>::mask' requested here\n"
+    )
+    assert MASKS in str(explain(unit, log))
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
+    """RICE-N has masks in some cases alone."""
+    spec = broken(MOVE, "if constexpr (SEATS == 4) { env.point.mask(0, 0) = 1; env.point.left(0) = 1; }")
+    HostExecutor(debug=debug).load(spec, spec.make_params())
+    assert compiled(assemble(spec, spec.make_params(), Layout(1, 32)), 90) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("function", "text", "words"),
+    [
+        ("reset", "env.state.speed[0] = env.driver.action(0);", "an action is read outside of `step`"),
+        ("reset", "env.driver.reward(0) = 1.0f;", "a reward is written outside of `step`"),
+        ("observe", "env.driver.reward(0) += 1.0f;", "a reward is written outside of `step`"),
+        ("reset", "env.walker.mask(0, 0) = 1;", "a mask is written outside of `observe`"),
+        ("step", "env.walker.mask(0, 0) = 1;", "a mask is written outside of `observe`"),
+        ("reset", "env.walker.allow_all(env.team);", "masks are written outside of `observe`"),
+        ("observe", "env.walker.active(0) = 1;", "`active` is written outside of `step`"),
+        ("reset", "env.walker.left(0) = 1;", "`left` is written outside of `step`"),
+    ],
+)
+def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words):
+    begin = next(line for line in everything.KERNEL.splitlines() if f" {function}(Env& env) {{" in line)
+    kernel = everything.KERNEL.replace(begin, f"{begin} {text}")
+    spec = envs.register(everything.PYTHON.replace("HORIZON", "limit"), kernel)
+    env = cd.make(spec, 2, device="cpu", debug=True)
+    with pytest.raises(KernelFault) as caught:
+        env.reset(seed=0)
+        env.rollout(1)
+    assert f": {words}, in environment 0" in str(caught.value)
+
+
+@pytest.mark.parametrize("where", COMPILERS)
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("env.team.sum(s.x)", WHOLE),
+        ("env.team.sum(a[1])", WHOLE),
+        ("env.team.sum((double)s.x)", WHOLE),
+        ("env.team.min(s.x)", WHOLE),
+        ("env.team.min((double)s.x)", WHOLE),
+        ("env.team.before(s.x, &all)", WHOLE),
+        ("env.team.add(n, 1, 0.5f)", WHOLE),
+        ("env.team.add(a, 1, 1)", WHOLE),
+        ("Random::below(word, s.x)", BELOW),
+        ("Random::below(env.random.uniform4(0).x, 5)", BELOW),
+        ("Random::unit(env.random.uniform4(0).x)", WORDS),
+    ],
+)
+def test_floats_are_refused_where_their_fraction_would_be_dropped(where, value, words, monkeypatch):
+    line = f"{THERE} s.x += (float){value};"
+    said = message(broken(MOVE, line), where, monkeypatch)
+    assert said.endswith(f"\n    {line}\n  {words}") and "<kernel of point>:17: " in said, said
+
+
+@pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8), Layout(64)])
+def test_integers_of_any_kind_are_summed_and_drawn(layout):
+    wholes = "word) + env.team.sum(byte) + env.team.sum(true) + env.team.sum(n[1]) + env.team.sum((i64)3"
+    least = "env.team.min(word) + env.team.min(3) + (u32)env.team.min((i64)3) + (u32)env.team.min((u64)3)"
+    rest = "env.team.before(n[1], &all) + env.team.before(word, &all) + env.team.add(n, 1, word) + env.team.add(n, 1, n[2])"
+    draws = (
+        "Random::unit(3) + (float)(Random::below(3, 4) + Random::below(word, byte) + Random::below(word, NUM_AGENTS))"
+    )
+    text = f"{THERE} s.x += (float)(env.team.sum({wholes})) + (float)({least}) + (float)({rest}) + {draws};"
+    spec = broken(MOVE, text)
+    HostExecutor().load(spec, spec.make_params())
+    code, log = compiled(assemble(spec, spec.make_params(), layout), 90)
+    assert code == 0, log
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        ("uniform4(70000).x", "agent (random numbers) index 70000 is outside [0, 65536)"),
+        ("uniform4(env.elapsed - 1).x", "agent (random numbers) index -1 is outside [0, 65536)"),
+        ("uniform4(0, 4096).x", "draw (random numbers) index 4096 is outside [0, 4096)"),
+        ("bits(65536).x", "agent (random numbers) index 65536 is outside [0, 65536)"),
+        ("bits(0, 5000).word(1)", "draw (random numbers) index 5000 is outside [0, 4096)"),
+    ],
+)
+def test_a_debug_build_finds_random_numbers_of_another_stream(draw, words):
+    env = cd.make(
+        broken("env.state.v = 0.0f;", f"env.state.v = (float)env.random.{draw};"), 2, device="cpu", debug=True
+    )
+    with pytest.raises(KernelFault) as caught:
+        env.reset(seed=0)
+    assert str(caught.value).startswith(f"<kernel of point>:9: {words}, in environment 0")
+
+
+def test_the_last_random_numbers_of_a_stream_are_in_range():
+    spec = broken("env.random.uniform4(0)", "env.random.uniform4(65535, 4095)")
+    cd.make(spec, 2, device="cpu", debug=True).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("old", "text", "name"),
+    [
+        (MOVE, "static int calls = 0; s.x += (float)calls++;", "static calls"),
+        (MOVE, "static float seen[4]; s.x += seen[0];", "static seen"),
+        (MOVE, "static Array<float, 4> seen; s.x += seen[0];", "static seen"),
+        (MOVE, "static u32 word{3}; s.x += (float)word;", "static word"),
+        (MOVE, "thread_local int calls; s.x += (float)calls++;", "static calls"),
+        ("DEVICE bool step", "static float total;\nDEVICE bool step", "static total"),
+        ("DEVICE bool step", "struct Kept { static int calls; };\nDEVICE bool step", "static calls"),
+        ("DEVICE bool step", "float total = 0.0f;\nDEVICE bool step", "float total"),
+        ("DEVICE bool step", "DEVICE int calls[3];\nDEVICE bool step", "DEVICE int calls"),
+        ("DEVICE bool step", "Array<float, 4> seen{};\nDEVICE bool step", "Array<float, 4> seen"),
+    ],
+)
+def test_what_outlasts_a_call_belongs_in_the_state(old, text, name):
+    spec = broken(old, text)
+    with pytest.raises(CompileError) as caught:
+        assemble(spec, spec.make_params(), Layout())
+    line = text.partition("\n")[0]
+    number = next(k for k, there in enumerate(spec.kernel.splitlines(), 1) if line in there)
+    assert str(caught.value).endswith(
+        f"<kernel of point>:{number}: `{name}` is no part of the dialect\n    {line}\n  {STATE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "text"),
+    [
+        (MOVE, f'{MOVE} static_assert(SEATS == 3, "static int seats"); /* static int calls; */  // static int calls;'),
+        (MOVE, "static constexpr float HALF = 0.5f; static const int two[2] = {1, 2}; s.x += HALF * (float)two[0];"),
+        (MOVE, "constexpr static int ONE = 1; s.x += static_cast<float>(ONE);"),
+        (
+            "DEVICE bool step",
+            "struct Way { static constexpr int N = 3; static DEVICE int of(int n = N) { return n; } };\n"
+            "static DEVICE float half(float x) { return 0.5f * x; }\nconstexpr float HALF = 0.5f;\n"
+            "#define KEPT \\\n  int calls\ntemplate <class T> DEVICE T same(T x) { T kept = x; return kept; }\n"
+            "DEVICE bool step",
+        ),
+    ],
+)
+def test_what_stays_as_it_is_may_be_static(old, text):
+    spec = broken(old, text)
+    HostExecutor().load(spec, spec.make_params())
+
+
+@pytest.mark.parametrize("struct", ["Params", "State", "Shared", "Cache"])
+def test_structs_stand_before_the_include(struct):
+    body = {"Params": "struct Params { float strength, drag; };", "State": "struct State { float x, v; };"}.get(
+        struct, f"struct {struct} {{ float w[4]; }};"
+    )
+    include = '#include "drive/env.cuh"'
+    kernel = point.KERNEL.replace(body, "").replace(include, f"{include}\n{body}")
+    spec = replace(envs._load(point.PYTHON)[0], kernel=kernel)
+    with pytest.raises(CompileError) as caught:
+        assemble(spec, spec.make_params(), Layout())
+    assert f"\n    {body}\n  structs stand before `{include}`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        "DEVICE float f(float x) { return x > 0.0f ? 2.0f * f(x - 1.0f) + f(x - 2.0f) : x; }",
+        "DEVICE float g(float x);\nDEVICE float f(float x) { return x > 0.0f ? 1.0f + x * g(x - 1.0f) : x; }\n"
+        "DEVICE float g(float x) { return x > 0.0f ? x + 3.0f * f(x - 1.0f) : x; }",
+    ],
+    ids=["itself", "another"],
+)
+def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatch):
+    """g++ alone inlines or fails: to clang and NVRTC a function that calls itself is one."""
+    monkeypatch.setenv("CXX", "g++")
+    kernel = point.KERNEL.replace("DEVICE bool step", f"{functions}\nDEVICE bool step").replace(MOVE, "s.x += f(s.v);")
+    said = message(replace(envs._load(point.PYTHON)[0], kernel=kernel), "cpu", monkeypatch)
+    assert said.endswith(f"\n  {RECURSION}") and "DEVICE float f(float x)" in said, said
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("int n = __builtin_popcount(3u);", "__builtin_popcount", "write math::popcount"),
+        ("int n = __popc(3u);", "__popc", "write math::popcount"),
+        ("int n = __builtin_ctz(3u);", "__builtin_ctz", "write math::count_trailing_zeros"),
+        ("int n = __ffs(3);", "__ffs", "write math::count_trailing_zeros"),
+        ("int n = __builtin_clz(3u);", "__builtin_clz", "a function of one compiler"),
+        ("float y = __int_as_float(3);", "__int_as_float", "a function of one compiler"),
+        ("__int128 n = 3;", "__int128", "a function of one compiler"),
+        ("uint32_t n = 3;", "uint32_t", "write int, u8, u32"),
+        ('asm("");', "asm", "a function of one compiler"),
+        ("_Float16 y = 3;", "_Float16", "a function of one compiler"),
+        ("int n = __COUNTER__;", "__COUNTER__", "a function of one compiler"),
+    ],
+)
+def test_functions_of_one_compiler_are_refused(text, name, words, monkeypatch):
+    said = message(broken(MOVE, text), "cpu", monkeypatch)
+    assert f"<kernel of point>:17: `{name}` is no part of the dialect" in said and words in said
+
+
+def test_names_that_a_kernel_asks_for_or_defines_are_its_own():
+    guarded = (
+        "#ifndef __point_cu__\n#define __point_cu__\n#if __cplusplus < 201703L || defined(__x86_64__) && 0\n#error\n"
+    )
+    guarded += (
+        "#endif\n#endif\n#ifdef __has_include\n#endif\nusing uint32_t = u32;\ntypedef int int32_t;\nDEVICE bool step"
+    )
+    text = "struct Own { int __popc; } own{(int32_t)(uint32_t)1}; if (__builtin_expect(own.__popc, 1)) s.x += s.v;"
+    spec = broken(MOVE, text)
+    spec = replace(spec, kernel=spec.kernel.replace("DEVICE bool step", guarded))
+    HostExecutor().load(spec, spec.make_params())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s.x += s.v ?: 3.0f;",
+        "s.x += ({ s.v; });",
+        "switch (i) { case 1 ... 3: s.x += s.v; }",
+        "struct Z { int a, z[0]; } z; s.x += (float)sizeof(z);",
+        "struct Z { int a, b; }; Z z = {.a = 1, .b = 2}; s.x += (float)z.b;",
+        "struct Z { int a, b; }; s.x += (float)((Z){1, 2}).b;",
+    ],
+)
+def test_what_only_some_compilers_add_to_the_language_is_refused(text, monkeypatch):
+    assert "<kernel of point>:17: " in message(broken(MOVE, text), "cpu", monkeypatch)
+
+
+@pytest.mark.parametrize("where", COMPILERS)
+def test_an_array_of_no_constant_length_does_not_compile(where, monkeypatch):
+    assert "<kernel of point>:17: " in message(
+        broken(MOVE, "float y[i + 3]; y[0] = s.x; s.x = y[0];"), where, monkeypatch
+    )
+
+
+def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    spec = broken(MOVE, "s.x += (float)UINT32_MAX;")  # of a library's header
+    row = "cuda: the kernel compiles for a GPU, by NVRTC"
+    report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
+    assert [failed for part, *_, failed in report.parts() if part == row] == [True]
+    assert any('<kernel of point>:17: identifier "UINT32_MAX" is undefined; s.x' in text for text in report.failures())
+    spec = broken(MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));")
+    report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
+    assert [failed for part, *_, failed in report.parts() if part == row] == [False]
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)  # not installed, nor is CuPy
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert row not in str(cd.check(spec, device="cpu", agent_steps=100, progress=False))
+
+
+SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("struct State", SHARED).replace(
+            MOVE, "env.shared.y[i] = s.v; s.x = env.shared.y[(int)s.x];"
+        ),
+        lambda text: text.replace(MOVE, "float y[1 << 22]; for (float& z : y) z = s.x; s.x = y[(int)s.v];"),
+    ],
+)
+@pytest.mark.parametrize("debug", [False, True])
+def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
+    spec = replace(envs._load(point.PYTHON)[0], kernel=change(point.KERNEL))
+    words = r"lie on a thread's stack on a CPU: got 16,77\d,\d{3} bytes, expected at most "
+    words += rf"{FRAME_BYTES:,}\. Make them smaller"
+    with pytest.raises(CompileError, match=words):
+        cd.make(spec, 2, device="cpu", debug=debug)
+
+
+@pytest.mark.parametrize(("limit", "want"), [(2**20, 3 * 2**18), (8 << 20, 6 << 20), (1 << 30, 6 << 20), (-1, 3 << 19)])
+def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkeypatch):
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert frame_bytes() == want
+
+
+def test_a_state_may_be_larger_than_a_stack():
+    spec = envs._load(point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))'))[0]
+    kernel = point.KERNEL.replace("x, v; }", "x, v, y[1 << 23]; }").replace(MOVE, "s.y[(1 << 23) - 1] += 1.0f;")
+    with cd.make(replace(spec, kernel=kernel), 1, device="cpu") as env:
+        env.reset(seed=0)
+        env.rollout(3)
+        assert env.state["y"][0, -1] == 3

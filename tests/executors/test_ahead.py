@@ -1,0 +1,123 @@
+"""Programs are compiled side by side, and each once: by all threads and processes together."""
+
+import errno
+import importlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import python_path
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.checks import checker
+from cupydrive.codegen.layout import Layout
+from cupydrive.codegen.source import assemble, kernel_text
+from cupydrive.errors import CompileError, TrainingError
+from cupydrive.executors import executor
+from cupydrive.executors.ahead import alone, build_ahead, load_ahead
+from cupydrive.executors.host import HostExecutor, compiler
+from cupydrive.training.algorithms.kernels import learner
+from cupydrive.training.plan import make_run
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+LOAD = """
+import sys
+from cupydrive import envs
+from cupydrive.executors.host import HostExecutor
+spec = envs.get("cartpole")
+HostExecutor().load(spec, spec.make_params())
+"""
+
+
+def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
+    log = tmp_path / "log"
+    wrapper = tmp_path / "c++"
+    command, _ = compiler()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *unit.cpp*) echo compiled >> {log};; esac\nexec {" ".join(command)} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    environment = {"PYTHONPATH": python_path(), "CXX": str(wrapper), "CUPYDRIVE_CACHE": str(tmp_path / "cache")}
+    started = [subprocess.Popen([sys.executable, "-c", LOAD], env=os.environ | environment) for _ in range(4)]
+    assert [process.wait(100) for process in started] == [0] * 4
+    assert log.read_text().splitlines() == ["compiled"]
+
+
+def test_a_lock_is_free_again_after_an_error(tmp_path):
+    for _ in range(2):
+        with pytest.raises(KeyError), alone(tmp_path, "key"):
+            raise KeyError
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
+def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
+    """Of a run's folder it is not: two writers would mix their checkpoints."""
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    if number is None:  # a machine whose Python has no locks
+        monkeypatch.setitem(sys.modules, "fcntl", None)
+    else:
+        monkeypatch.setattr("fcntl.flock", refuse)
+    with alone(tmp_path, "key"):
+        (tmp_path / "made").touch()
+    with pytest.raises(TrainingError, match=r"cannot be locked for writing; pass a folder of a local disk: \w+"):
+        cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_check_loads_nothing_that_was_not_loaded_ahead(device, monkeypatch):
+    """Each later program has the text and flags of one that was built before the first comparison."""
+    module = importlib.import_module(type(executor(device)).__module__)
+    name, built, ahead = f"{'Cuda' if device == 'cuda' else 'Host'}Program", [], []
+    make = getattr(module, name)
+
+    def recorded(where, unit):
+        built.append((getattr(where, "flags", ()), unit.text))
+        return make(where, unit)
+
+    def load_and_remember(work):
+        before = len(built)
+        load_ahead(work)
+        ahead.extend(built[before:])
+        del built[before:]
+
+    monkeypatch.setattr(module, name, recorded)
+    monkeypatch.setattr(checker, "load_ahead", load_and_remember)
+    spec = replace(envs.get("tag_grid"), cases=envs.get("tag_grid").cases[:2], events=())
+    assert checker.check(spec, agent_steps=1000, device=device, progress=False).passed
+    assert built and set(built) <= set(ahead)
+
+
+def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
+    spec = envs.get("cartpole")
+    text = kernel_text(spec)[1]
+    wrong = [replace(spec, kernel=text.replace("s.x += p.tau", f"s.x += p.{name}")) for name in ("first", "second")]
+    with pytest.raises(CompileError, match="first"):
+        load_ahead([(HostExecutor(), (one, one.make_params())) for one in wrong])
+
+
+def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(monkeypatch):
+    """Only what every rollout has, and the first launch of all, is built in its turn."""
+    begun, built, real = [], [], HostExecutor.build
+    monkeypatch.setattr(learner, "build_ahead", lambda work: begun.extend(unit.text for _, unit in work))
+    monkeypatch.setattr(HostExecutor, "build", lambda self, unit: built.append(unit) or real(self, unit))
+    make_run("pendulum", cd.A2C(normalize_obs=True, distribution="squashed"), num_envs=8, device="cpu")
+    others = {unit.name for unit in built if unit.text not in begun}
+    assert set(begun) <= {unit.text for unit in built}
+    assert others - {"fused"} == {"pendulum", "finite", "carry", "advantages", "episodes"}
+
+
+def test_what_cannot_be_built_ahead_is_an_error_where_it_is_needed():
+    spec = envs.get("cartpole")
+    wrong = replace(spec, kernel=kernel_text(spec)[1].replace("s.x += p.tau", "s.x += p.nothing"))
+    unit = assemble(wrong, wrong.make_params(), Layout())
+    build_ahead([(HostExecutor(), unit)])
+    with pytest.raises(CompileError, match="nothing"):
+        HostExecutor().build(unit)

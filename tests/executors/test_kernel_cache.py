@@ -1,0 +1,183 @@
+"""What lies in the cache folder is loaded only if it is whole, and only from a folder that its user alone can write."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import python_path
+
+from cupydrive.codegen.source import assemble_file
+from cupydrive.errors import CupydriveWarning, DeviceError
+from cupydrive.executors import cache, host
+from cupydrive.executors.cache import cache_folder, find_library
+from cupydrive.executors.host import HostExecutor
+from cupydrive.inputs import sources
+from cupydrive.inputs.arguments import checked_path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(host, "_loaded", {})
+    return tmp_path / "cache"
+
+
+def load(monkeypatch):
+    """Load a small kernel as a new process does; return the library's path and its kernels."""
+    monkeypatch.setattr(host, "_loaded", {})
+    program = HostExecutor().build(assemble_file("train/shuffle"))
+    return Path(program.library._name), set(program.functions)
+
+
+DAMAGES = {
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "empty": lambda whole: b"",
+    "one bit": lambda whole: whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],
+    "longer": lambda whole: whole + b"\0",
+    "another file": lambda whole: b"junk" * 9000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
+    path, want = load(monkeypatch)
+    kept = path.read_bytes()
+    assert load(monkeypatch) == (path, want) and path.read_bytes() == kept  # from the cache
+    path.unlink()  # this process has the library mapped: what is written under its name must be another file
+    path.write_bytes(DAMAGES[damage](kept))
+    assert load(monkeypatch) == (path, want)
+    assert path.read_bytes() != DAMAGES[damage](kept)
+
+
+def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
+    program = (
+        "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_file; "
+        "HostExecutor().build(assemble_file('train/shuffle')); print('done')"
+    )
+    environment = {**os.environ, "CUPYDRIVE_CACHE": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
+
+    def run():
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+    assert run().returncode == 0
+    (path,) = (tmp_path / "cache").glob("shuffle-*.so")
+    os.truncate(path, 3000)
+    done = run()
+    assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
+
+
+def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
+    path, want = load(monkeypatch)
+    key = b"another key"
+    other = folder / f"shuffle-{cache.hashlib.sha256(key).hexdigest()[:32]}-{path.name.rsplit('-', 1)[1]}"
+    os.rename(path, other)
+    assert find_library("shuffle", key) is None
+    assert load(monkeypatch) == (path, want)
+
+
+def test_a_link_is_not_followed(folder, monkeypatch, tmp_path):
+    path, want = load(monkeypatch)
+    os.rename(path, tmp_path / "elsewhere.so")
+    path.symlink_to(tmp_path / "elsewhere.so")
+    assert load(monkeypatch) == (path, want)
+    assert not path.is_symlink()
+
+
+def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
+    before = os.umask(0)
+    try:
+        assert cache_folder() == folder and folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777, 0o775])
+def test_a_folder_that_others_can_write_is_refused_with_the_fix(folder, mode, monkeypatch):
+    folder.mkdir()
+    folder.chmod(mode)
+    monkeypatch.setattr(cache, "_own_group", lambda gid: False)
+    with pytest.raises(DeviceError) as caught:
+        load(monkeypatch)
+    words = str(caught.value)
+    assert f"{folder} can be written by other users (mode {mode & 0o7777:03o})" in words
+    assert f"chmod -R go-w {folder}" in words and "CUPYDRIVE_CACHE" in words
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    cache._cache_folder.cache_clear()
+    load(monkeypatch)
+
+
+def test_the_group_of_one_user_alone_may_write(folder, monkeypatch):
+    folder.mkdir()
+    folder.chmod(0o775)
+    monkeypatch.setattr(cache, "_own_group", lambda gid: True)
+    assert cache_folder() == folder
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_folder_is_refused_with_the_fix(folder, monkeypatch):
+    folder.mkdir()
+    os.chown(folder, 12345, -1)
+    with pytest.raises(DeviceError, match=r"belongs to user 12345 and this process runs as root.*chown -R root"):
+        load(monkeypatch)
+
+
+def test_another_users_library_in_ones_own_folder_is_compiled_anew(folder, monkeypatch):
+    path, want = load(monkeypatch)
+    inode = path.stat().st_ino
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 12345, -1)
+    assert load(monkeypatch) == (path, want)
+    assert path.stat().st_uid == os.geteuid() or path.stat().st_ino != inode
+
+
+def test_blank_and_dangling_folders(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", "  ")
+    with pytest.raises(DeviceError, match="CUPYDRIVE_CACHE = '  ' names no folder; unset it"):
+        cache_folder()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "link"))
+    with pytest.warns(UserWarning, match=r"link cannot be written \(it is a link to nothing\)"):
+        assert cache_folder().is_dir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUPYDRIVE_CACHE", "here")
+    assert cache_folder() == tmp_path / "here"  # absolute: a later change of the folder moves nothing
+
+
+def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    where = {"CUPYDRIVE_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path / "temporary")}
+    program = "from cupydrive.executors.cache import cache_folder; print(cache_folder())"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, **where, "PYTHONPATH": python_path()}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.startswith(where["TMPDIR"]), done.stderr
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("named", ["", "~no-such-user/cache"])
+def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch, tmp_path):
+    def unknown(user):
+        raise KeyError(user)
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("getpwuid", "getpwnam"):
+        monkeypatch.setattr(f"pwd.{name}", unknown)
+    monkeypatch.setenv("CUPYDRIVE_CACHE", named)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache._cache_folder.cache_clear()
+    with pytest.warns(CupydriveWarning, match=r"cannot be written \(no home folder is known\); this process keeps"):
+        assert cache_folder().parent == tmp_path
+    cache._cache_folder.cache_clear()
+    assert sources.cache_folder().parent.parent == tmp_path
+    with pytest.raises(DeviceError, match=r"out = '~/x'; no such home folder is known\. Write"):
+        checked_path("train", "out", "~/x", DeviceError)

@@ -1,0 +1,243 @@
+"""A kernel that crashes or never ends takes nothing with it: it runs in a process of its own first, whose end is an error."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import point
+import pytest
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.errors import KernelFault
+from cupydrive.executors import trial
+from cupydrive.executors.host import HostExecutor
+from cupydrive.simulation.batch import Batch
+from cupydrive.simulation.first_steps import play
+
+ROOT = Path(__file__).resolve().parents[2]
+MOVE = "s.x += s.v;"
+MISTAKES = {
+    "null pointer": (
+        "float* p = nullptr; p[3] = s.v; s.x += s.v;",
+        "SIGSEGV in `step`, in environment 0: it reads or writes",
+    ),
+    "overflow": (
+        "s.x += (float)(math::to_int(-3.0e9f + 0.0f * s.v) / (env.elapsed - 2));",
+        "SIGFPE in `step`, in environment 0: it divides the least integer by -1",
+    ),
+    "division": ("s.x += (float)(1 / (env.elapsed - 2));", "an integer is divided by 0, in environment 0"),
+    "no end": ("while (s.v < 1.0e30f) s.x += 1.0f;", "does not end in `step`, in environment 0: a loop ran for"),
+    "no way back": (
+        "struct Deeper { static float than(float x) { volatile float kept = x; return than(kept + 1.0f) + kept; } };\n"
+        "    if (env.elapsed > 0) s.x += Deeper::than(s.v);",
+        "SIGSEGV in `step`, in environment 0: it reads or writes memory that is not its own, calls itself without end",
+    ),
+    "wild index": (
+        "env.shared.w[env.elapsed << 24] = s.v; s.x += env.shared.w[env.elapsed];",
+        "array element index 16777216 is outside the array, in environment 0\n"
+        "Unnoticed, the kernel ends its process with SIGSEGV",
+    ),
+}
+# What is to be looked for, which fits the end and nothing else.
+LOOK_FOR = {
+    "null pointer": "an index that can leave its array, a recursion, and large arrays",
+    "overflow": "an integer `/` or `%` of -2147483648 by -1",
+    "no end": "a loop whose condition may stay true",
+    "no way back": "an index that can leave its array, a recursion, and large arrays",
+}
+
+
+def wrong(text, **changes):
+    """Return the point environment whose step does ``text``; the kernel stands in a string, as in a notebook."""
+    kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[4]; };\nstruct State {")
+    assert MOVE in kernel
+    return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(MOVE, text), **changes)
+
+
+# `make test` has a check of one of them.
+@pytest.mark.parametrize(("use", "mistake"), [
+    pytest.param(use, mistake, id=f"{use.__name__}-{mistake}", marks=pytest.mark.slow if use is cd.check and k else ())
+    for use in (cd.make, cd.check) for k, mistake in enumerate(MISTAKES)
+])  # fmt: skip
+def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
+    monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
+    monkeypatch.setattr(trial, "WALL_SECONDS", 30)  # a mutant that only this ends leaves no process behind
+    text, words = MISTAKES[mistake]
+    with pytest.raises(KernelFault) as caught:
+        use(wrong(text), device="cpu")
+    assert words in str(caught.value), str(caught.value)
+    if mistake not in LOOK_FOR:
+        spec = wrong(text)
+        number = next(k for k, line in enumerate(spec.kernel.splitlines(), 1) if text in line)
+        assert str(caught.value).startswith(f"<kernel of point>:{number}: ")
+    else:
+        assert f"so nothing else is lost. Look for {LOOK_FOR[mistake]}" in str(caught.value)
+        others = [words for other, words in LOOK_FOR.items() if LOOK_FOR[mistake] != words and other != mistake]
+        assert not any(words in str(caught.value) for words in others)
+
+
+def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
+    spec = wrong("float* p = nullptr; s.x += s.v; if (s.x > 2.0f && env.elapsed < 2) p[3] = s.v;")
+    cd.make(spec, 2, device="cpu").reset(seed=0)  # starts lie near 0
+    with pytest.raises(KernelFault, match="SIGSEGV in `step`"):
+        cd.check(spec, device="cpu", progress=False)
+
+
+SLOW = "s.x += s.v; for (float k = 0.0f; k < 3.0e6f * (env.elapsed < 2); k += 1.0f) s.x += math::sin(s.x);"  # but ends
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_trial_that_takes_long_says_so_once_on_a_terminal(shown, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(trial, "PATIENCE", 0.01)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: shown)
+    cd.make(wrong(SLOW), 2, device="cpu")
+    said = (
+        "cupydrive: the kernel of 'point' is still being tried in a process of its own; a loop that runs for 10 s is "
+    )
+    assert capsys.readouterr().err.count(said) == shown
+
+
+def test_a_check_without_progress_says_nothing_of_a_trial_that_takes_long(monkeypatch, capsys):
+    monkeypatch.setattr(trial, "PATIENCE", 0.01)
+    monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for progress in (True, False):
+        with pytest.raises(KernelFault, match="does not end"):
+            cd.check(wrong(MISTAKES["no end"][0]), device="cpu", progress=progress)
+        assert ("is still being tried" in capsys.readouterr().err) == progress
+
+
+def test_the_place_of_a_loop_without_end_is_not_waited_for_as_long_as_its_end(monkeypatch):
+    """The debug build says where the loop is; that it has no end is known by then."""
+    limits, run = [], trial.Trial.run
+    monkeypatch.setattr(trial, "CPU_SECONDS", 2.5)
+    monkeypatch.setattr(
+        trial.Trial, "run", lambda self, seconds, waiting: limits.append(seconds) or run(self, seconds, waiting)
+    )
+    with pytest.raises(KernelFault, match=r"does not end in `step`, in environment 0: a loop ran for 2\.5 s"):
+        cd.make(wrong(MISTAKES["no end"][0]), 2, device="cpu")
+    assert len(limits) == 2 and min(limits[0], trial.CPU_SECONDS) > limits[1]
+
+
+LATE = {
+    "wild index": (
+        "if (env.elapsed == 50) env.shared.w[env.elapsed << 24] = s.v; s.x += s.v;",
+        "index 838860800 is outside",
+    ),
+    "no end": ("while (env.elapsed > 50 && s.v < 1.0e30f) s.x += 1.0f; s.x += s.v;", "does not end in `step`"),
+}
+
+
+@pytest.mark.parametrize("mistake", LATE)
+def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here(mistake, monkeypatch):
+    monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
+    text, words = LATE[mistake]
+    spec = wrong(text)
+    with pytest.raises(KernelFault, match=words):
+        cd.make(spec, 2, device="cpu", max_episode_steps=60)
+
+
+LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 120));"  # more steps than are tried
+
+
+@pytest.mark.parametrize("sign", ["/", "%"])
+@pytest.mark.parametrize("host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str)
+def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line(sign, host):
+    spec = wrong(LATER.replace("SIGN", sign))
+    line = next(k for k, text in enumerate(spec.kernel.splitlines(), 1) if "elapsed - 120" in text)
+    params = spec.make_params(max_episode_steps=500)
+    batch = Batch(spec, 30_000 if "threads" in host else 3, params, HostExecutor(**host))
+    batch.reset(0)
+    batch.rollout(119)
+    before = batch.get_state()
+    for _ in range(2):  # and again after it: the fault is forgotten when it has been said
+        with pytest.raises(
+            KernelFault, match=rf"^<kernel of point>:{line}: an integer is divided by 0, in environment \d+\. "
+        ):
+            batch.rollout(1)
+        batch.set_state(before)
+    batch.reset(0)
+    batch.rollout(119)  # nothing else is lost
+    assert batch.get_state()["state"].tobytes() == before["state"].tobytes()
+
+
+@pytest.mark.parametrize("host", [{}, {"debug": True}], ids=str)
+def test_a_build_that_checks_needs_no_library_of_the_compilers(host):
+    """On machines whose compiler comes without its sanitizers it could not be linked."""
+    spec = envs.get("cartpole")
+    library = HostExecutor(**host).load(spec, spec.make_params()).library._name
+    assert b"libubsan" not in Path(library).read_bytes()
+
+
+def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    tried = []
+    run = trial.Trial.run
+    monkeypatch.setattr(trial.Trial, "run", lambda self, *how: tried.append(self.library) or run(self, *how))
+    spec = wrong(f"{MOVE} s.x += 0.001f;")
+    for number in (1, 2, 3):
+        Batch(spec, number, executor=HostExecutor())
+    assert len(tried) == 1
+    Batch(envs.get("cartpole"), 2, executor=HostExecutor())
+    Batch(spec, 2, executor=HostExecutor(debug=True))
+    assert len(tried) == 1
+    Batch(wrong(f"{MOVE} s.x += 0.002f;"), 1, executor=HostExecutor())
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize("name", ["tag_grid", "tag_continuous", "pendulum"])
+def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
+    """The launches that are written down, run here on the arrays that they point to, give what a Batch gives."""
+    spec, host = envs.get(name), HostExecutor(threads=1)
+    params = spec.make_params()
+    layout = host.layout(spec, params)
+    written = trial.Trial(host)
+    play(Batch, spec, params, written, layout, None)
+    assert written.run() == ""
+    program = host.load(spec, params, layout)
+    for array in written.arrays:
+        array[...] = np.zeros((), array.dtype)
+    for act in written.acts:
+        if "put" in act:
+            array = written.arrays[act["put"]]
+            array[...] = np.frombuffer(bytes.fromhex(act["bytes"]), array.dtype).reshape(array.shape)
+            continue
+        call = np.frombuffer(bytearray.fromhex(act["call"]), np.uint8)
+        program.launch(act["kernel"], call, act["count"], 0)
+    here = Recorder(host)
+    play(Batch, spec, params, here, layout, None)
+    assert len(here.arrays) == len(written.arrays)
+    for one, other in zip(here.arrays, written.arrays, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+class Recorder(HostExecutor):
+    """A HostExecutor that knows its arrays."""
+
+    def __init__(self, host):
+        super().__init__(threads=1)
+        self.arrays = []
+
+    def allocate(self, shape, dtype):
+        self.arrays.append(super().allocate(shape, dtype))
+        return self.arrays[-1]
+
+
+def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(trial.sys, "executable", "/bin/false")
+    with pytest.warns(UserWarning, match="could not be tried in a process of its own by '/bin/false'"):
+        cd.make(wrong(f"{MOVE} s.x += 0.003f;"), 1, device="cpu").reset(seed=0)
+
+
+def test_the_command_ends_with_exit_code_2_and_not_with_a_signal(tmp_path):
+    python, kernel = tmp_path / "crash.py", tmp_path / "crash.cu"
+    python.write_text(point.PYTHON.replace('"point", Params', '"crash", Params'))
+    kernel.write_text(point.KERNEL.replace(MOVE, "float* p = nullptr; p[3] = s.v; s.x += s.v;"))
+    command = [sys.executable, "-m", "cupydrive", "check", str(python), "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and "SIGSEGV in `step`" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,271 @@
+"""Tag as published: figures of hand-made arenas, and the whole chain, from training to pictures, in miniature."""
+
+import json
+import shutil
+from itertools import product
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import tag_figures
+import tag_gallery
+import tag_published
+import torch
+
+import cupydrive as cd
+from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.frames import BESIDE, GAP, pictures_beside
+from cupydrive.errors import ParameterError
+from cupydrive.gallery.beside import SideBySide
+from cupydrive.gallery.build import read_entries
+from cupydrive.playing.recording import Recording
+from cupydrive.training.run import Run
+
+CORNERS = [(0, 0), (10, 0), (0, 10), (10, 10)]
+
+
+def figures(taggers, runners, in_game=None, side=10.0):
+    """Return the figures of one arena as numbers."""
+    taggers, runners = (np.array([points], float) for points in (taggers, runners))
+    there = np.ones(runners.shape[:2], bool) if in_game is None else np.array([in_game])
+    return {name: values.item() for name, values in tag_figures.measures(taggers, runners, there, side).items()}
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_a_runner_between_four_taggers():
+    found = figures(CORNERS, [(5, 4)])
+    assert found["to_tagger"] == pytest.approx(np.hypot(5, 4)) and found["to_edge"] == 4
+    assert found["angle"] == pytest.approx(180 - 2 * np.degrees(np.arctan2(4, 5)))  # the two below
+    assert found["encircled"] == 1
+    assert found["tagger_spread"] == pytest.approx((4 * 10 + 2 * 10 * np.sqrt(2)) / 6)
+    assert np.isnan(found["runner_spread"])  # of one runner there is none
+
+
+@pytest.mark.parametrize(("taggers", "angle", "encircled"), [
+    ([(4, 5), (6, 5), (9, 9)], 180, 0),  # on a line with two: on the hull's edge is not within
+    ([(4, 5), (6, 4.9), (5, 6)], 90, 1),
+    ([(4, 5.1), (4, 4.9), (4, 6)], 2 * np.degrees(np.arctan(0.1)), 0),  # directions on both sides of 180 degrees
+])  # fmt: skip
+def test_who_stands_where_around_a_runner(taggers, angle, encircled):
+    found = figures(taggers, [(5, 5)])
+    assert found["angle"] == pytest.approx(angle) and found["encircled"] == encircled
+
+
+def test_runners_that_are_out_count_for_nothing():
+    two = figures(CORNERS, [(5, 5), (9, 9), (1, 5)], [True, False, True])
+    assert two == figures(CORNERS, [(5, 5), (1, 5)])
+    assert two["encircled"] == 1 and two["to_tagger"] == pytest.approx((np.sqrt(50) + np.sqrt(26)) / 2)
+    nobody = figures(CORNERS, [(5, 5), (9, 9)], [False, False])
+    assert all(np.isnan(value) for name, value in nobody.items() if name != "tagger_spread")
+
+
+def test_the_index_of_spreading_is_that_of_a_lattice_and_of_points_at_random():
+    lattice = [(x + 0.5, y + 0.5) for x, y in product(range(10), repeat=2)]
+    assert figures(CORNERS, lattice)["runner_spread"] == pytest.approx(
+        2
+    )  # each a unit from the next, at random half of it
+    points = np.random.default_rng(0).uniform(0, 10, (400, 100, 2))
+    found = tag_figures.clark_evans(points, np.ones((400, 100), bool), 10.0)
+    # Donnelly 1978: a square's edges add (0.0514 + 0.041 / sqrt(n)) perimeter / n to the mean distance.
+    expected = 1 + (0.0514 + 0.0041) * 40 / 100 * 2 * 10 / 10
+    assert found.mean() == pytest.approx(expected, abs=4 * found.std() / np.sqrt(400))
+
+
+def test_tags_are_counted_with_who_was_near():
+    before, after = np.array([[True, True, True, False]]), np.array([[False, False, True, False]])
+    apart = np.array([[[0.1, 0.3], [0.9, 0.2], [0.1, 0.1], [0.1, 0.1]]])
+    assert [x.item() for x in tag_figures.tags(before, after, apart, 0.4, 5.0)] == [2, 1, 1]
+    assert [x.item() for x in tag_figures.tags(before, after, apart, 0.4, 10.0)] == [2, 1, 2]
+    assert [x.item() for x in tag_figures.tags(before, after, apart[..., :1], 0.4, 10.0)] == [2, 0, 0]
+
+
+def recorded(env, steps, **params):
+    """Return the recording of an episode in which nobody does anything."""
+    spec = cd.envs.get(env)
+    made = spec.make_params(**params)
+    action = {g.name: np.zeros((steps, 1, g.count, g.heads), np.uint8) for g in spec.groups(made)}
+    return Recording(spec, made, 0, dict.fromkeys(action, "nobody"), np.array([steps], np.int32), action)
+
+
+def test_an_episode_in_which_two_taggers_begin_beside_a_runner():
+    places = dict(starting_location_x=(1, 1, 1, 13), starting_location_y=(1, 1.2, 1.1, 5), starting_directions=(0,) * 4)
+    sizes = dict(num_taggers=2, num_runners=2, num_other_agents_observed=3, max_episode_steps=3)
+    found = tag_figures.follow(recorded("tag_continuous", 3, **sizes, **places))
+    assert found["tags"] == found["by_two"] == found["helped"] == 1
+    assert found["steps"] == [0, 1, 2, 3] and found["curves"]["in_game"] == [1, 0.5, 0.5, 0.5]
+    far = np.hypot(12, 3.8)
+    expected = [(0.1 + far) / 2, far, far, None]  # the episode is over after the third step
+    assert found["curves"]["to_tagger"] == pytest.approx(expected, abs=1e-4)
+    assert found["means"]["to_tagger"] == pytest.approx(np.mean(expected[:3]), abs=1e-4)
+    assert found["means"]["runner_speed"] == 0
+
+
+def test_on_a_grid_the_runner_is_caught_by_all_who_stand_on_its_cell():
+    places = dict(starting_location_x=(3, 3, 5, 3), starting_location_y=(4, 4, 5, 4))
+    found = tag_figures.follow(recorded("tag_grid", 1, num_taggers=3, grid_length=9, **places))
+    assert found["tags"] == found["by_two"] == 1 and found["curves"]["in_game"] == [1]
+
+
+# ---- the chain -------------------------------------------------------------------------------------------------------
+
+SMALL = dict(num_taggers=2, num_runners=3, num_other_agents_observed=3, max_episode_steps=12)
+STEPS, NEVER = 16_384, 1e99
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return the folder of two short runs of continuous Tag, trained and evaluated; the first was interrupted and resumed."""
+    out = tmp_path_factory.mktemp("tag")
+    for case, deadline in (("continuous-1.0", 0.0), ("continuous-2.0", NEVER)):
+        folder = out / tag_published.label(case, 0, STEPS)
+        how = dict(num_envs=32, device="cpu", hidden=(8,), **SMALL)
+        run = tag_published.train(case, 0, STEPS, folder, deadline=deadline, **how)
+        assert (run.step < STEPS) == (deadline == 0.0)
+        tag_published.train(case, 0, STEPS, folder, device="cpu", resume=True)
+        tag_published.evaluate(case, folder, out / "figures.json", episodes=8, device="cpu", **SMALL)
+    return out
+
+
+def test_a_run_that_was_interrupted_has_the_weights_of_one_that_was_not(runs, tmp_path):
+    how = dict(num_envs=32, device="cpu", hidden=(8,), **SMALL)
+    whole = tag_published.train("continuous-1.0", 0, STEPS, tmp_path / "whole", **how)
+    resumed = Run.load(runs / tag_published.label("continuous-1.0", 0, STEPS))
+    assert resumed.step == whole.step == STEPS
+    ours, theirs = resumed.tensors(), whole.tensors()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours if "metric_sums" not in name)
+
+
+def test_weights_are_kept_at_the_marks_and_play_as_the_run_does(runs):
+    folder = runs / tag_published.label("continuous-2.0", 0, STEPS)
+    kept = tag_published.kept_weights(folder)
+    assert len(kept) == len(tag_published.MARKS) and list(kept)[-1] == STEPS
+    assert all(step >= mark * STEPS for step, mark in zip(kept, tag_published.MARKS, strict=True))
+    run = Run.load(folder)
+    for step, path in kept.items():
+        frozen = cd.evaluate(run, dict.fromkeys(("tagger", "runner"), cd.Frozen(path, greedy=True)), episodes=8)
+        same = torch.equal(frozen.returns["runner"], run.evaluate(8).returns["runner"])
+        assert same or step < STEPS
+
+
+def test_copies_begin_at_different_times_of_an_episode():
+    run = tag_published.begin("grid", 0, 1e6, 50, "ppo", "cpu", hidden=(8,))
+    elapsed = run.batch.get_state()["clock"]["elapsed"]
+    assert elapsed.tolist() == list(range(0, 100, 2))
+    assert run.rollout.obs["runner"][-1][:, 0, -1].tolist() == pytest.approx(elapsed / 100)  # and see it
+
+
+def test_who_plays_on_the_large_board_has_played_on_smaller_ones(monkeypatch):
+    weights = []
+    for boards in ((4,), (4, 6)):
+        monkeypatch.setattr(tag_published, "SMALLER", boards)
+        run = tag_published.begin("grid", 0, 8e3, 16, "ppo", "cpu", hidden=(8,))
+        took = tag_published.climb(run, "grid", 0, "ppo", hidden=(8,))
+        assert [board["grid_length"] for board in took] == list(boards) and all(b["env_steps"] >= 800 for b in took)
+        weights.append({name: policy.state_dict() for name, policy in run.policies.items()})
+        assert run.step == 0
+    alone = tag_published.begin("grid", 0, 8e2, 16, "ppo", "cpu", hidden=(8,), grid_length=4)
+    cd.train(alone, steps=800, progress=False)
+    for name, policy in alone.policies.items():
+        for key, trained in policy.state_dict().items():
+            assert torch.equal(weights[0][name][key], trained) and not torch.equal(weights[1][name][key], trained)
+
+
+def test_figures_are_kept_cell_by_cell(runs):
+    path, label = runs / "figures.json", tag_published.label("continuous-1.0", 0, STEPS)
+    before = json.loads(path.read_text())
+    cells = dict(before[label]["cells"])
+    assert list(cells) == ["trained", "trained taggers", "trained runners", "heuristic", "random", "earlier"]
+    assert np.shape(cells["earlier"]["mean"]) == (4, 4) and before[label]["seconds"] > 0
+    assert [part["to"] for part in before[label]["training"]][-1] == STEPS and len(before[label]["training"]) == 2
+    for cell in cells.values():
+        assert {"command", "machine", "versions", "date", "episodes of means"} <= set(cell)
+    del before[label]["cells"]["trained"]
+    before[label]["cells"]["random"]["mean"] = {"tags": [12.5, 0.5]}
+    path.write_text(json.dumps(before))
+    tag_published.evaluate("continuous-1.0", runs / label, path, episodes=8, device="cpu", **SMALL)
+    after = json.loads(path.read_text())[label]["cells"]
+    assert after["random"]["mean"] == {"tags": [12.5, 0.5]} and after["trained"] == cells["trained"]
+
+
+def test_curves_are_of_all_seeds_that_lie_beside_a_run(runs, tmp_path):
+    label, result = tag_published.label("continuous-1.0", 0, STEPS), json.loads((runs / "figures.json").read_text())
+    for seed in (10, 2, 0):
+        shutil.copytree(runs / label, tmp_path / tag_published.label("continuous-1.0", seed, STEPS))
+    shutil.copytree(runs / label, tmp_path / tag_published.label("continuous-1.0", 0, 2 * STEPS))
+    assert [path.name[-6:] for path in tag_gallery.seeds_of(tmp_path / label)] == ["-seed0", "-seed2", "seed10"]
+    (about,) = tag_gallery.curves_of("tag", [tmp_path / label], [result[label]]).values()
+    one, two, three = about["points"]["charts/episodic_return/tagger"]
+    assert about["seeds"] == 3 and one == two == three and one[-1][0] == STEPS
+
+
+@pytest.mark.parametrize(("lengths", "kept"), [((9, 4, 2), 1), ((9, 9, 9), 0)])
+def test_a_clip_is_of_the_first_episode_that_taggers_ended(lengths, kept, tmp_path):
+    spec = cd.envs.get("tag_grid")
+    made = spec.make_params(num_taggers=1, grid_length=9, max_episode_steps=9)
+    action = {g.name: np.zeros((9, len(lengths), g.count, g.heads), np.uint8) for g in spec.groups(made)}
+    (tmp_path / "recordings").mkdir()
+    nobody = dict.fromkeys(action, "nobody")
+    Recording(spec, made, 0, nobody, np.array(lengths, np.int32), action).save(
+        tmp_path / "recordings" / "all-of-them.npz"
+    )
+    tag_gallery.keep(tmp_path, "all of them", tmp_path / "one.npz")
+    one = Recording.load(tmp_path / "one.npz")
+    assert one.first_env == kept and one.length.tolist() == [lengths[kept]]
+
+
+def test_committed_clips_say_which_steps_they_draw_and_how_many_their_taggers_tag():
+    gallery = tag_gallery.Path(tag_gallery.__file__).parents[2] / "gallery"
+    for entry, tags in (("tag_published", True), ("tag_grid_published", False)):
+        for clip in read_entries(gallery)[entry]["clips"]:
+            files = [clip["recording"], *clip.get("beside", [])]
+            said = tag_gallery.words_of(clip["kind"], files, clip["means"], gallery)
+            assert said.items() <= clip.items() and ("every" in clip) == ("here" in clip) == tags
+            drawn = tag_gallery.video([Recording.load(gallery / file) for file in files], progress=False)
+            assert drawn.every == clip.get("every", 1)
+
+
+@pytest.mark.notebook
+def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch):
+    labels = [tag_published.label(f"continuous-{ratio}", 0, STEPS) for ratio in (1.0, 2.0)]
+    where = ["--runs", str(runs), "--json", str(runs / "figures.json"), "--out", str(tmp_path / "gallery")]
+    for asked in (["--continuous", *labels], ["--longer", labels[0]]):
+        monkeypatch.setattr("sys.argv", ["tag_gallery.py", *where, *asked])
+        tag_gallery.main()
+    (entry,) = read_entries(tmp_path / "gallery").values()
+    titles, *rows = entry["table"]
+    assert len(titles) == 1 + len(labels) and [row[0] for row in rows] == [*tag_gallery.MATCHES.values()]
+    assert [clip["kind"] for clip in entry["clips"]] == ["trained", "general", "beside", "longer"]
+    assert entry["clips"][-1]["players"]["runner"] == "trained together for 0 M env-steps"
+    for clip in entry["clips"]:
+        assert all((tmp_path / "gallery" / clip[key]).stat().st_size > 500 for key in ("video", "poster", "preview"))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", clip["command"].split()[1:])
+        tag_gallery.main()
+        again, shown = (iio.improps(folder / clip["video"]).shape for folder in (tmp_path, tmp_path / "gallery"))
+        assert again == shown and list(shown[2:0:-1]) == clip["size"]
+
+
+def test_side_by_side_stand_the_frames_of_each():
+    recordings = [recorded("tag_grid", steps, num_taggers=1, grid_length=9) for steps in (2, 5)]
+    both = SideBySide(
+        recordings, ["one", "two"], size=(480, 320), fps=10, hold=0.2, title="me", progress=False, every=2
+    )
+    frames = list(both.frames())
+    assert len(frames) == len(both) == 6 and frames[0].shape == (320, 480, 3)
+    shown, part = round(480 * BESIDE), (480 - GAP) // 2
+    header = Canvas(480, 320, part_of=shown).header
+    for recording, title, x in zip(recordings, ("one", "two"), (0, part + GAP), strict=True):
+        cell = Canvas(part, (320 - header) // 2 * 2, part_of=shown)
+        alone = [picture for _, picture in pictures_beside(cell, recording, title, "cpu", 2)]
+        alone += [alone[-1]] * (len(frames) - len(alone))  # one that is over stays as it ended
+        for frame, expected in zip(frames, alone, strict=True):
+            assert (frame[-cell.height :, x : x + part] == expected).all()
+    changed = (frames[0] != frames[1]).any(axis=-1)[:header]
+    assert changed[: header // 2].any() and not changed[header // 2 :].any()  # the step; what colours mean stays
+    with pytest.raises(ParameterError, match="2 recordings and 1 titles"):
+        SideBySide(recordings, ["one"])
+    other = recorded("tag_continuous", 1, num_taggers=5, num_runners=20)
+    with pytest.raises(ParameterError, match=r"recordings\[1\] has 1 episodes of tag_continuous; each must have one"):
+        SideBySide([recordings[0], other], ["one", "two"])

@@ -1,0 +1,208 @@
+"""Rollouts in one launch (``env_play``) leave the bytes of rollouts by a launch for each forward pass, draw and step."""
+
+from dataclasses import replace
+
+import masked
+import numpy as np
+import pytest
+import torch
+from walled import walled
+
+import cupydrive as cd
+from cupydrive.codegen.layout import PlayLayout
+from cupydrive.errors import SpecError
+from cupydrive.executors.host import HostExecutor
+from cupydrive.training.algorithms.kernels import choice
+from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.training.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
+from cupydrive.training.plan import make_run
+
+# Of more heads than one draw of random words has; those added are not masked, and nothing comes of them.
+FIVE_HEADS = masked.PYTHON.replace("[3, 2]", "[3, 2, 2, 3, 4]").replace('"masked"', '"five_heads"')
+FEW = {"max_episode_steps": 6, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
+CASES = {  # environment, settings by policy, copies, parameters
+    "episodes end": ("cartpole", cd.PPO(num_steps=24), 12, {}),
+    "time limits, three layers": (
+        "cartpole",
+        cd.PPO(num_steps=8, hidden=(33, 17, 5), shared_layers=True, activation="relu"),
+        8,
+        {"max_episode_steps": 5},
+    ),
+    "crews of whole warps": ("cartpole", cd.PPO(num_steps=4, hidden=(40,)), 64, {"max_episode_steps": 3}),
+    "no hidden layer": ("cartpole", cd.A2C(num_steps=8, hidden=()), 5, {}),
+    "squashed, normalised": (
+        "pendulum",
+        cd.PPO(num_steps=8, distribution="squashed", normalize_obs=True, normalize_reward=True),
+        5,
+        {"max_episode_steps": 6},
+    ),
+    "Gaussian, wide": ("pendulum", cd.A2C(num_steps=8, hidden=(130,)), 3, {}),
+    "five heads, masks": ("five_heads", cd.A2C(num_steps=8, hidden=(16,)), 6, {}),
+    "two policies": ("tag_grid", cd.A2C(num_steps=8, hidden=(20, 16)), 6, {"max_episode_steps": 5}),
+    "two policies, normalised": (
+        "tag_grid",
+        cd.A2C(num_steps=8, hidden=(8,), normalize_obs=True),
+        3,
+        {"max_episode_steps": 5},
+    ),
+    "agents leave": ("tag_continuous", cd.A2C(num_steps=8, hidden=(24,)), 5, FEW),
+    "one policy, two groups": (
+        "tag_continuous",
+        {"tagger+runner": cd.PPO(num_steps=8, num_minibatches=2, hidden=(16,))},
+        4,
+        FEW,
+    ),
+}
+
+
+# What others nearly cover is left to `make test-all`.
+NEARLY_COVERED = (
+    "episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies", "two policies, normalised",
+)  # fmt: skip
+SAMPLED = [pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES]
+
+
+@pytest.fixture(autouse=True)
+def walls(monkeypatch):
+    """Arrays that fill whole pieces of 64 bytes, to which all are aligned, end at a page that nobody may touch."""
+    allocate = HostExecutor.allocate
+
+    def before_a_wall(self, shape, dtype):
+        plain = allocate(self, shape, dtype)
+        if plain.nbytes == 0 or plain.nbytes % 64:
+            return plain
+        return walled(torch.from_numpy(plain.view(np.uint8).reshape(-1))).numpy().view(dtype).reshape(shape)
+
+    monkeypatch.setattr(HostExecutor, "allocate", before_a_wall)
+
+
+def made(case, device="cpu", precision="exact"):
+    """Return the run of a case, before its first step."""
+    env, settings, num_envs, params = CASES[case]
+    cd.register(FIVE_HEADS, masked.KERNEL)
+    if isinstance(settings, dict):
+        how = {"policies": {name: replace(of_one, precision=precision) for name, of_one in settings.items()}}
+    else:
+        how = {"algorithm": replace(settings, precision=precision)}
+    return make_run(env, **how, num_envs=num_envs, seed=3, device=device, learner="kernels", **params)
+
+
+def crew_sizes(run):
+    """Return numbers of environments that crews of ``run`` may have: 1, and as many as share out all of them."""
+    return sorted({1, max(k for k in (1, 2, 4, 8, 32) if run.num_envs % k == 0)})
+
+
+def crews_of(run, envs):
+    """Return the ``Play`` of crews of ``envs`` environments on a GPU, some of them in a block."""
+    layout = play_layout(run.batch, policies_of(run.batch, run.rollout.player_of), run.batch.layout.team, envs)
+    return Play(run.rollout, replace(layout, crews=4))
+
+
+def rows(run):
+    """Return the bytes of all that the last rollout wrote, by name; of episodes' ends, where they ended."""
+    rollout, found = run.rollout, {}
+    over = rollout.terminated | rollout.truncated
+    found |= {"terminated": rollout.terminated, "truncated": rollout.truncated, "length": rollout.episode_length[over]}
+    found |= {name: values[over] for name, values in rollout.metrics.items()}
+    for g in run.batch.groups:
+        stored = rollout.player_of[g.name].stored[g.name]
+        for name in ("obs", "action", "action_mask", "reward", "active", "left"):
+            if g.name in getattr(rollout, name):
+                found[f"{name} of {g.name}"] = getattr(rollout, name)[g.name]
+        for name in ("final_obs", "episode_return"):
+            if g.name in getattr(rollout, name):
+                found[f"{name} of {g.name}"] = getattr(rollout, name)[g.name][over]
+        found |= {
+            f"{name} of {g.name}": stored[name] for name in ("log_prob", "value", "raw") if stored[name] is not None
+        }
+    return {name: values.cpu().numpy().tobytes() for name, values in found.items()}
+
+
+def assert_alike(plain, *others, iterations=3):
+    """All learn, so that each rollout begins where the one before it has ended, with other weights."""
+    for _ in range(iterations):
+        plain.iterate()
+        want = rows(plain)
+        for fused in others:
+            fused.iterate()
+            got = rows(fused)
+            assert [name for name in want if got[name] != want[name]] == []
+    if plain.params.max_episode_steps < 10:
+        assert plain.rollout.truncated.any() or plain.rollout.terminated.any()
+    want = plain.snapshot()
+    for fused in others:
+        got = fused.snapshot()
+        assert [name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()] == []
+
+
+@pytest.mark.parametrize("case", SAMPLED)
+def test_one_launch_has_the_bytes_of_many(case):
+    plain, fused = made(case), made(case)
+    assert plain.rollout.play is None
+    fused.rollout.play = Play(fused.rollout, PlayLayout())
+    assert_alike(plain, fused)
+
+
+@pytest.mark.parametrize("case", [
+    "time limits, three layers", pytest.param("no hidden layer", marks=pytest.mark.slow),
+    pytest.param("squashed, normalised", marks=pytest.mark.slow), "two policies",
+])  # fmt: skip
+def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
+    monkeypatch.setattr(choice, "EXACT", TENSOR)  # a CPU has these kernels for tests alone
+    plain, fused = made(case), made(case)
+    assert all(learner.arithmetic is TENSOR for learner in plain.learners.values())
+    fused.rollout.play = Play(fused.rollout, PlayLayout())
+    assert_alike(plain, fused)
+
+
+@pytest.mark.parametrize(
+    ("case", "team", "tensor"),
+    [
+        ("two policies", 2, False),
+        ("one policy, two groups", 16, False),  # whose threads have two rows at once, of five
+        ("five heads, masks", 4, False),
+        ("time limits, three layers", 4, True),
+        pytest.param("episodes end", 4, False, marks=pytest.mark.slow),
+        pytest.param("two policies", 32, False, marks=pytest.mark.slow),
+        pytest.param("two policies", 32, True, marks=pytest.mark.slow),
+        pytest.param("two policies, normalised", 4, True, marks=pytest.mark.slow),  # members see by what others load
+    ],
+)
+def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch):
+    if tensor:
+        monkeypatch.setattr(choice, "EXACT", TENSOR)
+    plain, fused = made(case), made(case)
+    layout = PlayLayout(team)
+    play = fused.rollout.play = Play(fused.rollout, PlayLayout())
+    play.program = HostExecutor(team_threads=team).build(
+        play_unit(fused.batch, policies_of(fused.batch, fused.rollout.player_of), layout)
+    )
+    assert_alike(plain, fused, iterations=2)
+
+
+def test_a_cpu_takes_the_plain_path_and_says_so():
+    run = made("episodes end")
+    line = "rollouts are launched step by step: a CPU is faster where one launch computes the rows of all environments"
+    assert make_play(run.rollout) == (None, line) and line in repr(run)
+
+
+def test_a_crew_is_some_warps_or_one_larger_team():
+    assert PlayLayout(1, 16, crews=4).threads == 128 and PlayLayout(1, 16, crews=4).block_envs == 64
+    assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3, warps=4).threads == 384
+    for wrong in (dict(team=2, envs_per_block=32), dict(team=64, crews=2), dict(team=64, warps=2)):
+        with pytest.raises(SpecError, match="a crew has a warp's threads that step, or is one larger team"):
+            PlayLayout(**wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["exact", "tensor"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
+    """Crews of one environment, and of as many as share out all of them; of the blocks the last one is not full."""
+    plain = made(case, "cuda", precision)
+    assert plain.rollout.play is not None
+    plain.rollout.play = None
+    runs = {envs: made(case, "cuda", precision) for envs in crew_sizes(plain)}
+    for envs, run in runs.items():
+        run.rollout.play = crews_of(run, envs)
+    assert_alike(plain, *runs.values())

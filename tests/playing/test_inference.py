@@ -1,0 +1,493 @@
+"""Inference: what a run does with observations outside of training is what evaluate plays, in every form it is handed out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import optional
+from gymnasium.spaces import Discrete
+from masked import KERNEL, PYTHON
+from training_kernels import categorical, clocks, sample
+
+import cupydrive as cd
+from cupydrive import envs
+from cupydrive.errors import ParameterError, SpecError, TrainingError
+from cupydrive.playing.inference import AS_LIKELY, DiscretePolicy
+from cupydrive.spec import Group
+
+QUIET = {"device": "cpu", "progress": False, "num_envs": 8, "learner": "torch"}  # nothing to compile for each network
+SMALL = {"num_steps": 8, "hidden": (16,), "normalize_obs": True}
+KINDS = {
+    "categorical": ("tag_grid", dict(algorithm=cd.A2C(**SMALL), grid_length=6)),
+    "shared": ("tag_grid", dict(policies={"tagger+runner": cd.PPO(**SMALL)}, grid_length=6)),
+    "heads": ("tag_continuous", dict(policies={"tagger": cd.PPO(**SMALL), "runner": cd.Heuristic()})),
+    "gaussian": ("pendulum", dict(algorithm=cd.PPO(**SMALL))),
+    "squashed": ("pendulum", dict(algorithm=cd.PPO(distribution="squashed", **SMALL))),
+    "ddpg": ("pendulum", dict(algorithm=cd.DDPG(learning_starts=100, batch_size=32, **SMALL))),
+}
+_runs = {}
+
+
+def trained(kind):
+    """Return a short run, made once; its networks' outputs are enlarged so that actions reach the bounds."""
+    if kind not in _runs:
+        name, options = KINDS[kind]
+        run = _runs[kind] = cd.train(name, steps=10 * 8 * 8, seed=3, **QUIET, **options)
+        with torch.no_grad():
+            for policy in run.policies.values():
+                for p in policy.parameters():
+                    p *= 3.0
+    return _runs[kind]
+
+
+def played(run, episodes=6):
+    """Return observations and actions by group of the greedy episodes that ``evaluate`` plays."""
+    recording = run.evaluate(episodes=episodes, seed=1).recording
+    env = cd.make(run.spec.name, episodes, device="cpu", validate=False, **vars(run.params))
+    obs, _ = env.reset(seed=1)
+    found = {g.name: ([], []) for g in env.groups}
+    for t in range(int(recording.length.max())):
+        going = torch.from_numpy(t < recording.length)
+        actions = {}
+        for g in env.groups:
+            rows = (obs if len(env.groups) == 1 else obs[g.name]).reshape(episodes, g.count, g.obs_dim)
+            dtype = torch.float32 if g.continuous else torch.int32
+            action = torch.from_numpy(recording.action[g.name][t]).to(dtype)
+            actions[g.name] = action if g.continuous or g.heads > 1 else action[..., 0]
+            if g.continuous:  # the kernel reads them as the nearest within the bounds
+                low, high = torch.tensor(g.action_space.low), torch.tensor(g.action_space.high)
+                action = action.clamp(low, high)
+            found[g.name][0].append(rows[going].clone())
+            found[g.name][1].append((action if g.continuous or g.heads > 1 else action[..., 0])[going])
+        given = actions if len(env.groups) > 1 else next(iter(actions.values()))
+        obs = env.step(given.reshape(env.action_space.shape) if len(env.groups) == 1 else given)[0]
+    return {name: (torch.cat(rows), torch.cat(taken)) for name, (rows, taken) in found.items()}
+
+
+def assert_same(found, taken):
+    """Discrete actions are equal; those of a Box differ by rounding alone: tanh of kernel and torch, sums of other batches."""
+    assert found.shape == taken.shape and found.dtype == taken.dtype
+    if taken.dtype == torch.int32:
+        assert torch.equal(found, taken)
+    else:
+        torch.testing.assert_close(found, taken, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_act_and_policy_take_the_actions_that_evaluate_plays(kind):
+    run = trained(kind)
+    for name, (obs, taken) in played(run).items():
+        many = len(run.batch.groups) > 1
+        found = run.act({name: obs} if many else obs)
+        assert_same(found[name] if many else found, taken)
+        module = run.policy(name)
+        assert_same(module(obs), taken)
+        rows = obs.view(-1, obs.shape[-1])
+        assert_same(module(rows[0]), taken.reshape(len(rows), *taken.shape[2:])[0])
+        assert len(taken.unique(dim=0)) > 1
+
+
+def needed_for_onnx():
+    """Return onnxruntime; skip where it, or what writes such files, is not installed."""
+    return [optional(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
+
+
+@pytest.mark.parametrize("kind", ["heads", "squashed", pytest.param("ddpg", marks=pytest.mark.slow)])
+def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
+    onnxruntime = needed_for_onnx()
+    run = trained(kind)
+    name = "tagger" if "tag" in run.spec.name else None
+    module = run.policy(name)
+    obs, taken = played(run)[name or run.batch.groups[0].name]
+    obs, taken = obs.view(-1, obs.shape[-1]), taken.reshape(-1, *taken.shape[2:])
+    path = run.export(tmp_path / "policy.onnx", group=name)
+    session = onnxruntime.InferenceSession(path)
+    assert [x.name for x in session.get_inputs()] == ["obs"] and [x.name for x in session.get_outputs()] == ["action"]
+    found = torch.from_numpy(session.run(None, {"obs": obs.numpy()})[0])
+    if found.dtype == torch.int32:  # of two choices that differ by rounding, either one is the likeliest
+        for h, logits in enumerate(module.parameters_of(obs, None)[0].split(module.sizes, dim=1)):
+            chosen = [actions.view(len(obs), -1)[:, h : h + 1].long() for actions in (found, taken)]
+            torch.testing.assert_close(*(logits.gather(1, choice) for choice in chosen), rtol=1e-6, atol=1e-7)
+        assert (found == taken).double().mean() > 0.999
+    else:
+        assert_same(found, taken)
+    assert_same(torch.from_numpy(session.run(None, {"obs": obs[:1].numpy()})[0]), taken[:1])
+    exported = torch.export.export(module, (obs[:2],), dynamic_shapes={"obs": {0: torch.export.Dim("batch")}})
+    assert_same(exported.module()(obs), taken)
+
+
+def test_an_exported_policy_obeys_masks(tmp_path):
+    onnxruntime = needed_for_onnx()
+    cd.register(PYTHON, KERNEL)
+    run = cd.train("masked", cd.PPO(num_steps=8), steps=64, **QUIET)
+    obs, mask = torch.rand(200, 1), torch.rand(200, 5) < 0.5
+    session = onnxruntime.InferenceSession(run.export(tmp_path / "masked.onnx"))
+    (found,) = session.run(None, {"obs": obs.numpy(), "mask": mask.numpy()})
+    assert np.array_equal(found, run.act(obs, mask=mask).numpy())
+    assert not np.array_equal(found, run.act(obs, mask=torch.ones_like(mask)).numpy())
+
+
+def test_jit_trace_accepts_a_policy():
+    module = trained("categorical").policy("tagger")
+    obs = torch.randn(50, module.obs_dim)
+    with pytest.warns(DeprecationWarning):  # torch's own of trace
+        traced = torch.jit.trace(module, obs[:3])
+    assert torch.equal(traced(obs), module(obs))
+
+
+def test_the_networks_alone_are_not_normalised_and_act_is():
+    run = trained("gaussian")
+    obs, taken = played(run)["pole"]
+    alone = run.policies["pole"](obs[:, 0])[0][:, :1].clamp(-2, 2)
+    assert not torch.allclose(alone, taken[:, 0], atol=1e-2)
+
+
+def test_a_policy_is_a_copy_and_act_is_of_this_moment():
+    run = cd.train("pendulum", cd.PPO(**SMALL), steps=64, **QUIET)
+    obs = torch.randn(20, 3)
+    module, before = run.policy(), run.act(obs)
+    cd.train(run, steps=640, progress=False)
+    assert torch.equal(module(obs), before) and not torch.equal(run.act(obs), before)
+    module.double()
+    assert all(p.dtype == torch.float32 for p in run.policies["pole"].parameters())
+
+
+def test_leading_dimensions_numpy_and_half_precision():
+    run = trained("heads")
+    d = run.batch.groups[0].obs_dim
+    obs = torch.randn(2, 3, 5, d).bfloat16().float()
+    action = run.act({"tagger": obs})["tagger"]
+    assert action.shape == (2, 3, 5, 2) and action.dtype == torch.int32
+    array = run.act({"tagger": np.asfortranarray(obs.double().numpy()).astype(">f8")})["tagger"]
+    assert isinstance(array, np.ndarray) and array.dtype == np.int32 and np.array_equal(array, action.numpy())
+    assert torch.equal(run.act({"tagger": obs.bfloat16()})["tagger"], action)
+    assert run.act({"tagger": obs[:0]})["tagger"].shape == (0, 3, 5, 2)
+    env = cd.make("tag_continuous", 4, device="cpu")
+    obs, _ = env.reset(seed=0)
+    env.step(run.act(obs))  # taken as they are, the heuristic's too
+
+
+def test_random_actions_follow_the_distribution_and_the_generator():
+    run = trained("categorical")
+    d = run.batch.groups[0].obs_dim
+    obs = {"tagger": torch.zeros(20_000, d)}
+    one, same, other = (
+        run.act(obs, greedy=False, generator=torch.Generator().manual_seed(seed))["tagger"] for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    learner = run.learners["tagger"]
+    with torch.no_grad():
+        expected = torch.softmax(learner.policy(learner.normalized(obs["tagger"][:1]))[0][0], 0)
+    shares = torch.bincount(one.long(), minlength=5) / len(one)
+    assert (shares - expected).abs().max() < 0.02  # 5 standard errors
+    box = trained("gaussian").act(torch.zeros(1000, 3), greedy=False)
+    assert box.min() >= -2 and box.max() <= 2 and box.std() > 0.1
+
+
+def test_masked_choices_are_never_taken_and_a_head_that_allows_nothing_is_not_masked():
+    run = trained("categorical")
+    d = run.batch.groups[0].obs_dim
+    obs = torch.randn(500, d)
+    mask = torch.rand(500, 5) < 0.4
+    free = run.act({"tagger": obs})["tagger"]
+    for greedy in (True, False):
+        action = run.act({"tagger": obs}, mask={"tagger": mask}, greedy=greedy)["tagger"]
+        allowed = mask.gather(1, action.long()[:, None])[:, 0]
+        assert (allowed | ~mask.any(1)).all()
+        if greedy:
+            assert torch.equal(action[~mask.any(1)], free[~mask.any(1)])
+
+
+@pytest.fixture(scope="module")
+def masked_run():
+    cd.register(PYTHON, KERNEL)
+    return cd.train("masked", cd.PPO(num_steps=8), steps=64, walkers=1, **QUIET)
+
+
+def test_masks_are_taken_in_every_form_that_is_handed_out(masked_run):
+    from cupydrive.gymnasium import Env, VectorEnv
+
+    run, name = masked_run, "walker"
+    env = cd.make(run.spec, 4, device="cpu", walkers=1)
+    obs, info = env.reset(seed=0)
+    mask = info["action_mask"][name]  # (4, 1, 5) bool, beside observations (4, 1)
+    want = run.act(obs, mask=mask[:, 0])
+    assert ((want[:, 0] != 0) | mask[:, 0, 0]).all()
+    for form in (
+        mask,
+        mask[:, 0].to(torch.int8),
+        mask.numpy(),
+        mask[:, 0].numpy().astype(np.int8),
+        info["action_mask"],
+    ):
+        assert torch.equal(run.act(obs, mask=form), want)
+        assert np.array_equal(run.act(obs.numpy(), mask=form), want.numpy())
+        if not isinstance(form, dict):
+            assert torch.equal(run.act({name: obs}, mask={name: form})[name], want)
+    assert torch.equal(run.policy()(obs, mask.to(torch.int8)), want)
+    rolled = env.rollout(3)
+    assert run.act(rolled.obs, mask=rolled.action_mask).shape == (4, 4, 2)
+    for single, more in ((Env(run.spec, walkers=1), ()), (VectorEnv(run.spec, 3, device="cpu", walkers=1), (3,))):
+        obs, info = single.reset(seed=0)
+        taken = run.act(obs, mask=info["action_mask"])
+        assert taken.shape == (*more, 2) and np.array_equal(taken, run.act(obs, mask=single.action_masks()))
+        single.step(taken)
+
+
+def test_masks_of_pettingzoo_by_head(masked_run):
+    optional("pettingzoo")
+    from cupydrive.pettingzoo import ParallelEnv
+
+    zoo = ParallelEnv(masked_run.spec, walkers=1)
+    obs, infos = zoo.reset(seed=0)
+    mask = infos["walker_0"]["action_mask"]
+    taken = masked_run.act(obs["walker_0"], mask=mask)
+    assert len(mask) == 2 and all(allowed[choice] for allowed, choice in zip(mask, taken, strict=True))
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
+    for call in (
+        lambda: masked_run.act(torch.zeros(3, 1), greedy=greedy),
+        lambda: masked_run.act({"walker": torch.zeros(3, 1)}, greedy=greedy, mask={}),
+        lambda: masked_run.policy()(torch.zeros(3, 1)),
+    ):
+        with pytest.raises(ParameterError, match=r"'walker' got no action mask.*mask=info\['action_mask'\]"):
+            call()
+    with pytest.raises(ParameterError, match=r"mask of 'walker' has shape \(3, 2, 5\)"):
+        masked_run.act(torch.zeros(3, 1), mask=np.ones((3, 2, 5), bool))
+
+
+class Recurrent(torch.nn.Module):
+    memory_size = 8
+
+    def __init__(self, obs_dim, size):
+        super().__init__()
+        self.cell = torch.nn.GRUCell(obs_dim, 8)
+        self.actor, self.critic = torch.nn.Linear(8, size), torch.nn.Linear(8, 1)
+
+    def forward(self, obs, memory, start):
+        steps, seen = obs.shape[0] // memory.shape[0], []
+        for t, row in enumerate(obs.view(steps, memory.shape[0], -1)):
+            if start is not None:
+                memory = memory.masked_fill(start.view(steps, -1)[t][:, None], 0.0)
+            memory = self.cell(row, memory)
+            seen.append(memory)
+        x = torch.cat(seen)
+        return self.actor(x), self.critic(x)[:, 0], memory
+
+
+@pytest.fixture(scope="module")
+def recurrent_run():
+    run = cd.train("cartpole", cd.PPO(policy=Recurrent, num_steps=8, normalize_obs=True), steps=640, seed=1, **QUIET)
+    with torch.no_grad():
+        run.policies["cart"].actor.weight.mul_(30.0)
+    return run
+
+
+@pytest.mark.parametrize("name", ["recurrent", "gaussian"])
+def test_a_state_in_the_place_of_a_mask_is_refused(recurrent_run, name):
+    module = (recurrent_run if name == "recurrent" else trained(name)).policy()
+    want = r"\(\.\.\., 2\)" if name == "recurrent" else "None"
+    with pytest.raises(ParameterError, match=rf"got mask of shape \(5, 8\), expected {want}.*state=\.\.\."):
+        module(torch.zeros(5, module.obs_dim), torch.zeros(5, 8))
+
+
+def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
+    recording = recurrent_run.evaluate(episodes=5, seed=1).recording
+    module, env = recurrent_run.policy(), cd.make("cartpole", 5, device="cpu")
+    obs, _ = env.reset(seed=1)
+    states, over = [None, None, None], torch.zeros(5, dtype=torch.bool)
+    for t in range(int(recording.length.max())):
+        action, states[0] = recurrent_run.act(obs, states[0])
+        array, states[1] = recurrent_run.act(obs.numpy(), states[1])
+        same, states[2] = module(obs, state=states[2])
+        assert isinstance(states[1], np.ndarray) and states[0].shape == (5, 8) and states[0].dtype == torch.float32
+        assert torch.equal(action, same) and np.array_equal(array, action.numpy())
+        going = torch.from_numpy(t < recording.length)
+        assert torch.equal(action[going], torch.from_numpy(recording.action["cart"][t][:, 0, 0])[going])
+        obs, _, terminated, truncated, _ = env.step(action)
+        over |= terminated | truncated
+    assert over.all() and len(np.unique(recording.action["cart"])) == 2
+    lone, state = recurrent_run.act(obs[0])
+    drawn, _ = recurrent_run.act(obs[:, None], greedy=False, state=torch.zeros(5, 1, 8))
+    assert lone.shape == () and state.shape == (8,) and drawn.shape == (5, 1)
+    found = cd.evaluate("cartpole", {"cart": recurrent_run.frozen("cart")}, episodes=5, seed=1)
+    assert np.array_equal(found.recording.length, recording.length)
+
+
+def test_hidden_states_come_by_group():
+    settings = {"tagger": cd.PPO(policy=Recurrent, num_steps=8), "runner": cd.Heuristic()}
+    run = cd.train("tag_grid", policies=settings, steps=64, **QUIET)
+    obs, _ = cd.make("tag_grid", 3, device="cpu").reset(seed=0)
+    actions, states = run.act(obs)
+    assert (
+        actions.keys() == {"tagger", "runner"} and states.keys() == {"tagger"} and states["tagger"].shape == (3, 4, 8)
+    )
+    again, moved = run.act(obs, states)
+    assert again.keys() == actions.keys() and not torch.equal(moved["tagger"], states["tagger"])
+    assert isinstance(run.act({"runner": obs["runner"]}), dict)
+    with pytest.raises(ParameterError, match=r"a state of 'runner', whose policy has no hidden state"):
+        run.act({"runner": obs["runner"]}, {"runner": torch.zeros(3, 1, 8)})
+    for state, words in (
+        (torch.zeros(3, 8), r"state is a Tensor; it must be a dict"),
+        ({"tager": 0}, "no group"),
+        ({"tagger": torch.zeros(3, 4, 7)}, r"state of 'tagger' has shape \(3, 4, 7\); its last axis must be 8"),
+        ({"tagger": torch.zeros(3, 8)}, r"state of 'tagger' has shape \(3, 8\); for these .* \(3, 4, 8\)"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            run.act(obs, state)
+
+
+def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_path):
+    onnxruntime = needed_for_onnx()
+    obs, state = torch.randn(7, 4), torch.randn(7, 8)
+    session = onnxruntime.InferenceSession(recurrent_run.export(tmp_path / "recurrent.onnx"))
+    action, after = session.run(["action", "next_state"], {"obs": obs.numpy(), "state": state.numpy()})
+    want, moved = recurrent_run.act(obs, state)
+    assert np.array_equal(action, want.numpy())
+    np.testing.assert_allclose(after, moved.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_an_export_that_fixes_the_batch_is_refused(tmp_path):
+    needed_for_onnx()
+
+    class Fixed(torch.nn.Module):
+        def __init__(self, obs_dim, size):
+            super().__init__()
+            self.both = torch.nn.Linear(obs_dim, size + 1)
+
+        def forward(self, obs):
+            out = self.both(obs.view(len(obs), -1))
+            return out[:, :-1], out[:, -1]
+
+    run = cd.train("cartpole", cd.PPO(policy=Fixed, num_steps=8), steps=64, **QUIET)
+    with pytest.raises(TrainingError, match=r"fixes the batch.*obs\.shape\[0\]"):
+        run.export(tmp_path / "fixed.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+HEURISTICS = {
+    "NumPy": lambda p, obs, group: (np.zeros(np.asarray(obs).shape[:-1], int),),
+    "from behind": lambda p, obs, group: (np.zeros(obs.shape[:-1], int)[::-1],),
+    "big-endian": lambda p, obs, group: (np.zeros(obs.shape[:-1], ">i4"),),
+    "bool in a list": lambda p, obs, group: [obs[..., 0] > 0],
+}
+WRONG_HEURISTICS = {
+    "no tuple": lambda p, obs, group: torch.zeros(obs.shape[:-1], dtype=torch.int64),
+    "too many heads": lambda p, obs, group: (obs[..., 0] > 0,) * 2,
+    "floats": lambda p, obs, group: (obs[..., 0],),
+    "another shape": lambda p, obs, group: (obs > 0,),
+    "objects": lambda p, obs, group: (np.zeros(obs.shape[:-1], object),),
+    "long doubles": lambda p, obs, group: (np.zeros(obs.shape[:-1], np.longdouble),),
+    "sparse": lambda p, obs, group: (torch.zeros(obs.shape[:-1], dtype=torch.int32).to_sparse(),),
+    "a number": lambda p, obs, group: (1,),
+    "another device": lambda p, obs, group: (torch.zeros(obs.shape[:-1], dtype=torch.int64, device="meta"),),
+}
+
+
+@pytest.mark.parametrize("name", HEURISTICS | WRONG_HEURISTICS)
+def test_what_a_heuristic_returns_is_taken_or_named(name):
+    spec = replace(envs.get("cartpole"), heuristic=(HEURISTICS | WRONG_HEURISTICS)[name])
+    if name in HEURISTICS:
+        assert cd.evaluate(spec, episodes=3).recording.length.min() > 0
+        return
+    words = (
+        r"heuristic of group 'cart': got .*, expected a tuple with integers \(3, 1\) on cpu for each of 1 action heads"
+    )
+    with pytest.raises(SpecError, match=words):
+        cd.evaluate(spec, episodes=3)
+
+
+@pytest.mark.parametrize(
+    "heuristic",
+    [
+        HEURISTICS["NumPy"],
+        WRONG_HEURISTICS["floats"],
+        lambda p, obs, group: obs.spread(),
+        lambda p, obs, group: (np.full(obs.shape[:-1], 2),),
+        lambda p, obs, group: (np.full(obs.shape[:-1], -1),),
+    ],
+)
+def test_a_check_tries_the_heuristic(heuristic):
+    spec = replace(envs.get("cartpole"), heuristic=heuristic)
+    report = cd.check(spec, device="cpu", agent_steps=100, progress=False, fail_fast=True)
+    assert report.passed == (heuristic is HEURISTICS["NumPy"])
+    assert any(row[0].startswith("heuristic") for row in report.parts())
+    assert report.passed or report.failures()[0].startswith("`heuristic` gives 'cart' no actions: ")
+
+
+@pytest.mark.gpu
+def test_masks_and_hidden_states_on_a_gpu():
+    on = {"device": "cuda", "progress": False, "num_envs": 8, "steps": 64}
+    run = cd.train("cartpole", cd.PPO(policy=Recurrent, num_steps=8), **on)
+    obs = torch.randn(5, 4, device="cuda")
+    action, state = run.act(obs)
+    assert action.device == state.device == obs.device
+    again, moved = run.act(obs.cpu().numpy(), state.cpu().numpy())
+    assert isinstance(again, np.ndarray) and isinstance(moved, np.ndarray) and not np.array_equal(moved, state.cpu())
+    run = cd.train(cd.register(PYTHON, KERNEL), cd.PPO(num_steps=8), walkers=1, **on)
+    obs, info = cd.make(run.spec, 4, device="cuda", walkers=1).reset(seed=0)
+    mask = info["action_mask"]["walker"]
+    want = run.act(obs, mask=mask)
+    assert want.device == obs.device and torch.equal(want, run.act(obs, mask=mask.cpu().numpy().astype(np.int8)))
+    numpy_alone = replace(envs.get("cartpole"), heuristic=HEURISTICS["NumPy"])
+    assert not cd.check(numpy_alone, device="cuda", agent_steps=100, progress=False, fail_fast=True).passed
+
+
+def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel():
+    """The kernel compares exp(logit - top) in float32; the module compares logits with a threshold instead."""
+    differences = np.linspace(0, 3 * AS_LIKELY, 1000, dtype=np.float32)
+    logits = np.stack([-differences, np.zeros_like(differences)], axis=1)
+
+    class Fixed(torch.nn.Module):
+        def forward(self, obs):
+            return obs, None
+
+    module = DiscretePolicy(Fixed(), Group("g", 1, 2, Discrete(2)), None)
+    found = module(torch.from_numpy(logits)).numpy()
+    assert 0 < found.sum() < len(found)
+    clock, action = clocks(np.random.default_rng(0), len(logits)), np.zeros((len(logits), 1, 1), np.int32)
+    kernel = sample(categorical((2,)), (len(logits), 1), logits, clock, {"action": action}, greedy=1)["action"]
+    np.testing.assert_array_equal(found, kernel[:, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("obs", "options", "words"),
+    [
+        (torch.zeros(3, 4), {}, r"several groups it must be a dict with tagger, runner"),
+        ({"taggr": torch.zeros(3, 4)}, {}, r"obs has 'taggr', which is no group.*Did you mean 'tagger'"),
+        ({"tagger": torch.zeros(3, 4)}, {}, r"observation of 'tagger' has shape \(3, 4\); its last axis must be 6"),
+        ({"tagger": [[0.0] * 6]}, {}, r"is a list; it must be a torch tensor or NumPy array"),
+        ({"tagger": torch.zeros(3, 6, device="meta")}, {}, r"holds no numbers"),
+        ({"tagger": torch.zeros(3, 6, dtype=torch.complex64)}, {}, r"complex64"),
+        ({"tagger": np.array([["x"] * 6])}, {}, r"an array of <U1"),
+        ({"tagger": torch.tensor(1.0)}, {}, r"has shape \(\)"),
+        ({"tagger": torch.zeros(3, 6)}, {"mask": torch.ones(3, 5)}, r"mask is a Tensor; it must be a dict"),
+        ({"tagger": torch.zeros(3, 6)}, {"mask": {"tagger": torch.ones(3, 5)}}, r"mask of 'tagger' is torch.float32"),
+        (
+            {"tagger": torch.zeros(3, 6)},
+            {"mask": {"tagger": torch.ones(2, 5, dtype=torch.bool)}},
+            r"shape \(2, 5\); for these observations it must be \(3, 5\)",
+        ),
+        ({"tagger": torch.zeros(3, 6)}, {"greedy": 1}, r"greedy = 1"),
+        ({"tagger": torch.zeros(3, 6)}, {"generator": 1}, r"generator = 1; it must be a torch.Generator"),
+    ],
+)
+def test_act_refuses(obs, options, words):
+    with pytest.raises(ParameterError, match=words):
+        trained("categorical").act(obs, **options)
+
+
+def test_groups_and_paths_that_do_not_fit(tmp_path):
+    run = trained("categorical")
+    with pytest.raises(ParameterError, match=r"group = None: tag_grid has the groups tagger, runner"):
+        run.policy()
+    with pytest.raises(ParameterError, match=r"must end in .onnx"):
+        run.export(tmp_path / "policy.pt", group="tagger")
+    with pytest.raises(TrainingError, match=r"cannot be written"):
+        run.export(tmp_path / "none" / "policy.onnx", group="tagger")
+    chance = cd.train("tag_grid", policies={"tagger": cd.PPO(**SMALL), "runner": cd.Random()}, steps=64, **QUIET)
+    with pytest.raises(ParameterError, match=r"'runner' plays at random"):
+        chance.policy("runner")

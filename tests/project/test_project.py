@@ -1,0 +1,326 @@
+"""The files around the package: dependencies, Makefile groups, and the wheel."""
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+import lowest
+import pytest
+from conftest import optional, python_path
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from test_setup import setup_venv
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+# Packages that conda-forge names differently; both CuPy extras are one package there.
+CONDA_NAMES = {
+    "torch": "pytorch",
+    "matplotlib": "matplotlib-base",
+    "build": "python-build",
+    "nvidia-cuda-nvrtc": "cuda-nvrtc",
+    "nvidia-cuda-runtime": "cuda-cudart-dev",
+    "cupy-cuda12x": "cupy",
+    "cupy-cuda13x": "cupy",
+}
+# What a venv gets from the system, and the compiler that the extra `cpu` brings there.
+CONDA_ONLY = {"cuda-version", "cxx-compiler", "python", "pip", "make"}
+
+
+# What `make test RUN=...` says to its own children would count more than what a test says.
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))}
+
+
+def test_environment_yml_names_the_packages_of_pyproject():
+    lines = (ROOT / "environment.yml").read_text().splitlines()
+    entries = [line.strip()[2:] for line in lines if line.strip().startswith("- ") and line.strip() != "- pip:"]
+    assert entries[:2] == ["conda-forge", "nodefaults"]
+    conda = {r.name: r.specifier for r in map(Requirement, entries[2:])}
+    assert len(conda) == len(entries) - 2, "environment.yml names a package twice"
+
+    wanted = {}
+    for text in PROJECT["dependencies"] + [r for e in EXTRAS if e != "cpu" for r in EXTRAS[e]]:
+        requirement = Requirement(text)
+        name = CONDA_NAMES.get(requirement.name, requirement.name)
+        assert wanted.setdefault(name, requirement.specifier) == requirement.specifier, name
+    assert {name: bound for name, bound in conda.items() if name not in CONDA_ONLY} == wanted
+    assert conda.keys() >= CONDA_ONLY
+    assert conda["python"] == SpecifierSet(PROJECT["requires-python"])
+
+
+def test_versions_agree_across_files():
+    assert PROJECT["requires-python"] == ">={}.{}".format(*setup_venv.MIN_PYTHON)
+    bounds = {r.name: r.specifier for r in map(Requirement, PROJECT["dependencies"])}
+    for pin in (setup_venv.TORCH, setup_venv.TORCH_CUDA12):
+        assert bounds["torch"].contains(pin.removeprefix("torch==")), pin
+    assert [Requirement(EXTRAS[e][0]).extras for e in ("cuda12", "cuda13")] == [{"ctk"}, {"ctk"}]
+    assert PROJECT["license"] == "Apache-2.0"
+    assert (ROOT / "LICENSE").read_text().split()[:3] == ["Apache", "License", "Version"]
+
+
+def test_project_version_is_the_packages_own():
+    init = ROOT / "cupydrive" / "__init__.py"
+    found = re.search(r'^__version__ = "(.+)"$', init.read_text() if init.exists() else "", re.MULTILINE)
+    if not found:
+        pytest.skip("cupydrive/__init__.py states no version")
+    assert found[1] == PROJECT["version"]
+
+
+def _variables(text=MAKEFILE):
+    return dict(re.findall(r"^([A-Z_]+) [:?]= (.+)$", text, re.MULTILINE))
+
+
+def _targets():
+    return set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
+
+
+def test_every_test_is_in_exactly_one_make_group():
+    expressions = {k: v for k, v in _variables().items() if k.endswith("_TESTS")}
+    markers = ("gpu", "slow", "checker", "build", "sanitizer", "notebook")
+    for values in itertools.product((False, True), repeat=len(markers)):
+        marks = dict(zip(markers, values, strict=True))
+        # A pytest marker expression of names, and, or, not and parentheses is a Python expression too.
+        chosen = [name for name, text in expressions.items() if eval(text, {}, marks)]
+        assert len(chosen) == 1, (marks, chosen)
+        assert chosen[0].startswith("SLOW_") == marks["slow"], (marks, chosen)
+        assert ("GPU_" in chosen[0]) == marks["gpu"], (marks, chosen)
+
+
+def test_make_test_ends_within_45_minutes_whatever_hangs():
+    seconds = _variables()
+    assert set(seconds["GROUPS"].split()) == {"test-core", "test-checker", "test-build", "test-notebook", "test-gpu"}
+    assert int(seconds["GROUP_SECONDS"]) < int(seconds["TEST_SECONDS"]) <= 45 * 60 - 10  # 10 s to kill what hangs
+
+
+def test_gpu_tests_run_in_several_processes_where_there_is_a_driver(tmp_path):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\n")
+    smi.chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    command = ["make", "-n", "test-gpu", "PYTHON=true", "JOBS=5"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=30
+    )
+    assert " -n 5 " in done.stdout and "OMP_NUM_THREADS=1" in done.stdout, done.stdout
+
+
+def test_a_process_runs_on_each_core_whatever_openmp_is_told():
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for threads in ("1", "3"):
+        done = subprocess.run(
+            ["make", "-n", "test-core", "PYTHON=true"],
+            cwd=ROOT,
+            env={k: v for k, v in os.environ.items() if k != "JOBS"} | {"OMP_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert f" -n {min(cores, 8)} " in done.stdout
+
+
+@pytest.mark.parametrize(("deadline", "words"), [
+    (3, r"\[core\] failed: still running after its [123] s"), (-1, r"\[core\] failed: no time was left for it"),
+])  # fmt: skip
+def test_a_group_ends_with_the_time_of_make_test(deadline, words):
+    hangs = ["PYTHON=true", "RUN=sh -c 'sleep 60' hangs"]
+    command = ["make", "test-core", *hangs, f"DEADLINE={int(time.time()) + deadline}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert re.search(words, done.stdout), done.stdout
+
+
+THREE = """
+import threading
+def test_before(): pass
+def test_that_hangs(): threading.Event().wait()
+def test_after(): pass
+"""
+
+
+def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
+    (tmp_path / "test_three.py").write_text(THREE)
+    limited = _variables()["HANGS"].replace("$(HANG_SECONDS)", "2").split()
+    command = [sys.executable, "-m", "pytest", "-q", "--dist", "worksteal", "-n", "1", *limited]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "crashed while running 'test_three.py::test_that_hangs'" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout and re.search(
+        r'test_three.py", line \d+ in test_that_hangs', done.stderr
+    )
+
+
+def test_every_group_of_make_test_is_limited_so():
+    limited = re.findall(r"^test-(\w+): .*\n.*\$\(HANGS\)", MAKEFILE, re.MULTILINE)
+    assert {f"test-{name}" for name in limited} == set(_variables()["GROUPS"].split())
+
+
+def test_every_adapter_is_tried_with_the_lowest_versions():
+    adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
+    tried = {
+        path.stem for name in lowest.TESTS for path in [ROOT / "tests" / name, *(ROOT / "tests" / name).rglob("*.py")]
+    }
+    assert "gymnasium" in adapters and {f"test_{name}" for name in adapters} <= tried
+    bounded = {r.name for r in map(Requirement, lowest.dependencies()) if r.specifier}
+    pinned = [Requirement(text) for text in lowest.lowest(lowest.dependencies())]
+    assert {"gymnasium", "lightning"} <= {r.name for r in pinned} == bounded
+
+
+def test_ci_runs_make_test():
+    script = ROOT / ".ci" / "run"
+    lines = script.read_text().splitlines()
+    assert lines[0] == "#!/usr/bin/env bash"
+    assert "set -euo pipefail" in lines
+    assert "make test" in lines
+    assert os.access(script, os.X_OK), f"{script} is not executable: chmod +x"
+    assert _targets() >= {"demo", "test", "test-all", "lint", "clean", "bench", "gallery", "notebook"}
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_do_their_work_by_make_alone(path):
+    steps = re.findall(r"^ +(?:- )?run: *(.*)$", path.read_text(), re.M)
+    assert steps and all(step.split()[0] == "make" and set(step.split()[1:]) <= _targets() for step in steps)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_are_what_github_reads(path):
+    if shutil.which("actionlint") is None:
+        pytest.skip("no actionlint on PATH")
+    done = subprocess.run(["actionlint", str(path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
+    command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    for folder in (tempfile.mkdtemp(), made):  # those of pytest's own that are older than three runs it removes
+        assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
+
+
+def test_readme_names_only_targets_that_exist():
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("there is no README.md")
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", readme.read_text(), re.DOTALL))
+    unknown = set(re.findall(r"\bmake ([a-z][a-z-]*)", code)) - _targets()
+    assert not unknown, f"README.md names make targets that do not exist: {sorted(unknown)}"
+    assert PROJECT.get("readme") == "README.md", 'pyproject.toml lacks `readme = "README.md"`'
+
+
+NEEDED = {"pytest", "pytest-xdist", "hypothesis"}  # by all tests
+
+
+def test_tests_are_collected_without_the_packages_that_only_some_need(tmp_path):
+    optional_names = {Requirement(text).name for text in EXTRAS["dev"]} - NEEDED
+    found = packages_distributions()
+    modules = [module for module, names in found.items() if optional_names & set(names)]
+    (tmp_path / "without.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n")
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "without", "tests"]
+    environment = {k: v for k, v in os.environ.items() if k != "CI"} | {"PYTHONPATH": python_path(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "tests collected" in done.stdout
+
+
+def test_a_plugin_that_warns_under_xdist_stops_nothing(tmp_path):
+    """What pytest-benchmark up to 5.1 does beside pytest-xdist, as a plugin that is found by its entry point."""
+    (tmp_path / "loud.py").write_text("import warnings\ndef pytest_configure(config):\n    warnings.warn('loud')\n")
+    about = tmp_path / "loud-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[pytest11]\nbenchmark = loud\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "test_versions_agree", "tests/project/test_project.py"]
+    environment = os.environ | {"PYTHONPATH": python_path(tmp_path)}
+    cases = [((), 0)]
+    if find_spec("pytest_benchmark") is None:  # or it would be found first
+        cases.append((("-o", "addopts="), 3))  # 3: pytest's own failure, which the option prevents
+    for options, code in cases:
+        done = subprocess.run(
+            [*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+
+
+def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
+    fake = tmp_path / "python"
+    fake.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: no site-packages
+    fake.chmod(0o755)
+
+    def lint(*words):
+        command = ["make", *words, "lint", "PYTHON=true"]
+        return subprocess.run(command, cwd=ROOT, env=CLEAN, capture_output=True, text=True)
+
+    done = lint(f"RUN={fake}")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"[lint] skipped: {fake} has no ruff; pip install ruff there, or leave RUN out\n",
+    )
+    makefile = tmp_path / "Makefile"
+    makefile.write_text(MAKEFILE.replace("RUN := .venv/bin/python", f"RUN := {fake}"))
+    done = lint("-f", str(makefile))
+    assert done.returncode != 0 and "[lint] failed" in done.stdout
+
+
+def test_a_python_of_ones_own_needs_no_venv():
+    for words, made in (([], True), (["RUN=python3"], False)):
+        done = subprocess.run(["make", "-n", "site", *words], cwd=ROOT, env=CLEAN, capture_output=True, text=True)
+        assert done.returncode == 0 and ("setup_venv.py" in done.stdout) == made, done.stdout
+
+
+@pytest.mark.build
+def test_wheel_works_outside_the_checkout(tmp_path):
+    optional("build"), optional("hatchling")
+    dist, target, elsewhere = (tmp_path / name for name in ("dist", "target", "elsewhere"))
+    elsewhere.mkdir()
+    (tmp_path / "editable").mkdir()
+
+    def run(*arguments, cwd=elsewhere, **env):
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env=os.environ | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    # From the sdist, so that this also fails when the sdist lacks a file; no isolation: no download.
+    run("-m", "build", "--no-isolation", "--outdir", dist, ROOT)
+    (wheel,) = dist.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    kernels = {
+        p.relative_to(ROOT) for pattern in ("drive/*.cuh", "envs/*.cu") for p in (ROOT / "kernels").glob(pattern)
+    }
+    assert {p.parent.name for p in kernels} == {"drive", "envs"}
+    assert names >= {f"cupydrive/{p.as_posix()}" for p in kernels}
+    package = (ROOT / "cupydrive").rglob("*")
+    assert names >= {p.relative_to(ROOT).as_posix() for p in package if p.suffix in (".py", ".toml", ".txt")}
+    assert {n.split("/")[0] for n in names} == {"cupydrive", f"cupydrive-{PROJECT['version']}.dist-info"}
+
+    hook = "import sys, hatchling.build as b; print(b.build_editable(sys.argv[1]))"
+    editable = tmp_path / "editable" / run("-c", hook, tmp_path / "editable", cwd=ROOT).split()[-1]
+    copied = [name for name in zipfile.ZipFile(editable).namelist() if "kernels" in name]
+    assert not copied, f"an editable install copies kernels, which then go stale: {copied}"
+
+    run("-m", "pip", "install", "--no-deps", "--no-index", "--target", target, wheel)
+    # Dependencies come from the running environment, the package from the target: it is searched first.
+    found = run("-c", "import cupydrive; print(cupydrive.__file__)", PYTHONPATH=str(target))
+    assert Path(found.strip().splitlines()[-1]).is_relative_to(target)
+    run("-m", "cupydrive", "check", "cartpole", PYTHONPATH=str(target))

@@ -1,0 +1,158 @@
+"""Run every environment's and the learner's kernels under compute-sanitizer: memcheck, racecheck and synccheck.
+
+The kernels that serve torch's learner run under memcheck alone: they have neither shared memory nor barriers.
+
+    python tests/tools/compute_sanitizer.py
+
+Needs a GPU and compute-sanitizer on PATH; exit code 1 if any tool finds anything. The programs run beside each other:
+each takes minutes, most of them on one core. CuPy's memory pool is off in them: inside a pool an access past the end of an
+array is not seen.
+"""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+WATCHED_BY_ALL = ("rollouts", "learning", "playing")
+RUNS = (*((tool, program) for tool in TOOLS for program in WATCHED_BY_ALL), ("memcheck", "training"))
+TEAMS = (1, 4, 32, 128)
+ENVS = 101  # with 64 a block one is full, the last one is not
+CELLS = {"num_taggers": 3, "num_runners": 297}  # continuous Tag finds neighbours in cells; its own cases are smaller
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def without_pool():
+    """Let CuPy take every array from the driver."""
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    cupy.cuda.set_pinned_memory_allocator(None)
+
+
+def roll_out_each():
+    """Reset, step and roll out all cases of all environments with several team sizes; return how many there are."""
+    import cupy
+    import masked
+
+    from cupydrive import envs
+    from cupydrive.codegen.layout import Layout
+    from cupydrive.executors.cuda import CudaExecutor
+    from cupydrive.simulation.batch import Batch
+
+    specs = [envs.get(name).with_made_up_tables() for name in envs.names()]
+    specs.append(envs.register(masked.PYTHON, masked.KERNEL))
+    works = [(spec, case, team) for spec in specs for case in spec.cases for team in TEAMS]
+    works.append((envs.get("tag_continuous"), CELLS, max(TEAMS)))
+    device = CudaExecutor()
+    for spec, case, team in works:
+        params = spec.make_params(**case | {"max_episode_steps": 3})
+        layout = Layout(team, 1 if team > 32 else 64 // team).fit(spec, params, device.shared_bytes)
+        batch = Batch(spec, ENVS, params, device, layout=layout)
+        batch.reset(0)
+        batch.rollout(5)
+        written = batch.rollout(5, final_obs=False)
+        pointers = [device.pointer(written.action[g.name][0]) for g in batch.groups]
+        batch.step(pointers)
+        batch.step(pointers, autoreset=False)
+        mask = cupy.zeros(ENVS, bool)
+        mask[::3] = True
+        batch.reset(mask=mask)
+        device.synchronise()
+    return len(works)
+
+
+def train_each():
+    """Train two iterations of every algorithm by torch, launched one by one; return how many there are."""
+    import cupydrive as cd
+
+    return train_lessons("torch", [
+        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True)),
+        ("point", cd.PPO(num_steps=8, distribution="squashed")),
+        ("masked", cd.A2C(num_steps=8)),
+        ("tag_continuous", cd.A2C(num_steps=4)),
+        ("point", cd.DDPG(batch_size=32, buffer_size=1000, learning_starts=100)),
+    ])  # fmt: skip
+
+
+def learn_each():
+    """Train two iterations by the learner's kernels in both arithmetics, of every head; return how many there are."""
+    import cupydrive as cd
+    from cupydrive.training.algorithms.kernels import tensor
+
+    done = sum(train_lessons("kernels", [
+        ("cartpole", cd.PPO(num_steps=8, normalize_obs=True, normalize_reward=True, target_kl=0.01, precision=precision)),
+        ("cartpole", cd.PPO(num_steps=8, shared_layers=True, hidden=(16,), precision=precision)),
+        ("point", cd.PPO(num_steps=8, distribution="squashed", precision=precision)),
+        ("masked", cd.A2C(num_steps=8, precision=precision)),
+        ("tag_continuous", cd.A2C(num_steps=4, hidden=(64, 64), activation="relu", precision=precision)),
+        ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
+        ("tag_continuous", cd.A2C(num_steps=2, hidden=(128, 128), precision=precision)),
+    ]) for precision in ("exact", "tensor"))  # fmt: skip
+    tensor.MANY_GROUP_ROWS = 1  # under a sanitizer so many rows as warp groups are for would take hours
+    return done + train_lessons(
+        "kernels", [("cartpole", cd.PPO(num_steps=8, shared_layers=shared)) for shared in (True, False)]
+    )
+
+
+def play_each():
+    """Collect rollouts in one launch, by crews of one and of several environments; return how many there are."""
+    from itertools import product
+
+    import test_play
+
+    done = 0
+    for case, precision in product(test_play.CASES, ("exact", "tensor")):
+        run = test_play.made(case, "cuda", precision)
+        for envs in test_play.crew_sizes(run):
+            run.rollout.play = test_play.crews_of(run, envs)
+            run.rollout.collect()
+            done += 1
+    return done
+
+
+def train_lessons(learner, lessons):
+    """Train two iterations of each pair of an environment's name and settings; return how many there are."""
+    import masked
+    import point
+
+    import cupydrive as cd
+
+    for example in (point, masked):
+        cd.register(example.PYTHON, example.KERNEL)
+    for env, settings in lessons:
+        steps = 2 * 37 * settings.num_steps
+        cd.train(env, settings, num_envs=37, steps=steps, device="cuda", learner=learner, capture=False, progress=False)
+    return len(lessons)
+
+
+WATCHED = {"rollouts": roll_out_each, "training": train_each, "learning": learn_each, "playing": play_each}
+
+
+def sanitize(tool, program):
+    """Run one watched program under one tool; print what it found and return the exit code."""
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", sys.executable, __file__, program]
+    folders = [ROOT, *(ROOT / "tests" / name for name in ("examples", "kernels", "kernels/play"))]
+    paths = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Neither CuPy's pool nor torch's: inside a pool an access past the end is not seen.
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    said = lines[-12 if done.returncode else -2 :]
+    print(f"{tool} of {program}: exit code {done.returncode}", *said, sep="\n  ", flush=True)
+    return done.returncode
+
+
+def main():
+    """Run every program under its tools."""
+    with ThreadPoolExecutor(len(RUNS)) as pool:
+        return max(pool.map(lambda run: sanitize(*run), RUNS))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit(main())
+    without_pool()
+    print(f"{WATCHED[sys.argv[1]]()} {sys.argv[1]}")

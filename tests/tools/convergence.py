@@ -1,0 +1,335 @@
+"""How many copies learn soonest: return against seconds of training and against env-steps, ten seeds of each number of copies.
+
+    python tests/tools/convergence.py --device cuda [--env cartpole] [--copies 10,100] [--seeds 10] [--json FILE]
+        [--charts FOLDER]
+    python tests/tools/convergence.py --redraw --json FILE --charts FOLDER
+
+An environment's copies all learn by the same settings of PPO, those that it suggests. But its schedules, which count env-steps
+and would end within the first iteration of 100,000 copies, stay at their first values. Each number of copies gets at least
+ITERATIONS iterations, and LEAST env-steps. Seconds are those after set-up and capture, until the host has read a return: the
+mean over copies of each one's latest episode, which there is once each copy has ended one. They are of actions as they are
+drawn in training; the mark is of greedy ones. Medians begin where the last seed has a return, and end where the first ends.
+
+One training is a cell of the JSON, written when it is done: a second call with the same settings on the same machine trains
+those that are missing, and --redraw draws the charts of those that are there.
+"""
+
+import argparse
+import datetime
+import json
+import math
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.ticker import EngFormatter, NullFormatter
+
+from cupydrive import envs
+from cupydrive.drawing.palette import Palette
+from cupydrive.drawing.stage import dress, png
+from cupydrive.errors import CupydriveError
+from cupydrive.executors import choose
+from cupydrive.executors.about import info
+from cupydrive.inputs.files import write_atomically
+from cupydrive.terminal.curves import Curves, draw_median, quartiles
+from cupydrive.terminal.progress import Silent
+from cupydrive.training.loop import Loop
+from cupydrive.training.plan import make_run
+from cupydrive.training.schedule import value_at
+from cupydrive.training.suggestions import suggested_algorithm
+from cupydrive.training.together import Alone
+
+ENVS = ("cartpole", "acrobot")
+COPIES = (10, 100, 1_000, 10_000, 100_000)
+ITERATIONS, LEAST = 60, 250_000  # of a training; env-steps
+POINTS = 60  # of a curve, at most; equally far apart on an axis of logarithms
+RETURN = "charts/episodic_return"
+AXES = {
+    "seconds": 1,
+    "env-steps": 0,
+}  # what a chart's horizontal axis is: the place in a point (env-steps, seconds, return)
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def equal_settings(env):
+    """Return the settings for all numbers of copies: those that the environment suggests, schedules at their first values."""
+    suggested = suggested_algorithm(env, "ppo")
+    scheduled = [f.name for f in fields(suggested) if f.metadata.get("schedule")]
+    return replace(suggested, **{name: value_at(getattr(suggested, name), 0) for name in scheduled})
+
+
+def train_cell(env, settings, copies, seed, steps, device):
+    """Return what one training has reached: ``env_steps``, ``seconds``, and its curve, points (env-steps, seconds, return).
+
+    Raises:
+        KeyboardInterrupt: If Ctrl-C ended it early.
+    """
+    run, rows = make_run(env, settings, num_envs=copies, seed=seed, device=device), []
+
+    def note(step, row, number):
+        if RETURN in row:
+            rows.append((step, time.perf_counter() - loop.started, row[RETURN]))
+
+    run.total = steps
+    loop = Loop(Alone(run), steps, [None], Silent(), run.device == "cuda", note, math.inf, 1)
+    loop.go()
+    if run.step < steps:
+        raise KeyboardInterrupt
+    return {"env_steps": run.step, "seconds": digits(run.seconds), "curve": pooled(rows)}
+
+
+def pooled(rows):
+    """Return at most ``POINTS`` points: means of the returns between steps of equal ratio, at the last of them."""
+    if not rows:
+        return []
+    steps = np.array([step for step, _, _ in rows], float)
+    ratio = np.log(steps / steps[0]) / max(np.log(steps[-1] / steps[0]), 1e-9)
+    part = np.minimum((ratio * POINTS).astype(int), POINTS - 1)
+    together = ([row for row, k in zip(rows, part, strict=True) if k == which] for which in np.unique(part))
+    return [[rows[-1][0], digits(rows[-1][1]), digits(np.mean([row[2] for row in rows]))] for rows in together]
+
+
+def digits(number):
+    """Return a number with five digits that count."""
+    return float(f"{number:.5g}")
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def described(env, settings):
+    """Return what the file says of an environment."""
+    spec = envs.get(env)
+    return {"title": spec.title, "mark": spec.mark, "settings": str(settings)}
+
+
+def measure(given, device, machine, path=None):
+    """Train the cells that the file does not have yet, and return what it holds then; an interrupt keeps those that are done.
+
+    Args:
+        given: Under ``envs`` ``{env: (settings, {copies: env-steps})}``, and under ``seeds`` their number.
+        device: ``"cuda"`` or ``"cpu"``.
+        machine: ``machine``, ``versions`` and ``command`` as the file says them.
+        path: Of the JSON, or None.
+
+    Raises:
+        CupydriveError: If the file holds cells of another machine, other versions, settings or env-steps.
+    """
+    found = read(path) if path is not None and path.exists() else {"envs": {}, "cells": []}
+    work = {
+        env: described(env, settings) | {"env_steps": {str(n): k for n, k in steps.items()}}
+        for env, (settings, steps) in given["envs"].items()
+    }
+    check_same(path, found, machine, work)
+    for env, about in work.items():
+        about["env_steps"] = found["envs"].get(env, {}).get("env_steps", {}) | about["env_steps"]
+    found |= {**machine, "date": datetime.date.today().isoformat(), "envs": found["envs"] | work}
+    done = {(cell["env"], cell["copies"], cell["seed"]) for cell in found["cells"]}
+    todo = [
+        (env, copies, seed)
+        for seed in range(given["seeds"])  # the outermost, so that an interrupt leaves some of all
+        for env, (_, steps) in given["envs"].items()
+        for copies in steps
+        if (env, copies, seed) not in done
+    ]
+    for env, copies, seed in todo:
+        settings, steps = given["envs"][env]
+        try:
+            cell = train_cell(env, settings, copies, seed, steps[copies], device)
+        except KeyboardInterrupt:
+            found["interrupted"] = True
+            return found
+        found["cells"].append({"env": env, "copies": copies, "seed": seed, **cell})
+        last = f"{cell['curve'][-1][2]:9.2f}" if cell["curve"] else "no return"
+        print(f"{env:<12}{copies:>9,} copies, seed {seed}: {cell['seconds']:8.3f} s, return {last}", flush=True)
+        if path is not None:
+            write_atomically(path, as_json(found).encode())
+    return found
+
+
+def check_same(path, found, machine, work):
+    """Raise ``CupydriveError`` if a file's cells are not comparable with what is to be trained."""
+    if not found["cells"]:
+        return
+    for name in ("machine", "versions"):
+        if found[name] != machine[name]:
+            raise CupydriveError(f"{path} is of {name} {found[name]}, and here are {machine[name]}; name another file")
+    for env, about in work.items():
+        known = found["envs"].get(env, {"settings": about["settings"], "env_steps": {}})
+        if known["settings"] != about["settings"]:
+            raise CupydriveError(
+                f"{path} has cells of {env} with {known['settings']}, not {about['settings']}; name another file"
+            )
+        for copies, steps in about["env_steps"].items():
+            if known["env_steps"].get(copies, steps) != steps:
+                raise CupydriveError(
+                    f"{path} has cells of {copies} copies of {env} with {known['env_steps'][copies]:,} env-steps, not "
+                    f"{steps:,}; name another file"
+                )
+
+
+def read(path):
+    """Return what a file holds.
+
+    Raises:
+        CupydriveError: If it cannot be read, or is none of this program.
+    """
+    try:
+        found = json.loads(path.read_text())
+        if not isinstance(found["envs"], dict) or not all(
+            {"env", "copies", "seed", "curve"} <= {*cell} for cell in found["cells"]
+        ):
+            raise TypeError("its cells are no trainings")
+        return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CupydriveError(f"{path} is damaged, or no file of this program ({error!r}); name another one") from None
+
+
+def as_json(found):
+    """Return the text of the file: a cell is a line, and the results of all seeds stand before them."""
+    about = {name: value for name, value in found.items() if name not in ("cells", "interrupted")}
+    head = json.dumps({**about, "results": results(found)}, indent=1).removesuffix("\n}")
+    cells = ",\n".join(f"  {json.dumps(cell)}" for cell in found["cells"])
+    return f'{head},\n "cells": [\n{cells}\n ]\n}}\n'
+
+
+# ---- what seeds say together -----------------------------------------------------------------------------------------
+
+
+def by_copies(found, env):
+    """Return an environment's cells by the number of copies, ascending."""
+    numbers = sorted({cell["copies"] for cell in found["cells"] if cell["env"] == env})
+    return {n: [cell for cell in found["cells"] if (cell["env"], cell["copies"]) == (env, n)] for n in numbers}
+
+
+def results(found):
+    """Return, for each environment and number of copies, quartiles of the last return, and where their median has the mark.
+
+    ``env_steps_to_mark`` and ``seconds_to_mark`` are those at which the median over seeds of the curves first reaches it.
+    """
+    rows = []
+    for env, about in found["envs"].items():
+        for copies, cells in by_copies(found, env).items():
+            last = [cell["curve"][-1][2] for cell in cells if cell["curve"]]
+            row = {"env": env, "copies": copies, "seeds": len(cells)}
+            row["return"] = [digits(x) for x in np.percentile(last, (25, 50, 75))] if last else None
+            for name, place in (("env_steps_to_mark", 0), ("seconds_to_mark", 1)):
+                steps, _, middle, _ = quartiles(points(cells, place), share=1.0)
+                there = steps[middle >= about["mark"]] if about["mark"] is not None else ()
+                row[name] = digits(there[0]) if len(there) else None
+            rows.append(row)
+    return rows
+
+
+def points(cells, place):
+    """Return of each cell the points (x, return), x being env-steps (place 0) or seconds (place 1)."""
+    return [[(point[place], point[2]) for point in cell["curve"]] for cell in cells]
+
+
+def table(found):
+    """Return the results as lines of text."""
+    lines = [
+        f"{'':<12}{'copies':>9}{'seeds':>7}{'return':>10}{'quartiles':>22}{'env-steps to mark':>19}{'seconds':>10}"
+    ]
+    for row in results(found):
+        low, middle, high = row["return"] or [math.nan] * 3
+        steps, seconds = (math.inf if row[n] is None else row[n] for n in ("env_steps_to_mark", "seconds_to_mark"))
+        lines.append(
+            f"{row['env']:<12}{row['copies']:>9,}{row['seeds']:>7}{middle:>10.2f}{f'{low:.2f} to {high:.2f}':>22}"
+            f"{steps:>19,.0f}{seconds:>10.3f}"
+        )
+    return "\n".join(lines)
+
+
+def chart(found, axis):
+    """Return a figure: for each environment the return over ``axis``, by the number of copies, the mark as a dashed line."""
+    names = [env for env in found["envs"] if by_copies(found, env)]
+    figure = Curves(figsize=(0.5 + 4 * len(names), 3.6), dpi=160, layout="constrained")
+    every = sorted({cell["copies"] for cell in found["cells"]})
+    colors = dict(zip(every, colormaps["viridis"](np.linspace(1.0, 0.4, len(every))), strict=True))
+    for number, env in enumerate(names):
+        axes, about = figure.add_subplot(1, len(names), number + 1), found["envs"][env]
+        for copies, cells in by_copies(found, env).items():
+            draw_median(axes, points(cells, AXES[axis]), colors[copies], f"{copies:,}", share=1.0)
+        if about["mark"] is not None:
+            axes.axhline(about["mark"], color=Palette.SOFT, linewidth=1.2, linestyle="--")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("time of training, set-up not counted" if axis == "seconds" else "env-steps")
+        axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
+        mark = (
+            "" if about["mark"] is None else f", solved from {about['mark']:g} on"
+        )  # in the panel it would lie on curves
+        axes.set_title(about["title"] + mark, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+    # One key for all panels, beside them: within one it would lie on lines.
+    keys = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(keys.values(), keys.keys(), frameon=False, title="copies", loc="outside right upper")
+    seeds = max(cell["seed"] for cell in found["cells"]) + 1
+    figure.suptitle(
+        f"PPO, {seeds} seed{'s' * (seeds > 1)}: median and quartiles. {found['machine']}, {found['date']}", fontsize=10
+    )
+    return dress(figure)
+
+
+def draw(found, folder):
+    """Write both charts."""
+    for axis in AXES:
+        figure = chart(found, axis)
+        write_atomically(folder / f"convergence-{axis}.png", png(figure, figure.dpi))
+
+
+# ---- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def main(arguments=None):
+    """Train what is missing, print a table, write the file and the charts; exit code 130 if an interrupt came."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--env", choices=envs.names(), action="append")
+    parser.add_argument("--copies", type=lambda text: tuple(map(int, text.split(","))), default=COPIES)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--charts", type=Path, metavar="FOLDER")
+    parser.add_argument("--redraw", action="store_true", help="draw the charts of --json and train nothing")
+    args = parser.parse_args(arguments)
+    if args.redraw and not (args.json and args.charts):
+        parser.error("--redraw needs --json, the file to draw, and --charts, the folder of the charts")
+    if args.seeds < 1 or min(args.copies) < 1:
+        parser.error(f"--seeds {args.seeds}, --copies {args.copies}: all must be at least 1")
+    try:
+        if args.redraw:
+            found = read(args.json)
+        else:
+            work = {env: equal_settings(env) for env in args.env or ENVS}
+            work = {
+                env: (s, {n: max(LEAST, ITERATIONS * n * s.num_steps) for n in args.copies}) for env, s in work.items()
+            }
+            device, about = choose(args.device)[0], info()
+            # Where the file lies is of this machine, and no figure depends on it.
+            given = [word for env in args.env or () for word in ("--env", env)]
+            given += ["--copies", ",".join(map(str, args.copies))] if args.copies != COPIES else []
+            given += ["--seeds", str(args.seeds)] if args.seeds != parser.get_default("seeds") else []
+            command = " ".join(["python tests/tools/convergence.py --device", args.device, *given])
+            name = about.gpus[0].name if device == "cuda" else about.processor
+            machine = {"command": command, "machine": name, "versions": about.versions}
+            found = measure({"envs": work, "seeds": args.seeds}, device, machine, args.json)
+    except CupydriveError as error:
+        parser.error(str(error))
+    print(table(found))
+    if args.charts and found["cells"]:
+        draw(found, args.charts)
+    return 130 if found.get("interrupted") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,362 @@
+"""Runs: resuming gives the bits of a run that was never stopped, files survive anything, bad input changes nothing."""
+
+import json
+import math
+import re
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import streaks
+import torch
+from point import KERNEL, PYTHON
+
+import cupydrive as cd
+from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
+from cupydrive.training.plan import make_run
+from cupydrive.training.run import Run, checkpoints
+
+QUIET = {"device": "cpu", "progress": False}
+SMALL_PPO = {"num_steps": 8, "hidden": (16,)}
+KINDS = {
+    "ppo": ("cartpole", lambda: cd.PPO(learning_rate=((0, 1e-2), (2000, 1e-4)), **SMALL_PPO)),
+    "ppo, normalised": ("cartpole", lambda: cd.PPO(normalize_obs=True, normalize_reward=True, **SMALL_PPO)),
+    "a2c": ("tag_grid", lambda: cd.A2C(num_steps=8, hidden=(16,))),
+    "ddpg": (
+        "point",
+        lambda: cd.DDPG(batch_size=32, buffer_size=1000, learning_starts=100, hidden=(16,), noise_damping=0.2),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def point():
+    cd.register(PYTHON, KERNEL)
+
+
+def train(kind, iterations, **options):
+    name, settings = KINDS[kind]
+    settings = settings()
+    options = {"seed": 5, **QUIET, **options}
+    return cd.train(name, settings, num_envs=16, steps=iterations * 16 * settings.num_steps, **options)
+
+
+def same(one, other):
+    one, other = one.snapshot(), other.snapshot()
+    assert one.keys() == other.keys()
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def without_time(rows):
+    return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path):
+    whole = train(kind, 9)
+    half = train(kind, 4)
+    half.total = whole.total  # what a run that was killed on its way has
+    half.save(tmp_path)
+    resumed = Run.load(tmp_path)
+    assert same(half, resumed) and resumed.step == half.step
+    cd.train(resumed, progress=False)
+    assert resumed.step == whole.step and same(whole, resumed)
+    assert without_time(resumed.metrics) == without_time(whole.metrics[4:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_seed_gives_one_run_and_another_another(kind):
+    assert same(train(kind, 3), train(kind, 3))
+    assert not same(train(kind, 3), train(kind, 3, seed=6))
+
+
+def test_a_run_folder_holds_configuration_metrics_and_checkpoints(tmp_path):
+    seen = []
+    run = train("ppo", 6, out=tmp_path, callback=lambda step, metrics: seen.append((step, metrics)), keep=1)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["env"] == "cartpole" and config["policies"]["cart"]["kind"] == "ppo" and config["total"] == run.step
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows == run.metrics == [metrics for _, metrics in seen]
+    assert {
+        "charts/SPS",
+        "charts/episodic_return",
+        "losses/value_loss",
+        "losses/approx_kl",
+        "charts/learning_rate",
+    } <= set(rows[-1])
+    assert [p.name for p in checkpoints(tmp_path)] == [f"{run.step:015d}.pt"]
+    assert same(run, cd.load(tmp_path)) and Run.load(tmp_path).metrics == rows
+    with pytest.raises(DeviceError, match="device = 'gpu'; it must be 'auto', 'cuda' or 'cpu'"):
+        cd.load(tmp_path, device="gpu")
+
+
+def test_more_steps_go_on_where_the_run_stopped(tmp_path):
+    run = train("ppo", 3)
+    with pytest.raises(ParameterError, match="pass steps="):
+        cd.train(run, progress=False)
+    cd.train(run, steps=2 * 16 * 8, progress=False)
+    assert run.step == 5 * 16 * 8
+
+
+class Planted:
+    """Unpickling this would write a file."""
+
+    def __reduce__(self):
+        return (Path.write_text, (Path("planted"), "code ran"))
+
+
+def test_loading_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train("ppo", 1, out=tmp_path)
+    for path in checkpoints(tmp_path):
+        torch.save({"format": 1, "env": "cartpole", "step": 0, "tensors": Planted()}, path)
+    with pytest.raises(TrainingError, match="something else than tensors, numbers and strings") as raised:
+        Run.load(tmp_path)
+    assert "weights_only" not in str(raised.value)
+    assert not Path("planted").exists()
+
+
+def test_all_settings_that_differ_from_the_runs_are_named(tmp_path):
+    plan = dict(num_envs=8, steps=128, out=tmp_path, device="cpu", progress=False)
+    cd.train("cartpole", cd.PPO(num_steps=16, gamma=0.9, gae_lambda=0.8), **plan)
+    with pytest.raises(TrainingError) as raised:
+        cd.train("cartpole", cd.PPO(num_steps=16), resume=True, **plan)
+    said = str(raised.value)
+    assert (
+        "gamma of policy 'cart' is 0.9 there, and 0.99 was asked for; gae_lambda" in said
+        and "0.95 was asked for" in said
+    )
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(TrainingError, match=r"damaged: it has no '"):
+        Run.load(tmp_path)
+
+
+def test_folders_that_cannot_be_used(tmp_path):
+    with pytest.raises(TrainingError, match="no run folder"):
+        Run.load(tmp_path / "nothing")
+    (tmp_path / "file.npz").write_bytes(b"")
+    with pytest.raises(TrainingError, match=r"is a file, not a run folder; Recording\.load reads a recording"):
+        Run.load(tmp_path / "file.npz")
+    train("ppo", 1, out=tmp_path)
+    with pytest.raises(TrainingError, match="holds a run of 'cartpole' already"):
+        train("a2c", 1, out=tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"format": 99}))
+    with pytest.raises(TrainingError, match="newer version"):
+        Run.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"env": "tag_grid", "params": {}}))
+    with pytest.raises((TrainingError, ParameterError), match=r"cart|tag_grid"):
+        Run.load(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(TrainingError, match="damaged"):
+        Run.load(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match="is a file"):
+        train("ppo", 1, out=tmp_path / "file")
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    run = train("ppo", 2, out=tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cupydrive.inputs.files.os.fsync", full)
+    with pytest.raises(TrainingError, match=r"kept.*No space left on device"):
+        run.save(tmp_path)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+EXPLODES = KERNEL.replace("s.x += s.v;", "s.x += s.v; if (env.elapsed == 30 && s.x > 0.0f) s.x = math::not_a_number();")
+
+
+def test_numbers_that_are_none_stop_training_with_name_step_and_environment(tmp_path):
+    cd.register(PYTHON, EXPLODES)
+    settings = cd.PPO(num_steps=8, hidden=(16,))
+    with pytest.raises(
+        TrainingError, match=r"the (obs|reward) of 'point' in environment \d+, agent 0.*after step 30 of this"
+    ) as error:
+        cd.train("point", settings, num_envs=16, steps=100 * 16 * 8, out=tmp_path, **QUIET)
+    assert "last checkpoint is kept" in str(error.value)
+    run = Run.load(tmp_path)
+    assert all(torch.isfinite(p).all() for policy in run.policies.values() for p in policy.parameters())
+
+
+def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
+    class Broken(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.logits, self.calls = torch.nn.Parameter(torch.zeros(2)), 0
+
+        def forward(self, obs):
+            self.calls += 1
+            value = torch.full((len(obs),), math.nan if self.calls > 60 else 0.0) + self.logits.sum()
+            return self.logits.expand(len(obs), -1), value
+
+    made = []
+    settings = cd.PPO(num_steps=8, policy=lambda obs_dim, size: made.append(Broken()) or made[-1])
+    with pytest.raises(TrainingError, match=r"the loss of policy 'cart' is not finite"):
+        cd.train("cartpole", settings, num_envs=16, steps=100 * 16 * 8, **QUIET)
+    assert torch.isfinite(made[0].logits).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            dict(algorithm=cd.PPO(num_minibatches=7, num_steps=8)),
+            r"do not divide into 7 minibatches; num_minibatches = .*4.*8",
+        ),
+        (dict(algorithm=cd.DDPG()), r"DDPG needs a Box.*'cart'.*Discrete\(2\).*PPO or A2C"),
+        (dict(algorithm=cd.PPO), r"or their names; write PPO\(\)$"),
+        (dict(algorithm="pp0"), r"no algorithm 'pp0'\. Did you mean 'ppo'.*ppo, a2c, ddpg"),
+        (dict(algorithm=cd.PPO(distribution="gaussian")), r"can be categorical, not 'gaussian'"),
+        (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
+        (
+            dict(policies={}),
+            r"group 'cart' has 0 policies; give each group one, for .* 'cart': cd.suggested_algorithm\('cartpole'\)",
+        ),
+        (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be cd.PPO"),
+        (dict(policies={"cart": cd.Heuristic()}), r"has no heuristic"),
+        (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
+        (dict(steps=0), r"steps = 0 is out of range"),
+        (dict(num_envs=-1), r"num_envs = -1"),
+        (dict(seed="x"), r"seed = 'x'"),
+        (dict(capture=True), r"capture=True needs device='cuda'"),
+        (dict(gravty=1.0), r"no parameter 'gravty'\. Did you mean 'gravity'"),
+    ],
+)
+def test_settings_that_do_not_fit(options, words):
+    with pytest.raises(ParameterError, match=words):
+        cd.train("cartpole", **{"steps": 1000, "num_envs": 16, **QUIET, **options})
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: cd.PPO(learning_rate=-1.0), r"PPO.learning_rate = -1.0 is out of range"),
+        (lambda: cd.PPO(learning_rate=((5, 1.0), (5, 2.0))), r"env-steps of a schedule must ascend"),
+        (lambda: cd.PPO(learning_rate="fast"), r"a number, or pairs"),
+        (lambda: cd.PPO(learning_rate=()), r"learning_rate = \(\); it must be a number, or pairs"),
+        (lambda: cd.PPO(num_steps=0), r"num_steps = 0 is out of range"),
+        (lambda: cd.PPO(activation="sin"), r"activation = 'sin'; it must be one of 'tanh'"),
+        (lambda: cd.PPO(target_kl=0.0), r"target_kl = 0.0 is out of range; it must be above 0"),
+        (lambda: cd.PPO(precision="half"), r"precision = 'half'"),
+        (lambda: cd.PPO(norm_adv=1), r"norm_adv = 1; it must be True or False"),
+        (lambda: cd.DDPG(noise_damping=0.0), r"noise_damping = 0.0"),
+    ],
+)
+def test_settings_check_themselves(make, words):
+    with pytest.raises(ParameterError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "words"),
+    [
+        (
+            {"learning_starts": 10**7},
+            {},
+            "10,000,000 transitions are never there: 320 env-steps make 320 and buffer_size = 1,000,000 keeps 1,000,000; "
+            "lower it, or pass steps= from 10,000,000 on and raise buffer_size",
+        ),
+        (
+            {"learning_starts": 321},
+            {"seeds": 2},
+            "321 transitions .*: 320 env-steps make 320; .* pass steps= from 321 on",
+        ),
+        ({"learning_starts": 200, "buffer_size": 160}, {}, "200 .*: buffer_size = 160 keeps 160; lower it, or raise"),
+        ({"learning_starts": 320}, {}, None),
+        ({"learning_starts": 320}, {"seeds": 2}, None),
+    ],
+)
+def test_ddpg_says_before_it_trains_that_it_would_never_begin_to_learn(settings, options, words):
+    """300 env-steps are 5 iterations of 4 steps of 16 environments: the last of them learns, if there is enough then."""
+    settings = cd.DDPG(batch_size=8, hidden=(8,), **settings)
+    with pytest.warns(CupydriveWarning) if words else nullcontext() as told:
+        found = cd.train("point", settings, num_envs=16, steps=300, **QUIET, **options)
+    for run in found if options else [found]:
+        assert bool(run.learners["point"].started) == (words is None)
+    if words:
+        (said,) = told
+        assert re.search(f"policy 'point' would not learn in point: DDPG.learning_starts = {words}", str(said.message))
+
+
+def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
+    plan = {"num_envs": 16, "out": tmp_path, "resume": True, **QUIET}
+    settings = cd.DDPG(batch_size=8, hidden=(8,), learning_starts=100)
+    with pytest.warns(CupydriveWarning, match="64 env-steps make 64; lower it, or pass steps= from 100 on"):
+        cd.train("point", settings, steps=64, **plan)
+    assert bool(cd.train("point", settings, steps=128, **plan).learners["point"].started)
+
+
+def test_ddpgs_buffer_must_hold_an_iteration():
+    with pytest.raises(ParameterError, match=r"buffer_size = 10 holds less than one iteration of 64"):
+        cd.train("point", cd.DDPG(buffer_size=10), num_envs=16, steps=64, **QUIET)
+
+
+def test_policies_by_group_and_shared_policies():
+    common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, max_episode_steps=8, **QUIET)
+    run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}, **common)
+    assert list(run.policies) == ["tagger"] and "losses/value_loss" in run.metrics[-1]
+    run = cd.train("tag_grid", policies={"tagger+runner": cd.PPO(num_steps=8)}, **common)
+    assert list(run.policies) == ["tagger+runner"]
+    run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=8)}, **common)
+    assert {"losses/tagger/value_loss", "losses/runner/approx_kl", "charts/episodic_return/runner"} <= set(
+        run.metrics[-1]
+    )
+    with pytest.raises(ParameterError, match="one num_steps; got tagger 8, runner 4"):
+        cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)}, **common)
+
+
+@pytest.mark.parametrize("options", [{}, {"seeds": 2}])
+def test_training_in_which_nobody_learns_says_so_once(options):
+    policies = {"tagger": cd.Random(), "runner": cd.Heuristic()}
+    with pytest.warns(
+        cd.CupydriveWarning, match=r"nobody learns in tag_grid .*Random\(\).*Heuristic\(\).*evaluate"
+    ) as said:
+        cd.train("tag_grid", policies=policies, steps=64, num_envs=8, grid_length=6, **options, **QUIET)
+    assert len(said) == 1
+
+
+def test_a_trained_policy_plays_on_in_another_run(tmp_path):
+    common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, **QUIET)
+    first = cd.train("tag_grid", cd.PPO(num_steps=8), out=tmp_path, **common)
+    second = cd.train("tag_grid", policies={"tagger": cd.PPO(num_steps=8), "runner": cd.Frozen(tmp_path)}, **common)
+    assert list(second.policies) == ["tagger"]
+    second.save(tmp_path / "second")
+    assert list(Run.load(tmp_path / "second").policies) == ["tagger"]
+    with pytest.raises(TrainingError, match="belongs to environment 'tag_grid'"):
+        cd.train("cartpole", policies={"cart": cd.Frozen(tmp_path)}, steps=100, num_envs=4, **QUIET)
+    assert first.step == 2 * 8 * 8
+
+
+def test_a_killed_run_always_loads_and_goes_on():
+    from kill import kill_many
+
+    kill_many(3)
+
+
+PUT_BACK = {
+    "learning": ("cartpole", cd.PPO(learning_rate=1e30, num_minibatches=2, update_epochs=2, **SMALL_PPO)),
+    "an environment": (streaks.spec(streaks.kernel(total=streaks.NONE)), cd.A2C(learning_rate=1e-3, **SMALL_PPO)),
+}
+
+
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+@pytest.mark.parametrize("broken", PUT_BACK)
+def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, learner):
+    """As the warm-up of a graph's capture leaves it, in which a number may not be finite already."""
+    env, settings = PUT_BACK[broken]
+    run = make_run(env, settings, num_envs=6, learner=learner, device="cpu")
+    before, found = run.snapshot(), []
+    for _ in range(2):
+        with pytest.raises(NotFiniteError):
+            cd.train(run, steps=1920, progress=False)
+        found.append(run.explain())
+        run.restore(before)
+        run.step = 0
+        with pytest.raises(TrainingError, match="nothing to explain"):
+            run.explain()
+    assert found[0] is not found[1] and found[0].line == found[1].line
