@@ -7,7 +7,7 @@
 #if defined(__CUDACC__) && OBSERVATIONS == OBS_WARP_COPY
 #include "drive/storage/warp_copy.cuh"
 typedef WarpCopyObs Observations;
-#define BLOCK_BYTES WarpCopyObs::BLOCK_BYTES
+#define OBS_BYTES WarpCopyObs::SHARED_BYTES
 #elif OBSERVATIONS == OBS_SHARED || OBSERVATIONS == OBS_WARP_COPY
 typedef SharedObs Observations;
 #else  // of rows that are staged, too, `obs` leads to where they stay

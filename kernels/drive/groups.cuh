@@ -64,7 +64,8 @@ template <class Kind, int SLOTS> struct KeptRows {
 // words that are not packed stay in the workspace, since one of four is picked by an index. So does all that a CPU's one thread
 // has, whose workspace is on the stack.
 template <class Kind> constexpr bool OWN =
-    TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
+    TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES
+              : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
 template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
 
 // What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: rewards and actions are in global

@@ -34,6 +34,9 @@
 // If a member has so many agents at most, FOR_OWN makes copies instead of a loop, and what it keeps of them stays in registers
 // (groups.cuh).
 constexpr int FEW_OWN = 8;
+// The driver reserves local memory for every thread that a GPU can hold at once, 270,000 on an H100. An environment of one thread
+// keeps larger structs in shared memory.
+constexpr int MOST_LOCAL_BYTES = 4096;
 #ifdef __CUDACC__
 #include "drive/backend/cuda.cuh"
 #else

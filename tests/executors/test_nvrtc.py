@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+import machine_code
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -291,3 +292,14 @@ def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(e
     unit = resident_unit(layout, distribution, config, (Shard(16), 32, [1]), executor, GROUP_RESIDENT)
     counted = group_bytes(layout.towers[0])
     assert counted - 8 * 1024 <= near_bytes(unit) <= counted
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("rice_n", {}), ("tag_continuous", {"num_taggers": 5, "num_runners": 300})]
+)
+def test_an_environment_of_one_thread_takes_little_local_memory(name, params):
+    """The driver reserves it for every thread that a GPU can hold: 45 KB were 12 GB on an H100."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    kernels = machine_code.functions(machine_code.cubin((name, params, Layout(1, 1)), 90))
+    assert set(kernels) == {"env_reset", "env_step", "env_rollout"}
+    assert max(kernel["frame"] for kernel in kernels.values()) <= 4096

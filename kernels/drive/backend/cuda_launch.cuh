@@ -1,8 +1,20 @@
 // cuda_launch.cuh -- kernels of an NVIDIA GPU: blocks of ENVS_PER_BLOCK teams of TEAM threads, enough to cover the whole count.
 #pragma once
 
+// A team of one thread keeps its Workspace in registers or local memory, but a large one in shared memory.
+constexpr bool WORK_SHARED = TEAM > 1 || sizeof(Workspace) > MOST_LOCAL_BYTES;
+template <bool SHARED> struct LocalWork {
+  Workspace work;
+  DEVICE Workspace* address() { return &work; }
+};
+template <> struct LocalWork<true> {
+  DEVICE Workspace* address() { return nullptr; }
+};
+#ifndef OBS_BYTES
+#define OBS_BYTES 0  // of observations, before the workspaces
+#endif
 #ifndef BLOCK_BYTES
-#define BLOCK_BYTES (TEAM > 1 ? sizeof(Workspace) * ENVS_PER_BLOCK : 0)
+#define BLOCK_BYTES (OBS_BYTES + (WORK_SHARED ? sizeof(Workspace) * ENVS_PER_BLOCK : 0))
 #endif
 extern "C" __device__ const int block_bytes = BLOCK_BYTES;  // of shared memory that a block asks for
 extern "C" __device__ const int cache_bytes = CACHE_BYTES;
@@ -10,8 +22,8 @@ extern "C" __device__ const int cache_bytes = CACHE_BYTES;
 // AHEAD: the body itself awaits the launch before this one.
 template <bool AHEAD, class Body> DEVICE void run(const int size, const int steps, Body body) {
   const int slot = threadIdx.x / TEAM;  // [0, ENVS_PER_BLOCK)
-  Workspace mine;
-  Workspace* const work = TEAM == 1 ? &mine : (Workspace*)block_memory() + slot;
+  LocalWork<WORK_SHARED> local;
+  Workspace* const work = WORK_SHARED ? (Workspace*)((char*)block_memory() + OBS_BYTES) + slot : local.address();
   if constexpr (!AHEAD) await_previous();
   const int e = blockIdx.x * ENVS_PER_BLOCK + slot;
   if (e < size) body(Team{(int)(threadIdx.x % TEAM)}, work, e, 1, 0, steps);

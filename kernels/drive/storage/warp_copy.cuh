@@ -10,7 +10,7 @@ struct WarpCopyObs {
   template <class Kind> struct Near {};  // nothing in the workspace, which is one thread's
   static constexpr bool SPREAD = false;
   template <class Kind> struct OfWarp { alignas(16) obs_t obs[LANES * Kind::COUNT * Kind::OBS]; };
-  static constexpr int BLOCK_BYTES = sizeof(EachGroup<OfWarp>) * (ENVS_PER_BLOCK / LANES);
+  static constexpr int SHARED_BYTES = sizeof(EachGroup<OfWarp>) * (ENVS_PER_BLOCK / LANES);
   const Team team;
   const EachGroup<GroupRows>& rows;
   EachGroup<OfWarp>& near;
