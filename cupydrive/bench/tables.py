@@ -37,8 +37,9 @@ RESULTS = {  # in gallery/
 }
 LESSONS = "learning.json"  # likewise; written by tests/tools/learning.py
 MARKS = "<!-- {name}: written by cupydrive.bench.tables -->"
-# Environments and agents of the README's table: where another library has the same task.
-BRIEFLY = (("cartpole", 1), ("tag_grid", 5), ("tag_grid", 1000), ("tag_continuous", 105))
+# Environments and agents of the README's table, among the tasks that another library has too.
+ROLLED_OUT = (("cartpole", 1), ("tag_continuous", 105))
+TRAINED = (("cartpole", 1), ("tag_grid", 5), ("tag_continuous", 105))
 ROLLOUTS = "random rollouts"
 COMPUTED = ["operations a step", "of limit"]  # titles of what ``computed`` returns
 MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagged"}  # in a lesson; else a return
@@ -185,13 +186,13 @@ def of_case(result, case):
 def briefly(found):
     """Return what the README says: rollouts and training beside the fastest other library, and in words what is not alike."""
     gpu, cpu, learnt = found["cuda"], found["cpu"], found["training"]
-    pairs = [(ROLLOUTS, *fastest(of_case(gpu, "rollout"), env, agents)) for env, agents in BRIEFLY]
+    pairs = [(ROLLOUTS, *fastest(of_case(gpu, "rollout"), env, agents)) for env, agents in ROLLED_OUT]
     pairs += trained(of_case(learnt, "training"))
     pairs.append((f"{ROLLOUTS} on a CPU", *fastest(of_case(cpu, "rollout"), "cartpole")))
-    titles = ["timed", "task", "copies", "cupydrive", "fastest other library", "ratio"]
+    titles = ["timed", "task", "environments", "cupydrive", "fastest other library", "ratio"]
     about = (
-        f"Env-steps per second (a step of one copy, all its agents included) on an {gpu.machine}, in the last row on a CPU "
-        f"({cpu.machine}):"
+        f"Environment steps per second on an {gpu.machine}; the last row is on a CPU ({cpu.machine}). One step advances all "
+        "agents of one environment."
     )
     table = markdown(titles, [beside(timed, other, own) for timed, other, own in pairs])
     sentences = [*unlike([other for _, other, _ in pairs]), *precisely(learnt), begun(learnt)]
@@ -200,7 +201,7 @@ def briefly(found):
 
 def beside(timed, other, own):
     """Return the cells of our row and another library's."""
-    copies = f" with {other.num_envs:,} copies" * (other.num_envs != own.num_envs)
+    copies = f" with {other.num_envs:,} environments" * (other.num_envs != own.num_envs)
     rates = [short(own.rate), f"{short(other.rate)}{copies}, {other.who}"]
     return [timed, f"`{own.env}`{agents_of(own)}", f"{own.num_envs:,}", *rates, times(own.rate / other.rate)]
 
@@ -208,7 +209,7 @@ def beside(timed, other, own):
 def trained(rows):
     """Return what is trained how fast, by task that another library has too: the algorithm, its row and ours."""
     found = []
-    for env, agents in BRIEFLY:
+    for env, agents in TRAINED:
         compared = [row for row in rows if (row.env, row.agents) == (env, agents)]
         compared = [row for row in compared if algorithm_of(row) == algorithm_of(compared[0])]  # that of our first
         if any(row.who not in OURS for row in compared):
@@ -222,10 +223,10 @@ def unlike(others):
     for row in others:
         library, pieces = row.who.split()[0], in_words(row.note).split("; ")
         stored |= {f"{library} {piece}": None for piece in pieces if piece.startswith("stores")}
-        elsewhere |= {f" {library}'s were {ELSEWHERE}.": None for piece in pieces if piece.startswith(ELSEWHERE)}
+        elsewhere |= {f" {library} was {ELSEWHERE}.": None for piece in pieces if piece.startswith(ELSEWHERE)}
     if not stored:
         return []
-    said = f"In rollouts {' and '.join(stored)}, where cupydrive stores every step; nobody's compiling is counted."
+    said = f"Rollouts: cupydrive stores every step, {' and '.join(stored)}. Compile time is excluded for every library."
     return [said + "".join(elsewhere)]
 
 
@@ -238,8 +239,8 @@ def precisely(result):
     if own.factors == "float32" or not exact:
         return []
     return [
-        f"In training cupydrive multiplies in {own.factors} on matrix units; in float32, with the same bits on CPU and GPU, "
-        f"`{own.env}` makes {short(exact[0].rate)}."
+        f"Training: cupydrive multiplies in {own.factors} on tensor cores. In float32, with equal bits on CPU and GPU, "
+        f"`{own.env}` reaches {short(exact[0].rate)}."
     ]
 
 
@@ -248,8 +249,8 @@ def begun(result):
     parts = result.startup["tag_continuous"]["warm"]
     own = own_seconds(parts)
     return (
-        f"A new process, with kernels that an earlier one has compiled, takes {sum(parts.values()):.1f} s to the first step of "
-        f"`tag_continuous`, of which {own:.2f} s are cupydrive's; the rest is the import of torch and CUDA's start."
+        f"Start: a new process with cached kernels reaches the first step of `tag_continuous` in {sum(parts.values()):.1f} s, "
+        f"{own:.2f} s of it in cupydrive and the rest in importing torch and starting CUDA."
     )
 
 

@@ -131,17 +131,17 @@ def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike
     """Rollouts and training of each task, and rollouts on a CPU; each rate and factor is that of a chart beside it."""
     text, results = tables.tables()["README.md"]["speed, briefly"], tables.results()
     rows = cells_of(text)
-    charts = [texts(tables.chart(results["cuda"]))] * 4 + [texts(tables.training_chart(results["training"]))] * 4
+    charts = [texts(tables.chart(results["cuda"]))] * 2 + [texts(tables.training_chart(results["training"]))] * 3
     charts.append(texts(tables.chart(results["cpu"])))
-    assert [row[0].split(",")[0] for row in rows] == ["random rollouts"] * 4 + ["training"] * 4 + [
+    assert [row[0].split(",")[0] for row in rows] == ["random rollouts"] * 2 + ["training"] * 3 + [
         "random rollouts on a CPU"
     ]
     for (_, task, copies, own, other, ratio), written in zip(rows, charts, strict=True):
-        rate, _, who = other.partition(", ")
+        rate, _, who = other.replace("environments", "copies").partition(", ")
         assert own in written and f"{rate}, ours {ratio}" in written and who in written
         assert [title for title in written if title.startswith(task.replace("`", "")) and f" {copies} copies" in title]
-    assert "gymnax stores no trajectory and WarpDrive stores only the last step" in text
-    assert f"WarpDrive's were {cells.ELSEWHERE}." in text and "Numba" not in text
+    assert "cupydrive stores every step, gymnax stores no trajectory and WarpDrive stores only the last step" in text
+    assert f"WarpDrive was {cells.ELSEWHERE}." in text and "Numba" not in text
 
 
 def test_the_pictures_of_the_speed_page_are_there():

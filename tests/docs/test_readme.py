@@ -112,7 +112,7 @@ def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
 
 
 def test_it_is_read_in_ten_minutes():
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 130
 
 
 def test_commands_of_others_name_what_exists():
