@@ -147,7 +147,7 @@ def episodes_of_means(entries):
     usual = max(numbers, key=numbers.count, default=0)
     others = sorted({(name, count) for name, count in counts if count != usual})
     of_others = ", ".join(f"{count:,} in {html.escape(name)}" for name, count in others)
-    return f"{usual:,} fresh episodes" + (f" ({of_others})" if others else "")
+    return f"{usual:,} evaluation episodes" + (f" ({of_others})" if others else "")
 
 
 def slug(text):
@@ -243,21 +243,19 @@ width="{width}" height="{height}"{least} loop muted playsinline preload="none" a
 def readme(entries, charts=(), home=None):
     """Return ``README.md``: small animated pictures, which code hosts show, and some of ``CHARTS``; ``home`` as of ``page``."""
     project = "cupydrive" if home is None else f"[cupydrive]({home}README.md)"
-    more = "" if home is None else f" More on it: [watch episodes, and keep them]({home}docs/how/watch.md)."
+    more = "" if home is None else f" See also [watch and keep episodes]({home}docs/how/watch.md)."
     lines = [
         "# Gallery",
         "",
-        f"What policies do in {len(entries)} environments of {project}, before and after they have learnt: at random, by a rule"
-        " (the heuristic), and as they were trained. `index.html` shows them as video. Such an episode takes three lines:",
+        f"Random, scripted (heuristic) and trained policies in {len(entries)} environments of {project}. `index.html` shows"
+        " them as video. These three lines train and render an episode:",
         "",
         *fenced(THREE_LINES, "python"),
         "",
-        "Each clip has a command that draws it again, and each curve one that trains anew; `make gallery` makes those of all"
-        f" environments of the package.{more} Pictures here are of an episode's first seconds: each holds the last step that it"
-        " has, so that one which does not move shows what came of it, and then plays from step 0 on; the page shows episodes"
-        " whole, with every step unless a clip says otherwise. Means are of fresh episodes, ± their 95 % intervals; where"
-        " episodes differ, after them stands, as “here”, what the clip's own one has; a return is the sum of an episode's"
-        " rewards.",
+        f"Each clip and each learning curve has the command that reproduces it. `make gallery` reproduces all of them.{more}"
+        " Pictures on this page show the first seconds of an episode: the last frame first, then the steps from step 0."
+        " `index.html` shows whole episodes. Means are of evaluation episodes, with their 95 % confidence intervals (±). “here”"
+        " gives the value of the clip's own episode, if episodes differ. A return is the sum of an episode's rewards.",
     ]
     for chapter, found in ordered(entries).items():
         lines += ["", f"## {markdown(chapter)}", "", markdown(CHAPTERS.get(chapter, ""))]
