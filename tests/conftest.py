@@ -18,11 +18,11 @@ is tested without anybody's data. Tests of the data itself use the environment's
 
 import importlib
 import os
-import re
 import shutil
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from functools import cache, lru_cache, wraps
 from pathlib import Path
 
@@ -30,7 +30,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LEVEL = os.environ.get("CUPYDRIVE_OPTIMIZE", "1")
-GROUPS = {"gpu", "slow", "checker", "build", "sanitizer", "notebook"}  # markers by which the Makefile makes groups
+NO_COMPILER = "needs a C++ compiler and found none"  # part of cupydrive.executors.compiler's message
 # Tables from upstream as they lie beside a checkout. No test asks the network: port 9 of this machine answers nobody.
 DATA = ROOT.parent / "shared" / "data" / "real_world"
 if DATA.is_dir():
@@ -71,34 +71,43 @@ def no_gpu_reason():
     return "" if count else "CuPy counts 0 CUDA devices"
 
 
-@cache
-def names_of_markers(path):
-    """Return the names of all markers that a file writes out."""
-    return set(re.findall(r"\bmark\.(\w+)", path.read_text()))
+def pytest_configure(config):
+    """Without tests, -m or -k on the command line, run what `make test` runs."""
+    named = config.args_source is config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword
+    if not named and not hasattr(config, "workerinput"):
+        config.option.markexpr = "quick and not slow"
 
 
-def pytest_itemcollected(item):
-    if odd := {m.name for m in item.iter_markers()} & GROUPS - names_of_markers(item.path):
-        raise pytest.UsageError(
-            f"{item.nodeid} has {odd} from another file; the Makefile finds files by `mark.NAME` in them"
-        )
-
-
-@pytest.hookimpl(trylast=True)  # after pytest has dropped what -m leaves out
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
+    """Leave the mark `quick(n)` to the first n cases of a test; then let pytest select by -m, and long tests begin first."""
+    cases = Counter()
+    for item in items:
+        quick = item.get_closest_marker("quick")
+        if quick and quick.args:
+            cases[item.parent.nodeid, item.originalname] += 1
+            if cases[item.parent.nodeid, item.originalname] > quick.args[0]:
+                item.own_markers = [marker for marker in item.own_markers if marker.name != "quick"]
+    yield
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
-    gpu = [item for item in items if item.get_closest_marker("gpu")]
-    # CuPy takes a second to import: not for runs without GPU tests.
-    if not gpu or not no_gpu_reason():
-        return
-    if os.environ.get("CUPYDRIVE_REQUIRE_GPU") == "1":
+    needs_gpu = any(item.get_closest_marker("gpu") for item in items)
+    if needs_gpu and os.environ.get("CUPYDRIVE_REQUIRE_GPU") == "1" and no_gpu_reason():
         raise pytest.UsageError(f"CUPYDRIVE_REQUIRE_GPU=1, but there is no usable GPU: {no_gpu_reason()}")
-    for item in gpu:
-        item.add_marker(pytest.mark.skip(reason=f"no usable GPU: {no_gpu_reason()}"))
+
+
+# What a test needs and a machine lacks is skipped from here: pytest sums up the skips of one place and reason in one line.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed and "CI" not in os.environ and NO_COMPILER in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (__file__, 0, "Skipped: no C++ compiler")
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which compile, too
 def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and no_gpu_reason():
+        pytest.skip(f"no usable GPU: {no_gpu_reason()}")
     as_users_have_it = any(map(item.get_closest_marker, ("optimised", "gpu", "slow")))
     os.environ["CUPYDRIVE_OPTIMIZE"] = "3" if as_users_have_it else LEVEL
     make_up_tables()

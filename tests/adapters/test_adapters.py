@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.filterwarnings(SAYS), pytest.mark.filterwarnings(OLD)]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", OURS)
 def test_a_single_environment_passes_gymnasiums_checks(name):
     env = gymnasium.make(OURS[name], render_mode="rgb_array")
@@ -42,6 +43,7 @@ def test_a_single_environment_passes_gymnasiums_checks(name):
     env.close()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", OURS)
 def test_equal_seeds_give_equal_episodes(name):
     one, other = Env(name), Env(name)
@@ -62,6 +64,7 @@ def set_their_state(env, state):
     env.state = np.array(list(state), np.float64)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("mode", AutoresetMode)
 @pytest.mark.parametrize("name", OURS)
 def test_the_vector_form_is_gymnasiums_own(name, mode):
@@ -123,6 +126,7 @@ def test_the_vector_form_is_gymnasiums_own(name, mode):
     ours.close()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("device", DEVICES)
 def test_torch_arrays_are_the_numpy_ones(device):
     kinds = [
@@ -144,6 +148,7 @@ def test_torch_arrays_are_the_numpy_ones(device):
     assert torch.equal(kept, copies)  # copy=True: later steps did not write into it
 
 
+@pytest.mark.quick
 def test_an_array_that_is_not_copied_is_the_kernels_memory():
     env = VectorEnv("cartpole", 4, device="cpu", copy=False, arrays="torch")
     obs, _ = env.reset(seed=0)
@@ -191,6 +196,7 @@ def test_vector_wrappers_run(tmp_path):
     assert found > 4 and [p.suffix for p in (tmp_path / "videos").iterdir()] == [".mp4"]
 
 
+@pytest.mark.quick
 def test_a_wrapper_for_autoreset_in_the_next_step_runs():
     raw, env = (make_vec("cartpole", 64, device="cpu", autoreset_mode="next_step") for _ in range(2))
     env = vector_wrappers.NormalizeObservation(env)
@@ -232,6 +238,7 @@ def test_a_name_with_the_module_needs_no_import():
     assert done.stdout == "VectorEnv(cupydrive/CartPole-v0, num_envs=3) (3, 4)\n", done.stderr
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gymnasiums_own_vectors_take_the_single_form(mode):
     env = gymnasium.make_vec(OURS["cartpole"], num_envs=3, vectorization_mode=mode)
@@ -300,6 +307,7 @@ def registered(monkeypatch):
         gymnasium.register(name, **options)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("asked", [None, 400, 30])
 def test_gymnasiums_time_limit_is_the_kernels(asked):
     more = {} if asked is None else {"max_episode_steps": asked}
@@ -315,16 +323,19 @@ def test_gymnasiums_time_limit_is_the_kernels(asked):
     assert env.max_timesteps == (asked or 200) and env.reset(seed=0)[0].shape == (4,)
 
 
+@pytest.mark.quick
 def test_no_time_limit_is_none_in_the_kernel():
     assert gymnasium.make(OURS["pendulum"], max_episode_steps=-1).unwrapped.env.params.max_episode_steps == 2**31 - 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["Lambda-v0", "Method-v0", "Subclass-v0", "Deep-v0", "Kwargs-v0"])
 def test_time_limits_of_a_users_own_registrations_are_the_kernels(registered, name):
     assert ending(gymnasium.make(name)) == (300, False, True)
     assert ending(gymnasium.make(name, max_episode_steps=400)) == (400, False, True)
 
 
+@pytest.mark.quick
 def test_the_time_limit_of_another_environment_is_not_that_of_its_part(registered):
     assert gymnasium.make("Holder-v0", disable_env_checker=True).unwrapped.part.env.params.max_episode_steps == 200
 
@@ -344,6 +355,7 @@ def test_a_task_ends_by_itself_and_metrics_come_with_a_shorter_limit():
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_masks_reach_gymnasiums_users():
     spec = cd.register(masked.PYTHON, masked.KERNEL)
     env = Env(spec, walkers=1)
@@ -371,6 +383,7 @@ def test_masks_reach_gymnasiums_users():
 # ---- attributes and copies ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_attributes_of_gymnasiums_vectors():
     theirs = gymnasium.make_vec("CartPole-v1", 2, "sync")
     for mode in ("same_step", "next_step", "disabled"):
@@ -392,6 +405,7 @@ def test_attributes_of_gymnasiums_vectors():
             env.set_attr(name, value)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_what_owns_a_kernels_memory_says_how_to_copy_it(call):
     core = cd.make("cartpole", 2, device="cpu")
@@ -408,6 +422,7 @@ def test_what_owns_a_kernels_memory_says_how_to_copy_it(call):
         call(plain)
 
 
+@pytest.mark.quick
 def test_several_agents_are_shown_the_other_door():
     for make in (Env, VectorEnv):
         with pytest.raises(CupydriveError, match=r"5 agents.*pettingzoo"):
@@ -418,6 +433,7 @@ def test_several_agents_are_shown_the_other_door():
 # ---- resets and mistakes ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_mask_resets_some_and_a_state_starts_from_it():
     env = VectorEnv("cartpole", 3, device="cpu")
     env.reset(seed=0)
@@ -433,6 +449,7 @@ WRONG_SEEDS = ["seven", 1.5, -1, [1, 2, 3], 2**64]
 WRONG_OPTIONS = [{"lo": 0.1}, {"state": {"thetta": 0.1}}, {"state": {"theta": np.nan}}, {"state": 3}, "state"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [Env, lambda name: VectorEnv(name, 3, device="cpu")], ids=["single", "vector"])
 def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
     env = make("cartpole")
@@ -445,11 +462,13 @@ def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
         assert np.array_equal(now, before), wrong
 
 
+@pytest.mark.quick
 def test_what_an_error_left_unmade_can_be_closed():
     """Gymnasium up to 1.2 does so in `__del__`."""
     VectorEnv.__new__(VectorEnv).close()
 
 
+@pytest.mark.quick
 def test_wrong_masks_are_the_errors_of_gymnasiums_vectors():
     ours, theirs = VectorEnv("cartpole", 3, device="cpu"), gymnasium.make_vec("CartPole-v1", 3, "sync")
     ours.reset(seed=0)
@@ -479,6 +498,7 @@ WRONG_ACTIONS = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", WRONG_ACTIONS)
 def test_wrong_actions_are_invalid_and_change_nothing(name, device):
@@ -497,6 +517,7 @@ def test_wrong_actions_are_invalid_and_change_nothing(name, device):
             single.step(action[1] if isinstance(action, list) and len(action) == 3 and action[1] not in (1, 0) else "a")
 
 
+@pytest.mark.quick
 def test_order_and_making():
     for env in (Env("cartpole"), VectorEnv("cartpole", 2, device="cpu")):
         action = env.action_space.sample()
@@ -525,6 +546,7 @@ def test_order_and_making():
         gymnasium.make_vec(OURS["cartpole"], num_envs=0)
 
 
+@pytest.mark.quick
 def test_frames_are_those_of_the_environment():
     env = VectorEnv("cartpole", 2, device="cpu", render_mode="rgb_array")
     env.reset(seed=0, options={"state": {"x": [0.0, 2.0]}})
@@ -536,6 +558,7 @@ def test_frames_are_those_of_the_environment():
     assert cart[1] - cart[0] > width / 5  # the second cart stands further right
 
 
+@pytest.mark.quick
 def test_arguments_that_the_adapter_calls_otherwise_are_told():
     with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
         VectorEnv("cartpole", n_envs=3)

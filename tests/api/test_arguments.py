@@ -146,6 +146,7 @@ OF_AUTHORS = ("EnvSpec.", "PythonKernels")
 WITHOUT_ARGUMENTS = {"info", "names", "Heuristic", "Random"}
 
 
+@pytest.mark.quick
 def test_every_public_function_has_a_row():
     public = {name for name in cd.__all__ if callable(getattr(cd, name))}
     public -= {name for name in public if inspect.isclass(one := getattr(cd, name)) and issubclass(one, BaseException)}

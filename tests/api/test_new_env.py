@@ -6,7 +6,6 @@ import torch
 import cupydrive as cd
 from cupydrive.checks.checker import check
 
-pytestmark = pytest.mark.checker
 PYTHON = """
 from dataclasses import dataclass
 import numpy as np

@@ -61,7 +61,6 @@ def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_pa
     assert said == ["peer failed: --device cpu --runs 2 --cases rollout"]
 
 
-@pytest.mark.build
 def test_gymnasiums_program_tells_rows(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "peers"))
     import gymnasium_vector

@@ -19,11 +19,11 @@ from cupydrive.checks.report import Report, write_json
 from cupydrive.cli.scaffold import new
 from cupydrive.codegen.source import kernel_text
 
-pytestmark = pytest.mark.checker
 STEPS = 20_000
 
 
 # rice_n's takes a minute where nothing is compiled yet; in `make test` the demo's test checks it, with fewer steps.
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "rice_n" else n for n in envs.names()]
 )
@@ -60,6 +60,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "right", "wrong"), [*WRONG[:-2], *(pytest.param(*case, marks=pytest.mark.slow) for case in WRONG[-2:])]
 )
@@ -245,6 +246,7 @@ def test_results_may_not_depend_on_the_cache(written_env):
     assert not report.passed and any(t.failure for t in report.tallies.values() if "bit for bit" in t.part)
 
 
+@pytest.mark.quick
 def test_axes_are_named_by_what_they_count():
     report = Report("e", ["cpu"], [{}], 0)
     zeros = np.zeros((5, 4, 3, 2), np.float32)
@@ -264,6 +266,7 @@ def test_axes_are_named_by_what_they_count():
     )
 
 
+@pytest.mark.quick
 def test_a_row_that_rounding_tips_is_excused_and_said_to_be():
     report, zeros = Report("e", ["cpu"], [{}], 0), np.zeros(5, np.float32)
     report.compare("here", "x", zeros, zeros, scale=1.0, margin=zeros)
@@ -314,6 +317,7 @@ def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     assert "agent-steps without a reference" in str(report)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", envs.names())
 def test_devices_are_compared_on_as_much_as_fits(name):
     """On 1,000 agents and 200,000 entries of observations a step at most, but for four environments, the fewest there are."""

@@ -15,8 +15,6 @@ from cupydrive.checks.report import Report
 from cupydrive.cli.scaffold import new
 from cupydrive.errors import SpecError
 
-pytestmark = pytest.mark.checker
-
 
 @pytest.fixture(scope="module")
 def written_env(tmp_path_factory):
@@ -54,6 +52,7 @@ def test_a_failure_names_the_parameters_of_its_case(written_env):
     assert "; state.vx: environment " in first and ", with num_points=4, bonus=0.5: kernel " in first
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("cases", "case", "words"),
     [
@@ -73,6 +72,7 @@ def test_parameters_are_said_where_they_tell_something(cases, case, words):
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("got", "want", "words"),
     [
@@ -99,6 +99,7 @@ def test_what_tells_most_is_said_of_a_comparison(got, want, words):
     assert report.failures()[0].startswith(words), report.failures()
 
 
+@pytest.mark.quick
 def test_a_nan_that_comes_later_takes_the_place_of_a_difference():
     report = Report("e", ["cpu"], [{}], 0)
     for value in (2, NAN, 3):
@@ -299,6 +300,7 @@ def test_a_drawing_is_tried_on_a_state_alone_and_on_some_of_an_episode(written_e
     assert not any(row[0].startswith("draw") for row in report.parts())
 
 
+@pytest.mark.quick
 def test_a_field_that_observe_computes_may_be_left_out(written_env):
     """As ``Observed.state`` says; and all that the reference has no ``observe`` for."""
     spec, _ = written_env
@@ -334,6 +336,7 @@ def test_an_end_for_each_agent_is_told_its_shape(written_env, horizon, margin):
         check(replace(spec, kernel=text, step=step, horizon=horizon), agent_steps=100, device="cpu", progress=False)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("value", "said"), [(3.08216e-41, True), (-1e-39, True), (0.0, False), (1.2e-38, False)])
 def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written(value, said):
     report = Report("e", ["cpu"], [{}], 0)
@@ -341,6 +344,7 @@ def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written
     assert ("; so small a number is perhaps memory that was never written; " in report.failures()[0]) == said
 
 
+@pytest.mark.quick
 def test_a_report_is_text_where_there_is_no_standard_output(monkeypatch):
     report = Report("für", ["cpu"], [{}], 0)
     want = str(report)

@@ -12,7 +12,6 @@ from survivors import EQUIVALENT as SHARED_EQUIVALENT
 from cupydrive import envs
 from cupydrive.codegen.source import kernel_text
 
-pytestmark = pytest.mark.checker
 # Mutants of each shared file: 70 files take an hour on two cores. `python tests/tools/mutation.py --shared` runs 40 of each.
 PER_FILE = 12
 # (environment, the line before, the line after): why no check can see the difference.
@@ -61,7 +60,7 @@ def test_a_sample_of_mutants_is_killed(name):
     assert not survivors(name, chosen(name, kernel_text(envs.get(name))[1])[-1:])
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 @pytest.mark.parametrize("name", envs.names())
 def test_all_mutants_are_killed(name):
     selection = chosen(name, kernel_text(envs.get(name))[1])
@@ -153,7 +152,7 @@ def test_listed_survivors_are_lines_that_exist():
             assert line in lines, f"{file}: {line}"
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 @pytest.mark.parametrize("file", shared_mutation.JUDGES)
 def test_mutants_of_shared_kernels_are_killed(file):
     selection = shared_mutation.chosen(file, PER_FILE)

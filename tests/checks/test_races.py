@@ -72,6 +72,7 @@ def one_point(text):
     return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(old, f"{old}\n  {text}"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("words", RACES)
 def test_an_entry_that_two_members_write_is_named(words):
     spec = tag(*RACES[words])

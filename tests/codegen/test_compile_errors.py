@@ -44,6 +44,7 @@ def message(spec, where, monkeypatch):
     return str(caught.value)
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
@@ -107,6 +108,7 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, wo
     assert len(said.splitlines()) <= 4 and "-Werror" not in said and "drive/" not in said, said
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -171,6 +173,7 @@ def test_what_compilers_would_judge_differently_is_read_from_the_text(old, new, 
         assert f"<kernel of point>:{number}: " in str(caught.value) and f"\n    {new}" in str(caught.value)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -205,6 +208,7 @@ def test_an_element_of_an_array_is_assigned_from_another(layout):
     assert torch.equal(observed(spec), observed(broken(MOVE, MOVE)))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("said", ["NO_UNROLL", "UNROLL"])
 def test_what_an_author_says_of_unrolling_is_not_said_again(said):
     spec = broken(MOVE, f"{said} {EACH} s.x += s.v;")
@@ -243,6 +247,7 @@ def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
     HostExecutor().load(spec, spec.make_params())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("old", "new", "words"),
@@ -265,6 +270,7 @@ def test_members_in_another_order_are_shown_in_both(where, old, new, words, monk
     assert said.endswith(words) and said.count("another place") == 1, said
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "an_error"), [("work", False), ("s", True)])
 def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error):
     """A loop past an array's end may look to g++ like a read of the memory around it, which the package calls ``work``."""
@@ -275,12 +281,14 @@ def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error)
         assert (found is not None and words in str(found)) == an_error
 
 
+@pytest.mark.quick
 def test_the_mathematics_that_advice_names_exists():
     text = (KERNELS / "drive" / "math.cuh").read_text()
     assert [name for name in MATH if f" {name}(" not in text] == []
     assert set(FUNCTIONS) == {"reset", "step", "observe"}
 
 
+@pytest.mark.quick
 def test_a_member_whose_type_is_not_known_is_not_said_to_be_missing(monkeypatch):
     said = message(broken("float x, v;", "float x, v[CELLS];"), "cpu", monkeypatch)
     assert "'CELLS' was not declared" in said.splitlines()[1] and "has no member 'v', which Python" not in said
@@ -305,6 +313,7 @@ def script(folder, text):
     return str(path)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("named", "words"),
     [
@@ -333,6 +342,7 @@ def test_a_useless_compiler_is_named_with_the_fix(named, words, monkeypatch, tmp
     ).replace("Unset", "unset")
 
 
+@pytest.mark.quick
 def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
     path = tmp_path / "tool"
     path.write_bytes(b"\x7fELFjunk")
@@ -342,6 +352,7 @@ def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
         HostExecutor().load(envs.get("cartpole"), envs.get("cartpole").make_params())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "command", [["train", "cartpole"], ["check", "cartpole"], ["render", "cartpole", "--out", "x.gif"]]
 )

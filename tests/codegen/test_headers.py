@@ -48,6 +48,7 @@ def test_a_kernel_in_any_folder_has_headers_of_its_own(name, tmp_path):
     assert torch.equal(env.state["x"], before + 0.25) and envs.origin(env.spec)["kernel_sha256"] != digest
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ODD)
 def test_a_mistake_in_a_header_is_told_with_its_file_and_line(where, name, tmp_path, monkeypatch):
@@ -58,6 +59,7 @@ def test_a_mistake_in_a_header_is_told_with_its_file_and_line(where, name, tmp_p
     assert f"{place}`sinf` is not the same function on CPU and GPU" in said
 
 
+@pytest.mark.quick
 def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
     spec, kernel = own_kernel(tmp_path), tmp_path / "point.cu"
     text = kernel.read_text(encoding="utf-8")

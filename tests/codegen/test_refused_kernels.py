@@ -26,6 +26,7 @@ LEAVES = "<kernel of point>:17: group 'point' says who leaves; give its Group le
 THERE = "Array<float, 4> a{}; Array<int, 4> n{}; int all; u32 word = 3; u8 byte = 1;"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", COMPILERS)
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -41,6 +42,7 @@ def test_rows_that_a_flag_brings_are_refused_without_it(where, text, words, monk
     assert said == f"the kernel of 'point' does not compile:\n{words}\n    {text}"
 
 
+@pytest.mark.quick
 def test_clang_says_after_an_assertion_where_the_call_is():
     unit = assemble(spec := broken(MOVE, "env.point.mask(0, 0) = 1;"), spec.make_params(), Layout())
     log = (
@@ -83,6 +85,7 @@ def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words)
     assert f": {words}, in environment 0" in str(caught.value)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("where", COMPILERS)
 @pytest.mark.parametrize(
     ("value", "words"),
@@ -121,6 +124,7 @@ def test_integers_of_any_kind_are_summed_and_drawn(layout):
     assert code == 0, log
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -145,6 +149,7 @@ def test_the_last_random_numbers_of_a_stream_are_in_range():
     cd.make(spec, 2, device="cpu", debug=True).reset(seed=0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "text", "name"),
     [
@@ -191,6 +196,7 @@ def test_what_stays_as_it_is_may_be_static(old, text):
     HostExecutor().load(spec, spec.make_params())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("struct", ["Params", "State", "Shared", "Cache"])
 def test_structs_stand_before_the_include(struct):
     body = {"Params": "struct Params { float strength, drag; };", "State": "struct State { float x, v; };"}.get(
@@ -221,6 +227,7 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
     assert said.endswith(f"\n  {RECURSION}") and "DEVICE float f(float x)" in said, said
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "name", "words"),
     [
@@ -313,6 +320,7 @@ def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
         cd.make(spec, 2, device="cpu", debug=debug)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("limit", "want"), [(2**20, 3 * 2**18), (8 << 20, 6 << 20), (1 << 30, 6 << 20), (-1, 3 << 19)])
 def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkeypatch):
     resource = pytest.importorskip("resource")

@@ -83,6 +83,7 @@ def test_a_page_runs_as_it_is(name):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PAGES)
 def test_blocks_are_of_known_languages_and_code_is_formatted(name, tmp_path):
     text = PAGES[name]
@@ -101,6 +102,7 @@ def test_blocks_are_of_known_languages_and_code_is_formatted(name, tmp_path):
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.quick
 def test_what_no_test_runs_is_listed_with_its_reason():
     left_out = [block for text in PAGES.values() for block in blocks(text) if block.why is not None]
     assert len(not_run().splitlines()) == 2 + len(left_out)
@@ -108,6 +110,7 @@ def test_what_no_test_runs_is_listed_with_its_reason():
     assert all(len(block.why) > 10 for block in left_out)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PAGES)
 def test_paths_on_pages_exist(name):
     for code in re.findall(r"`([^`\n]+)`", PAGES[name]):
@@ -115,6 +118,7 @@ def test_paths_on_pages_exist(name):
             assert re.search("NAME|-v0$", path) or list(ROOT.glob(path.rstrip("/."))), path
 
 
+@pytest.mark.quick
 def test_the_pages_of_environments_and_questions_are_whole():
     names = re.findall(r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|", PAGES["environments.md"], re.M)
     assert sorted(names) == sorted(envs.names())

@@ -2,17 +2,20 @@
 
 import learning
 import numpy as np
+import pytest
 from value_iteration import Grid, grid, iterate, play, starts
 
 from cupydrive.bench.solving import marks
 
 
+@pytest.mark.quick
 def test_lessons_ask_for_no_less_than_the_environments_do():
     assert learning.MARKS.keys() == marks().keys()
     for name, mark in marks().items():
         assert learning.LESSONS[f"{name} ppo"].mark == learning.MARKS[name] >= mark, name
 
 
+@pytest.mark.quick
 def test_interpolation_is_exact_where_values_are_bilinear():
     cells = Grid((-1.0, 0.0), (1.0, 3.0), (5, 7), (False, False), np.arange(1), np.arange(1))
     rng = np.random.default_rng(1)

@@ -77,6 +77,7 @@ def constant(steps, heads, **levels):
     return actions
 
 
+@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize("name", RUNS)
 def test_trajectories_of_the_upstream_program_are_reproduced(name):
@@ -99,6 +100,7 @@ def test_trajectories_of_the_upstream_program_are_reproduced(name):
         assert of_all[0] == found[0] and found[1][0] == pytest.approx(of_all[1][0], rel=2e-6, abs=2e-6)
 
 
+@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize(
     ("save", "cut", "warming", "output", "indices"),
@@ -153,6 +155,7 @@ def test_published_episodes_follow_by_the_older_debt_formula(name, total, rise, 
             assert np.array_equal(mask[0].reshape(C, -1).numpy() != 0, want)
 
 
+@pytest.mark.quick
 @upstream
 def test_yardsticks():
     for given, heads, steps, save, cut, want in (
@@ -166,6 +169,7 @@ def test_yardsticks():
     assert found.mean("temperature_rise")[0] < 2.0 and found.mean("economic_index")[0] > 0.40
 
 
+@pytest.mark.quick
 @upstream
 def test_the_random_policy_gets_what_upstreams_gets():
     data = np.load(FOLDER / "baseline_random_policy_nego_off_200ep.npz")
@@ -186,6 +190,7 @@ def test_the_random_policys_mean_is_upstreams():
     )
 
 
+@pytest.mark.quick
 def test_what_is_promised_and_accepted_binds_and_masks():
     made_up = SPEC.with_made_up_tables()
     env = cd.make(made_up, 1, device="cpu", negotiation=True, validate=False)
@@ -208,6 +213,7 @@ def test_what_is_promised_and_accepted_binds_and_masks():
     )
 
 
+@pytest.mark.quick
 def test_goods_are_neither_made_nor_lost_in_trade():
     made_up, rng = SPEC.with_made_up_tables(), np.random.default_rng(0)
     env = cd.make(made_up, 16, device="cpu", years=1.0, balance_interest=0.0)
@@ -241,6 +247,7 @@ def test_utility_keeps_its_digits(given, seed):
     assert not (differs & ~undecided).any() and differs.mean() < 0.005
 
 
+@pytest.mark.quick
 def test_wrong_actions_and_parameters_are_refused():
     made_up = SPEC.with_made_up_tables()
     env = cd.make(made_up, 1, device="cpu")
@@ -253,6 +260,7 @@ def test_wrong_actions_and_parameters_are_refused():
         SPEC.make_params(alpha=1.0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.sanitizer]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is part of the CUDA toolkit")

@@ -31,6 +31,7 @@ def test_check_passes_with_the_bitwise_part(name):
     assert any("cpu against cuda" in part for part, *_ in report.parts())
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", envs.names())
 def test_tensors_are_the_kernels_memory(name):
     env = made(name, 33, "cuda")
@@ -44,6 +45,7 @@ def test_tensors_are_the_kernels_memory(name):
     assert first.data_ptr() == env.batch.state.data.ptr
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", envs.names())
 def test_cpu_and_gpu_step_alike_bit_for_bit(name):
     import torch
@@ -85,6 +87,7 @@ def count_waits(env, action, work=lambda env: None):
     return calls + allocated + (pool.total_bytes() - taken), launches
 
 
+@pytest.mark.quick
 def test_a_step_copies_waits_and_allocates_nothing():
     import torch
 
@@ -97,6 +100,7 @@ def test_a_step_copies_waits_and_allocates_nothing():
     assert planted >= 100
 
 
+@pytest.mark.quick
 def test_a_step_replays_in_a_cuda_graph():
     import cupy
     import torch
@@ -123,6 +127,7 @@ def test_a_step_replays_in_a_cuda_graph():
         assert torch.equal(member, env.state[name])
 
 
+@pytest.mark.quick
 def test_threads_launch_too():
     from threading import Thread
 
@@ -168,6 +173,7 @@ def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
     assert torch.equal(last["cpu"], last["cuda"])
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("team", [2**k for k in range(11)])
 @pytest.mark.parametrize(
     ("name", "params"), [("tag_grid", {"num_taggers": 40}), ("tag_continuous", {"num_taggers": 3, "num_runners": 30})]
@@ -186,6 +192,7 @@ def test_every_team_size_gives_the_same_bits(name, params, team):
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("team", [None, 1, 32, 1024], ids="team {}".format)
 @pytest.mark.parametrize(
     ("name", "params"),

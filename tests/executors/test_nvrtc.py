@@ -23,7 +23,6 @@ from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes, resident_unit
 from cupydrive.training.plan import make_run
 
-pytestmark = pytest.mark.build
 # Of architectures `make test` has the oldest and the newest, which are on either side of what kernels/drive distinguishes
 # (80, 90); the other tests of this file compile for 90.
 ARCHITECTURES = [
@@ -69,6 +68,7 @@ def layout(spec, params):
     return Layout(team, max(1, 64 // team) if team <= 32 else 1).fit(spec, params, 99 * 1024)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", envs.names())
 def test_each_environment_compiles_without_a_warning(name, architecture):
@@ -179,11 +179,13 @@ def unit_of(name, constants, generated):
     return assemble_file(name, constants, generated, BLOCK if constants[:1] == NETWORK[:1] else 1)
 
 
+@pytest.mark.quick
 def test_every_kernel_that_is_no_environments_is_compiled_here():
     files = {f"{p.parent.name}/{p.stem}" for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"}
     assert files == {path for path, _, _ in FILES}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
@@ -244,6 +246,7 @@ def test_kernels_wait_for_what_came_before_them_and_touch_no_memory_until_then(u
         assert touched is None, (name, touched)
 
 
+@pytest.mark.quick
 def test_an_error_names_file_line_and_source_line():
     spec = envs.get("cartpole")
     unit = assemble(spec, spec.make_params(), Layout(1, 32))

@@ -17,7 +17,6 @@ from cupydrive import envs
 from cupydrive.codegen import source
 
 pytestmark = [
-    pytest.mark.sanitizer,
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which brings the sanitizers' runtimes"),
 ]
 ROOT = Path(__file__).resolve().parents[2]

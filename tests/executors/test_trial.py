@@ -144,6 +144,7 @@ def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here
 LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 120));"  # more steps than are tried
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sign", ["/", "%"])
 @pytest.mark.parametrize("host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str)
 def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line(sign, host):
@@ -165,6 +166,7 @@ def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line
     assert batch.get_state()["state"].tobytes() == before["state"].tobytes()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("host", [{}, {"debug": True}], ids=str)
 def test_a_build_that_checks_needs_no_library_of_the_compilers(host):
     """On machines whose compiler comes without its sanitizers it could not be linked."""
@@ -189,6 +191,7 @@ def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tm
     assert len(tried) == 2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous", "pendulum"])
 def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
     """The launches that are written down, run here on the arrays that they point to, give what a Batch gives."""
@@ -227,6 +230,7 @@ class Recorder(HostExecutor):
         return self.arrays[-1]
 
 
+@pytest.mark.quick
 def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(trial.sys, "executable", "/bin/false")

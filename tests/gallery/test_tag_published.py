@@ -226,7 +226,6 @@ def test_committed_clips_say_which_steps_they_draw_and_how_many_their_taggers_ta
             assert drawn.every == clip.get("every", 1)
 
 
-@pytest.mark.notebook
 def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch):
     labels = [tag_published.label(f"continuous-{ratio}", 0, STEPS) for ratio in (1.0, 2.0)]
     where = ["--runs", str(runs), "--json", str(runs / "figures.json"), "--out", str(tmp_path / "gallery")]

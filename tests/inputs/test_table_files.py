@@ -21,6 +21,7 @@ PARAMS = SPEC.make_params()
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
     env = cd.make(SPEC, 3, device="cpu")
     env.reset(seed=1)
@@ -39,6 +40,7 @@ def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
         changed.restore(replace(kept, tables=None))
 
 
+@pytest.mark.quick
 def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
     recording = cd.evaluate(SPEC, {"walker": cd.Random()}, episodes=3, device="cpu").recording
     recording.save(tmp_path / "r.npz")
@@ -72,6 +74,7 @@ def bare(monkeypatch):
     return envs.register(replace(SPEC, tables=missing))
 
 
+@pytest.mark.quick
 def test_a_kernel_compiles_without_the_data(bare):
     text = assemble(bare, bare.make_params(), Layout()).text
     assert text == assemble(SPEC, PARAMS, Layout()).text

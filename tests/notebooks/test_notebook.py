@@ -47,6 +47,7 @@ def test_a_cell_is_a_kernel(shell, capsys):
     assert torch.equal(one.rollout(50).obs, other.rollout(50).obs)
 
 
+@pytest.mark.quick
 def test_a_syntax_error_names_the_cells_line(shell):
     broken = point.KERNEL.replace("s.x += s.v;", "s.x += s.w;")
     with pytest.raises(CompileError) as error:
@@ -56,6 +57,7 @@ def test_a_syntax_error_names_the_cells_line(shell):
     assert "cell_point" not in envs.names()  # what does not compile is not registered
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -73,6 +75,7 @@ def test_a_cell_shows_its_message_alone(shell, capsys, old, new, words):
     assert shown.count(words) == 1 and len(shown.splitlines()) <= 4
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("notebook", [False, True])
 def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, monkeypatch):
     from cupydrive.simulation import make as making
@@ -86,6 +89,7 @@ def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, 
     assert (shown.err if notebook else shown.out) == ""
 
 
+@pytest.mark.quick
 def test_a_wrong_state_layout_names_the_field(shell):
     with pytest.raises(CompileError, match=r"declares State\.v as float at byte 4"):
         shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("float x, v;", "float x; int v;"))
@@ -112,6 +116,7 @@ def test_a_cell_says_what_its_kernel_costs(shell, magic, monkeypatch):
         shell.run_line_magic("cuda_profile", "cel_point")
 
 
+@pytest.mark.quick
 def test_a_cell_without_a_spec_says_what_to_do(shell):
     with pytest.raises(
         CupydriveError, match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?"
@@ -138,6 +143,7 @@ def test_reload_takes_a_changed_cell_over_and_keeps_tensors_and_state(shell):
     assert held.data_ptr() == env.state["x"].data_ptr()
 
 
+@pytest.mark.quick
 def test_what_runs_on_with_other_parameters_runs_as_what_was_made_with_them():
     spec, device = envs.get("tag_grid"), executor("cpu")
     long, short = (spec.make_params(max_episode_steps=steps) for steps in (100, 7))
@@ -187,6 +193,7 @@ def test_reload_of_what_does_not_compile_leaves_the_environment_as_it_was(tmp_pa
     envs._registered.pop("file_point")
 
 
+@pytest.mark.quick
 def test_an_environment_shows_its_state_as_a_picture():
     env = cd.make("cartpole", num_envs=2, device="cpu")
     assert "<img" not in env._repr_html_()

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
@@ -44,6 +43,7 @@ CONDA_ONLY = {"cuda-version", "cxx-compiler", "python", "pip", "make"}
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))}
 
 
+@pytest.mark.quick
 def test_environment_yml_names_the_packages_of_pyproject():
     lines = (ROOT / "environment.yml").read_text().splitlines()
     entries = [line.strip()[2:] for line in lines if line.strip().startswith("- ") and line.strip() != "- pip:"]
@@ -61,6 +61,7 @@ def test_environment_yml_names_the_packages_of_pyproject():
     assert conda["python"] == SpecifierSet(PROJECT["requires-python"])
 
 
+@pytest.mark.quick
 def test_versions_agree_across_files():
     assert PROJECT["requires-python"] == ">={}.{}".format(*setup_venv.MIN_PYTHON)
     bounds = {r.name: r.specifier for r in map(Requirement, PROJECT["dependencies"])}
@@ -71,6 +72,7 @@ def test_versions_agree_across_files():
     assert (ROOT / "LICENSE").read_text().split()[:3] == ["Apache", "License", "Version"]
 
 
+@pytest.mark.quick
 def test_project_version_is_the_packages_own():
     init = ROOT / "cupydrive" / "__init__.py"
     found = re.search(r'^__version__ = "(.+)"$', init.read_text() if init.exists() else "", re.MULTILINE)
@@ -87,59 +89,30 @@ def _targets():
     return set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 
 
-def test_every_test_is_in_exactly_one_make_group():
-    expressions = {k: v for k, v in _variables().items() if k.endswith("_TESTS")}
-    markers = ("gpu", "slow", "checker", "build", "sanitizer", "notebook")
-    for values in itertools.product((False, True), repeat=len(markers)):
-        marks = dict(zip(markers, values, strict=True))
-        # A pytest marker expression of names, and, or, not and parentheses is a Python expression too.
-        chosen = [name for name, text in expressions.items() if eval(text, {}, marks)]
-        assert len(chosen) == 1, (marks, chosen)
-        assert chosen[0].startswith("SLOW_") == marks["slow"], (marks, chosen)
-        assert ("GPU_" in chosen[0]) == marks["gpu"], (marks, chosen)
-
-
-def test_make_test_ends_within_45_minutes_whatever_hangs():
-    seconds = _variables()
-    assert set(seconds["GROUPS"].split()) == {"test-core", "test-checker", "test-build", "test-notebook", "test-gpu"}
-    assert int(seconds["GROUP_SECONDS"]) < int(seconds["TEST_SECONDS"]) <= 45 * 60 - 10  # 10 s to kill what hangs
-
-
-def test_gpu_tests_run_in_several_processes_where_there_is_a_driver(tmp_path):
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\n")
-    smi.chmod(0o755)
-    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
-    command = ["make", "-n", "test-gpu", "PYTHON=true", "JOBS=5"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=30
-    )
-    assert " -n 5 " in done.stdout and "OMP_NUM_THREADS=1" in done.stdout, done.stdout
+def test_every_test_is_in_exactly_one_tier():
+    tiers = re.search(r"^TIERS := (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+    expressions = dict(re.findall(rf"^({'|'.join(tiers)}) := (.+)$", MAKEFILE, re.MULTILINE))
+    assert [*expressions] == tiers
+    for marks in itertools.product((False, True), repeat=3):
+        # A pytest marker expression with names, and, or, not is a Python expression, too.
+        names = dict(zip(("quick", "slow", "gpu"), marks, strict=True)) | {"mutants": False}
+        assert sum(eval(text, {}, names) for text in expressions.values()) == 1, names
+    mutants = {"quick": False, "slow": False, "gpu": False, "mutants": True}
+    assert [tier for tier, text in expressions.items() if eval(text, {}, mutants)] == ["mutants"]
 
 
 def test_a_process_runs_on_each_core_whatever_openmp_is_told():
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     for threads in ("1", "3"):
         done = subprocess.run(
-            ["make", "-n", "test-core", "PYTHON=true"],
+            ["make", "-n", "test-full", "PYTHON=true"],
             cwd=ROOT,
             env={k: v for k, v in os.environ.items() if k != "JOBS"} | {"OMP_NUM_THREADS": threads},
             capture_output=True,
             text=True,
             timeout=30,
         )
-        assert f" -n {min(cores, 8)} " in done.stdout
-
-
-@pytest.mark.parametrize(("deadline", "words"), [
-    (3, r"\[core\] failed: still running after its [123] s"), (-1, r"\[core\] failed: no time was left for it"),
-])  # fmt: skip
-def test_a_group_ends_with_the_time_of_make_test(deadline, words):
-    hangs = ["PYTHON=true", "RUN=sh -c 'sleep 60' hangs"]
-    command = ["make", "test-core", *hangs, f"DEADLINE={int(time.time()) + deadline}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
-    assert done.returncode != 0
-    assert re.search(words, done.stdout), done.stdout
+        assert f" -n {min(cores, 8)} " in done.stdout and "OMP_NUM_THREADS=1" in done.stdout, done.stdout
 
 
 THREE = """
@@ -152,8 +125,10 @@ def test_after(): pass
 
 def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
     (tmp_path / "test_three.py").write_text(THREE)
-    limited = _variables()["HANGS"].replace("$(HANG_SECONDS)", "2").split()
-    command = [sys.executable, "-m", "pytest", "-q", "--dist", "worksteal", "-n", "1", *limited]
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert options["faulthandler_timeout"] and options["faulthandler_exit_on_timeout"]
+    limit = ["-o", "faulthandler_timeout=2", "-o", "faulthandler_exit_on_timeout=true"]
+    command = [sys.executable, "-m", "pytest", "-q", "--dist", "worksteal", "-n", "1", *limit]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert "crashed while running 'test_three.py::test_that_hangs'" in done.stdout, done.stdout + done.stderr
     assert "1 failed, 2 passed" in done.stdout and re.search(
@@ -161,11 +136,7 @@ def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
     )
 
 
-def test_every_group_of_make_test_is_limited_so():
-    limited = re.findall(r"^test-(\w+): .*\n.*\$\(HANGS\)", MAKEFILE, re.MULTILINE)
-    assert {f"test-{name}" for name in limited} == set(_variables()["GROUPS"].split())
-
-
+@pytest.mark.quick
 def test_every_adapter_is_tried_with_the_lowest_versions():
     adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
     tried = {
@@ -177,6 +148,7 @@ def test_every_adapter_is_tried_with_the_lowest_versions():
     assert {"gymnasium", "lightning"} <= {r.name for r in pinned} == bounded
 
 
+@pytest.mark.quick
 def test_ci_runs_make_test():
     script = ROOT / ".ci" / "run"
     lines = script.read_text().splitlines()
@@ -190,6 +162,7 @@ def test_ci_runs_make_test():
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_do_their_work_by_make_alone(path):
     steps = re.findall(r"^ +(?:- )?run: *(.*)$", path.read_text(), re.M)
@@ -204,6 +177,7 @@ def test_workflows_are_what_github_reads(path):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.quick
 def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
     command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -211,6 +185,7 @@ def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path
         assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
 
 
+@pytest.mark.quick
 def test_readme_names_only_targets_that_exist():
     readme = ROOT / "README.md"
     if not readme.exists():
@@ -255,6 +230,7 @@ def test_a_plugin_that_warns_under_xdist_stops_nothing(tmp_path):
         assert done.returncode == code, done.stdout + done.stderr
 
 
+@pytest.mark.quick
 def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     fake = tmp_path / "python"
     fake.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: no site-packages
@@ -267,21 +243,21 @@ def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     done = lint(f"RUN={fake}")
     assert (done.returncode, done.stdout) == (
         0,
-        f"[lint] skipped: {fake} has no ruff; pip install ruff there, or leave RUN out\n",
+        f"lint skipped: {fake} has no ruff; pip install ruff there, or leave RUN out\n",
     )
     makefile = tmp_path / "Makefile"
     makefile.write_text(MAKEFILE.replace("RUN := .venv/bin/python", f"RUN := {fake}"))
     done = lint("-f", str(makefile))
-    assert done.returncode != 0 and "[lint] failed" in done.stdout
+    assert done.returncode != 0 and "skipped" not in done.stdout
 
 
+@pytest.mark.quick
 def test_a_python_of_ones_own_needs_no_venv():
     for words, made in (([], True), (["RUN=python3"], False)):
         done = subprocess.run(["make", "-n", "site", *words], cwd=ROOT, env=CLEAN, capture_output=True, text=True)
         assert done.returncode == 0 and ("setup_venv.py" in done.stdout) == made, done.stdout
 
 
-@pytest.mark.build
 def test_wheel_works_outside_the_checkout(tmp_path):
     optional("build"), optional("hatchling")
     dist, target, elsewhere = (tmp_path / name for name in ("dist", "target", "elsewhere"))

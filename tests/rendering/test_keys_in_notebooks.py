@@ -110,7 +110,6 @@ def run_cell(page, number):
     )
 
 
-@pytest.mark.notebook
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["lab/tree", "notebooks"])
 def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
@@ -179,7 +178,6 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
     page.close()
 
 
-@pytest.mark.notebook
 @pytest.mark.long
 def test_the_viewer_of_a_notebook_that_is_not_trusted_says_that_it_does_not_move(server, browser):
     page = browser.new_page(viewport={"width": 1200, "height": 1600})

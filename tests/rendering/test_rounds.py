@@ -23,6 +23,7 @@ SECONDS = 60  # for a program to begin and to end, on a busy machine
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
     game = Game("cartpole", device="cpu")
     rounds = Rounds(game, 10, episodes=2)
@@ -61,6 +62,7 @@ def test_pause_again_and_end():
 # ---- a terminal ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_colours_are_the_nearest_that_there_are():
     known = {CUBE + k: LEVELS[[k // 36, k // 6 % 6, k % 6]] for k in range(216)}
     known |= {GREYS + k: np.full(3, 8 + 10 * k) for k in range(24)}
@@ -73,6 +75,7 @@ def test_colours_are_the_nearest_that_there_are():
     np.testing.assert_array_equal(mine, far.min(-1))
 
 
+@pytest.mark.quick
 def test_runs_cover_a_row_and_none_could_be_longer():
     upper, lower = np.random.default_rng(0).integers(0, 2, (2, 100))
     found = list(runs(upper, lower))
@@ -180,6 +183,7 @@ def test_a_window_knows_when_a_key_is_let_go(window):
     assert window.rounds.ended
 
 
+@pytest.mark.quick
 def test_without_a_window_one_line_says_what_is_missing(capsys):
     from cupydrive.cli.main import main
 

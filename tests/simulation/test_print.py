@@ -44,6 +44,7 @@ def test_a_step_prints_one_line_for_one_environment(device, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, capsys):
     env = cd.make(printing(), 300, device=device, max_episode_steps=7)
@@ -59,6 +60,7 @@ def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, c
     assert len(capsys.readouterr().out.splitlines()) == 2  # the memory is free again
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("device", DEVICES)
 def test_printing_changes_no_number(device):
     plain = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL)
@@ -137,6 +139,7 @@ def test_reload_takes_prints_over(capsys, tmp_path):
     assert said == [f"said[2], step {k}: here" for k in (4, 5, 6, 7)]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("value", [-1, 4, 1.0, "0", True])
 def test_an_environment_that_does_not_exist_cannot_print(value):
     env = cd.make(printing(), 4, device="cpu")
@@ -145,6 +148,7 @@ def test_an_environment_that_does_not_exist_cannot_print(value):
     assert env.print_env == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -178,7 +182,6 @@ def test_all_types_and_formats(capsys):
     assert list(lines(b"")) == []
 
 
-@pytest.mark.build
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1), Layout(1, 32, half_obs=True)])
 def test_printing_kernels_compile_for_gpus(layout):
     text = 'env.print("%g %d %u %ld %llu", s.x, env.elapsed, env.random.env, 1L, 2ULL);'
@@ -186,6 +189,7 @@ def test_printing_kernels_compile_for_gpus(layout):
         assert compiled(assemble(spec, spec.make_params(), layout), 90) == (0, "")
 
 
+@pytest.mark.quick
 def test_kernels_that_do_not_print_have_none_of_it():
     for path in (KERNELS / "envs").glob("*.cu"):
         spec = envs.get(path.stem)

@@ -30,6 +30,7 @@ def assert_equal(one, other):
         assert array.tobytes() == other[name].tobytes(), name
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("how", ["steps", "rollout", "reset"])
 @pytest.mark.parametrize("name", envs.names())
 def test_a_restored_moment_has_the_same_future(name, how, tmp_path):
@@ -56,6 +57,7 @@ def test_a_restored_moment_has_the_same_future(name, how, tmp_path):
         assert_equal(future(taker), want)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", envs.names())
 def test_a_moment_goes_on_alike_on_cpu_and_gpu(name):
@@ -69,6 +71,7 @@ def test_a_moment_goes_on_alike_on_cpu_and_gpu(name):
         assert_equal(future(taker), want)
 
 
+@pytest.mark.quick
 def test_a_moment_that_does_not_fit_changes_nothing():
     env = make("cartpole")
     env.reset(seed=0)
@@ -84,6 +87,7 @@ def test_a_moment_that_does_not_fit_changes_nothing():
     assert_equal(env.snapshot().arrays(), before.arrays())
 
 
+@pytest.mark.quick
 def test_wrong_files_are_refused(tmp_path):
     env = make("cartpole")
     with pytest.raises(OrderError, match="before reset"):
@@ -101,6 +105,7 @@ def test_wrong_files_are_refused(tmp_path):
         env.snapshot().save(tmp_path / "no folder" / "moment.npz")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", envs.names())
 def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
@@ -123,6 +128,7 @@ def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
             assert (info["action_mask"][g.name].cpu().numpy() == seen.mask[g.name]).all()
 
 
+@pytest.mark.quick
 def test_a_state_from_outside_goes_on_by_the_rules():
     env = make("cartpole", num_envs=2)
     env.reset(seed=0)
@@ -135,6 +141,7 @@ def test_a_state_from_outside_goes_on_by_the_rules():
     assert truncated.tolist() == [False, True] and info["episode"]["length"][1] == 500
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -69,6 +69,7 @@ def test_a_kernel_reads_what_numpy_reads_bit_for_bit(build, walkers):
     assert len(np.unique(states["at"])) == 7
 
 
+@pytest.mark.quick(1)
 @pytest.mark.gpu
 @pytest.mark.parametrize("walkers", [1, 40])
 def test_every_layout_of_a_gpu_reads_what_the_cpu_reads(walkers):
@@ -80,7 +81,6 @@ def test_every_layout_of_a_gpu_reads_what_the_cpu_reads(walkers):
     assert report.passed, str(report)
 
 
-@pytest.mark.checker
 def test_the_checker_binds_tables_and_passes():
     report = check(SPEC, agent_steps=2000, device="cpu", progress=False)
     assert report.passed, str(report)
@@ -107,6 +107,7 @@ def test_a_wild_index_is_an_error_with_its_place_in_debug_builds(right, wrong, n
         batch.reset(0)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("device", DEVICES)
 def test_kernels_in_python_get_the_same_tables(device):
     def reset(env):
@@ -141,7 +142,6 @@ def test_a_policy_plays_with_tables_in_one_launch():
     assert len(np.unique(states["at"])) > 3 and np.array_equal(seen.numpy().view(np.uint32), wanted(states))
 
 
-@pytest.mark.build
 @pytest.mark.parametrize(
     "architecture", [a if a == 90 else pytest.param(a, marks=pytest.mark.slow) for a in (75, 90, 120)]
 )
@@ -152,7 +152,6 @@ def test_tables_compile_for_gpus_without_a_warning(architecture):
         assert compiled(assemble(SPEC, PARAMS, layout), architecture) == (0, "")
 
 
-@pytest.mark.build
 def test_policies_with_tables_compile_for_gpus():
     from test_nvrtc import compiled
 
@@ -161,6 +160,7 @@ def test_policies_with_tables_compile_for_gpus():
     assert compiled(unit, 90) == (0, "")
 
 
+@pytest.mark.quick
 def test_an_environment_without_tables_has_nothing_of_them():
     spec = envs.get("cartpole")
     unit = assemble(spec, spec.make_params(), Layout())
@@ -210,6 +210,7 @@ def test_other_values_are_the_same_program_and_other_shapes_are_not(monkeypatch,
     assert len(compiled) == 2
 
 
+@pytest.mark.quick
 def test_what_is_compiled_anew_gets_the_tables_of_now():
     batch = Batch(SPEC, 5, PARAMS, "cpu")
     batch.reset(0)
@@ -225,6 +226,7 @@ def test_what_is_compiled_anew_gets_the_tables_of_now():
 # ---- what an author gives --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_arrays_are_copied_rounded_once_and_cannot_be_written():
     mine = np.asfortranarray(SPEC.tables(PARAMS)["height"])
     spec = given(height=mine)
@@ -237,6 +239,7 @@ def test_arrays_are_copied_rounded_once_and_cannot_be_written():
             array[...] = 0
 
 
+@pytest.mark.quick
 def test_numbers_too_small_for_a_kernel_are_0_for_the_reference_too():
     height = np.full((7, 2, 3), 1e-39)
     height[0] = -1e-46, 1e-37, 2e-38
@@ -248,6 +251,7 @@ NAN = np.full((7, 2, 3), np.nan)
 BEYOND = np.full(7, 2**31)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("changed", "words"), [
     ({"height": np.zeros((7, 6))}, r"table 'height' has the shape \(7, 6\), and table_fields declares \(7, 2, 3\); return"),
     ({"height": np.zeros((7, 2, 3, 1))}, r"table 'height' has the shape \(7, 2, 3, 1\)"),
@@ -270,12 +274,14 @@ def test_wrong_tables_are_refused_by_name_before_anything_is_made(changed, words
         Batch(given(**changed), 2, PARAMS, "cpu")
 
 
+@pytest.mark.quick
 def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
     fields = tuple(replace(t, finite=False) for t in SPEC.table_fields(PARAMS))
     arrays = replace(given(height=NAN), table_fields=lambda p: fields).table_arrays(PARAMS)
     assert np.isnan(arrays["height"]).all()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Table("a b", ()), "identifier"),
     (lambda: Table("a", 3), "shape = 3 is an int; it must be a tuple or a list"),
@@ -300,6 +306,7 @@ def test_wrong_descriptions_of_tables_are_refused(make, words):
         make()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("env.table.level()", "env.table.levle()", "levle"),
     ("env.table.level()", "env.table.height(0, 1)", "env.table.height(0, 1)"),
@@ -311,12 +318,14 @@ def test_a_kernel_that_uses_tables_wrongly_does_not_compile(old, new, words):
     assert "<kernel of atlas>:" in str(caught.value) and words in str(caught.value)
 
 
+@pytest.mark.quick
 def test_a_kernel_that_reads_tables_of_an_environment_without_them_is_told_how_to_give_some():
     spec = replace(SPEC, table_fields=None, tables=None)
     with pytest.raises(CompileError, match="an environment has tables if its EnvSpec gives their arrays: tables="):
         HostExecutor().load(spec, PARAMS)
 
 
+@pytest.mark.quick
 def test_a_table_that_does_not_fit_is_an_error(monkeypatch):
     device = HostExecutor()
     monkeypatch.setattr(device, "free_bytes", lambda: 100)
@@ -330,6 +339,7 @@ def fields_of(fields):
     return replace(SPEC, table_fields=lambda p: fields).make_params()
 
 
+@pytest.mark.quick
 def test_without_table_fields_shapes_and_types_are_those_of_the_arrays():
     spec = replace(SPEC, table_fields=None)
     found, want = ({t.name: t for t in of.declared_tables(PARAMS)} for of in (spec, SPEC))
@@ -339,6 +349,7 @@ def test_without_table_fields_shapes_and_types_are_those_of_the_arrays():
     assert spec.table_digests(PARAMS) == SPEC.table_digests(PARAMS)
 
 
+@pytest.mark.quick
 def test_functions_get_the_tables_last_and_their_callers_leave_them_out():
     seen = {}
 
@@ -364,6 +375,7 @@ def test_functions_get_the_tables_last_and_their_callers_leave_them_out():
     assert seen[np.ndarray] is made.table_arrays(PARAMS)["height"] and made.heuristic.function is heuristic
 
 
+@pytest.mark.quick
 def test_made_up_tables_fill_the_declared_range_and_never_change():
     fields = (Table("a", (100, 50), low=-3.0, high=5.0), Table("b", (4000,), "i4", -1.5, 3), Table("c", (2, 2)))
     spec = replace(SPEC, table_fields=lambda p: fields)

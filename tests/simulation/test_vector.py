@@ -34,6 +34,7 @@ def bits(value):
     return b"".join(v.contiguous().numpy().tobytes() for v in leaves(value))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_tensors_are_the_kernels_memory(name):
     env = made(name)
@@ -47,6 +48,7 @@ def test_tensors_are_the_kernels_memory(name):
     assert next(iter(env.state.values())).data_ptr() == env.batch.state.ctypes.data
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_observation_before_survives_one_step(name):
     env, actions = made(name), made(name).rollout(2).action
@@ -56,6 +58,7 @@ def test_the_observation_before_survives_one_step(name):
     assert bits(before) == kept != bits(after)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_and_rollouts_mix(name):
     """Rollout, steps, rollout: the observation that a rollout begins with is the one that the last step gave."""
@@ -70,6 +73,7 @@ def test_steps_and_rollouts_mix(name):
     assert bits(at(env.rollout(3).obs, 0)) == kept
 
 
+@pytest.mark.quick
 def test_a_trajectory_is_shown_by_its_shapes():
     shown = repr(made("cartpole", 4).rollout(5))
     assert shown.startswith("<Trajectory of 5 steps of 4 environments: obs (6, 4, 4) float32, action (5, 4) int32, ")
@@ -77,6 +81,7 @@ def test_a_trajectory_is_shown_by_its_shapes():
     assert "obs {tagger (6, 4, 4, 6) float32, runner (6, 4, 1, 6) float32}" in repr(made("tag_grid", 4).rollout(5))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_seeds_repeat_and_differ(name):
     one, same, other = (bits(made(name, seed=seed).rollout(12).obs) for seed in (3, 3, 4))
@@ -85,6 +90,7 @@ def test_seeds_repeat_and_differ(name):
     assert high != one
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mask_resets_only_its_environments(name):
     env = made(name, 9)
@@ -105,6 +111,7 @@ def test_a_mask_resets_only_its_environments(name):
         assert torch.equal(now[~mask], then[~mask]) and not torch.equal(now[mask], then[mask])
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_episode_statistics_are_the_sums_of_the_trajectory(name):
     env = made(name, 40, max_episode_steps=7)
@@ -126,6 +133,7 @@ def test_episode_statistics_are_the_sums_of_the_trajectory(name):
             start = t + 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_time_limit_truncates_or_ends_as_the_spec_says(name):
     env = made(name, 30, max_episode_steps=3)
@@ -136,11 +144,13 @@ def test_the_time_limit_truncates_or_ends_as_the_spec_says(name):
     assert batch.truncated.any() == (env.spec.horizon == "limit")
 
 
+@pytest.mark.quick
 def test_environments_are_known_by_their_global_id():
     whole, part = made("cartpole", 200), made("cartpole", 100, first_env=100)
     assert bits(whole.rollout(9).obs[:, 100:]) == bits(part.rollout(9).obs)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", [n if n != "rice_n" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
 @settings(max_examples=8, deadline=None)
 @given(num_envs=st.sampled_from([1, 31, 32, 33, 1025]), threads=st.integers(1, 5))
@@ -151,6 +161,7 @@ def test_numbers_do_not_depend_on_how_many_run_beside(name, num_envs, threads):
         assert bits(a) == bits(b[:, :num_envs])
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("name", "params"), [
     ("tag_grid", {"num_taggers": 1}),
     ("tag_grid", {"num_taggers": 1004}),
@@ -168,6 +179,7 @@ def roll_in_child(queue):
     queue.put(bits(made("cartpole", 3000, threads=2).rollout(20).obs))
 
 
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork, in a process with threads: that is the point
 def test_a_forked_child_runs_threads_of_its_own():
     want = bits(made("cartpole", 3000, threads=2).rollout(20).obs)
@@ -179,6 +191,7 @@ def test_a_forked_child_runs_threads_of_its_own():
     child.join(60)
 
 
+@pytest.mark.quick
 def test_shapes_spaces_and_closing():
     env = made("cartpole", 5)
     assert env.reset()[0].shape == (5, 4) and env.observation_space.shape == (5, 4) and env.action_space.shape == (5,)
@@ -213,6 +226,7 @@ def mean_returns(env, policy, steps):
     return {name: torch.cat(parts).mean().item() for name, parts in ended.items()}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("name", "params"), SEEING)
 def test_heuristics_play_better_than_chance(name, params):
     env = make(name, 300, device="cpu", max_episode_steps=50, **params)
@@ -233,6 +247,7 @@ def test_heuristics_play_better_than_chance(name, params):
     assert both["runner"] > taggers["runner"]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("first", [0, 1, 2, 3])
 def test_kernels_read_actions_where_they_can_read_16_bytes_at_once(first):
     flat = torch.arange(64, dtype=torch.int32) % 5

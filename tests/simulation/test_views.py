@@ -17,6 +17,7 @@ def cartpole():
     return env
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("field", "words"),
     [
@@ -50,6 +51,7 @@ def put_elapsed(env):
     env.elapsed = 3
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -72,6 +74,7 @@ def test_what_would_replace_a_view_and_change_no_environment_says_what_does(chan
     assert all(env.state[name] is view for name, view in views.items()) and env.batch.state.tobytes() == before
 
 
+@pytest.mark.quick
 def test_what_the_error_says_writes():
     env = cartpole()
     env.state["theta"][:] = 0.125
@@ -81,6 +84,7 @@ def test_what_the_error_says_writes():
     assert env.batch.clock["elapsed"].tolist() == [2, 2]
 
 
+@pytest.mark.quick
 def test_a_copy_of_the_views_is_anybodys():
     env = cartpole()
     kept = copy.deepcopy(env.state)
@@ -90,6 +94,7 @@ def test_a_copy_of_the_views_is_anybodys():
     assert (env.state["theta"] < 0.5).all() and env.state["x"] is not None
 
 
+@pytest.mark.quick
 def test_names_that_are_no_attributes_are_told():
     env = cartpole()
     with pytest.raises(AttributeError, match=r"write env\.state\['theta'\]"):
@@ -102,6 +107,7 @@ def test_names_that_are_no_attributes_are_told():
             getattr(env, name)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_a_kernel_in_python_that_replaces_an_array_is_told_so(arrays):
     def push(env):

@@ -5,7 +5,7 @@
 
 A damage drops a statement, inverts a condition or shifts an index. Each runs in its own copy of the checkout: first the test
 that found it last time, then the tests of the same folder, then all others, until one fails. The record is
-tests/data/damaged_statements.json. It names a damage by its file, its function and the text before and after, not by its line.
+damaged_statements.json in tests/data. It names a damage by file, function and the text before and after, not by line.
 GPU tests, slow tests and altered kernels are left out. The exit code is 1 if a damage that was found is not found any more.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "data" / "damaged_statements.json"
 ROOMS = ("inputs", "training", "playing", "simulation", "executors", "adapters")
-LEFT_OUT = "not gpu and not slow and not notebook"
+LEFT_OUT = "not gpu and not slow and not mutants"
 SECONDS = 1800  # per run of tests
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
 

@@ -71,7 +71,8 @@ HALF_WORDS = (
 )
 FASTER = "chooses the faster of two ways with the same results"
 GROUPS = "drive/groups.cuh"
-OWN = "TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;"
+OWN = "TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES"
+OWN_OF_TEAM = ": PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;"
 FETCHED = "constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;"
 BITS_WORD = "const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];"
 ENV = "drive/env.cuh"
@@ -234,9 +235,11 @@ EQUIVALENT = {
     (GROUPS, OWN, OWN.replace("== 1", "== (1 + 1)")): FASTER,
     (GROUPS, OWN, OWN.replace("? ROWS_NEAR", "? !ROWS_NEAR")): FASTER,
     (GROUPS, OWN, OWN.replace("&&", "||", 1)): FASTER,
-    (GROUPS, OWN, OWN.replace("PACKED<Kind> &&", "PACKED<Kind> ||")): FASTER,
-    (GROUPS, OWN, OWN.replace("FEW_HEADS<Kind> &&", "FEW_HEADS<Kind> ||")): FASTER,
+    (GROUPS, OWN_OF_TEAM, OWN_OF_TEAM.replace("PACKED<Kind> &&", "PACKED<Kind> ||")): FASTER,
+    (GROUPS, OWN_OF_TEAM, OWN_OF_TEAM.replace("FEW_HEADS<Kind> &&", "FEW_HEADS<Kind> ||")): FASTER,
+    (GROUPS, OWN, OWN.replace("NO_INDEX &&", "NO_INDEX ||")): FASTER,
     (GROUPS, OWN, OWN.replace("<=", "<")): FASTER,
+    (GROUPS, OWN_OF_TEAM, OWN_OF_TEAM.replace("<=", "<")): FASTER,
     (GROUPS, BITS_WORD, BITS_WORD.replace("==", "!=")): FASTER,
     (LAUNCH, FIRST_ELEMENT, FIRST_ELEMENT.replace(">", ">=")): "all members call one sync more, at the beginning",
     (LAUNCH, OPEN, OPEN.replace("+", "-")): "any seed shuffles the members",

@@ -26,6 +26,7 @@ def one_rank(tmp_path, monkeypatch):
     distributed.destroy_process_group()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("capture", [True, False])
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_exact_weights_are_those_of_a_cpu(name, capture, one_rank):

@@ -28,6 +28,7 @@ def train(kind, iterations, **options):
     return cd.train(name, settings, num_envs=64, steps=iterations * 64 * settings.num_steps, seed=5, **QUIET, **options)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_captured_equals_eager_bit_for_bit(kind):
     captured, eager = train(kind, 12), train(kind, 12, capture=False)
@@ -60,6 +61,7 @@ def weights(seed):
     return found
 
 
+@pytest.mark.quick
 def test_threads_that_capture_give_the_weights_of_one():
     alone = weights(1)
     for _ in range(2):
@@ -80,6 +82,7 @@ def test_what_is_captured_does_not_depend_on_torchs_modes(mode):
     assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path):
     whole, half = train(kind, 9), train(kind, 4)
@@ -158,6 +161,7 @@ class Waiting(torch.nn.Module):
         return self.logits.expand(len(obs), -1), obs.sum(1) * self.logits.sum()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_iteration_does_not_wait_for_the_host(kind):
     name, settings = KINDS[kind]

@@ -35,6 +35,7 @@ def test_the_metrics_of_a_run_whose_checkpoints_are_gone_are_not_lost(options, t
 FOREIGN = "of something else, which a run would replace. Pass another folder"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
 @pytest.mark.parametrize(
     ("file", "text", "words"),
@@ -58,6 +59,7 @@ def test_files_of_something_else_are_never_replaced(file, text, words, options, 
     assert (tmp_path / "mine").read_text() == text
 
 
+@pytest.mark.quick
 def test_metrics_of_something_else_in_a_runs_folder_are_told(tmp_path):
     cd.train("cartpole", num_envs=8, steps=256, out=tmp_path, device="cpu", progress=False)
     (tmp_path / "metrics.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
@@ -93,6 +95,7 @@ def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
             read()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("read", [
     cd.load,
     Run.load,
@@ -119,6 +122,7 @@ def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path,
     assert Run.load(tmp_path).step == run.step + 128
 
 
+@pytest.mark.quick
 def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     home, here = tmp_path / "home", tmp_path / "here"
     home.mkdir(), here.mkdir()

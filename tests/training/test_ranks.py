@@ -93,6 +93,7 @@ def compare_errors(said, size):
             assert one[what] is not None and all(word in one[what] for word in expected), (what, one[what])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("envs", "size"), [(64, 3), (1, 1), (5, 5), (129, 2), (1000, 7), (300, 128)])
 def test_shards_are_all_environments_in_whole_blocks(envs, size):
     shards = [Shard(envs, Ranks(rank, size)) for rank in range(size)]
@@ -107,6 +108,7 @@ def test_shards_are_all_environments_in_whole_blocks(envs, size):
         Shard(envs, Ranks(0, shards[0].all_blocks + 1))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("envs", [3, 7, 300])
 def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
     """Environments along either dimension; what is summed is the first rank's at first, and equal tensors are anybody's."""
@@ -138,6 +140,7 @@ def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
             assert all(torch.equal(found[name], tensor) for name, tensor in kept.items())
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("backend", ["gloo", None])
 def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch):
     distributed.init_process_group(backend, init_method=(tmp_path / "meeting").as_uri(), rank=0, world_size=1)
@@ -153,6 +156,7 @@ def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch
         distributed.destroy_process_group()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -246,6 +250,7 @@ def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started,
     assert Run.load(tmp_path / "run").step > 0
 
 
+@pytest.mark.quick
 def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(processes, "GRACE", 0.1)
     for code in ("import signal; signal.pause()", "print('cupydrive: no more'); raise SystemExit(5)"):
@@ -274,6 +279,7 @@ def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capf
     assert len(said) == 1 and said[0].startswith("cupydrive: process 1 of this run: ") and "seed = -1" in said[0]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -287,6 +293,7 @@ def test_gpus_that_cannot_be_are_refused(given, words, capsys):
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.quick
 def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "two")

@@ -40,6 +40,7 @@ def test_what_is_drawn_is_what_was_asked_for(tmp_path):
     assert found.best.value == max(trial.value for trial in found.trials)
 
 
+@pytest.mark.quick
 def test_the_line_to_paste_trains_the_best_trial(tmp_path):
     space = {"learning_rate": (1e-3, 1e-2, "log"), "gravity": (5.0, 9.8)}
     found = cd.sweep("cartpole", SMALL, trials=3, space=space, out=tmp_path, **COMMON)
@@ -75,6 +76,7 @@ def test_a_sweep_goes_on_from_its_folder(tmp_path):
     assert (tmp_path / "sweep.jsonl").read_bytes() == kept
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "content", ["", "garbage\n", "{}\n", '{"op_code": 0}\n', '{"op_code": 99, "worker_id": "a"}\n']
 )
@@ -130,6 +132,7 @@ def test_a_sweep_whose_trials_have_all_failed_says_why(space, fails, tmp_path):
         cd.sweep("cartpole", BY_TORCH, trials=2, space=space, out=tmp_path, **COMMON | {"num_envs": 64})
 
 
+@pytest.mark.quick
 def test_a_mistake_in_a_callers_network_still_ends_a_sweep(tmp_path):
     def network(obs_dim, size):
         raise RuntimeError("no memory of how to do this")
@@ -247,6 +250,7 @@ def test_an_interrupt_between_rungs_keeps_what_was_done_or_pruned_before(tmp_pat
     assert len(more.trials) == 10 and [trial.number for trial in more.trials][: len(kept)] == kept
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [1, 7, 8, 9, 1000])
 def test_rungs_ascend_and_end_with_the_whole(steps):
     assert rungs(steps, None) == [steps]
@@ -254,6 +258,7 @@ def test_rungs_ascend_and_end_with_the_whole(steps):
     assert found[-1] == steps and found == sorted(set(found)) and found[0] == math.ceil(steps / 8)
 
 
+@pytest.mark.quick
 def test_pruned_trials_are_crosses_and_leave_the_best_alone():
     axes = best_so_far([3.0, None, 2.0, 5.0, None], "trial", "return").axes[0]
     dots, best, crosses = (line.get_xydata() for line in axes.lines)
@@ -264,6 +269,7 @@ def test_pruned_trials_are_crosses_and_leave_the_best_alone():
 # ---- the winner's time, the mark -------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_the_winner_is_timed_alone_once(tmp_path, monkeypatch):
     options = COMMON | {"objective": "mark", "mark": 20.0, "time_best": True}
     found = cd.sweep("cartpole", SMALL, trials=2, out=tmp_path, space=RATES, **options)
@@ -281,6 +287,7 @@ def test_the_winner_is_timed_alone_once(tmp_path, monkeypatch):
     assert again.alone is None and again.best.number == more.best.number
 
 
+@pytest.mark.quick
 def test_the_mark_is_the_environments_own_with_its_default_parameters(tmp_path):
     spaces = iter(range(9))
 
@@ -296,6 +303,7 @@ def test_the_mark_is_the_environments_own_with_its_default_parameters(tmp_path):
     assert not (tmp_path / "tag").exists()
 
 
+@pytest.mark.quick
 def test_a_sweep_in_which_nothing_is_done_says_so():
     found = Sweep("cartpole", SMALL, {}, (), None)
     assert "no trial is done" in repr(found) and not found.reached
@@ -303,11 +311,13 @@ def test_a_sweep_in_which_nothing_is_done_says_so():
         found.line()
 
 
+@pytest.mark.quick
 def test_what_counts_is_the_return_at_the_end_or_the_way_to_the_mark():
     assert objective(ROWS, "r", None, 50) == 4.0 and objective(ROWS, "s", None, 50) == -math.inf
     assert objective(ROWS, "r", 2.5, 50) == 30.0 and objective(ROWS, "r", 4.5, 50) == 100.0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -337,6 +347,7 @@ def test_bad_input_is_named_and_nothing_is_written(given, message, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("given", [{}, {"objective": "mark", "mark": 1.0}])
 def test_a_loss_that_there_is_not_is_told_once_the_first_trials_were_trained(given, tmp_path):
     options = COMMON | {"steps": 64, "trials": 3, "batch": 1, "space": RATES} | given
@@ -346,6 +357,7 @@ def test_a_loss_that_there_is_not_is_told_once_the_first_trials_were_trained(giv
     assert '"trial_id":0' in study and '"trial_id":1' not in study  # the others were not trained
 
 
+@pytest.mark.quick
 def test_a_sweep_without_any_return_names_no_best(tmp_path):
     """So few steps that no environment can have ended an episode."""
     found = cd.sweep(
@@ -357,6 +369,7 @@ def test_a_sweep_without_any_return_names_no_best(tmp_path):
         found.line()
 
 
+@pytest.mark.quick
 def test_a_trial_with_a_return_is_better_than_one_without():
     assert objective([{"r": 1.0}, {"r": math.nan}], "r", None, 50) == -math.inf
     trials = tuple(trial(value) for value in (-math.inf, 3.0, -math.inf))
@@ -371,6 +384,7 @@ def trial(value):
     return create_trial(value=value)
 
 
+@pytest.mark.quick
 def test_the_return_of_several_groups_is_named(tmp_path, capsys):
     assert main(["sweep", "tag_grid", "--out", str(tmp_path / "new"), "--device", "cpu"]) == 2
     assert "several returns; pass --key as one of charts/episodic_return/tagger, " in capsys.readouterr().err
@@ -378,6 +392,7 @@ def test_the_return_of_several_groups_is_named(tmp_path, capsys):
         cd.sweep("tag_grid", SMALL, out=tmp_path / "new", **COMMON)
 
 
+@pytest.mark.quick
 def test_settings_that_are_tried_by_default_exist():
     known = {name for kind in (cd.PPO, cd.A2C, cd.DDPG) for name in kind.__dataclass_fields__}
     assert known >= SPACE.keys()

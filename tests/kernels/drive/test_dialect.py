@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import dialect_costs
+import pytest
 
 from cupydrive.codegen.diagnostics import MATH, NOT_OFFERED
 
@@ -32,6 +33,7 @@ def members(path, struct):
     return {*functions, *data}
 
 
+@pytest.mark.quick
 def test_the_page_of_the_dialect_names_what_an_environment_may_use():
     functions = set(re.findall(r"^DEVICE \w+ (\w+)\(", (KERNELS / "drive" / "math.cuh").read_text(), re.M))
     assert len(functions) > 25 and not {f for f in functions - INSIDE if not named(f"math::{f}")}
@@ -43,6 +45,7 @@ def test_the_page_of_the_dialect_names_what_an_environment_may_use():
         assert len(found) >= least and not {name for name in found if not named(name)}, found
 
 
+@pytest.mark.quick
 def test_the_page_of_the_dialect_names_what_the_packages_environments_use():
     for path in (KERNELS / "envs").glob("*.cu"):
         code = re.sub(r"//.*", "", path.read_text())
@@ -52,6 +55,7 @@ def test_the_page_of_the_dialect_names_what_the_packages_environments_use():
         assert not {name for name in used if not named(name) and not named(name.split(".")[-1])}, path.name
 
 
+@pytest.mark.quick
 def test_messages_offer_the_mathematics_that_there_is():
     """A compile error names a function of C's that has one of ours, and lists ours where it has none."""
     on_page = set(re.findall(r"`math::([a-z]\w*)\(", DIALECT)) - {"bits", "from_bits"}

@@ -49,6 +49,7 @@ def test_they_are_the_float_ones_rounded(name, device):
             assert half[key].tobytes() == array.tobytes(), key
 
 
+@pytest.mark.quick(5)
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", [None, Layout(4, 8), Layout(64, 1), Layout(64, 1, observations=Observations.STAGED)])
 @pytest.mark.parametrize("name", envs.names())
@@ -58,6 +59,7 @@ def test_cpu_and_gpu_have_the_same_bits(name, layout):
         assert cuda[key].tobytes() == array.tobytes(), key
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("device", DEVICES)
 def test_tensors_are_bfloat16_and_steps_equal_rollouts(device):
     env = cd.make("pendulum", 5, device=device, obs_dtype="bfloat16")
@@ -97,6 +99,7 @@ def test_numbers_round_to_the_nearest_and_ties_to_even(device):
     np.testing.assert_array_equal(observed(words, device), rounded(words.view(np.float32)))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("device", DEVICES)
 def test_infinities_stay_and_every_nan_is_the_same_one(device):
     """A NaN whose bits are all in the lower half must not become infinite, nor one of all ones a zero."""
@@ -109,7 +112,6 @@ def test_infinities_stay_and_every_nan_is_the_same_one(device):
     np.testing.assert_array_equal(observed(none, device), np.full(len(none), 0x7FC0))
 
 
-@pytest.mark.build
 @pytest.mark.parametrize("options", [{"debug": True}, {"team_threads": 4}], ids=["bounds", "team"])
 def test_other_builds_agree(options):
     found = []
@@ -122,6 +124,7 @@ def test_other_builds_agree(options):
         assert found[1][key].tobytes() == array.tobytes(), key
 
 
+@pytest.mark.quick
 def test_what_cannot_be_is_said():
     with pytest.raises(ParameterError, match="'float16'; it must be 'float32' or 'bfloat16'"):
         cd.make("cartpole", device="cpu", obs_dtype="float16")

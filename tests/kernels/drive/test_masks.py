@@ -68,6 +68,7 @@ def test_a_wrong_mask_fails_the_check(old, new):
     assert not report.passed and "mask.walker" in str(report)
 
 
+@pytest.mark.quick
 def test_masks_arrive_with_their_observation_and_bind():
     env = cd.make("masked", 50, device="cpu")
     obs, info = env.reset(seed=1)
@@ -99,6 +100,7 @@ def test_training_never_takes_a_forbidden_choice_and_learns(settings):
     assert last > first
 
 
+@pytest.mark.quick
 def test_a_box_cannot_be_masked():
     import numpy as np
     from gymnasium import spaces

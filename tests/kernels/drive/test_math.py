@@ -244,6 +244,7 @@ def test_error_of_atan2(cpu):
     assert worst_ulp(cpu("atan2", y, x), np.arctan2(y.astype(np.float64), x)) <= 1.6
 
 
+@pytest.mark.quick
 def test_error_of_pow(cpu):
     random = np.random.default_rng(3)
     x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
@@ -254,6 +255,7 @@ def test_error_of_pow(cpu):
     assert worst_ulp(cpu("pow", x, y), np.power(x.astype(np.float64), y)) <= 5
 
 
+@pytest.mark.quick
 def test_error_of_pow_minus_1(cpu):
     random = np.random.default_rng(4)
     x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
@@ -263,6 +265,7 @@ def test_error_of_pow_minus_1(cpu):
         assert worst_ulp(cpu("pow_minus_1", x, power)[keep], exact[keep]) <= bound
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name, low, high, bound", [("wrap_angle", -np.pi, np.pi, 3.6e-7), ("wrap_turn", 0, 2 * np.pi, 4.8e-7)]
 )
@@ -284,6 +287,7 @@ def test_wrapped_angles(cpu, name, low, high, bound):
     assert np.isnan(cpu(name, [np.inf, -np.inf, np.nan])).all()
 
 
+@pytest.mark.quick
 def test_the_shortest_turn(cpu):
     """At most half a turn, and it leads to where it should, to a rounding or two."""
     random = np.random.default_rng(4)
@@ -306,6 +310,7 @@ def test_edge_case(cpu, name, a, b, result):
     ), got
 
 
+@pytest.mark.quick
 def test_integers(cpu):
     big = 2**31 - 1
     for a, result in [
@@ -320,6 +325,7 @@ def test_integers(cpu):
     assert np.array_equal(cpu.words("abs_int", words).view(np.int32), np.abs(integers))
 
 
+@pytest.mark.quick
 def test_bits_are_counted(cpu):
     words = np.concatenate([patterns(10_007).view(np.uint32), 1 << np.arange(32), [2**32 - 1]]).astype(np.uint32)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(-1, 32)
@@ -341,6 +347,7 @@ def test_shape_for_every_float(cpu):
         assert not denormal(cpu(name, a, b)).any(), name
 
 
+@pytest.mark.quick
 def test_a_divisor_divides(cpu):
     """Within 0.51 ulp of the quotient, which is 1 and 0 where it should be."""
     rng = np.random.default_rng(0)
@@ -368,7 +375,7 @@ def test_compilers_agree(cpu, tmp_path, compiler):
         assert_same(name, a, b, cpu.words(name, a, b), other.words(name, a, b))
 
 
-@pytest.mark.build
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_compiles_under_nvrtc(architecture):
     code, log, ptx = compile_to(SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture)
@@ -379,6 +386,7 @@ def test_compiles_under_nvrtc(architecture):
     assert ".f64" not in ptx and ".approx" not in ptx and "call" not in ptx
 
 
+@pytest.mark.quick
 @pytest.mark.gpu
 def test_gpu_gives_the_same_bits(cpu):
     cupy = pytest.importorskip("cupy")

@@ -65,6 +65,7 @@ def expected(x, y, active, k):
     return order, np.isfinite(np.take_along_axis(squared, order, axis=1))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("agents", "k", "device"), [
     pytest.param(*size, device, marks=() if size in SAMPLE[device] else pytest.mark.slow)
     for device in EXECUTORS for size in SIZES
@@ -73,6 +74,7 @@ def test_the_order_is_that_of_a_sort(agents, k, device):
     compare(EXECUTORS[device](), agents, k)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.gpu
 @pytest.mark.parametrize("team", [1, 4, 32, 64, 256])
 @pytest.mark.parametrize(("agents", "k"), SIZES)

@@ -19,8 +19,6 @@ from cupydrive.random import ACTION, RandomStream, below
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 
-pytestmark = pytest.mark.checker
-
 
 def specs():
     """Return the environment with either meaning of the time limit."""
@@ -53,6 +51,7 @@ def test_near_and_far_memory_have_the_same_bits(far):
             assert np.ascontiguousarray(other[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["cartpole", "everything"])
 def test_without_autoreset_an_environment_keeps_its_last_state(name):
     """Recordings and videos step so: what ends stays, with its state, clock and observation, and everything else goes on."""
@@ -103,6 +102,7 @@ def flatten_state(kept):
     return {key: value for key, value in kept.items() if key != "returns"} | kept["returns"]
 
 
+@pytest.mark.quick
 def test_rollouts_without_final_observations_are_the_same_otherwise():
     for name in ("cartpole", "everything"):
         spec = specs()[0] if name == "everything" else envs.get(name)
@@ -120,6 +120,7 @@ def test_rollouts_without_final_observations_are_the_same_otherwise():
                 assert array.tobytes() == without[key][group].tobytes(), (key, group)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("executor", [{"threads": 1}, {"team_threads": 4}], ids=["fast", "team"])
 def test_a_rollout_goes_on_where_the_last_one_ended(executor):
     """In the middle of episodes, whose returns and counts so far are kept between launches."""
@@ -136,6 +137,7 @@ def test_a_rollout_goes_on_where_the_last_one_ended(executor):
         ), key
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["cartpole", "everything"])
 def test_steps_with_given_actions_are_those_of_a_rollout(name):
     """One launch of env_step may take several: here the actions that a rollout has drawn, (T, N, agents, heads)."""
@@ -156,6 +158,7 @@ def test_steps_with_given_actions_are_those_of_a_rollout(name):
         assert np.ascontiguousarray(got[key][first:]).tobytes() == np.ascontiguousarray(array[first:]).tobytes(), key
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "executor", [{"threads": 1}, {"team_threads": 2}, {"debug": True}], ids=["fast", "team", "debug"]
 )
@@ -178,6 +181,7 @@ def test_actions_are_drawn_for_groups_agents_and_heads_of_their_own(executor):
         )
 
 
+@pytest.mark.quick
 def test_flags_of_flatten_cover_every_array():
     """What tests compare by `flatten` is everything that a batch returns and keeps."""
     spec = specs()[0]

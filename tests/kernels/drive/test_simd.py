@@ -104,6 +104,7 @@ def test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_ref
     assert report.passed, str(report)
 
 
+@pytest.mark.quick
 def test_a_step_reads_no_action_behind_the_last():
     """Five environments leave eleven lanes empty; behind their actions lies memory that nobody may read."""
     memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)

@@ -123,6 +123,7 @@ def test_a_team_of_threads_gives_the_bits_of_one_thread():
         assert torch.equal(one, of_team)
 
 
+@pytest.mark.quick
 def test_layers_that_are_too_wide_for_a_warp_are_shared_by_a_block():
     for width, file in ((64, "warp_forward"), (65, "tensor_forward")):
         layout = NetworkLayout.of(PPO(hidden=(width,)), 4, 2)
@@ -184,6 +185,7 @@ def test_actions_are_those_of_a_launch_of_their_own(way, actions, n):
     assert_drawn(way, actions, n, HostExecutor(flags=("-O1",)))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.gpu
 @pytest.mark.parametrize(("way", "actions", "n"), DRAWS)
 def test_so_they_are_on_a_gpu(way, actions, n):

@@ -103,6 +103,7 @@ def test_one_block_learns_what_launches_do(way, cases, name, how):
         assert one["steps"][0] == 2 * SMALL["num_minibatches"] and one["skip"] == 0 and one["iteration"] == 5
 
 
+@pytest.mark.quick(2)
 @pytest.mark.gpu
 @each_way
 def test_one_block_of_a_gpu_learns_what_launches_do(way, cases, name):
@@ -127,6 +128,7 @@ def test_steps_of_a_checkpoint_go_on_with_their_corrections(way):
     assert one["steps"][0] == 1000 + 2 * SMALL["num_minibatches"] * SMALL["update_epochs"]
 
 
+@pytest.mark.quick(1)
 @each_way
 def test_a_number_that_is_not_finite_stops_all_steps_behind_it(way, cases, name):
     def spoil(case):
@@ -154,6 +156,7 @@ def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
     assert after["steps"].sum() == 0 and not any(after[f"weights.{k}"].any() for k in range(len(case.steps.weights)))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("way", "cases", "name"), [(BY_ONE_BLOCK, CASES, "two towers"), (BY_ONE_GROUP, GROUPED, "one tower")]
 )
@@ -191,6 +194,7 @@ CHOSEN = {  # settings and entries of an observation; what the GPU has otherwise
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_who_learns_by_one_block_and_how(name):
     """By warp groups where two have room and wgmma is there, else by the other blocks, else by launches: never by chance."""

@@ -127,6 +127,7 @@ def test_rounded_operands_are_near_float64_where_nothing_is_decided(name, arithm
 SKIPPED = (*LONG, "15 rows", "several heads, masks", "squashed", "larger weights")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "arithmetic"), ways(SKIPPED))
 def test_gradients_of_bfloat16_factors_are_near_torchs(name, arithmetic, monkeypatch):
     if name == "part by part":

@@ -88,6 +88,7 @@ def after(numbers, **settings):
 
 
 # Sums of the policy's loss, of the values' and of the entropy; one over the rows.
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("sums", "settings", "overflows"),
     [
@@ -105,6 +106,7 @@ def test_a_loss_that_overflows_stops_the_step(sums, settings, overflows):
     assert (shared["bad"], shared["metric_sums"][-1]) == ((1, 0) if overflows else (0, 1))
 
 
+@pytest.mark.quick
 def test_a_divergence_at_the_target_is_not_above_it():
     """Of what is exact in float32."""
     sums = (0.0, 0.0, 0.0, 0.0, 2.0)

@@ -180,12 +180,14 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch)
     assert_alike(plain, fused, iterations=2)
 
 
+@pytest.mark.quick
 def test_a_cpu_takes_the_plain_path_and_says_so():
     run = made("episodes end")
     line = "rollouts are launched step by step: a CPU is faster where one launch computes the rows of all environments"
     assert make_play(run.rollout) == (None, line) and line in repr(run)
 
 
+@pytest.mark.quick
 def test_a_crew_is_some_warps_or_one_larger_team():
     assert PlayLayout(1, 16, crews=4).threads == 128 and PlayLayout(1, 16, crews=4).block_envs == 64
     assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3, warps=4).threads == 384
@@ -194,6 +196,7 @@ def test_a_crew_is_some_warps_or_one_larger_team():
             PlayLayout(**wrong)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["exact", "tensor"])
 @pytest.mark.parametrize("case", CASES)

@@ -15,6 +15,7 @@ from cupydrive.training.algorithms.replay import ReplayBuffer, transitions
 QUIET = dict(device="cpu", progress=False)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [1, 3, 4])
 def test_replayed_transitions_go_from_one_active_step_to_the_next(steps):
     """The ring holds all of the stream: each transition has the rewards until the agent's next active step, and leads there."""

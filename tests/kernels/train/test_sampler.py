@@ -75,6 +75,7 @@ def test_masked_and_impossible_choices_are_never_drawn():
         assert torch.isfinite(log_prob).all()
 
 
+@pytest.mark.quick
 def test_a_head_that_allows_nothing_is_not_masked():
     sample = sampler(spaces.Discrete(3), 1000)
     action, log_prob = draw(sample, torch.tensor([0.0, 0.0, 0.0]), 0, torch.zeros(1000, 1, 3, dtype=torch.bool))
@@ -82,12 +83,14 @@ def test_a_head_that_allows_nothing_is_not_masked():
     torch.testing.assert_close(log_prob, torch.full_like(log_prob, -math.log(3)))
 
 
+@pytest.mark.quick
 def test_numbers_that_are_none_give_a_valid_action():
     for logits in ([torch.nan] * 4, [torch.inf] * 4, [-torch.inf] * 4, [1.0, torch.nan, torch.inf, 0.0]):
         action, _ = draw(sampler(spaces.Discrete(4), 100), torch.tensor(logits))
         assert ((action >= 0) & (action < 4)).all()
 
 
+@pytest.mark.quick
 def test_greedy_is_the_first_of_the_likeliest():
     logits = torch.tensor([0.0, 2.0, 2.0, 1.0, 5.0, 6.0])
     action, _ = draw(sampler(spaces.MultiDiscrete([4, 2]), 10), logits, greedy=True)
@@ -110,6 +113,7 @@ def test_draws_are_independent_over_heads_agents_environments_and_steps():
     assert not torch.equal(first, second)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sizes", [[2], [3, 7, 2], [4, 4], [2] * 138])
 def test_log_probability_and_entropy_equal_torchs(sizes, masked):
