@@ -114,8 +114,13 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
     kept = recall(key, lambda content: kept_layouts(content, tried)) if remember else None
     if kept is not None:
         return kept
-    rates = {layout: rate(spec, made, num_envs, where, layout) for layout in tried}
-    rates = {layout: value for layout, value in rates.items() if value is not None}
+    rates = {}
+    for layout in tried:
+        try:
+            rates[layout] = rate(spec, made, num_envs, where, layout)
+        except (SpecError, RuntimeError) as error:
+            if layout is tried[0] or isinstance(error, MemoryLimitError):
+                raise
     best = max(rates, key=rates.get)
     launches = {steps: rate(spec, made, num_envs, where, best, steps) for steps in LAUNCHES}
     launches = {steps: value for steps, value in launches.items() if value is not None}
@@ -126,7 +131,7 @@ def tune(env, num_envs, *, device="auto", remember=True, **params):
 
 
 def rate(spec, params, num_envs, where, layout, steps=None):
-    """Return env-steps per second under ``layout``, or None if it cannot be built or the rows of ``steps`` do not fit.
+    """Return env-steps per second under ``layout``, or None if the rows of ``steps`` do not fit.
 
     By default a launch has as many steps as fit, at most ``STEPS``.
     """
@@ -134,12 +139,7 @@ def rate(spec, params, num_envs, where, layout, steps=None):
     if steps is not None and steps > max(1, fit):
         return None
     steps = steps or max(1, min(STEPS, fit))
-    try:
-        batch = Batch(spec, num_envs, params, where, layout=layout)
-    except (SpecError, RuntimeError) as error:
-        if isinstance(error, MemoryLimitError):
-            raise
-        return None
+    batch = Batch(spec, num_envs, params, where, layout=layout)
     batch.reset(0)
 
     def run(times):

@@ -300,3 +300,17 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     found = run("-c", "import cupydrive; print(cupydrive.__file__)", PYTHONPATH=str(target))
     assert Path(found.strip().splitlines()[-1]).is_relative_to(target)
     run("-m", "cupydrive", "check", "cartpole", PYTHONPATH=str(target))
+
+
+def test_pytest_without_arguments_collects_what_make_test_runs():
+    def collected(*arguments):
+        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+        return {line for line in done.stdout.splitlines() if "::" in line}
+
+    quick = collected()
+    expression = re.search(r"^quick := (.+)$", MAKEFILE, re.MULTILINE)[1]
+    assert 500 < len(quick) < 2000 and quick == collected("-m", expression, "tests")
+    assert collected("tests/inputs/test_data.py", "--deselect", "none") > {
+        q for q in quick if "inputs/test_data.py" in q
+    }
