@@ -109,6 +109,8 @@ def pytest_runtest_makereport(item, call):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and no_gpu_reason():
         pytest.skip(f"no usable GPU: {no_gpu_reason()}")
+    if "browser" in item.fixturenames and browser_program() is None and "CI" not in os.environ:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
     as_users_have_it = any(map(item.get_closest_marker, ("optimised", "gpu", "slow")))
     os.environ["CUPYDRIVE_OPTIMIZE"] = "3" if as_users_have_it else LEVEL
     make_up_tables()
@@ -160,14 +162,17 @@ def give_back_memory(request):
             sys.modules["torch"].cuda.empty_cache()
 
 
+def browser_program():
+    """Return the path of this machine's browser, or None."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A headless browser of this machine; CI must have one."""
     sync_playwright = optional("playwright.sync_api").sync_playwright
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        assert "CI" not in os.environ, "no browser; .ci/run installs Debian's package chromium"
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
+    program = browser_program()
+    assert program is not None, "no browser; .ci/run installs Debian's package chromium"
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield started

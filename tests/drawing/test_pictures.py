@@ -8,9 +8,8 @@ from cupydrive.drawing.canvas import SUPERSAMPLING, Canvas
 from cupydrive.drawing.frames import DIM
 from cupydrive.drawing.palette import Palette
 
-NARROWEST = (
-    334  # pixels of a picture on the gallery's page in a window 390 wide; tests/gallery/test_gallery.py measures it
-)
+# Pixels of a picture on the gallery's page in a window 390 wide; tests/gallery/test_gallery.py measures it.
+NARROWEST = 334
 LETTERS = 7.5  # pixels of them, at least: a telephone has two or three of its own for each
 AGENTS = (Palette.BLUE, Palette.ORANGE, Palette.GREEN, Palette.PINK, Palette.YELLOW, Palette.GREY)
 DRAWN = [name for name in envs.names() if envs.get(name).draw is not None]

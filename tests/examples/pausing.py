@@ -50,9 +50,9 @@ def one_step_errors(game, gamma):
 
 
 def row_weights(game: dict[str, np.ndarray], steps: int) -> np.ndarray:
-    """Return weights of rows in rollouts of ``steps``: 1 of active steps, 2 of pauses, 0 of what nobody learns from, (T, N, C).
+    """Return the weight of each row in rollouts of ``steps``, (T, N, C): 1 in active steps, 2 in pauses, otherwise 0.
 
-    An agent's leaving ends its rows, until a rollout has seen a reward after it; from then on leaving begins a pause.
+    After an agent has left its rows have weight 0. Once a rollout has had a reward after leaving, leaving begins a pause.
     """
     out = game["active"].astype(np.uint8)
     total, n, agents = out.shape

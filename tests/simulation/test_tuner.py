@@ -9,7 +9,7 @@ from cupydrive import envs
 from cupydrive.checks.bits import trajectory
 from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout
-from cupydrive.errors import MemoryLimitError, SpecError
+from cupydrive.errors import DeviceError, MemoryLimitError, SpecError
 from cupydrive.executors import executor, measured
 from cupydrive.simulation import tuner
 from cupydrive.simulation.buffers import row_bytes
@@ -190,3 +190,13 @@ def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
     assert main(["tune", "cartpole", "--training", "--device", "cpu"]) == 0
     assert capsys.readouterr().out == "64 copies\n"
     assert main(["tune", "cartpol"]) == 2 and main(["tune", "cartpole", "--num-envs", "0"]) == 2
+
+
+@pytest.mark.quick
+def test_a_default_layout_that_cannot_be_built_is_an_error(cache, monkeypatch):
+    def build(*_, **__):
+        raise DeviceError("found none")
+
+    monkeypatch.setattr(tuner, "Batch", build)
+    with pytest.raises(DeviceError, match="found none"):
+        tune("cartpole", 64, device="cpu")
