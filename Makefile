@@ -16,9 +16,9 @@ LINT_SKIPPED := echo "lint skipped: $(RUN) has no ruff; pip install ruff there, 
 
 # Tiers of `make test-all`. Every test is in exactly one of them, by its markers.
 TIERS := quick full gpu slow slow-gpu mutants
-quick := quick and not slow
-full := not quick and not gpu and not slow and not mutants
-gpu := gpu and not quick and not slow
+quick := first
+full := not first and not gpu and not slow and not mutants
+gpu := gpu and not first and not slow
 slow := slow and not gpu and not mutants
 slow-gpu := slow and gpu
 mutants := mutants

@@ -75,19 +75,19 @@ def pytest_configure(config):
     """Without tests, -m or -k on the command line, run what `make test` runs."""
     named = config.args_source is config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword
     if not named:
-        config.option.markexpr = "quick and not slow"
+        config.option.markexpr = "first"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave the mark `quick(n)` to the first n cases of a test; then let pytest select by -m, and long tests begin first."""
+    """Mark the first cases of each test as `first`; then let pytest select by -m, and long tests begin first."""
     cases = Counter()
     for item in items:
-        quick = item.get_closest_marker("quick")
-        if quick and quick.args:
+        if not any(item.get_closest_marker(name) for name in ("full", "slow", "mutants")):
             cases[item.parent.nodeid, item.originalname] += 1
-            if cases[item.parent.nodeid, item.originalname] > quick.args[0]:
-                item.own_markers = [marker for marker in item.own_markers if marker.name != "quick"]
+            quick = item.get_closest_marker("quick")
+            if cases[item.parent.nodeid, item.originalname] <= (quick.args[0] if quick else 1):
+                item.add_marker("first")
     yield
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     needs_gpu = any(item.get_closest_marker("gpu") for item in items)

@@ -43,7 +43,6 @@ def test_a_single_environment_passes_gymnasiums_checks(name):
     env.close()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", OURS)
 def test_equal_seeds_give_equal_episodes(name):
     one, other = Env(name), Env(name)
@@ -126,7 +125,7 @@ def test_the_vector_form_is_gymnasiums_own(name, mode):
     ours.close()
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_torch_arrays_are_the_numpy_ones(device):
     kinds = [
@@ -148,13 +147,13 @@ def test_torch_arrays_are_the_numpy_ones(device):
     assert torch.equal(kept, copies)  # copy=True: later steps did not write into it
 
 
-@pytest.mark.quick
 def test_an_array_that_is_not_copied_is_the_kernels_memory():
     env = VectorEnv("cartpole", 4, device="cpu", copy=False, arrays="torch")
     obs, _ = env.reset(seed=0)
     assert obs.data_ptr() == env.env.batch.current_obs["cart"].ctypes.data
 
 
+@pytest.mark.full
 def test_metrics_come_with_the_episodes_end():
     env = VectorEnv(
         cd.register(masked.PYTHON, masked.KERNEL), 3, device="cpu", validate=False, walkers=1, max_episode_steps=2
@@ -170,6 +169,7 @@ def test_metrics_come_with_the_episodes_end():
 # ---- wrappers --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.skipif(OLD_GYMNASIUM, reason="the wrappers of Gymnasium before 1.4 count a same-step episode one short")
 @pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step.*:UserWarning")
 def test_vector_wrappers_run(tmp_path):
@@ -196,7 +196,6 @@ def test_vector_wrappers_run(tmp_path):
     assert found > 4 and [p.suffix for p in (tmp_path / "videos").iterdir()] == [".mp4"]
 
 
-@pytest.mark.quick
 def test_a_wrapper_for_autoreset_in_the_next_step_runs():
     raw, env = (make_vec("cartpole", 64, device="cpu", autoreset_mode="next_step") for _ in range(2))
     env = vector_wrappers.NormalizeObservation(env)
@@ -210,6 +209,7 @@ def test_a_wrapper_for_autoreset_in_the_next_step_runs():
     np.testing.assert_allclose(last, (seen[-1] - mean) / std, rtol=0, atol=1e-3)
 
 
+@pytest.mark.full
 def test_single_wrappers_run(tmp_path):
     optional("moviepy")
     wrappers = gymnasium.wrappers
@@ -229,6 +229,7 @@ def test_single_wrappers_run(tmp_path):
 # ---- registry --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_name_with_the_module_needs_no_import():
     code = (
         "import gymnasium; env = gymnasium.make_vec('cupydrive.gymnasium:cupydrive/CartPole-v0', num_envs=3); "
@@ -238,7 +239,6 @@ def test_a_name_with_the_module_needs_no_import():
     assert done.stdout == "VectorEnv(cupydrive/CartPole-v0, num_envs=3) (3, 4)\n", done.stderr
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gymnasiums_own_vectors_take_the_single_form(mode):
     env = gymnasium.make_vec(OURS["cartpole"], num_envs=3, vectorization_mode=mode)
@@ -249,6 +249,7 @@ def test_gymnasiums_own_vectors_take_the_single_form(mode):
     env.close()
 
 
+@pytest.mark.full
 def test_an_environment_of_ones_own_is_registered():
     spec = cd.register(point.PYTHON, point.KERNEL)
     assert register(spec) == "cupydrive/Point-v0"
@@ -307,7 +308,6 @@ def registered(monkeypatch):
         gymnasium.register(name, **options)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("asked", [None, 400, 30])
 def test_gymnasiums_time_limit_is_the_kernels(asked):
     more = {} if asked is None else {"max_episode_steps": asked}
@@ -323,23 +323,21 @@ def test_gymnasiums_time_limit_is_the_kernels(asked):
     assert env.max_timesteps == (asked or 200) and env.reset(seed=0)[0].shape == (4,)
 
 
-@pytest.mark.quick
 def test_no_time_limit_is_none_in_the_kernel():
     assert gymnasium.make(OURS["pendulum"], max_episode_steps=-1).unwrapped.env.params.max_episode_steps == 2**31 - 1
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["Lambda-v0", "Method-v0", "Subclass-v0", "Deep-v0", "Kwargs-v0"])
 def test_time_limits_of_a_users_own_registrations_are_the_kernels(registered, name):
     assert ending(gymnasium.make(name)) == (300, False, True)
     assert ending(gymnasium.make(name, max_episode_steps=400)) == (400, False, True)
 
 
-@pytest.mark.quick
 def test_the_time_limit_of_another_environment_is_not_that_of_its_part(registered):
     assert gymnasium.make("Holder-v0", disable_env_checker=True).unwrapped.part.env.params.max_episode_steps == 200
 
 
+@pytest.mark.full
 def test_a_task_ends_by_itself_and_metrics_come_with_a_shorter_limit():
     task = masked.PYTHON.replace('"limit"', '"task"').replace("param(2, ", "param(1, ")
     name = register(cd.register(task, masked.KERNEL))
@@ -355,7 +353,6 @@ def test_a_task_ends_by_itself_and_metrics_come_with_a_shorter_limit():
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_masks_reach_gymnasiums_users():
     spec = cd.register(masked.PYTHON, masked.KERNEL)
     env = Env(spec, walkers=1)
@@ -383,7 +380,6 @@ def test_masks_reach_gymnasiums_users():
 # ---- attributes and copies ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_attributes_of_gymnasiums_vectors():
     theirs = gymnasium.make_vec("CartPole-v1", 2, "sync")
     for mode in ("same_step", "next_step", "disabled"):
@@ -405,7 +401,6 @@ def test_attributes_of_gymnasiums_vectors():
             env.set_attr(name, value)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_what_owns_a_kernels_memory_says_how_to_copy_it(call):
     core = cd.make("cartpole", 2, device="cpu")
@@ -422,7 +417,6 @@ def test_what_owns_a_kernels_memory_says_how_to_copy_it(call):
         call(plain)
 
 
-@pytest.mark.quick
 def test_several_agents_are_shown_the_other_door():
     for make in (Env, VectorEnv):
         with pytest.raises(CupydriveError, match=r"5 agents.*pettingzoo"):
@@ -433,7 +427,6 @@ def test_several_agents_are_shown_the_other_door():
 # ---- resets and mistakes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_a_mask_resets_some_and_a_state_starts_from_it():
     env = VectorEnv("cartpole", 3, device="cpu")
     env.reset(seed=0)
@@ -449,7 +442,6 @@ WRONG_SEEDS = ["seven", 1.5, -1, [1, 2, 3], 2**64]
 WRONG_OPTIONS = [{"lo": 0.1}, {"state": {"thetta": 0.1}}, {"state": {"theta": np.nan}}, {"state": 3}, "state"]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [Env, lambda name: VectorEnv(name, 3, device="cpu")], ids=["single", "vector"])
 def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
     env = make("cartpole")
@@ -462,13 +454,11 @@ def test_wrong_resets_are_gymnasiums_errors_and_change_nothing(make):
         assert np.array_equal(now, before), wrong
 
 
-@pytest.mark.quick
 def test_what_an_error_left_unmade_can_be_closed():
     """Gymnasium up to 1.2 does so in `__del__`."""
     VectorEnv.__new__(VectorEnv).close()
 
 
-@pytest.mark.quick
 def test_wrong_masks_are_the_errors_of_gymnasiums_vectors():
     ours, theirs = VectorEnv("cartpole", 3, device="cpu"), gymnasium.make_vec("CartPole-v1", 3, "sync")
     ours.reset(seed=0)
@@ -498,7 +488,6 @@ WRONG_ACTIONS = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", WRONG_ACTIONS)
 def test_wrong_actions_are_invalid_and_change_nothing(name, device):
@@ -517,7 +506,6 @@ def test_wrong_actions_are_invalid_and_change_nothing(name, device):
             single.step(action[1] if isinstance(action, list) and len(action) == 3 and action[1] not in (1, 0) else "a")
 
 
-@pytest.mark.quick
 def test_order_and_making():
     for env in (Env("cartpole"), VectorEnv("cartpole", 2, device="cpu")):
         action = env.action_space.sample()
@@ -546,7 +534,6 @@ def test_order_and_making():
         gymnasium.make_vec(OURS["cartpole"], num_envs=0)
 
 
-@pytest.mark.quick
 def test_frames_are_those_of_the_environment():
     env = VectorEnv("cartpole", 2, device="cpu", render_mode="rgb_array")
     env.reset(seed=0, options={"state": {"x": [0.0, 2.0]}})
@@ -558,7 +545,6 @@ def test_frames_are_those_of_the_environment():
     assert cart[1] - cart[0] > width / 5  # the second cart stands further right
 
 
-@pytest.mark.quick
 def test_arguments_that_the_adapter_calls_otherwise_are_told():
     with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
         VectorEnv("cartpole", n_envs=3)

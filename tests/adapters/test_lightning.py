@@ -83,7 +83,6 @@ def require_same(one, other):
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_is_an_iteration_of_train(kind, pl, trainer):
     made, fitting = module(pl, kind), trainer(max_epochs=-1)
@@ -94,6 +93,7 @@ def test_a_step_is_an_iteration_of_train(kind, pl, trainer):
     assert seen == made.run.metrics[-1] | {"charts/SPS": pytest.approx(made.run.metrics[-1]["charts/SPS"])}
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_a_step_is_an_iteration_of_train_on_a_gpu(pl, trainer):
     made = module(pl)
@@ -104,7 +104,6 @@ def test_a_step_is_an_iteration_of_train_on_a_gpu(pl, trainer):
     )
 
 
-@pytest.mark.quick
 def test_the_trainer_says_when_to_stop_and_either_goes_on(pl, trainer):
     made = module(pl)
     trainer(max_steps=3).fit(made)
@@ -122,6 +121,7 @@ def test_the_trainer_says_when_to_stop_and_either_goes_on(pl, trainer):
     assert more.run.step == STEPS + ENVS * 8
 
 
+@pytest.mark.full
 def test_an_interval_that_the_trainer_cuts_short_is_logged(pl, trainer):
     """Of a run so long that a row is of several iterations."""
     made = pl.RLModule("cartpole", cd.PPO(num_steps=1, num_minibatches=1, hidden=(4,)), num_envs=2, steps=2 * 5000)
@@ -132,7 +132,6 @@ def test_an_interval_that_the_trainer_cuts_short_is_logged(pl, trainer):
 # ---- loggers and callbacks -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_loggers_get_rows_and_what_the_run_is_made_of(pl, trainer, tmp_path):
     optional("tensorboard")
     loggers = [pl.loggers.CSVLogger(tmp_path / "csv"), pl.loggers.TensorBoardLogger(tmp_path / "board")]
@@ -148,7 +147,6 @@ def test_loggers_get_rows_and_what_the_run_is_made_of(pl, trainer, tmp_path):
     assert list(Path(loggers[1].log_dir).glob("events.out.tfevents.*"))
 
 
-@pytest.mark.quick
 def test_callbacks_look_after_each_epoch(pl, trainer, tmp_path):
     best = pl.callbacks.ModelCheckpoint(tmp_path, monitor="losses/entropy", mode="min", save_top_k=1)
     enough = pl.callbacks.EarlyStopping("losses/entropy", stopping_threshold=2.0, mode="min")
@@ -162,7 +160,6 @@ def test_callbacks_look_after_each_epoch(pl, trainer, tmp_path):
     assert made.run.step == STEPS and patient.best_score.item() <= made.run.metrics[-1]["charts/episodic_return"]
 
 
-@pytest.mark.quick
 def test_an_interrupt_ends_the_iteration_and_keeps_the_run(pl, trainer, tmp_path):
     class Interrupt(pl.Callback):
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
@@ -189,7 +186,6 @@ def test_an_interrupt_ends_the_iteration_and_keeps_the_run(pl, trainer, tmp_path
 
 
 # It warns that what it saves is of after the step, as it should be.
-@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("every", [{"every_n_epochs": 1}, {"every_n_train_steps": 1}])
@@ -208,7 +204,6 @@ def test_a_run_goes_on_from_any_checkpoint(kind, every, pl, trainer, tmp_path):
         assert fitting.global_step == ITERATIONS
 
 
-@pytest.mark.quick
 def test_a_checkpoint_is_loaded_without_a_trainer(pl, trainer, tmp_path):
     made, fitting = module(pl), trainer(max_steps=3)
     fitting.fit(made)
@@ -219,6 +214,7 @@ def test_a_checkpoint_is_loaded_without_a_trainer(pl, trainer, tmp_path):
     require_same(loaded.run, made.run)
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
     first, fitting = module(pl), trainer(max_steps=2)
     fitting.fit(first)
@@ -250,7 +246,6 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
 # ---- what cannot be --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -271,7 +266,6 @@ def test_a_trainer_that_would_be_ignored_is_refused(options, words, pl, trainer)
         assert run.step == ENVS * 8 and all(torch.equal(run.snapshot()[k], before[k]) for k in before)
 
 
-@pytest.mark.quick
 def test_callbacks_that_would_be_ignored_are_refused(pl, trainer):
     from datetime import timedelta
 
@@ -289,7 +283,6 @@ def test_callbacks_that_would_be_ignored_are_refused(pl, trainer):
         assert made.run is None
 
 
-@pytest.mark.quick
 def test_wrong_arguments_are_named(pl, trainer):
     run = trained()
     with pytest.raises(ParameterError, match="has done its 1,280 env-steps; pass steps="):
@@ -313,7 +306,6 @@ def test_wrong_arguments_are_named(pl, trainer):
         trainer(max_epochs=1).fit(module(pl), [torch.zeros(3)] * 5)
 
 
-@pytest.mark.quick
 def test_a_number_that_is_not_finite_ends_the_fit(pl, trainer):
     run = trained(steps=ENVS * 8)
     kept = run.batch.get_state()
@@ -323,7 +315,6 @@ def test_a_number_that_is_not_finite_ends_the_fit(pl, trainer):
         trainer(max_epochs=1).fit(pl.RLModule(run, steps=STEPS))
 
 
-@pytest.mark.quick
 def test_without_lightning_the_error_names_the_extra(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("cupydrive.") and "lightning" in name]:
         monkeypatch.delitem(sys.modules, name)
@@ -333,7 +324,6 @@ def test_without_lightning_the_error_names_the_extra(monkeypatch):
         import cupydrive.lightning  # noqa: F401
 
 
-@pytest.mark.quick
 def test_the_adapter_alone_imports_lightning():
     files = [
         path for path in (ROOT / "cupydrive").rglob("*.py") if re.search(r"\b(from|import) lightning", path.read_text())

@@ -17,14 +17,12 @@ TAG = {"num_taggers": 3, "num_runners": 5, "num_other_agents_observed": 3, "max_
 CASES = {"cartpole": {}, "pendulum": {}, "tag_grid": {"max_episode_steps": 50}, "tag_continuous": TAG}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
 def test_pettingzoos_tests_pass(name, capsys):
     zoo_tests.parallel_api_test(ParallelEnv(name, **CASES[name]), 200)
     zoo_tests.parallel_seed_test(lambda: ParallelEnv(name, **CASES[name]), 50)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous"])
 def test_an_episode_is_the_environments_own(name, device):
@@ -66,7 +64,6 @@ def test_an_episode_is_the_environments_own(name, device):
         zoo.step({})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:Environment's m.*imum state space value:UserWarning")
 @pytest.mark.parametrize("name", ["tag_grid", "cartpole"])
 def test_the_state_has_a_space(name):
@@ -78,7 +75,6 @@ def test_the_state_has_a_space(name):
     zoo_tests.state_test(parallel_to_aec(zoo), zoo)
 
 
-@pytest.mark.quick
 def test_options_start_from_a_state_or_are_refused():
     zoo = ParallelEnv("cartpole")
     obs, _ = zoo.reset(seed=0, options={"state": {"x": 2.0}})
@@ -90,6 +86,7 @@ def test_options_start_from_a_state_or_are_refused():
     assert all(array.tobytes() == before[name].tobytes() for name, array in zoo.env.snapshot().arrays().items())
 
 
+@pytest.mark.full
 def test_masks_come_in_infos():
     zoo = ParallelEnv(cd.register(masked.PYTHON, masked.KERNEL))
     _, infos = zoo.reset(seed=0)
@@ -99,7 +96,6 @@ def test_masks_come_in_infos():
     assert infos["walker_0"]["forbidden"] == 0 and not zoo.agents
 
 
-@pytest.mark.quick
 def test_frames_and_state():
     zoo = parallel_env("tag_grid", render_mode="rgb_array")
     zoo.reset(seed=0)
@@ -116,7 +112,6 @@ def test_frames_and_state():
     zoo.close()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -139,7 +134,6 @@ def test_wrong_actions_change_nothing(change, message):
         assert array.tobytes() == before[name].tobytes()
 
 
-@pytest.mark.quick
 def test_other_mistakes():
     zoo = ParallelEnv(cd.register(point.PYTHON, point.KERNEL))
     with pytest.raises(OrderError, match="reset"):
@@ -156,7 +150,6 @@ def test_other_mistakes():
         ParallelEnv("point", render_mode="rgb_array")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["num_envs", "n_envs"])
 def test_many_copies_are_told_where_they_are(name):
     words = rf"'{name}': a ParallelEnv is one copy; many are: cupydrive\.make\(\.\.\., num_envs=\.\.\.\)"

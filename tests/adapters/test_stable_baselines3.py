@@ -17,7 +17,6 @@ from cupydrive.stable_baselines3 import VecEnv  # noqa: E402, which imports Stab
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
 
-@pytest.mark.quick
 def test_results_have_the_form_of_sb3s_own_vectors():
     from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -50,6 +49,7 @@ def test_results_have_the_form_of_sb3s_own_vectors():
     assert len(ended) > 4
 
 
+@pytest.mark.full
 def test_ppo_learns():
     from stable_baselines3 import PPO
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -62,7 +62,6 @@ def test_ppo_learns():
     assert before < 100 < 200 < after
 
 
-@pytest.mark.quick
 def test_frames_and_what_all_environments_share():
     env = VecEnv("cartpole", 4, device="cpu", render_mode="rgb_array")
     env.reset()
@@ -80,7 +79,6 @@ def test_frames_and_what_all_environments_share():
         env.reset()
 
 
-@pytest.mark.quick
 def test_reset_options_reach_their_environments():
     env = VecEnv("cartpole", 4, device="cpu")
     env.seed(1)
@@ -107,7 +105,6 @@ def test_reset_options_reach_their_environments():
     assert all(array.tobytes() == before[name].tobytes() for name, array in env.env.env.snapshot().arrays().items())
 
 
-@pytest.mark.quick
 def test_what_a_vector_says_about_copies_works():
     env = VecEnv("cartpole", 2, device="cpu")
     env.reset()
@@ -116,13 +113,13 @@ def test_what_a_vector_says_about_copies_works():
     env.unwrapped.env.env.restore(env.unwrapped.env.env.snapshot())
 
 
-@pytest.mark.quick
 def test_options_that_sb3_cannot_use_are_refused():
     for options in ({"arrays": "torch"}, {"autoreset_mode": "next_step"}):
         with pytest.raises(ParameterError, match=r"leave .* out"):
             VecEnv("cartpole", 2, device="cpu", **options)
 
 
+@pytest.mark.full
 def test_maskable_ppo_trains():
     contrib = optional("sb3_contrib")
     from stable_baselines3.common.vec_env import VecMonitor
@@ -136,7 +133,6 @@ def test_maskable_ppo_trains():
     assert not VecEnv("cartpole", 2, device="cpu").has_attr("action_masks")
 
 
-@pytest.mark.quick
 def test_its_own_name_of_a_number_of_copies_is_told_ours():
     with pytest.raises(ParameterError, match=r"has no parameter 'n_envs'\. Did you mean 'num_envs'\?"):
         VecEnv("cartpole", n_envs=3)

@@ -114,6 +114,7 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.full
 @settings(max_examples=400, derandomize=True, deadline=None, database=None)
 @given(case=st.deferred(lambda: st.sampled_from([case for case in all_cases() if not ROWS[case[0]].slow])))
 def test_one_odd_argument_is_named_or_works(case):
@@ -146,7 +147,6 @@ OF_AUTHORS = ("EnvSpec.", "PythonKernels")
 WITHOUT_ARGUMENTS = {"info", "names", "Heuristic", "Random"}
 
 
-@pytest.mark.quick
 def test_every_public_function_has_a_row():
     public = {name for name in cd.__all__ if callable(getattr(cd, name))}
     public -= {name for name in public if inspect.isclass(one := getattr(cd, name)) and issubclass(one, BaseException)}

@@ -13,6 +13,8 @@ from test_arguments import quiet
 
 from cupydrive.cli.main import COMMANDS, main
 
+pytestmark = pytest.mark.full
+
 # A correct call of each command, as small as it can be; what is spoiled stands behind it, and the last value counts.
 RIGHT = {
     "envs": ["cartpole"],
@@ -53,7 +55,10 @@ ODD = (
 )  # fmt: skip
 # Right, and too long for a test; or right, and it measures for minutes.
 LONG = {("train", "--steps"), ("sweep", "--steps"), ("check", "--agent-steps")}
-MANY = (("--seeds", "1_000"), ("--trials", "1_000"))
+UNENDING = {
+    *(("--seeds", "1_000"), ("--trials", "1_000"), ("--steps", "None")),
+    *((option, odd) for option in ("--env", "--training", "--window") for odd in ("None", "--")),
+}
 CASES = [
     (command, option, odd)
     for command, function in COMMANDS.items()
@@ -62,8 +67,7 @@ CASES = [
         *("--" + name.removesuffix("_file").replace("_", "-") for name in signature(function).parameters),
     )
     for odd in ODD
-    if not ((command, option) in LONG and odd.strip("9") == "")
-    and (option, odd) not in (("--env", "None"), ("--steps", "None"), ("--training", "--"), ("--window", "--"), *MANY)
+    if not ((command, option) in LONG and odd.strip("9") == "") and (option, odd) not in UNENDING
 ]
 
 

@@ -46,7 +46,6 @@ def good_action():
     return {"tagger": torch.zeros(3, 4, dtype=torch.int32), "runner": torch.zeros(3, 1, dtype=torch.int32)}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -79,7 +78,6 @@ def test_make_refuses(options, error, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -111,7 +109,6 @@ def test_step_refuses_and_changes_nothing(change, words):
     assert (env.batch.state.tobytes(), env.batch.clock.tobytes()) == before
 
 
-@pytest.mark.quick
 def test_unchecked_wild_actions_are_read_as_the_nearest_valid():
     wild, tame = grid(validate=False), grid()
     action = {
@@ -123,7 +120,6 @@ def test_unchecked_wild_actions_are_read_as_the_nearest_valid():
     assert wild.batch.state.tobytes() == tame.batch.state.tobytes()
 
 
-@pytest.mark.quick
 def test_int64_and_strided_actions_are_converted():
     env, same = grid(), grid()
     env.step({"tagger": torch.ones(4, 3, dtype=torch.int64).T, "runner": np.ones((3, 1), np.int64)})
@@ -131,7 +127,6 @@ def test_int64_and_strided_actions_are_converted():
     assert env.batch.state.tobytes() == same.batch.state.tobytes()
 
 
-@pytest.mark.quick
 def test_step_and_rollout_want_a_reset_first():
     env = make("cartpole", 2, device="cpu")
     for call in (lambda: env.step(torch.zeros(2, dtype=torch.int32)), lambda: env.rollout(3)):
@@ -139,7 +134,6 @@ def test_step_and_rollout_want_a_reset_first():
             call()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("mask", [torch.ones(2, dtype=torch.bool), torch.ones(3), [1, 0, 1]])
 def test_reset_refuses_a_wrong_mask(mask):
     with pytest.raises(ParameterError, match=r"it must be torch\.bool"):
@@ -160,7 +154,6 @@ def line_of(spec, words):
     return next(i for i, line in enumerate(spec.kernel.splitlines(), 1) if words in line)
 
 
-@pytest.mark.quick
 def test_a_kernel_that_does_not_compile_names_its_line():
     spec = changed("cartpole", "s.x += p.tau", "s.x += p.tua")
     with pytest.raises(CompileError) as caught:
@@ -169,7 +162,6 @@ def test_a_kernel_that_does_not_compile_names_its_line():
     assert "s.x += p.tua * s.x_dot;" in str(caught.value)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -189,6 +181,7 @@ def test_structs_that_differ_name_the_member(old, new, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -212,6 +205,7 @@ def test_a_debug_build_names_the_line_of_a_wild_index(old, new, words):
     assert f"<kernel of tag_grid>:{line_of(spec, new)}: " in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -234,6 +228,7 @@ def test_a_debug_build_checks_every_index_that_an_accessor_takes(old, new, words
     assert words in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", ["", "a/" * 150], ids=["line", "file"])
 def test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one(path):
     """Line 0 means that there is no fault, so it is said as line 1; a file's name is cut after 255 characters."""
@@ -243,14 +238,12 @@ def test_a_fault_without_a_line_or_in_a_file_of_a_long_name_is_one(path):
     assert str(caught.value).startswith(f"{(path + 'x.cu')[:255]}:1: observation entry index 7 is outside [0, 6)")
 
 
-@pytest.mark.quick
 def test_a_debug_build_of_a_right_kernel_gives_the_same_numbers():
     env, debug = grid(), grid(debug=True)
     for a, b in zip(env.rollout(5).obs.values(), debug.rollout(5).obs.values(), strict=True):
         assert torch.equal(a, b)
 
 
-@pytest.mark.quick
 def test_neither_gpu_nor_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
@@ -259,14 +252,12 @@ def test_neither_gpu_nor_compiler(monkeypatch):
         make("cartpole", 1, device="cpu", x_limit=2.5)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("other", [{"team_threads": 4}, {"count": True}], ids=["team", "count"])
 def test_a_build_for_debugging_is_no_other_build(other):
     with pytest.raises(DeviceError, match=f"debug=True or {next(iter(other))}={next(iter(other.values()))}, not both"):
         HostExecutor(debug=True, **other)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("cuda", "words"),
     [
@@ -280,12 +271,12 @@ def test_hints_install_what_can_be_installed(cuda, words):
     assert words in cupy_hint(cuda)
 
 
-@pytest.mark.quick
 def test_no_message_names_the_package_as_if_it_were_on_an_index():
     texts = {path: path.read_text() for path in (ROOT / "cupydrive").rglob("*.py")}
     assert [str(path) for path, text in texts.items() if "cupydrive[" in text.replace("cupydrive[name]", "")] == []
 
 
+@pytest.mark.full
 def test_a_cache_that_cannot_be_written_works_and_says_so_once():
     program = (
         "import cupydrive as cd\n"
@@ -299,7 +290,6 @@ def test_a_cache_that_cannot_be_written_works_and_says_so_once():
     assert done.stderr.count("cannot be written") == 1
 
 
-@pytest.mark.quick
 def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
     (tmp_path / "my_env.py").write_text("SPEC = None\n")
     with pytest.raises(
@@ -308,7 +298,6 @@ def test_a_file_that_is_not_there_is_looked_for_beside_it(tmp_path):
         envs.register(tmp_path / "my_emv.py")
 
 
-@pytest.mark.quick
 def test_a_name_without_its_ending_leads_to_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_env.py").write_text("SPEC = None\n")
@@ -316,7 +305,6 @@ def test_a_name_without_its_ending_leads_to_the_file(tmp_path, monkeypatch):
         make("my_env", device="cpu")
 
 
-@pytest.mark.quick
 def test_registration_refuses():
     with pytest.raises(SpecError, match="there is no file"):
         envs.register("no/such/file.py")
@@ -326,7 +314,6 @@ def test_registration_refuses():
         envs.register("x = 1\n", "a\nb")
 
 
-@pytest.mark.quick
 def test_a_group_has_no_name_that_kernels_use_for_something_else():
     spec = envs.get("cartpole")
     batch = set(batch_dtype(spec, spec.make_params()).names) - {"cart"}
@@ -342,7 +329,6 @@ def test_a_group_has_no_name_that_kernels_use_for_something_else():
         replace(spec, groups=lambda p: pair).make_params()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -364,7 +350,6 @@ def test_words_of_a_language_name_no_member_of_a_struct(name, words):
             make_one()
 
 
-@pytest.mark.quick
 def test_a_word_of_cpp_names_no_float_parameter():
     """An int may be called so: in a kernel it is an upper-case constant."""
     base, spec = envs.get("cartpole").params, envs.get("cartpole")

@@ -23,7 +23,6 @@ class Thawed:
     max_episode_steps: int = cd.param(40, "Time limit.", low=1)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -54,7 +53,6 @@ def test_what_is_wrong_in_a_description_is_told(change, words):
         replace(SPEC, **change).make_params()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("annotation", "default", "words"),
     [
@@ -83,7 +81,6 @@ def test_an_annotation_and_a_default_are_of_one_type(annotation, default, words)
         replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
 
 
-@pytest.mark.quick
 def test_what_horizon_may_be_is_told_where_it_is_missing_or_wrong():
     needed = (SPEC.name, SPEC.params, SPEC.state, SPEC.groups)
     for given in ({}, {"horizon": 40}):
@@ -93,7 +90,6 @@ def test_what_horizon_may_be_is_told_where_it_is_missing_or_wrong():
             cd.EnvSpec(*needed, **given)
 
 
-@pytest.mark.quick
 def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
     def step(params, state, action, elapsed, random, wind=0.0):
         return SPEC.step(params, state, action, elapsed, random)
@@ -106,7 +102,6 @@ def test_a_function_may_take_more_than_it_is_called_with_if_it_has_defaults():
     assert replace(SPEC, step=lambda params, state, action, elapsed, random, table: None, **tables)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "meant"), [("float32", "f4"), (float, None), ("int32", "i4"), (bool, None), ("f5", None)]
 )
@@ -116,7 +111,6 @@ def test_a_type_by_another_name_is_told_what_it_is_called_here(given, meant):
     assert (f"Write {meant!r}." in str(caught.value)) == (meant is not None)
 
 
-@pytest.mark.quick
 def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
     bare = replace(SPEC, kernel=None)
     with pytest.raises(
@@ -131,7 +125,6 @@ def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
         cd.register(cd.EnvSpec)
 
 
-@pytest.mark.quick
 def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_package(tmp_path):
     file = tmp_path / "mine.py"
     (tmp_path / "mine.cu").write_text(point.KERNEL)
@@ -148,7 +141,6 @@ def test_a_kernel_file_is_called_after_the_spec_and_no_spec_as_one_of_the_packag
         envs.get(str(file))
 
 
-@pytest.mark.quick
 def test_what_is_no_environment_is_told_what_is(tmp_path):
     env = cd.make("cartpole", device="cpu")
     for call in (cd.make, cd.check, cd.train):

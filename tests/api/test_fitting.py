@@ -60,7 +60,6 @@ LATER = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", LATER)
 def test_a_later_member_that_does_not_fit_is_named_before_the_first_is_trained(case, tmp_path):
     change, words = LATER[case]
@@ -68,7 +67,6 @@ def test_a_later_member_that_does_not_fit_is_named_before_the_first_is_trained(c
     untrained("cartpole", GOOD, members=[{}, {"num_steps": 16}, change], out=tmp_path / "new", match=match)
 
 
-@pytest.mark.quick
 def test_a_later_member_that_does_not_fit_into_memory_is_named(tmp_path):
     members = [{}, {"hidden": (65_536, 65_536, 65_536)}]
     untrained(
@@ -76,7 +74,6 @@ def test_a_later_member_that_does_not_fit_into_memory_is_named(tmp_path):
     )
 
 
-@pytest.mark.quick
 def test_a_buffer_that_is_too_small_and_a_frozen_policy_that_is_not_there_are_named(tmp_path):
     ddpg = cd.DDPG(num_steps=4, hidden=(8,), batch_size=8, learning_starts=8)
     match = r"members\[1\]: buffer_size = 10 holds less than one iteration of 32"
@@ -87,12 +84,10 @@ def test_a_buffer_that_is_too_small_and_a_frozen_policy_that_is_not_there_are_na
     )
 
 
-@pytest.mark.quick
 def test_a_capture_without_a_gpu_makes_no_folder(tmp_path):
     untrained("cartpole", GOOD, seeds=2, capture=True, out=tmp_path / "new", match="capture=True needs device='cuda'")
 
 
-@pytest.mark.quick
 def test_a_members_folder_that_holds_another_run_is_named_before_the_first_is_trained(tmp_path):
     cd.train("cartpole", GOOD, out=tmp_path / "001", **SMALL)
     with pytest.raises(TrainingError, match=r"members\[1\]: .*001 holds a run of 'cartpole' already"):
@@ -100,7 +95,6 @@ def test_a_members_folder_that_holds_another_run_is_named_before_the_first_is_tr
     assert [path.name for path in tmp_path.iterdir()] == ["001"]
 
 
-@pytest.mark.quick
 def test_settings_that_members_override_are_not_judged():
     minibatches = replace(GOOD, num_minibatches=3)
     for algorithm, members, given in (
@@ -120,7 +114,6 @@ def test_settings_that_members_override_are_not_judged():
         cd.train("cartpole", minibatches, seeds=2, **SMALL)
 
 
-@pytest.mark.quick
 def test_a_run_and_its_plan_ask_the_same(monkeypatch):
     """A run that is made directly, or from a folder that was changed by hand, is asked what a plan is."""
     spec = envs.get("cartpole")
@@ -132,7 +125,6 @@ def test_a_run_and_its_plan_ask_the_same(monkeypatch):
         assert str(planned.value) == str(made.value)
 
 
-@pytest.mark.quick
 def test_a_plan_leaves_random_numbers_as_they_are(tmp_path):
     cd.train("cartpole", GOOD, **SMALL).save(tmp_path)
     before = torch.get_rng_state()
@@ -150,7 +142,6 @@ def optuna():
     return pytest.importorskip("optuna")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("space", "words"),
     [
@@ -174,7 +165,6 @@ def test_a_value_that_fits_with_nothing_is_named_before_the_first_trial(space, w
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.quick
 def test_values_that_do_not_fit_together_are_drawn_anew(optuna, tmp_path):
     """Of 8 x 8 rows neither 3 nor 5 minibatches can be made, of 10 x 8 rows 5, and of 12 x 8 rows 3."""
     space = {"num_steps": [8, 10, 12], "num_minibatches": [2, 3, 5]}
@@ -186,7 +176,6 @@ def test_values_that_do_not_fit_together_are_drawn_anew(optuna, tmp_path):
     assert len(cd.sweep("cartpole", GOOD, trials=9, space=space, out=tmp_path, resume=True, **SWEEP).trials) == 9
 
 
-@pytest.mark.quick
 def test_settings_that_a_sweep_draws_are_not_judged(optuna, tmp_path):
     wrong = replace(GOOD, num_minibatches=3)
     found = cd.sweep("cartpole", wrong, trials=1, space={"num_minibatches": [2]}, out=tmp_path / "a", **SWEEP)

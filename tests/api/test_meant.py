@@ -14,6 +14,8 @@ from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveError
 from cupydrive.playing.game import Game
 
+pytestmark = pytest.mark.full
+
 QUIET = {"device": "cpu", "progress": False}
 
 

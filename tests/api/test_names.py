@@ -22,7 +22,6 @@ from cupydrive.training.plan import make_run
 CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": cd.render}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("call", "name", "words"),
     [
@@ -60,14 +59,12 @@ def test_a_name_of_another_library_leads_to_ours(call, name, words):
     assert words in str(caught.value) and "It has: gravity, " in str(caught.value)
 
 
-@pytest.mark.quick
 def test_a_run_knows_what_another_library_calls_its_own_argument(run):
     for call in (run.evaluate, run.render):
         with pytest.raises(UnknownParameterError, match=r"'sample'\. Did you mean 'greedy=False'\?"):
             call(episodes=2, sample=True)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -86,13 +83,11 @@ def test_an_argument_of_train_is_told_of_settings(name, words):
         assert str(caught.value).startswith(f"PPO has no setting {name!r}.{words}")
 
 
-@pytest.mark.quick
 def test_a_member_is_told_of_settings_by_other_names():
     with pytest.raises(ParameterError, match=r"members\[0\] has 'lr', .* Did you mean 'learning_rate'"):
         cd.train("cartpole", members=[{"lr": 1e-3}])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -120,6 +115,7 @@ def test_a_setting_is_told_of_the_algorithm_that_was_asked_for(given, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path):
     short = {"num_envs": 512, "steps": 2048, "device": "cpu", "progress": False, "tau": 0.1}  # enough to begin to learn
     says = r"tau = 0.1 is taken for the parameter of pendulum.*suggested_algorithm\('pendulum', 'ddpg', tau=\.\.\.\)"
@@ -135,21 +131,18 @@ def test_a_parameter_that_is_a_setting_too_is_told_what_it_is_taken_for(tmp_path
         assert cd.train("pendulum", **short).params.tau == 0.1  # PPO has no such setting
 
 
-@pytest.mark.quick
 def test_what_train_is_told_to_pass_trains():
     algorithm = cd.suggested_algorithm("cartpole", learning_rate=1e-3)
     run = make_run("cartpole", algorithm, num_envs=8, device="cpu")
     assert run.settings["cart"].learning_rate == 1e-3 and run.settings["cart"].gamma == 0.98  # the environment's
 
 
-@pytest.mark.quick
 def test_a_name_that_the_package_does_not_have_is_told_with_the_nearest():
     with pytest.raises(AttributeError, match=r"module 'cupydrive' has no attribute 'trian'\. Did you mean 'train'\?"):
         _ = cd.trian
     assert not hasattr(cd, "__wrapped__")
 
 
-@pytest.mark.quick
 def test_a_path_in_a_run_folder_leads_to_the_folder(run, tmp_path):
     run.save(tmp_path / "run")
     inside = [tmp_path / "run" / "checkpoints", *(tmp_path / "run").rglob("*.pt"), tmp_path / "run" / "config.json"]
@@ -159,7 +152,6 @@ def test_a_path_in_a_run_folder_leads_to_the_folder(run, tmp_path):
             cd.load(path)
 
 
-@pytest.mark.quick
 def test_nothing_is_suggested_that_is_not_near():
     assert did_you_mean("view", ["new", "envs"]) == "" and did_you_mean("version", ["train"]) == ""
     assert did_you_mean("CartPole-v1", ["acrobot", "cartpole"]) == " Did you mean 'cartpole'?"
@@ -171,6 +163,7 @@ def run():
     return make_run("cartpole", cd.PPO(num_steps=4, hidden=(8,)), num_envs=4, device="cpu")
 
 
+@pytest.mark.full
 def test_players_of_all_groups_are_one_word():
     by_word = cd.evaluate("tag_grid", "random", episodes=5, device="cpu", grid_length=6)
     by_group = cd.evaluate(
@@ -182,7 +175,6 @@ def test_players_of_all_groups_are_one_word():
     assert torch.equal(of_a_copy.returns["tagger"], by_word.returns["tagger"])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -208,7 +200,6 @@ def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.quick
 def test_what_an_error_tells_to_pass_plays(run):
     with pytest.raises(ParameterError) as caught:
         cd.evaluate("cartpole", run)
@@ -217,7 +208,6 @@ def test_what_an_error_tells_to_pass_plays(run):
     assert torch.equal(frozen.length, run.evaluate(3).length)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("env", ["cartpole", "tag_grid"])
 def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
     policies = {}
@@ -228,7 +218,6 @@ def test_who_is_proposed_for_a_group_without_a_policy_can_play_it(env):
     assert make_run(env, policies=policies, num_envs=64, device="cpu").settings == policies
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("players", [lambda run: run, lambda run: {"tagger": run}])
 def test_a_run_is_not_told_to_play_groups_that_it_does_not_know(run, players):
     for call in (lambda: cd.evaluate("tag_grid", players(run)), lambda: cd.train("tag_grid", policies=players(run))):
@@ -239,7 +228,6 @@ def test_a_run_is_not_told_to_play_groups_that_it_does_not_know(run, players):
         cd.evaluate("tag_grid", players(run))
 
 
-@pytest.mark.quick
 def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
     assert len(run.evaluate(2, device="cpu").length) == 2
     with pytest.raises(
@@ -248,7 +236,6 @@ def test_a_run_is_not_played_on_another_device_than_was_asked_for(run):
         run.evaluate(2, device="cuda")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["policy", "network", "model"])
 def test_an_algorithm_that_takes_no_network_names_those_that_do(name):
     with pytest.raises(
@@ -257,13 +244,11 @@ def test_an_algorithm_that_takes_no_network_names_those_that_do(name):
         cd.DDPG(**{name: torch.nn.Linear})
 
 
-@pytest.mark.quick
 def test_every_error_is_offered():
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, CupydriveError)}
     assert all(getattr(cd, name) is getattr(errors, name) for name in kinds)
 
 
-@pytest.mark.quick
 def test_the_spec_that_was_registered_with_a_kernel_has_it():
     spec = envs._load(point.PYTHON)[0]
     registered = envs.register(spec, point.KERNEL)

@@ -6,6 +6,8 @@ import torch
 import cupydrive as cd
 from cupydrive.checks.checker import check
 
+pytestmark = pytest.mark.full
+
 PYTHON = """
 from dataclasses import dataclass
 import numpy as np

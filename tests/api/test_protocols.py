@@ -56,7 +56,7 @@ def fits(thing, protocol):
         assert all(had or p.default is p.empty for had, p in zip(optional, asked, strict=False)), (type(thing), name)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_executors_and_programs(device):
     where, spec = executor(device), envs.get("cartpole")
@@ -64,12 +64,12 @@ def test_executors_and_programs(device):
     fits(where.load(spec, spec.make_params()), protocols.Program)
 
 
-@pytest.mark.quick
 def test_a_program_in_python():
     spec = envs.get(cartpole_torch.SPEC)
     fits(executor("cpu").load(spec, spec.make_params()), protocols.Program)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SMALL)
 def test_learners_and_their_players(name, runs):
     run, (_, settings) = runs[name], SMALL[name]
@@ -81,7 +81,6 @@ def test_learners_and_their_players(name, runs):
     fits(run.frozen(next(iter(run.policies))), protocols.PlayerSettings)
 
 
-@pytest.mark.quick
 def test_players_that_do_not_learn(runs, tmp_path):
     runs["ddpg"].save(tmp_path / "run")
     spec = envs.get("pendulum")
@@ -91,7 +90,6 @@ def test_players_that_do_not_learn(runs, tmp_path):
         fits(settings.player(spec, group), protocols.Player)
 
 
-@pytest.mark.quick
 def test_a_learner_is_no_player_and_the_other_way_round():
     assert not isinstance(PPO, protocols.PlayerSettings) and not isinstance(cd.Random(), protocols.LearnerSettings)
     assert not isinstance(cd.make("cartpole", 2, device="cpu"), protocols.Policies)
@@ -106,7 +104,6 @@ class Valued(Reinforce):
 NESTED = (1.0, "a", None, True, (2, ()), {"a": (1, {"b": 2})})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("value", [(1.0, 0.05, 200_000), (), NESTED, [1, (2.5,)], (1, np.float32(0.5))])
 def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
     few = {"num_envs": 4, "device": "cpu", "progress": False, "out": tmp_path}
@@ -117,7 +114,6 @@ def test_settings_of_ones_own_may_be_nested_and_are_read_back(value, tmp_path):
     assert as_tuples(about) == as_tuples(json.loads(json.dumps(value, default=float)))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("value", [float("nan"), (1, np.ones(2)), {3}, len, b"x", [[[[[[[[1]]]]]]]], "x" * 2000])
 def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path):
     with pytest.raises(
@@ -132,6 +128,7 @@ def test_settings_that_no_file_holds_are_refused_before_training(value, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 def test_reinforce_learns_to_balance():
     """Random actions hold the pole for about 22 steps; the time limit is 500."""
     run = cd.train("cartpole", Reinforce(), steps=600_000, num_envs=64, seed=1, device="cpu", progress=False)
@@ -170,7 +167,6 @@ def lengths_so_far(over, before):
     return torch.stack(rows)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [18, 20])  # with the end of all episodes in the last row, and without
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_a_policy_with_memory_learns_from_whole_sequences(minibatches, steps):
@@ -196,7 +192,6 @@ def test_a_policy_with_memory_learns_from_whole_sequences(minibatches, steps):
         run.iterate()
 
 
-@pytest.mark.quick
 def test_a_policy_with_memory_goes_on_where_its_checkpoint_was(tmp_path):
     settings = cd.PPO(policy=Counter, num_steps=7, num_minibatches=1, update_epochs=1)
     options = {"num_envs": 6, "device": "cpu", "progress": False, "max_episode_steps": 9}
@@ -208,7 +203,6 @@ def test_a_policy_with_memory_goes_on_where_its_checkpoint_was(tmp_path):
         assert torch.equal(tensor, again.snapshot()[name]), name
 
 
-@pytest.mark.quick
 def test_a_policy_with_memory_plays_each_episode_from_its_first_step():
     settings = cd.PPO(policy=Counter, num_steps=4, num_minibatches=1, update_epochs=1)
     run = cd.train("cartpole", settings, steps=1, num_envs=4, device="cpu", progress=False, max_episode_steps=9)
@@ -225,7 +219,6 @@ def test_a_policy_with_memory_plays_each_episode_from_its_first_step():
     assert [float(row[0]) for row in seen[:9]] == list(range(9))
 
 
-@pytest.mark.quick
 def test_a_module_without_memory_is_called_as_it_is():
     module = torch.nn.Module()
     module.forward = lambda obs: (obs, obs[:, 0])

@@ -12,6 +12,8 @@ from cupydrive.cli.main import main
 from cupydrive.training.plan import plan
 from cupydrive.training.suggestions import all_suggestions, suggestion
 
+pytestmark = pytest.mark.full
+
 QUIET = {"device": "cpu", "progress": False}
 SAID = {
     "num_envs": 4, "steps": 64, "ppo": {"num_steps": 8, "hidden": (8,)},

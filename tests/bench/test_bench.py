@@ -60,7 +60,6 @@ def quick(monkeypatch):
     monkeypatch.setattr("cupydrive.bench.cases.SAMPLES", {"cpu": 100})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", envs.names())
 def test_bytes_are_those_of_the_arrays(name):
     """Counted from the spec, and summed over what a rollout without final observations fills in every row."""
@@ -76,6 +75,7 @@ def test_bytes_are_those_of_the_arrays(name):
     assert written_bytes(batch.groups) == written / (3 * 4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", envs.names())
 def test_a_float_that_counts_computes_the_same(name):
     spec = envs.get(name)
@@ -86,13 +86,13 @@ def test_a_float_that_counts_computes_the_same(name):
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
-@pytest.mark.quick
 def test_an_environment_that_is_named_has_the_rows_that_it_has_anyway():
     assert [work.params for work in listed("rice_n", "cuda")] == [{}, {}, {"negotiation": True}]
     assert all(work in ROLLOUTS[device] for device in ROLLOUTS for work in listed("catalysis", device))
     assert listed(envs.register(point.PYTHON, point.KERNEL).name, "cpu") == [Work("point", 10_000, 32)]
 
 
+@pytest.mark.full
 def test_operations_are_counted():
     more = "s.x += s.v; s.x = math::fma(s.x, 0.5f, 0.5f); s.x = math::sqrt(s.x * s.x) / 2.0f;"
     spec = envs.register(point.PYTHON, point.KERNEL)
@@ -104,7 +104,6 @@ def test_operations_are_counted():
     assert count_operations(bare, {}) is None  # and is no reason not to time it
 
 
-@pytest.mark.quick
 def test_operations_of_learning_are_those_of_the_layers():
     """By hand, for CartPole and hidden layers of 64: 4 inputs, 2 logits and a value."""
     both, own = 2 * (4 * 64 + 64 * 64 + 64 * 3), 2 * (2 * (4 * 64 + 64 * 64) + 64 * 2 + 64)
@@ -114,6 +113,7 @@ def test_operations_of_learning_are_those_of_the_layers():
     assert learning_operations(towers, 1) == 4 * own - 2 * 2 * 4 * 64
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "settings", [PPO(num_steps=4, update_epochs=3, shared_layers=True), A2C(num_steps=4, hidden=(8,))]
 )
@@ -132,6 +132,7 @@ def test_torch_counts_as_many_operations(settings):
     assert counter.get_total_flops() == 4 * 8 * run_operations(run) + forward
 
 
+@pytest.mark.full
 def test_rows_of_training_name_their_learner_and_network():
     lessons = (
         Lesson("cartpole", 8, PPO(num_steps=8, hidden=(16,), shared_layers=True), ("kernels", "torch")),
@@ -151,7 +152,6 @@ def test_rows_of_training_name_their_learner_and_network():
     assert rows[2].agents == 3 and rows[2].operations_per_step == 3 * (4 * 2 * (2 * 6 * 8 + 8 * 5 + 8) - 2 * 2 * 6 * 8)
 
 
-@pytest.mark.quick
 def test_registers_are_told_where_a_program_knows_them():
     run = make_run(
         "cartpole", PPO(num_steps=8, hidden=(16,), shared_layers=True), num_envs=8, device="cpu", learner="kernels"
@@ -164,7 +164,6 @@ def test_registers_are_told_where_a_program_knows_them():
     assert registers(run) == ["gradient 255 registers and 48 B of local memory", "update 40 registers"]
 
 
-@pytest.mark.quick
 def test_a_row_is_its_median():
     row = timing.make_row("rollout", "x", 100, 1, 10, [0.2, 0.1, 0.4], bytes_per_step=26, operations_per_step=3.5)
     assert row.rate == 1000 / 0.2 and row.bytes_per_second == 26 * row.rate
@@ -182,11 +181,13 @@ def test_a_row_is_its_median():
     assert {x: short(x) for x in numbers} == numbers
 
 
+@pytest.mark.full
 def test_limits_of_this_machine_are_of_its_size(quick):
     found = ceilings(executor("cpu"), runs=3)
     assert all(1e8 < x < 1e14 for x in (found.write, found.copy, found.arithmetic))
 
 
+@pytest.mark.full
 def test_the_command_writes_a_table_json_and_a_chart(quick, tmp_path, capsys):
     paths = tmp_path / "bench.json", tmp_path / "bench.png"
     assert main(["bench", "--device", "cpu", "--runs", "2", "--json", str(paths[0]), "--chart", str(paths[1])]) == 0
@@ -211,6 +212,7 @@ def test_the_command_writes_a_table_json_and_a_chart(quick, tmp_path, capsys):
     assert paths[1].stat().st_size > 5000
 
 
+@pytest.mark.full
 def test_a_start_of_training_has_its_parts(monkeypatch):
     monkeypatch.setattr("cupydrive.bench.startup.PROCESSES", 1)
     found = train_start_times("cartpole", "kernels", 12.0, "cpu")  # less than any policy gets
@@ -226,7 +228,6 @@ def test_a_start_of_training_has_its_parts(monkeypatch):
     assert own_seconds(found["warm"]) == pytest.approx(first + found["warm"]["until solved"])
 
 
-@pytest.mark.quick
 def test_of_starts_the_middle_one_counts_and_one_without_an_end_is_the_last(monkeypatch):
     def started(env, program, *arguments):
         seed = int(arguments[3])
@@ -244,6 +245,7 @@ def test_of_starts_the_middle_one_counts_and_one_without_an_end_is_the_last(monk
     assert "| cartpole by torch | cold | 1.00 | 2.00 | 0.50 |  | 2.50 | not solved |" in tables.startup(result)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", ["kernels", pytest.param("torch", marks=pytest.mark.slow)])
 def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
     """The mark is what the policy of plain training gets after so many env-steps: it is reached there, or before."""
@@ -266,7 +268,6 @@ def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
     assert never.seconds is never.training is None and never.env_steps == 1024
 
 
-@pytest.mark.quick
 def test_a_mark_is_said_by_the_environment_and_of_its_only_group():
     assert marks()["cartpole"] == envs.get("cartpole").mark == 475.0
     assert all(len(envs.get(name).groups(envs.get(name).make_params())) == 1 for name in marks())
@@ -276,6 +277,7 @@ def test_a_mark_is_said_by_the_environment_and_of_its_only_group():
         replace(envs.get("cartpole"), mark="high")
 
 
+@pytest.mark.full
 def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, capsys):
     def measured_once(work, where, runs):
         if work.env != "cartpole":
@@ -290,7 +292,6 @@ def test_an_interrupt_keeps_what_was_measured(quick, monkeypatch, tmp_path, caps
     assert "interrupted" in capsys.readouterr().out
 
 
-@pytest.mark.quick
 def test_nothing_is_measured_where_there_is_nothing_to_compare_with(quick, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
     assert main(["bench", "rollout", "--device", "cpu", "--compare"]) == 2
@@ -298,6 +299,7 @@ def test_nothing_is_measured_where_there_is_nothing_to_compare_with(quick, monke
     assert "run this from a checkout" in said.err and not said.out
 
 
+@pytest.mark.full
 def test_sweeps_are_all_combinations(quick):
     works = sweep("tag_grid", ["num_envs=10,100", "num_taggers=1,4,9", "steps=8"])
     assert len(works) == 6 and works[-1] == Work("tag_grid", 100, 8, {"num_taggers": 9})
@@ -310,7 +312,6 @@ def test_sweeps_are_all_combinations(quick):
             sweep("tag_grid", wrong)
 
 
-@pytest.mark.quick
 def test_a_chart_has_a_line_only_where_one_size_varies():
     def axes(sizes):
         rows = [make_row("rollout", "e", *size, [1.0]) for size in sizes]
@@ -322,6 +323,7 @@ def test_a_chart_has_a_line_only_where_one_size_varies():
     assert (len(mixed.lines), len(mixed.patches)) == (0, 3)
 
 
+@pytest.mark.full
 def test_of_a_named_environment_nothing_else_is_timed(quick, monkeypatch, tmp_path, capsys):
     starts = {"cold": {"first step": 1.0}, "warm": {"first step": 1.0}}
     monkeypatch.setattr(bench_module, "start_times", lambda env, params, device: starts)
@@ -338,7 +340,6 @@ def test_of_a_named_environment_nothing_else_is_timed(quick, monkeypatch, tmp_pa
         assert words in err and out == ""
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_what_concerns_an_environment_is_all_of_it_and_nothing_else(device):
     everything = Chosen(None, device)
@@ -352,7 +353,6 @@ def test_what_concerns_an_environment_is_all_of_it_and_nothing_else(device):
     assert [one for chosen in each.values() for one in chosen.trained()] == everything.trained()
 
 
-@pytest.mark.quick
 def test_wrong_input_is_refused(capsys):
     assert main(["bench", "--runs", "0"]) == 2
     assert main(["bench", "--sweep", "num_envs=1", "--device", "cpu"]) == 2

@@ -11,6 +11,8 @@ from cupydrive.bench.cases import Work
 from cupydrive.bench.chosen import Chosen
 from cupydrive.bench.peers import run_peers
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

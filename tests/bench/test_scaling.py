@@ -13,6 +13,7 @@ from cupydrive.errors import DeviceError, ParameterError
 from cupydrive.training.plan import plan
 
 
+@pytest.mark.full
 def test_two_processes_add_every_gradient_and_what_minibatches_need():
     (row,) = measure_scaling((2,), "cpu", 1)
     lesson = LESSONS["cpu"][0]
@@ -29,14 +30,12 @@ def test_two_processes_add_every_gradient_and_what_minibatches_need():
     assert row.rate == pytest.approx(row.num_envs * settings.num_steps / sorted(row.seconds)[0])
 
 
-@pytest.mark.quick
 def test_one_process_adds_nothing():
     found = measure(Lesson("cartpole", 8, cd.PPO(num_steps=4, hidden=(8,))), 8, "cpu", 1)
     assert (found["calls"], found["bytes"], found["exchange"]) == (0, 0, 0.0)
     assert found["row"]["num_envs"] == 8 and "network 4-8-" in found["row"]["note"]
 
 
-@pytest.mark.quick
 def test_rows_say_how_much_of_a_perfect_speed_up_is_had():
     def found(envs, seconds, calls):
         row = vars(make_row("training", "cartpole", envs, 1, 10, [seconds], note="ppo"))
@@ -51,25 +50,21 @@ def test_rows_say_how_much_of_a_perfect_speed_up_is_had():
     ]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("counts", "words"), [((), "at least one"), ((0,), "processes = 0"), ((1, 129), "129")])
 def test_numbers_of_processes_that_cannot_be_are_refused(counts, words):
     with pytest.raises(ParameterError, match=words):
         check_counts(counts, "cpu")
 
 
-@pytest.mark.quick
 def test_each_number_counts_once_and_the_least_comes_first():
     assert check_counts((4, 1, 4), "cpu") == [1, 4]
 
 
-@pytest.mark.quick
 def test_more_gpus_than_there_are_are_refused():
     with pytest.raises(DeviceError, match=f"this machine has {torch.cuda.device_count()}"):
         check_counts((128,), "cuda")
 
 
-@pytest.mark.quick
 def test_wrong_input_is_refused_before_anything_is_measured(capsys):
     with pytest.raises(ParameterError, match="which is not among cases"):
         bench(("rollout",), device="cpu", processes=(1,))

@@ -10,6 +10,8 @@ from cupydrive.bench import Bench, Ceilings, charts, tables
 from cupydrive.bench.timing import make_row, short
 from cupydrive.drawing.palette import Palette
 
+pytestmark = pytest.mark.full
+
 GALLERY = tables.ROOT / "gallery"
 SWEEPS = sorted(path.stem for path in GALLERY.glob("scaling-*.json"))
 

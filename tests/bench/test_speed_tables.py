@@ -16,7 +16,6 @@ from cupydrive.bench.timing import short
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.quick
 def test_goals_of_lessons_are_told_in_words():
     seeds = [{"r": [3.0, 0.1], "passed": True, "rival": {"r": [3.0, 1.0], "s": [2.0, 1.5]}}]
     assert tables.goals({"r": {}, "seeds": seeds}) == {"r": "> 1, constant levels", "s": "> 1.5, constant levels"}
@@ -35,7 +34,6 @@ def cells_of(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.quick
 def test_another_librarys_training_stands_below_ours_of_the_same_task_copies_and_algorithm():
     found = tables.training(bench(*LEARNT)).split("### ")[1:]
     assert [part.splitlines()[0] for part in found] == [
@@ -52,7 +50,6 @@ def test_another_librarys_training_stands_below_ours_of_the_same_task_copies_and
     assert "| ours |" not in tables.training(bench(*LEARNT[:4]))
 
 
-@pytest.mark.quick
 def test_what_all_trainings_of_a_task_have_in_common_stands_above_them_and_the_rest_beside_each():
     side_by_side = lesson("tag_grid", 5, 20, 1.0, "2 runs of 10 copies side by side, a2c by kernels, exact, 2 policies")
     part = tables.training(bench(*LEARNT[2:4], side_by_side, *LEARNT[5:8])).split("### ")[1]
@@ -64,7 +61,6 @@ def test_what_all_trainings_of_a_task_have_in_common_stands_above_them_and_the_r
     ]  # fmt: skip
 
 
-@pytest.mark.quick
 def test_columns_that_are_empty_in_all_rows_are_left_out():
     counted = dict(kernels="", operations_per_step=10)
     rows = [replace(row, **counted) for row in LEARNT[2:4]]
@@ -77,7 +73,6 @@ def test_columns_that_are_empty_in_all_rows_are_left_out():
         assert all(any(cell.strip() for cell in column[2:]) for column in zip(*cells, strict=True))
 
 
-@pytest.mark.quick
 def test_the_lowest_governors_earn_more_than_the_best_constant_level_which_is_more_than_asked_for():
     """As SPEED.md says it."""
     gallery, lesson = tables.committed("gallery.json"), tables.committed("learning.json")["covid_economy governors"]
@@ -87,7 +82,6 @@ def test_the_lowest_governors_earn_more_than_the_best_constant_level_which_is_mo
         assert least < level[f"return {name}"][0] < min(seed[name][0] for seed in lesson["seeds"])
 
 
-@pytest.mark.quick
 def test_no_training_and_no_figure_of_it_is_left_out():
     result = tables.results()["training"]
     rows = [row for row in result.rows if row.case == "training"]
@@ -103,7 +97,6 @@ def test_no_training_and_no_figure_of_it_is_left_out():
         assert all(number in text for number in re.findall(r"\w+ \d+(?= registers)", row.kernels))
 
 
-@pytest.mark.quick
 def test_notes_of_other_libraries_are_told_in_words_and_keep_their_figures():
     rows = [row for result in tables.results().values() for row in result.rows if row.case in ("rollout", "stepping")]
     pieces = {piece for row in rows if row.who not in OURS and row.note for piece in row.note.split("; ")}
@@ -112,7 +105,6 @@ def test_notes_of_other_libraries_are_told_in_words_and_keep_their_figures():
     assert cells.in_words("bfloat16 observations") == "bfloat16 observations"
 
 
-@pytest.mark.quick
 def test_the_readme_names_the_fastest_other_of_each_training_and_ours_of_its_algorithm():
     found = [tables.beside(*pair) for pair in tables.trained(LEARNT)]
     assert found == [
@@ -122,14 +114,12 @@ def test_the_readme_names_the_fastest_other_of_each_training_and_ours_of_its_alg
     assert tables.trained(LEARNT[:4]) == []
 
 
-@pytest.mark.quick
 def test_every_case_of_the_tables_exists():
     for works in (*ROLLOUTS.values(), *STEPS.values()):
         for work in works:
             envs.get(work.env).make_params(**work.params)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("file", ["README.md", "gallery/SPEED.md"])
 def test_the_files_show_what_was_measured(file):
     text, made = (ROOT / file).read_text(), tables.tables()[file]
@@ -137,6 +127,7 @@ def test_the_files_show_what_was_measured(file):
     assert text.count("written by cupydrive.bench.tables") == 2 * len(made)  # no table is left behind
 
 
+@pytest.mark.full
 def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike():
     """Rollouts and training of each task, and rollouts on a CPU; each rate and factor is that of a chart beside it."""
     text, results = tables.tables()["README.md"]["speed, briefly"], tables.results()
@@ -154,7 +145,6 @@ def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike
     assert f"WarpDrive was {cells.ELSEWHERE}." in text and "Numba" not in text
 
 
-@pytest.mark.quick
 def test_the_pictures_of_the_speed_page_are_there():
     named = re.findall(r"\]\(([^)#]+)\)", (ROOT / "gallery" / "SPEED.md").read_text())
     assert named and all((ROOT / "gallery" / name).is_file() for name in named)

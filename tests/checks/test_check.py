@@ -23,7 +23,7 @@ STEPS = 20_000
 
 
 # rice_n's takes a minute where nothing is compiled yet; in `make test` the demo's test checks it, with fewer steps.
-@pytest.mark.quick
+@pytest.mark.quick(9)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "rice_n" else n for n in envs.names()]
 )
@@ -75,6 +75,7 @@ def test_a_wrong_kernel_fails_with_place_and_values(name, right, wrong):
     assert re.search(r"environment \d+.*: .+ [-\w.]+, .+ [-\w.]+ \([\d,]+ of [\d,]+ rows\)", report.failures()[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fail_fast", [False, True])
 def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
     text = kernel_text(envs.get("cartpole"))[1].replace("4.0f / 3.0f", "1.25f")
@@ -86,6 +87,7 @@ def test_fail_fast_leaves_out_what_comes_after_the_first_failure(fail_fast):
     assert any("bounds-checked" in t.part for t in report.tallies.values()) != fail_fast
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("excluded", [False, True])
 def test_a_branch_that_no_draw_takes_fails_unless_its_line_says_why(excluded):
     """The altered kernel computes the same numbers: no comparison can see that a part of it has never run."""
@@ -106,6 +108,7 @@ def test_a_branch_that_no_draw_takes_fails_unless_its_line_says_why(excluded):
         assert failure.count(f"{line}") == 1  # the place is said once
 
 
+@pytest.mark.full
 def test_of_several_conditions_it_is_said_which_went_one_way_only():
     text, step = kernel_text(envs.get("cartpole"))[1], "s.x += p.tau * s.x_dot;"
     line = "if (s.x > 0.0f && p.gravity < 1e6f && s.theta > 0.0f) s.x_dot = s.x_dot + 0.0f;"
@@ -115,6 +118,7 @@ def test_of_several_conditions_it_is_said_which_went_one_way_only():
     assert words in failure
 
 
+@pytest.mark.full
 def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_path):
     """With a compiler beside which there is no gcov."""
     (tmp_path / "g++-none").symlink_to(shutil.which("g++"))
@@ -124,11 +128,13 @@ def test_where_branches_cannot_be_counted_the_report_says_so(monkeypatch, tmp_pa
     assert "branches that no case takes: there is no gcov-none, which comes with g++" in report.skipped
 
 
+@pytest.mark.full
 def test_events_are_those_that_the_reference_names():
     report = check("cartpole", agent_steps=1000, device="cpu", progress=False)
     assert report.passed and {"fell left", "balanced", "pushed right"} < set(report.events)
 
 
+@pytest.mark.full
 def test_an_event_that_never_happens_fails():
     spec = replace(envs.get("cartpole"), events=("flies",))
     report = check(spec, agent_steps=1000, device="cpu", progress=False)
@@ -138,6 +144,7 @@ def test_an_event_that_never_happens_fails():
     )
 
 
+@pytest.mark.full
 def test_an_event_that_a_step_forgets_now_and_then_fails():
     """Otherwise one that is named only where it happens could never be missed."""
     whole, calls = envs.get("cartpole"), itertools.count()
@@ -220,6 +227,7 @@ def written_env(tmp_path_factory):
     return replace(envs.get(str(python)), cases=({},)), text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mistake", [*MISTAKES, *(pytest.param(name, marks=pytest.mark.slow) for name in MISTAKES_TOO)])
 def test_the_first_line_is_the_cause(written_env, mistake):
     spec, text = written_env
@@ -234,6 +242,7 @@ def test_the_first_line_is_the_cause(written_env, mistake):
     assert marked == failed and page.count("<td>FAILED</td>") == len(failed)
 
 
+@pytest.mark.full
 def test_results_may_not_depend_on_the_cache(written_env):
     spec, text = written_env
     include, begin = '#include "drive/env.cuh"', "  int arrived = 0;"
@@ -246,7 +255,6 @@ def test_results_may_not_depend_on_the_cache(written_env):
     assert not report.passed and any(t.failure for t in report.tallies.values() if "bit for bit" in t.part)
 
 
-@pytest.mark.quick
 def test_axes_are_named_by_what_they_count():
     report = Report("e", ["cpu"], [{}], 0)
     zeros = np.zeros((5, 4, 3, 2), np.float32)
@@ -266,7 +274,6 @@ def test_axes_are_named_by_what_they_count():
     )
 
 
-@pytest.mark.quick
 def test_a_row_that_rounding_tips_is_excused_and_said_to_be():
     report, zeros = Report("e", ["cpu"], [{}], 0), np.zeros(5, np.float32)
     report.compare("here", "x", zeros, zeros, scale=1.0, margin=zeros)
@@ -289,6 +296,7 @@ def compared_of(spec):
 SMALL_TAG = replace(envs.get("tag_grid"), cases=({"num_taggers": 2, "grid_length": 2},), events=(), draw=None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "missing", [("reset", "step", "observe", "sample"), ("reset",), ("step",), ("observe",), ("sample",)]
 )
@@ -308,6 +316,7 @@ def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
     assert {part.partition(" ")[2] for part, _ in left_out} <= {REFERENCE, RESETS, STATISTICS}, left_out
 
 
+@pytest.mark.full
 def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     spec = replace(envs.get("tag_grid"), **dict.fromkeys(("reset", "step", "observe", "sample")))
     text = kernel_text(spec)[1].replace("env.team.sync();  // everybody has moved", "")
@@ -317,7 +326,6 @@ def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     assert "agent-steps without a reference" in str(report)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", envs.names())
 def test_devices_are_compared_on_as_much_as_fits(name):
     """On 1,000 agents and 200,000 entries of observations a step at most, but for four environments, the fewest there are."""

@@ -32,6 +32,7 @@ def failures(spec, text, right, wrong):
     return report.failures()
 
 
+@pytest.mark.full
 def test_a_kernel_that_gives_nan_is_told_so_before_all_that_follows(written_env):
     spec, text = written_env
     first, *others = failures(
@@ -43,6 +44,7 @@ def test_a_kernel_that_gives_nan_is_told_so_before_all_that_follows(written_env)
     assert all(", and nan agrees with nothing (" in text for text in others if "kernel nan, reference nan" in text)
 
 
+@pytest.mark.full
 def test_a_failure_names_the_parameters_of_its_case(written_env):
     spec, text = written_env
     cases = ({"num_points": 1}, {"num_points": 4, "bonus": 0.5})
@@ -52,7 +54,6 @@ def test_a_failure_names_the_parameters_of_its_case(written_env):
     assert "; state.vx: environment " in first and ", with num_points=4, bonus=0.5: kernel " in first
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("cases", "case", "words"),
     [
@@ -72,7 +73,6 @@ def test_parameters_are_said_where_they_tell_something(cases, case, words):
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("got", "want", "words"),
     [
@@ -99,7 +99,6 @@ def test_what_tells_most_is_said_of_a_comparison(got, want, words):
     assert report.failures()[0].startswith(words), report.failures()
 
 
-@pytest.mark.quick
 def test_a_nan_that_comes_later_takes_the_place_of_a_difference():
     report = Report("e", ["cpu"], [{}], 0)
     for value in (2, NAN, 3):
@@ -202,6 +201,7 @@ def answered_by(written_env, function, change):
     return replace(spec, kernel=text, cases=({},), **{function: lambda *args: change(getattr(spec, function)(*args))})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mistake", WRONG_ANSWERS)
 def test_a_reference_that_returns_something_else_is_told_so(written_env, mistake):
     function, change, words = WRONG_ANSWERS[mistake]
@@ -210,6 +210,7 @@ def test_a_reference_that_returns_something_else_is_told_so(written_env, mistake
         check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", ["reset", "sample"])
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -225,6 +226,7 @@ def test_states_that_are_none_are_told_so(written_env, function, change, words):
         check(answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "right", "wrong"),
     [
@@ -248,6 +250,7 @@ def test_a_reference_that_writes_into_what_it_is_given_is_told_so(tmp_path, func
     assert str(caught.value).endswith("states = states.copy(): what is compared later needs it as it was")
 
 
+@pytest.mark.full
 def test_an_error_of_a_reference_that_is_no_writing_stays_as_it_is(written_env):
     def fail(outcome):
         raise ValueError("of the author's own")
@@ -256,6 +259,7 @@ def test_an_error_of_a_reference_that_is_no_writing_stays_as_it_is(written_env):
         check(answered_by(written_env, "step", fail), agent_steps=10, device="cpu", progress=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("function", "type_name"), [("step", "Outcome"), ("observe", "Observed")])
 def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, type_name):
     spec = answered_by(written_env, function, lambda answer: None)
@@ -263,6 +267,7 @@ def test_a_reference_that_returns_no_answer_is_told_so(written_env, function, ty
         check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sample", [True, False])
 def test_a_drawing_that_fails_is_told_with_its_line(tmp_path, sample):
     python, _ = new("drawn", tmp_path)
@@ -283,6 +288,7 @@ def test_a_drawing_that_fails_is_told_with_its_line(tmp_path, sample):
     assert len(others) == sample  # the played state, too
 
 
+@pytest.mark.full
 def test_a_drawing_is_tried_on_a_state_alone_and_on_some_of_an_episode(written_env):
     spec, text = written_env
     seen = []
@@ -300,7 +306,6 @@ def test_a_drawing_is_tried_on_a_state_alone_and_on_some_of_an_episode(written_e
     assert not any(row[0].startswith("draw") for row in report.parts())
 
 
-@pytest.mark.quick
 def test_a_field_that_observe_computes_may_be_left_out(written_env):
     """As ``Observed.state`` says; and all that the reference has no ``observe`` for."""
     spec, _ = written_env
@@ -317,6 +322,7 @@ def test_a_field_that_observe_computes_may_be_left_out(written_env):
         require_outcome(spec, params, groups, outcome, seen)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("horizon", ["task", "limit"])
 @pytest.mark.parametrize("margin", [False, True])
 def test_an_end_for_each_agent_is_told_its_shape(written_env, horizon, margin):
@@ -336,7 +342,6 @@ def test_an_end_for_each_agent_is_told_its_shape(written_env, horizon, margin):
         check(replace(spec, kernel=text, step=step, horizon=horizon), agent_steps=100, device="cpu", progress=False)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("value", "said"), [(3.08216e-41, True), (-1e-39, True), (0.0, False), (1.2e-38, False)])
 def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written(value, said):
     report = Report("e", ["cpu"], [{}], 0)
@@ -344,7 +349,6 @@ def test_a_number_below_the_normal_ones_is_perhaps_memory_that_was_never_written
     assert ("; so small a number is perhaps memory that was never written; " in report.failures()[0]) == said
 
 
-@pytest.mark.quick
 def test_a_report_is_text_where_there_is_no_standard_output(monkeypatch):
     report = Report("für", ["cpu"], [{}], 0)
     want = str(report)

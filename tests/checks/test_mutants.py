@@ -12,6 +12,8 @@ from survivors import EQUIVALENT as SHARED_EQUIVALENT
 from cupydrive import envs
 from cupydrive.codegen.source import kernel_text
 
+pytestmark = pytest.mark.full
+
 # Mutants of each shared file: 70 files take an hour on two cores. `python tests/tools/mutation.py --shared` runs 40 of each.
 PER_FILE = 12
 # (environment, the line before, the line after): why no check can see the difference.

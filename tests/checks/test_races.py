@@ -72,7 +72,6 @@ def one_point(text):
     return replace(envs._load(point.PYTHON)[0], kernel=kernel.replace(old, f"{old}\n  {text}"))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("words", RACES)
 def test_an_entry_that_two_members_write_is_named(words):
     spec = tag(*RACES[words])
@@ -81,11 +80,13 @@ def test_an_entry_that_two_members_write_is_named(words):
     assert str(caught.value).startswith(f"{words} between two calls of team.sync(), in environment 0; on")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", HARMLESS)
 def test_what_members_may_write_is_no_race(what):
     take_steps(one_point(HARMLESS[what]), 4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("team", "entry", "byte"), [(2, "count[0]", 0), (8, "count[1]", 4), (4, "rest[36]", 152)])
 def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team, entry, byte):
     text = f"env.team.sync(); env.shared.{entry} = 1 + env.team.rank; env.team.sync();"
@@ -93,6 +94,7 @@ def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team, entry,
         take_steps(one_point(text), team)
 
 
+@pytest.mark.full
 def test_a_state_that_is_not_near_is_not_watched_and_may_be_added_to():
     """It stays in the batch's memory: what is added there is copied nowhere, not into another environment's state."""
     spec = tag(TAGS, "env.team.sync(); env.team.add(s.x, 0, 0); env.team.sync();")
@@ -101,6 +103,7 @@ def test_a_state_that_is_not_near_is_not_watched_and_may_be_added_to():
     assert all(got[key].tobytes() == array.tobytes() for key, array in want.items()) and "state.x" in want
 
 
+@pytest.mark.full
 def test_after_a_race_the_next_launch_begins_anew():
     spec = one_point("if (env.elapsed == 3) s.v += 1.0f; env.team.sync();")
     params = spec.make_params(max_episode_steps=40)
@@ -110,6 +113,7 @@ def test_after_a_race_the_next_launch_begins_anew():
             take_steps(spec, 4, params, n=1, steps=3)
 
 
+@pytest.mark.full
 def test_a_check_says_what_a_race_means():
     spec = tag(TAGS, "env.runner.reward(0) -= (float)tags;")
     report = cd.check(spec, agent_steps=2000, device="cpu", progress=False)

@@ -46,7 +46,6 @@ def report_of(env, failure=""):
 # ---- start-up --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_import_needs_neither_torch_nor_cupy_and_is_fast():
     code = (
         "import time; start = time.perf_counter(); import cupydrive; took = time.perf_counter() - start\n"
@@ -59,6 +58,7 @@ def test_import_needs_neither_torch_nor_cupy_and_is_fast():
     assert float(took) < 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("arguments", [["envs"], ["--help"], ["check", "--help"]])
 def test_light_commands_import_neither_torch_nor_cupy(arguments):
     code = (
@@ -72,7 +72,6 @@ def test_light_commands_import_neither_torch_nor_cupy(arguments):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command(command, capsys):
     with pytest.raises(SystemExit) as end:
@@ -84,7 +83,6 @@ def test_help_of_each_command(command, capsys):
     assert not re.findall(r"\bSTR\b|\bPATH\b|\bNone\b|default: \)", said)
 
 
-@pytest.mark.quick
 def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     done = run("-m", "cupydrive", "envs")
     assert (done.returncode, done.stderr) == (0, "")
@@ -93,7 +91,6 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("words", "told"), [
     ("check cartpole --seed x", "--seed 'x'; it must be an integer, such as 16"),
     ("info extra", "info takes options alone; 'extra' is one too many"),
@@ -110,6 +107,7 @@ def test_wrong_usage_is_told_in_a_line_and_exits_with_2(words, told, capsys):
     assert told in said and said.count("\n") == 1
 
 
+@pytest.mark.full
 def test_a_line_without_a_command_shows_what_there_is(capsys):
     assert main([]) == 2
     without = capsys.readouterr().out
@@ -122,13 +120,11 @@ def test_a_line_without_a_command_shows_what_there_is(capsys):
     assert capsys.readouterr().out.startswith("usage: cupydrive train ")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("word", ["--version", "version"])
 def test_the_version_is_told(word, capsys):
     assert main([word]) == 0 and capsys.readouterr().out == f"cupydrive {cupydrive.__version__}\n"
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("missing", "installs"),
     [(ModuleNotFoundError("No module named 'PIL'", name="PIL.Image"), "pillow"), (ImportError("no", name="av"), "av")],
@@ -143,7 +139,6 @@ def test_a_package_that_is_missing_is_one_line_with_what_installs_it(missing, in
     assert out == "" and err.count("\n") == 1 and err.endswith(f"pip install {installs}\n")
 
 
-@pytest.mark.quick
 def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypatch):
     def play(*given, **named):
         raise ImportError("cannot import name 'x'", name="cupydrive.playing")
@@ -153,7 +148,6 @@ def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypa
         main(["evaluate", "tag_grid", "--device", "cpu"])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("command", "option"),
     [(["train", "cartpole"], "--learner"), (["evaluate", "tag_grid"], "--players"), (["play", "tag_grid"], "--others")],
@@ -164,14 +158,12 @@ def test_a_word_that_is_none_of_a_few_is_one_line(command, option, capsys):
     assert out == "" and err.startswith(f"cupydrive: {option} = 'kernel'; it must be '") and "None" not in err
 
 
-@pytest.mark.quick
 def test_an_unknown_command_is_one_line_with_the_nearest(capsys):
     assert main(["trian", "cartpole"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "no command 'trian'. Did you mean 'train'?" in err
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("option", "kind"), [("--steps", "a number"), ("--seeds", "an integer")])
 def test_a_number_that_is_none_is_told_without_classes(option, kind, capsys):
     assert main(["train", "cartpole", option, "abc"]) == 2
@@ -183,7 +175,6 @@ def test_a_number_that_is_none_is_told_without_classes(option, kind, capsys):
 # ---- envs, info ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_envs_lists_all(capsys):
     assert main(["envs"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -192,13 +183,11 @@ def test_envs_lists_all(capsys):
     assert max(map(len, lines)) < 200
 
 
-@pytest.mark.quick
 def test_choices_of_an_action_are_short_and_in_their_order():
     told = {choices(sizes) for sizes in ((5,), (21, 21), (21, 2), (10,) * 57, (10,) * 111 + (2,) * 27, (2, 10, 2))}
     assert told == {"5", "2 x 21", "21 and 2", "57 x 10", "111 x 10 and 27 x 2", "2 and 10 and 2"}
 
 
-@pytest.mark.quick
 def test_envs_shows_every_parameter_with_unit_and_range(capsys):
     assert main(["envs", "cartpole"]) == 0
     out = capsys.readouterr().out
@@ -209,7 +198,6 @@ def test_envs_shows_every_parameter_with_unit_and_range(capsys):
     assert "\nSolved by a mean return of 475.\n" in out
 
 
-@pytest.mark.quick
 def test_unknown_environment_is_one_line_with_the_nearest_name(capsys):
     for command in ("envs", "check"):
         assert main([command, "tag_gird"]) == 2
@@ -219,7 +207,6 @@ def test_unknown_environment_is_one_line_with_the_nearest_name(capsys):
         assert "'tag_gird'" in err and "Did you mean 'tag_grid'?" in err
 
 
-@pytest.mark.quick
 def test_info_prints_what_is_there(capsys):
     assert main(["info"]) == 0
     out = capsys.readouterr().out
@@ -227,6 +214,7 @@ def test_info_prints_what_is_there(capsys):
         assert f"\n{word} " in f"\n{out}"
 
 
+@pytest.mark.full
 def test_info_survives_missing_parts(tmp_path):
     """Neither torch nor CuPy nor a compiler, and a cache folder that cannot be made."""
     block = (
@@ -249,19 +237,18 @@ def test_info_survives_missing_parts(tmp_path):
     assert "cannot be written" in done.stdout
 
 
+@pytest.mark.full
 def test_info_does_not_import_torch():
     done = run("-c", "import cupydrive as cd, sys; print(cd.info()); assert 'torch' not in sys.modules")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.quick
 def test_info_counts_the_kernels_of_the_cache():
     found = info()
     assert found.cache_kernels == len(list(found.cache.glob("*.so")))
     assert found.versions["cupydrive"] == cupydrive.__version__
 
 
-@pytest.mark.quick
 def test_info_in_one_line_names_versions_and_device():
     found = info()
     assert found.line.startswith(f"cupydrive {cupydrive.__version__}, Python {platform.python_version()}, ")
@@ -271,7 +258,6 @@ def test_info_in_one_line_names_versions_and_device():
     assert there.line.endswith("; device: cuda (Some GPU), driver 580.1")
 
 
-@pytest.mark.quick
 def test_info_tells_paths_from_the_home_folder_on():
     assert "~/.cache/drive: " in str(replace(info(), cache=Path.home() / ".cache" / "drive"))
 
@@ -279,6 +265,7 @@ def test_info_tells_paths_from_the_home_folder_on():
 # ---- check -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_check_writes_its_report_as_json(tmp_path, capsys):
     path = tmp_path / "report.json"
     arguments = ["--agent-steps", "3000", "--device", "cpu", "--seed", "3", "--json", str(path)]
@@ -290,7 +277,6 @@ def test_check_writes_its_report_as_json(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.quick
 def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_path):
     path = tmp_path / "report.json"
     monkeypatch.setattr(
@@ -304,7 +290,6 @@ def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_pa
     assert main(["check", "cartpole"]) == 0
 
 
-@pytest.mark.quick
 def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, capsys):
     def check(spec, **_):
         if spec.name == "cartpole":
@@ -318,7 +303,6 @@ def test_check_goes_on_after_an_environment_that_cannot_be_checked(monkeypatch, 
     assert out.count("PASS") == len(envs.names()) - 1
 
 
-@pytest.mark.quick
 def test_all_that_are_left_out_are_one_line(monkeypatch):
     def lacking(spec):
         raise MissingDataError(f"{spec.name} needs 28 files")
@@ -333,14 +317,12 @@ def test_all_that_are_left_out_are_one_line(monkeypatch):
     assert line.endswith(": rice_n, catalysis") and "`cupydrive data`" in line and len(line) < 160
 
 
-@pytest.mark.quick
 def test_check_looks_at_all_names_before_it_fetches_data(monkeypatch, capsys):
     monkeypatch.setattr(envs, "with_data", lambda say: pytest.fail("data was looked for"))
     assert main(["check", "all", "nope"]) == 2
     assert "there is no environment 'nope'" in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, tmp_path):
     def check(spec, **_):
         if spec.name == "tag_grid":
@@ -356,7 +338,6 @@ def test_check_interrupted_shows_and_writes_what_was_done(monkeypatch, capsys, t
     assert [r["env"] for r in json.loads(path.read_text())] == ["cartpole"]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -387,6 +368,7 @@ def test_make_demo_passes_as_it_is(tmp_path):
     check_demo(done.stdout + done.stderr)
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_demo_checks_trains_draws_and_measures(tmp_path, monkeypatch, capsys):
     """Of two environments, with short measurements and videos; it checks and trains these for as long as ever."""

@@ -24,7 +24,6 @@ def unregistered():
     envs._registered.update(before)
 
 
-@pytest.mark.quick
 def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
     assert main(["new", "my_env", "--folder", str(tmp_path)]) == 0
     python, kernel = tmp_path / "my_env.py", tmp_path / "my_env.cu"
@@ -40,7 +39,6 @@ def test_new_writes_two_files_and_never_overwrites(tmp_path, capsys):
     assert (python.exists(), kernel.read_text()) == (False, "mine")
 
 
-@pytest.mark.quick
 def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypatch):
     import cupydrive.cli.scaffold as module
 
@@ -57,7 +55,6 @@ def test_new_leaves_nothing_behind_when_the_second_file_fails(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "suggestion"),
     [
@@ -81,7 +78,6 @@ def test_new_refuses_bad_names_and_suggests_a_good_one(name, suggestion, tmp_pat
     new(suggestion.strip("'"), tmp_path)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["cartpole.py", "cartpole", "random.py", "2d walk.py"])
 def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -91,7 +87,6 @@ def test_what_a_missing_file_is_told_to_be_called_is_a_name_that_new_takes(name,
     new(re.search(r"`cupydrive new (\w+)` writes one", str(caught.value))[1], tmp_path)
 
 
-@pytest.mark.quick
 def test_new_takes_the_name_of_another_file_beside_it_for_no_package(tmp_path, monkeypatch):
     (tmp_path / "moon.py").write_text("")
     (tmp_path / "sun").mkdir()
@@ -104,13 +99,11 @@ def test_new_takes_the_name_of_another_file_beside_it_for_no_package(tmp_path, m
         new("moon")
 
 
-@pytest.mark.quick
 def test_new_wants_a_folder_that_exists(tmp_path, capsys):
     assert main(["new", "my_env", "--folder", str(tmp_path / "no")]) == 2
     assert "mkdir -p" in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_a_new_environment_passes_its_check(tmp_path, capsys, unregistered):
     """Both templates, as they are."""
     python, _ = new("my_env", tmp_path)
@@ -122,6 +115,7 @@ def test_a_new_environment_passes_its_check(tmp_path, capsys, unregistered):
     assert all(report["events"].values())
 
 
+@pytest.mark.full
 def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregistered):
     python, kernel = new("my_env", tmp_path)
     text = kernel.read_text()
@@ -136,6 +130,7 @@ def test_a_mistake_in_a_new_environment_fails_its_check(tmp_path, capsys, unregi
     assert f"my_env.cu:{line}:" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
@@ -161,14 +156,12 @@ def test_a_mistake_in_a_users_python_is_two_lines(right, wrong, says, tmp_path, 
     assert first.startswith(f"cupydrive: {python}:{line}{says}") and wrong in f"    {second.strip()}"
 
 
-@pytest.mark.quick
 def test_a_mistake_of_this_program_shows_its_traceback(monkeypatch):
     monkeypatch.setattr(cupydrive.checks.checker, "check", lambda *given, **named: {}["nothing"])
     with pytest.raises(KeyError, match="nothing"):
         main(["check", "cartpole"])
 
 
-@pytest.mark.quick
 def test_templates_pass_the_linter(tmp_path):
     optional("ruff")
     new("my_env", tmp_path)

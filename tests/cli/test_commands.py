@@ -13,7 +13,6 @@ from cupydrive.training.logbook import Logbook
 # ---- train, evaluate -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
     out = tmp_path / "run"
     small = ["--num-envs", "8", "--device", "cpu", "--out", str(out), "--set", "num_steps=8", "hidden=[16]"]
@@ -31,6 +30,7 @@ def test_train_writes_a_run_that_resumes_and_is_evaluated(tmp_path, capsys):
     assert "tagger: heuristic" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_learner_can_be_asked_for(tmp_path, capsys):
     small = ["--steps", "2000", "--num-envs", "16", "--device", "cpu", "--out"]
     for learner, words in (("torch", "learns by torch, as asked for"), ("kernels", "learns by kernels")):
@@ -40,7 +40,6 @@ def test_the_learner_can_be_asked_for(tmp_path, capsys):
     assert "leave out algorithm" in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
     out = tmp_path / "run"
     small = ["--num-envs", "8", "--steps", "512", "--device", "cpu", "--out", str(out), "--set", "num_steps=8"]
@@ -53,7 +52,6 @@ def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):
     assert "tag_grid has no such group; it has: tagger, runner" in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_past_snapshots_of_groups_can_play(tmp_path, capsys):
     out = tmp_path / "run"
     small = ["--num-envs", "8", "--steps", "64", "--device", "cpu", "--out", str(out), "--set", "num_steps=8"]
@@ -68,6 +66,7 @@ def test_past_snapshots_of_groups_can_play(tmp_path, capsys):
 # ---- render, gallery -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
     video, recorded = tmp_path / "tag.gif", tmp_path / "tag.npz"
     small = ["--device", "cpu", "--size", "120", "100"]
@@ -85,7 +84,6 @@ def test_render_draws_environments_runs_and_recordings(tmp_path, capsys):
     assert main(["render", str(tmp_path / "run"), "--out", str(tmp_path / "run.webp"), *small]) == 0
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -106,7 +104,6 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(arguments, message, cap
     assert out == "" and message in err.splitlines()[-1] and not list(tmp_path.iterdir())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -133,7 +130,6 @@ def test_training_refuses_bad_input_in_one_line(arguments, message, capsys):
     assert out == "" and message in err.splitlines()[-1]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", [["play"], ["evaluate"], ["render", "--out", "a.mp4"]])
 def test_a_folder_that_is_not_there_is_told_with_the_runs_that_are(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -147,7 +143,6 @@ def test_a_folder_that_is_not_there_is_told_with_the_runs_that_are(command, tmp_
     assert "Did you mean 'runs/carts'? Runs here: runs/carts, runs/tag" in said and said.count("\n") == 1
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("seeds", [(), ("--seeds", "2")])
 def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seeds, tmp_path, monkeypatch):
     add = Logbook.add
@@ -178,7 +173,6 @@ def test_scripts_can_tell_whether_an_interrupted_training_has_kept_anything(seed
     assert main(command) == main([*command, "--out", str(tmp_path / "run"), "--resume"]) == 0
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "command, named",
     [
@@ -198,6 +192,7 @@ def test_an_empty_argument_is_not_taken_for_the_folder_one_is_in(command, named,
 # ---- what comes next -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_training_says_which_commands_take_what_it_has_written_and_they_do(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     short = ["--steps", "32", "--num-envs", "4", "--set", "num_steps=8", "hidden=[8]", "--device", "cpu"]
@@ -219,7 +214,6 @@ def test_training_says_which_commands_take_what_it_has_written_and_they_do(tmp_p
     assert len(cupydrive.load("runs/two").runs) == 2
 
 
-@pytest.mark.quick
 def test_evaluate_plays_who_is_named(capsys, tmp_path):
     assert main(["evaluate", "cartpole", "--players", "random", "--episodes", "3", "--device", "cpu"]) == 0
     assert "cart: random" in capsys.readouterr().out

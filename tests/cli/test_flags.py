@@ -5,6 +5,8 @@ import pytest
 from cupydrive.cli.flags import options, wrong_option
 from cupydrive.cli.main import COMMANDS, main
 
+pytestmark = pytest.mark.full
+
 
 def said(line, capsys):
     """Return what a wrong command line says: one line."""

@@ -37,6 +37,7 @@ sys.exit(main.main())
 """
 
 
+@pytest.mark.full
 def test_ctrl_c_again_ends_a_process_that_does_not_come_back_from_native_code():
     environment = os.environ | {"PYTHONPATH": python_path()}
     with subprocess.Popen(
@@ -58,7 +59,6 @@ def test_ctrl_c_again_ends_a_process_that_does_not_come_back_from_native_code():
     assert said.count("\n") == 1 and "has not come back for 0.2 s" in said and "saved before is kept" in said
 
 
-@pytest.mark.quick
 def test_a_main_thread_that_runs_python_answers():
     found = []
     thread = threading.Thread(target=lambda: found.append(interrupts.answers(60.0)))
@@ -68,7 +68,6 @@ def test_a_main_thread_that_runs_python_answers():
     assert found == [True]
 
 
-@pytest.mark.quick
 def test_the_handler_stays_and_the_process_of_others_is_not_watched():
     before = signal.getsignal(signal.SIGINT)
     with interrupts.ended_if_stuck():
@@ -83,7 +82,6 @@ def test_the_handler_stays_and_the_process_of_others_is_not_watched():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_training_that_is_told_to_terminate_is_saved(times, tmp_path, monkeypatch, capfd):
     """Slurm and Kubernetes send SIGTERM, now and then more than one, before they kill."""
@@ -103,7 +101,6 @@ def test_a_training_that_is_told_to_terminate_is_saved(times, tmp_path, monkeypa
     assert "this iteration is finished first" in capfd.readouterr().err
 
 
-@pytest.mark.quick
 def test_ctrl_c_twice_says_what_is_kept(tmp_path, monkeypatch, capsys):
     def press_twice(book, *about):
         signal.raise_signal(signal.SIGINT)
@@ -143,6 +140,7 @@ assert run.step == 1024 and start(1, [], ("-c", "")) == 0
 """
 
 
+@pytest.mark.full
 def test_a_program_that_has_python_inside_keeps_its_handlers(tmp_path):
     library, name = sysconfig.get_config_var("LIBDIR"), f"python{sysconfig.get_config_var('LDVERSION')}"
     if not sysconfig.get_config_var("Py_ENABLE_SHARED") or not shutil.which("gcc"):

@@ -44,7 +44,7 @@ def message(spec, where, monkeypatch):
     return str(caught.value)
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
@@ -108,7 +108,6 @@ def test_a_wrong_program_is_an_error_of_every_compiler(where, old, new, line, wo
     assert len(said.splitlines()) <= 4 and "-Werror" not in said and "drive/" not in said, said
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -173,7 +172,6 @@ def test_what_compilers_would_judge_differently_is_read_from_the_text(old, new, 
         assert f"<kernel of point>:{number}: " in str(caught.value) and f"\n    {new}" in str(caught.value)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -193,6 +191,7 @@ def test_a_library_is_refused_which_a_cpu_has_and_a_gpu_has_not(line, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8)])
 def test_an_element_of_an_array_is_assigned_from_another(layout):
     moved = "Array<float, 4> a{}; a[0] = s.v; for (int k = 0; k < 3; ++k) a[k + 1] = a[k]; s.x += a[3];"
@@ -208,13 +207,13 @@ def test_an_element_of_an_array_is_assigned_from_another(layout):
     assert torch.equal(observed(spec), observed(broken(MOVE, MOVE)))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("said", ["NO_UNROLL", "UNROLL"])
 def test_what_an_author_says_of_unrolling_is_not_said_again(said):
     spec = broken(MOVE, f"{said} {EACH} s.x += s.v;")
     assert f"\n    {said} {EACH}" in assemble(spec, spec.make_params(), Layout()).text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "right",
     [
@@ -235,11 +234,13 @@ def test_right_kernels_are_left_alone(right):
     HostExecutor().load(spec, spec.make_params())
 
 
+@pytest.mark.full
 def test_what_stands_for_device_is_left_to_the_compilers():
     spec = broken("DEVICE bool step(", "#define ANYWHERE DEVICE\nANYWHERE bool step(")
     HostExecutor().load(spec, spec.make_params())
 
 
+@pytest.mark.full
 def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
     kernel = point.KERNEL.replace("struct State {", "struct Shared { float w[8]; };\nstruct State {")
     kernel = kernel.replace(MOVE, "if (s.x > 0.0f) env.shared.w[3] = 1.0f; s.x += env.shared.w[3];")
@@ -247,7 +248,6 @@ def test_what_the_optimiser_suspects_in_the_packages_own_structs_is_no_error():
     HostExecutor().load(spec, spec.make_params())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("old", "new", "words"),
@@ -270,7 +270,6 @@ def test_members_in_another_order_are_shown_in_both(where, old, new, words, monk
     assert said.endswith(words) and said.count("another place") == 1, said
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "an_error"), [("work", False), ("s", True)])
 def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error):
     """A loop past an array's end may look to g++ like a read of the memory around it, which the package calls ``work``."""
@@ -281,19 +280,18 @@ def test_a_warning_of_a_name_that_the_kernel_has_not_is_no_error(name, an_error)
         assert (found is not None and words in str(found)) == an_error
 
 
-@pytest.mark.quick
 def test_the_mathematics_that_advice_names_exists():
     text = (KERNELS / "drive" / "math.cuh").read_text()
     assert [name for name in MATH if f" {name}(" not in text] == []
     assert set(FUNCTIONS) == {"reset", "step", "observe"}
 
 
-@pytest.mark.quick
 def test_a_member_whose_type_is_not_known_is_not_said_to_be_missing(monkeypatch):
     said = message(broken("float x, v;", "float x, v[CELLS];"), "cpu", monkeypatch)
     assert "'CELLS' was not declared" in said.splitlines()[1] and "has no member 'v', which Python" not in said
 
 
+@pytest.mark.full
 def test_one_mistake_is_one_error_and_several_are_counted(monkeypatch):
     said = message(broken(MOVE, "s.x += wobble; s.v += wobble; env.state.x = wobble;"), "cpu", monkeypatch)
     assert said.count("<kernel of point>:") == 1
@@ -313,7 +311,6 @@ def script(folder, text):
     return str(path)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("named", "words"),
     [
@@ -342,7 +339,6 @@ def test_a_useless_compiler_is_named_with_the_fix(named, words, monkeypatch, tmp
     ).replace("Unset", "unset")
 
 
-@pytest.mark.quick
 def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
     path = tmp_path / "tool"
     path.write_bytes(b"\x7fELFjunk")
@@ -352,7 +348,6 @@ def test_a_file_that_cannot_run_is_named(monkeypatch, tmp_path):
         HostExecutor().load(envs.get("cartpole"), envs.get("cartpole").make_params())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "command", [["train", "cartpole"], ["check", "cartpole"], ["render", "cartpole", "--out", "x.gif"]]
 )

@@ -34,6 +34,7 @@ def own_kernel(folder, header="DEVICE float moved(float x) { return x + 0.5f; }\
     return envs.register(folder / "point.py")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ODD)
 def test_a_kernel_in_any_folder_has_headers_of_its_own(name, tmp_path):
     env = cd.make(own_kernel(tmp_path / name), 2, device="cpu")
@@ -48,7 +49,6 @@ def test_a_kernel_in_any_folder_has_headers_of_its_own(name, tmp_path):
     assert torch.equal(env.state["x"], before + 0.25) and envs.origin(env.spec)["kernel_sha256"] != digest
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ODD)
 def test_a_mistake_in_a_header_is_told_with_its_file_and_line(where, name, tmp_path, monkeypatch):
@@ -59,7 +59,6 @@ def test_a_mistake_in_a_header_is_told_with_its_file_and_line(where, name, tmp_p
     assert f"{place}`sinf` is not the same function on CPU and GPU" in said
 
 
-@pytest.mark.quick
 def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
     spec, kernel = own_kernel(tmp_path), tmp_path / "point.cu"
     text = kernel.read_text(encoding="utf-8")
@@ -81,6 +80,7 @@ def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
         HostExecutor().load(replace(spec, kernel=text), spec.make_params())
 
 
+@pytest.mark.full
 def test_a_header_without_a_guard_is_read_each_time_and_includes_not_itself(tmp_path):
     twice = '#define X(n) + n\n#include "n.def"\n#undef X\n#define X(n) + 10 * n\n#include "n.def"\n#undef X\n'
     guarded = '#ifndef __guard_h__\n#define __guard_h__\n#include "guard.h"\nconstexpr int ONE = 1;\n#endif\n'
@@ -98,6 +98,7 @@ def test_a_header_without_a_guard_is_read_each_time_and_includes_not_itself(tmp_
         HostExecutor().load(replace(spec), spec.make_params())
 
 
+@pytest.mark.full
 def test_an_encoding_of_the_locale_changes_nothing(tmp_path):
     own_kernel(tmp_path / "für")
     program = "import sys, cupydrive as cd; print(cd.check(sys.argv[1], device='cpu', agent_steps=100, progress=False))"
@@ -107,6 +108,7 @@ def test_an_encoding_of_the_locale_changes_nothing(tmp_path):
     assert done.returncode == 0 and "FAIL  point: step gives another state" in done.stdout, done.stderr
 
 
+@pytest.mark.full
 def test_the_header_of_the_dialects_page_compiles(tmp_path):
     page = (Path(__file__).resolve().parents[2] / "docs" / "dialect.md").read_text(encoding="utf-8")
     (header,) = re.findall(r'^```cuda title="vector\.cuh"\n(.*?)^```', page, re.M | re.S)

@@ -26,7 +26,6 @@ LEAVES = "<kernel of point>:17: group 'point' says who leaves; give its Group le
 THERE = "Array<float, 4> a{}; Array<int, 4> n{}; int all; u32 word = 3; u8 byte = 1;"
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", COMPILERS)
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -42,7 +41,6 @@ def test_rows_that_a_flag_brings_are_refused_without_it(where, text, words, monk
     assert said == f"the kernel of 'point' does not compile:\n{words}\n    {text}"
 
 
-@pytest.mark.quick
 def test_clang_says_after_an_assertion_where_the_call_is():
     unit = assemble(spec := broken(MOVE, "env.point.mask(0, 0) = 1;"), spec.make_params(), Layout())
     log = (
@@ -53,6 +51,7 @@ def test_clang_says_after_an_assertion_where_the_call_is():
     assert MASKS in str(explain(unit, log))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
     """RICE-N has masks in some cases alone."""
@@ -61,6 +60,7 @@ def test_a_call_that_a_constant_leaves_out_needs_no_flag(debug):
     assert compiled(assemble(spec, spec.make_params(), Layout(1, 32)), 90) == (0, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "text", "words"),
     [
@@ -85,7 +85,7 @@ def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words)
     assert f": {words}, in environment 0" in str(caught.value)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("where", COMPILERS)
 @pytest.mark.parametrize(
     ("value", "words"),
@@ -109,6 +109,7 @@ def test_floats_are_refused_where_their_fraction_would_be_dropped(where, value, 
     assert said.endswith(f"\n    {line}\n  {words}") and "<kernel of point>:17: " in said, said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 8), Layout(64)])
 def test_integers_of_any_kind_are_summed_and_drawn(layout):
     wholes = "word) + env.team.sum(byte) + env.team.sum(true) + env.team.sum(n[1]) + env.team.sum((i64)3"
@@ -124,7 +125,6 @@ def test_integers_of_any_kind_are_summed_and_drawn(layout):
     assert code == 0, log
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -144,12 +144,12 @@ def test_a_debug_build_finds_random_numbers_of_another_stream(draw, words):
     assert str(caught.value).startswith(f"<kernel of point>:9: {words}, in environment 0")
 
 
+@pytest.mark.full
 def test_the_last_random_numbers_of_a_stream_are_in_range():
     spec = broken("env.random.uniform4(0)", "env.random.uniform4(65535, 4095)")
     cd.make(spec, 2, device="cpu", debug=True).reset(seed=0)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "text", "name"),
     [
@@ -176,6 +176,7 @@ def test_what_outlasts_a_call_belongs_in_the_state(old, text, name):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "text"),
     [
@@ -196,7 +197,6 @@ def test_what_stays_as_it_is_may_be_static(old, text):
     HostExecutor().load(spec, spec.make_params())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("struct", ["Params", "State", "Shared", "Cache"])
 def test_structs_stand_before_the_include(struct):
     body = {"Params": "struct Params { float strength, drag; };", "State": "struct State { float x, v; };"}.get(
@@ -210,6 +210,7 @@ def test_structs_stand_before_the_include(struct):
     assert f"\n    {body}\n  structs stand before `{include}`" in str(caught.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "functions",
     [
@@ -227,7 +228,6 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
     assert said.endswith(f"\n  {RECURSION}") and "DEVICE float f(float x)" in said, said
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "name", "words"),
     [
@@ -249,6 +249,7 @@ def test_functions_of_one_compiler_are_refused(text, name, words, monkeypatch):
     assert f"<kernel of point>:17: `{name}` is no part of the dialect" in said and words in said
 
 
+@pytest.mark.full
 def test_names_that_a_kernel_asks_for_or_defines_are_its_own():
     guarded = (
         "#ifndef __point_cu__\n#define __point_cu__\n#if __cplusplus < 201703L || defined(__x86_64__) && 0\n#error\n"
@@ -262,6 +263,7 @@ def test_names_that_a_kernel_asks_for_or_defines_are_its_own():
     HostExecutor().load(spec, spec.make_params())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "text",
     [
@@ -277,6 +279,7 @@ def test_what_only_some_compilers_add_to_the_language_is_refused(text, monkeypat
     assert "<kernel of point>:17: " in message(broken(MOVE, text), "cpu", monkeypatch)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", COMPILERS)
 def test_an_array_of_no_constant_length_does_not_compile(where, monkeypatch):
     assert "<kernel of point>:17: " in message(
@@ -284,6 +287,7 @@ def test_an_array_of_no_constant_length_does_not_compile(where, monkeypatch):
     )
 
 
+@pytest.mark.full
 def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc")
     spec = broken(MOVE, "s.x += (float)UINT32_MAX;")  # of a library's header
@@ -302,6 +306,7 @@ def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
 SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "change",
     [
@@ -320,7 +325,6 @@ def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
         cd.make(spec, 2, device="cpu", debug=debug)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("limit", "want"), [(2**20, 3 * 2**18), (8 << 20, 6 << 20), (1 << 30, 6 << 20), (-1, 3 << 19)])
 def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkeypatch):
     resource = pytest.importorskip("resource")
@@ -328,6 +332,7 @@ def test_what_lies_on_a_stack_fits_into_that_of_this_machine(limit, want, monkey
     assert frame_bytes() == want
 
 
+@pytest.mark.full
 def test_a_state_may_be_larger_than_a_stack():
     spec = envs._load(point.PYTHON.replace('Field("v"))', 'Field("v"), Field("y", "f4", (1 << 23,)))'))[0]
     kernel = point.KERNEL.replace("x, v; }", "x, v, y[1 << 23]; }").replace(MOVE, "s.y[(1 << 23) - 1] += 1.0f;")

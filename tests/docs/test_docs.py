@@ -56,6 +56,7 @@ def less(function, most):
     return call
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's parts and torch, about each other
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUN])
@@ -83,7 +84,6 @@ def test_a_page_runs_as_it_is(name):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PAGES)
 def test_blocks_are_of_known_languages_and_code_is_formatted(name, tmp_path):
     text = PAGES[name]
@@ -102,7 +102,6 @@ def test_blocks_are_of_known_languages_and_code_is_formatted(name, tmp_path):
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.quick
 def test_what_no_test_runs_is_listed_with_its_reason():
     left_out = [block for text in PAGES.values() for block in blocks(text) if block.why is not None]
     assert len(not_run().splitlines()) == 2 + len(left_out)
@@ -110,7 +109,6 @@ def test_what_no_test_runs_is_listed_with_its_reason():
     assert all(len(block.why) > 10 for block in left_out)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PAGES)
 def test_paths_on_pages_exist(name):
     for code in re.findall(r"`([^`\n]+)`", PAGES[name]):
@@ -118,7 +116,6 @@ def test_paths_on_pages_exist(name):
             assert re.search("NAME|-v0$", path) or list(ROOT.glob(path.rstrip("/."))), path
 
 
-@pytest.mark.quick
 def test_the_pages_of_environments_and_questions_are_whole():
     names = re.findall(r"^\| \[`(\w+)`\]\(gallery/index\.html#\1\) \|", PAGES["environments.md"], re.M)
     assert sorted(names) == sorted(envs.names())

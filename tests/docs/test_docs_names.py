@@ -223,7 +223,6 @@ def pieces(text):
                 yield from CODE.findall(cell)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PAGES)
 def test_what_a_page_names_in_code_exists(name):
     wrong = [(code, said) for code in pieces(PAGES[name]) if (said := wrong_in(code))]
@@ -234,7 +233,6 @@ def test_what_a_page_names_in_code_exists(name):
     assert not wrong
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("code", [
     "cd.trian", 'cd.make("cartpole", num_env=3)', 'cd.make("tag_grid", gravity=1)', "cd.PPO(gama=0.9)", "run.evalute()",
     "cd.train(1, 2, 3)", "cd.make(...).rolout(3)", "run.evaluate().recoding", "env.resett()", "trajectory.rewards",

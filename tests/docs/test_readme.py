@@ -33,7 +33,6 @@ SHELL = [shlex.split(line) for lines in LINES for line in lines]
 SECONDS = 540  # of one block as a script
 
 
-@pytest.mark.quick
 def test_there_are_blocks_of_commands_and_of_python_with_what_it_prints():
     assert {language for language, _ in BLOCKS} == {"", "python", "text"} and len(PYTHON) >= 3
     assert [*SHOWN] == [text for text in PYTHON if "print(" in text]
@@ -58,7 +57,6 @@ def missing(shown, printed, of=str):
     return next((line for line in lines if line != "..." and of(line) not in rest), None)
 
 
-@pytest.mark.quick
 def test_a_line_that_is_not_printed_is_found():
     printed = "torch.Size([2])\nPASS  7 rows\n  mean   1.5 +- 0.1\n"
     assert missing("torch.Size([2])\n...\n mean -12 +- 3e-07\n", printed, without_numbers) is None
@@ -73,7 +71,7 @@ def less(function, **given):
     return lambda *positional, **named: function(*positional, **(named | given))
 
 
-@pytest.mark.quick
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("text", PYTHON, ids=lambda text: text.split("\n")[3][:30])
 def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cd, "train", less(cd.train, steps=2_000), raising=False)
@@ -86,7 +84,6 @@ def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch, capsys):
         assert choose()[0] == "cuda" or missing(SHOWN[text], printed, without_numbers) is None, printed
 
 
-@pytest.mark.quick
 def test_the_check_names_the_mistake_that_the_readme_makes():
     wrong, right, said = re.search(r"With `([^`]+)` for `([^`]+)` in the kernel it says `([^`]+)`", README).groups()
     (text,) = (text for text in PYTHON if "KERNEL" in text)
@@ -115,12 +112,10 @@ def test_python_runs_twice_in_one_folder_as_a_script(text, tmp_path):
         assert choose()[0] == "cuda" or missing(SHOWN[text], done.stdout) is None, done.stdout
 
 
-@pytest.mark.quick
 def test_it_is_read_in_ten_minutes():
     assert len(README.splitlines()) <= 130
 
 
-@pytest.mark.quick
 def test_commands_of_others_name_what_exists():
     for line in SHELL:
         for words in " ".join(line).split(" && "):

@@ -96,12 +96,12 @@ def text_of(path):
 # ---- what is there ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_every_public_name_is_documented_once():
     named = [name for text in pages().values() for name in re.findall(r"^::: cd\.(\w+)$", text, re.M)]
     assert sorted(named) == sorted(set(cd.__all__) - {"__version__"})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["PPO", "A2C", "DDPG", "OnPolicy", "Pool"])
 def test_settings_are_listed_with_those_that_they_inherit(site, name):
     page = (site / "api" / "settings.html").read_text()
@@ -110,6 +110,7 @@ def test_settings_are_listed_with_those_that_they_inherit(site, name):
     assert listed and sorted(listed) == sorted(f.name for f in fields(getattr(cd, name)))
 
 
+@pytest.mark.full
 def test_every_link_leads_somewhere_and_nothing_comes_from_another_host(site):
     found = {path: Links(path) for path in site.rglob("*.html")}
     assert len(found) > 20
@@ -128,7 +129,6 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_another_host(site):
                 assert unquote(parts.fragment) in found[target].places, f"{page}: {name}"
 
 
-@pytest.mark.quick
 def test_lessons_lead_to_the_lessons_and_pages_that_they_name(site):
     stems = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
     named = re.compile(rf'(<a href="[^"]+">)?<code>({"|".join(stems)}|docs/[\w/]+\.md)</code>')
@@ -189,6 +189,7 @@ def look_at(shown, address, names, width):
         assert shown.evaluate("document.documentElement.scrollWidth") <= width, name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("scheme", "width"), MODES)
 def test_the_main_pages_are_accessible_and_fit_their_window(opened, address, scheme, width):
     look_at(opened(width, scheme), address, MAIN, width)
@@ -201,6 +202,7 @@ def test_all_pages_are_accessible_and_fit_their_window(opened, address, site, sc
     look_at(opened(width, scheme), address, [name for name in names if not name.startswith("gallery/")], width)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("served", [True, False], ids=["by a server", "from a folder"])
 def test_search_finds_a_word(opened, address, site, served):
     shown = opened()
@@ -217,6 +219,7 @@ def test_search_finds_a_word(opened, address, site, served):
         shown.locator(".md-search-result__item:nth-child(-n+3) h1", has_text=title).first.wait_for()
 
 
+@pytest.mark.full
 def test_pages_lead_to_each_other(opened, address):
     shown = opened()
     shown.goto(f"{address}/index.html")

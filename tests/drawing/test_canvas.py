@@ -27,7 +27,6 @@ def pixels_of(frame, color):
     return columns, rows
 
 
-@pytest.mark.quick
 def test_frame_is_empty_with_the_size_asked_for():
     frame = Canvas(32, 20).frame()
     assert frame.shape == (20, 32, 3)
@@ -35,7 +34,6 @@ def test_frame_is_empty_with_the_size_asked_for():
     assert not drawn(frame).any()
 
 
-@pytest.mark.quick
 def test_circle_lies_where_it_should():
     canvas = Canvas(200, 100, header=0)
     canvas.view(-10, 10, 0)  # 10 pixels a unit
@@ -47,7 +45,6 @@ def test_circle_lies_where_it_should():
     assert len(x) == pytest.approx(np.pi * 100, rel=0.1)
 
 
-@pytest.mark.quick
 def test_y_points_up():
     canvas = Canvas(100, 100, header=0)
     canvas.view(0, 10, 0)
@@ -57,7 +54,6 @@ def test_y_points_up():
     assert pixels_of(frame, RED)[1].max() < pixels_of(frame, BLUE)[1].min()
 
 
-@pytest.mark.quick
 def test_rectangle_and_line_fill_their_pixels():
     canvas = Canvas(100, 100, header=0)
     canvas.view(0, 100, 0)
@@ -76,7 +72,6 @@ def test_rectangle_and_line_fill_their_pixels():
     assert not drawn(frame[:40]).any() and not drawn(frame[60:]).any()
 
 
-@pytest.mark.quick
 def test_view_with_a_top_shows_all_of_it_in_the_middle():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 1, 0, top=1)
@@ -86,7 +81,6 @@ def test_view_with_a_top_shows_all_of_it_in_the_middle():
     assert (y.min(), y.max()) == pytest.approx((0, 99), abs=1)
 
 
-@pytest.mark.quick
 def test_text_in_a_low_header_is_not_cut_off():
     low, high = Canvas(200, 100, header=6), Canvas(200, 100)
     for canvas in (low, high):
@@ -95,7 +89,6 @@ def test_text_in_a_low_header_is_not_cut_off():
     assert (low.frame() == high.frame()).all()
 
 
-@pytest.mark.quick
 def test_the_header_holds_text_and_the_world_lies_below_it():
     canvas = Canvas(400, 120, header=40)
     canvas.view(0, 1, 0, top=1)
@@ -114,7 +107,6 @@ def test_the_header_holds_text_and_the_world_lies_below_it():
     assert not drawn(canvas.frame()).any()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("text", ["short", "a long text about who plays " * 3, "x" * 500])
 def test_texts_of_any_length_do_not_meet(text):
     canvas = Canvas(400, 300)
@@ -125,7 +117,6 @@ def test_texts_of_any_length_do_not_meet(text):
     assert both[alone + 8 :].any() and not both[alone + 1 : alone + 8].any()
 
 
-@pytest.mark.quick
 def test_points_of_the_world_are_where_to_pixel_says():
     canvas = Canvas(300, 200)
     canvas.view(-5, 5, -1, top=3)
@@ -134,7 +125,6 @@ def test_points_of_the_world_are_where_to_pixel_says():
     assert (x.mean() + 0.5, y.mean() + 0.5) == pytest.approx(canvas.to_pixel((2.0, 1.5)), abs=0.5)
 
 
-@pytest.mark.quick
 def test_a_trail_fades_towards_its_oldest_point_and_leaves_out_jumps():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 200, 0)
@@ -148,13 +138,11 @@ def test_a_trail_fades_towards_its_oldest_point_and_leaves_out_jumps():
     assert not drawn(canvas.frame())[50, 100] and drawn(canvas.frame())[50, 35]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("share", "want"), [(0, "#102030"), (1, "#FFFFFF"), (0.5, "#889098"), (7, "#FFFFFF")])
 def test_mix(share, want):
     assert Canvas.mix("#102030", "#FFFFFF", share) == want
 
 
-@pytest.mark.quick
 def test_an_arrowhead_points_along_its_heading():
     canvas = Canvas(100, 100, header=0)
     canvas.view(-1, 1, -1)
@@ -163,7 +151,6 @@ def test_an_arrowhead_points_along_its_heading():
     assert y.min() == pytest.approx(10, abs=2) and len(set(x[y < 20])) < len(set(x[y > 50]))
 
 
-@pytest.mark.quick
 def test_text_stands_where_it_should_and_is_left_out_where_it_could_not_be_read():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 20, 0)  # 10 pixels a unit
@@ -176,7 +163,6 @@ def test_text_stands_where_it_should_and_is_left_out_where_it_could_not_be_read(
     assert not drawn(canvas.frame()).any()
 
 
-@pytest.mark.quick
 def test_a_chart_draws_its_curves_in_their_ranges():
     canvas = Canvas(400, 200, header=0)
     canvas.view(0, 400, 0)
@@ -199,20 +185,17 @@ def test_a_chart_draws_its_curves_in_their_ranges():
     )
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", [601, 0, -2, 600.0, "600", True, float("nan")])
 def test_sizes_must_be_even_ints(width):
     with pytest.raises(ParameterError, match=r"width = .*; it must be an even int"):
         Canvas(width=width)
 
 
-@pytest.mark.quick
 def test_an_odd_size_names_the_even_one_beside_it():
     with pytest.raises(ParameterError, match="height = 401; it must be an even int from 2 on, such as 400"):
         Canvas(height=401)
 
 
-@pytest.mark.quick
 def test_an_empty_view_is_an_error():
     with pytest.raises(ParameterError, match="left < right"):
         Canvas().view(1, 1, 0)
@@ -220,7 +203,6 @@ def test_an_empty_view_is_an_error():
         Canvas().view(0, 1, 2, top=1)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", envs.names())
 def test_each_environment_draws_its_state(name):
     spec = envs.get(name)
@@ -240,7 +222,6 @@ def test_each_environment_draws_its_state(name):
     np.testing.assert_array_equal(one, picture(states[0]))
 
 
-@pytest.mark.quick
 def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
     canvas = Canvas(400, 300, header=0)
     canvas.view(0, 100, 0)
@@ -255,7 +236,6 @@ def test_a_chart_of_powers_has_a_legend_and_the_ends_of_x():
     assert drawn(frame[300 - 4 * 5 :]).any()  # the ends, below
 
 
-@pytest.mark.quick
 def test_no_curve_of_a_chart_crosses_its_key():
     canvas = Canvas(400, 300, header=0)
     canvas.view(0, 100, 0)
@@ -267,7 +247,6 @@ def test_no_curve_of_a_chart_crosses_its_key():
     assert curve.any() and key.any() and np.nonzero(key)[0].max() < np.nonzero(curve)[0].min()
 
 
-@pytest.mark.quick
 def test_bars_are_as_long_as_their_values():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 200, 0)

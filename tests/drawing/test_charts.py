@@ -8,7 +8,6 @@ from cupydrive.drawing.charts import shades, ticks
 from cupydrive.errors import ParameterError
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("low", [0.0, -3.2, 17.0, -226.0, 1e-7])
 @pytest.mark.parametrize("width", [1e-6, 0.03, 1.0, 20.0, 499.0, 7e6])
 @pytest.mark.parametrize("most", [2, 5, 9])
@@ -24,21 +23,18 @@ def test_ticks_are_few_round_and_within(low, width, most):
         assert float(text.replace(",", "")) == pytest.approx(number, abs=1e-6 * width)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)])
 def test_ticks_need_a_range(ends):
     with pytest.raises(ParameterError, match="low below high"):
         ticks(*ends)
 
 
-@pytest.mark.quick
 def test_shades_lie_evenly_between_colours_and_stop_at_the_ends():
     found = shades([[-9.0, 0.0, 1.0], [2.0, 4.0, 99.0]], 0.0, 4.0, ("#000000", "#640000", "#6400C8"))
     assert found.dtype == np.uint8
     assert found.tolist() == [[[0, 0, 0], [0, 0, 0], [50, 0, 0]], [[100, 0, 0], [100, 0, 200], [100, 0, 200]]]
 
 
-@pytest.mark.quick
 def test_a_panel_places_its_units_in_its_box():
     canvas = Canvas(200, 100, header=0)
     canvas.view(0, 200, 0)
@@ -51,7 +47,6 @@ def test_a_panel_places_its_units_in_its_box():
         canvas.panel((50, 20, 150, 60), (3, 3), (0, 1), 10)
 
 
-@pytest.mark.quick
 def test_a_field_fills_its_panel_with_its_first_row_below():
     canvas = Canvas(100, 100, header=0)
     canvas.view(0, 100, 0)
@@ -64,7 +59,6 @@ def test_a_field_fills_its_panel_with_its_first_row_below():
     assert (frame[:20] == stage).all() and (frame[:, 60:] == stage).all()
 
 
-@pytest.mark.quick
 def test_a_line_is_interrupted_where_a_number_is_missing():
     canvas = Canvas(100, 100, header=0)
     canvas.view(0, 100, 0)
@@ -74,7 +68,6 @@ def test_a_line_is_interrupted_where_a_number_is_missing():
     assert line[:30].all() and line[71:].all() and not line[35:65].any()
 
 
-@pytest.mark.quick
 def test_a_way_across_the_edge_is_drawn_at_both_edges():
     canvas = Canvas(100, 100, header=0)
     canvas.view(0, 100, 0)
@@ -85,7 +78,6 @@ def test_a_way_across_the_edge_is_drawn_at_both_edges():
     assert column[77:84].all() and not column[:70].any() and not column[90:].any()
 
 
-@pytest.mark.quick
 def test_axes_and_scale_write_outside_of_their_box():
     canvas = Canvas(400, 300, header=0)
     canvas.view(0, 400, 0)

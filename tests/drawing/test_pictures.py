@@ -28,7 +28,6 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.quick
 def test_colours_stand_out_where_they_are_drawn():
     for ground in (Palette.STAGE, Palette.FLOOR):
         assert min(contrast(color, ground) for color in AGENTS) >= 3  # WCAG 1.4.11, of graphics
@@ -38,13 +37,11 @@ def test_colours_stand_out_where_they_are_drawn():
     )
 
 
-@pytest.mark.quick
 def test_what_is_over_can_still_be_seen():
     for color in AGENTS:
         assert contrast(Canvas.mix(color, Palette.STAGE, DIM), Palette.STAGE) >= 2.5
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", [360, 640, 760, 900, 960, 1280])
 def test_no_line_is_thinner_than_a_pixel_where_a_picture_is_shown_small(width):
     for canvas in (Canvas(width, 400), Canvas(width // 8 * 2, 200, part_of=width)):  # alone, and in a mosaic
@@ -79,7 +76,6 @@ class Looked(Canvas):
         super().text(place, text, size, color, anchor)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", DRAWN)
 def test_an_environment_draws_what_can_be_seen_and_writes_what_can_be_read(name):
     spec = envs.get(name)
@@ -97,7 +93,6 @@ def test_an_environment_draws_what_can_be_seen_and_writes_what_can_be_read(name)
     assert canvas.width / 30 * NARROWEST / canvas.width >= header
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "params"), [("tag_grid", {}), ("tag_continuous", {}), ("tag_continuous", {"num_runners": 7})]
 )
@@ -114,7 +109,6 @@ def test_a_picture_of_tag_counts_who_is_free_and_who_is_caught(name, params):
             assert counted["free"] == state["active"][agents["tagger"] :].sum()
 
 
-@pytest.mark.quick
 def test_a_key_names_colours_in_the_header_and_a_mosaic_adds_up():
     from cupydrive.drawing.frames import together
 

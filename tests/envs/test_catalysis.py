@@ -52,7 +52,6 @@ def episodes(found):
 PLAYED = sorted(name for name, file in UPSTREAM.items() if (FOLDER / f"ref_{file}.npz").is_file())
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize("setting", PLAYED)
 def test_upstreams_trajectories_by_the_kernel(setting):
@@ -76,7 +75,6 @@ def test_upstreams_trajectories_by_the_kernel(setting):
     assert len(played) == 4 and sum(len(rows["rewards"]) for rows in played) > 300
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize("setting", PLAYED)
 def test_upstreams_trajectories_by_the_reference(setting):
@@ -96,7 +94,6 @@ def test_upstreams_trajectories_by_the_reference(setting):
             np.testing.assert_allclose(SPEC.observe(p, states, t).obs["atoms"][0, 0], rows["obs"][t], rtol=1e-6)
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_optimum_is_upstreams_and_the_kernel_earns_it(setting):
@@ -127,6 +124,7 @@ def optimum_of(p):
     return optimum(p, SimpleNamespace(**SPEC.table_arrays(p)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("setting", "min_reward"),
     [("diffusion2d", -1.0), ("diffusion2d", -0.2), ("diffusion2d_relaxed", -2.0), ("gas1", -0.1), ("surface", -1.5)],
@@ -159,7 +157,6 @@ def test_the_optimum_is_what_dijkstra_finds_by_stepping_on_made_up_tables(settin
     assert found["lowest"]["barrier_eV"] <= found["optimum"]["barrier_eV"]
 
 
-@pytest.mark.quick
 @upstream
 def test_the_fine_grid_lies_midway_between_the_points_of_the_coarse_one():
     tables = files("catalysis")
@@ -172,7 +169,6 @@ def test_the_fine_grid_lies_midway_between_the_points_of_the_coarse_one():
     assert np.abs(coarse - fine).max() <= 9e-14
 
 
-@pytest.mark.quick
 @upstream
 def test_energies_of_the_table_are_differences_rounded_once():
     s = SETTINGS["surface"]
@@ -183,7 +179,6 @@ def test_energies_of_the_table_are_differences_rounded_once():
     assert (table != np.float32(energy) - np.float32(s.reference)).any()
 
 
-@pytest.mark.quick
 @upstream
 def test_an_atom_that_leaves_the_slab_stays_outside_until_it_comes_back_by_the_other_side():
     env = made("diffusion2d")
@@ -207,7 +202,6 @@ def rewards_at(setting, places):
     return [np.clip((s.reference - energy[x, y, z - s.slab[0]]) / 20, -1, 0) for x, y, z in places]
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize(("least", "cost"), [(-1.0, 1.0), (-0.3, 0.3), (-7.0, 1.0)])
 def test_a_move_out_of_the_slab_is_cancelled_and_costs_one_unless_nothing_does(least, cost):
@@ -220,7 +214,6 @@ def test_a_move_out_of_the_slab_is_cancelled_and_costs_one_unless_nothing_does(l
     assert reward.item() == pytest.approx(-cost) and torch.equal(env.state["position"], before)
 
 
-@pytest.mark.quick
 @upstream
 def test_unphysical_energies_are_free_and_as_many_as_said():
     env = made("two_atom_diffusion")
@@ -236,7 +229,6 @@ def test_unphysical_energies_are_free_and_as_many_as_said():
     assert env.state["position"][0].tolist() == position.tolist() and reward.item() == 0
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
@@ -254,6 +246,7 @@ def test_the_heuristic_reaches_the_target_by_the_fewest_steps(setting):
         assert one.shape == (500, 1) and (one == other.numpy()).all()
 
 
+@pytest.mark.full
 @upstream
 def test_a_random_policy_does_about_as_badly_as_upstreams():
     about = json.loads((FOLDER / "optimum_and_baseline.json").read_text())
@@ -264,7 +257,6 @@ def test_a_random_policy_does_about_as_badly_as_upstreams():
         )
 
 
-@pytest.mark.quick
 def test_wrong_input_is_named():
     with pytest.raises(ParameterError, match="Did you mean 'surface'"):
         SPEC.make_params(setting="surfaces")
@@ -278,7 +270,6 @@ def test_wrong_input_is_named():
     assert torch.equal(env.state["position"], before)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_picture_shows_where_the_atoms_are_and_how_high_they_came(setting):
     spec, s = SPEC.with_made_up_tables(), SETTINGS[setting]

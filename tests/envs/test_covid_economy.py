@@ -100,13 +100,11 @@ def scenarios():
     return found
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_welfare_is_as_published(scenarios, name):
     assert round(float(scenarios[name]["planner"].astype(float).sum()), 1) == PUBLISHED[name]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if "180" not in name])
 @pytest.mark.parametrize("by", ["kernel", pytest.param("reference", marks=pytest.mark.slow)])
 def test_a_recorded_run_is_reproduced(scenarios, name, by):
@@ -132,7 +130,6 @@ def test_a_recorded_run_is_reproduced(scenarios, name, by):
                 assert (error <= near * np.abs(recorded[key][k]) + 1e-6 * people).all(), (field, day)
 
 
-@pytest.mark.quick
 def test_early_counts_are_within_1e_5_of_the_recorded_ones(scenarios):
     for name in set(PUBLISHED) - {"closed_180_days_no_subsidy"}:
         got = counts(scenarios[name])
@@ -171,13 +168,11 @@ def exact():
     return players, model().run(540, *players)
 
 
-@pytest.mark.quick
 def test_the_reference_goes_where_the_exact_model_goes(exact):
     players, want = exact
     compare(by_reference(*players), want, 540)
 
 
-@pytest.mark.quick
 def test_the_kernel_goes_where_the_exact_model_goes(exact):
     """In 540 days the running sums stay within 1e-4 of the whole sums over 600 days; observations and masks agree."""
     players, want = exact
@@ -203,6 +198,7 @@ def test_the_kernel_goes_where_the_exact_model_goes(exact):
     assert paid == pytest.approx(want["level"].sum() / 20 * PEOPLE * 20_000 / 365 / 1e9, rel=1e-5)
 
 
+@pytest.mark.full
 def test_other_settings_go_where_the_exact_model_goes():
     given = dict(working_age=0.55, too_sick=0.3, interest=0.2, eta=1.5, interval=30, levels=8, most=50_000.0, cooldown=9,
                  vaccines=1234.0, health=(2.0, 0.1))  # fmt: skip
@@ -224,7 +220,6 @@ def test_other_settings_go_where_the_exact_model_goes():
     np.testing.assert_array_equal(run["mask"][:-1, :, 7], want["mask"][1:-1])
 
 
-@pytest.mark.quick
 def test_the_last_days_need_the_changes_that_are_forgotten(exact):
     """Without the term of 600 days ago unemployment is off by more than one part in a hundred somewhere."""
     players, want = exact
@@ -241,7 +236,6 @@ def test_the_last_days_need_the_changes_that_are_forgotten(exact):
 # ---- numbers of the specification ------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_the_start_is_that_of_the_tables():
     start = SPEC.reset(SPEC.make_params(), RandomStream(0, np.zeros(1), 0))[0]
     totals = {"susceptible": 328_194_940, "infected": 372_476.28, "recovered": 170_500.66, "deaths": 3_410.01,
@@ -253,7 +247,6 @@ def test_the_start_is_that_of_the_tables():
     assert not start["cooldown"].any() and start["subsidy"] == 0
 
 
-@pytest.mark.quick
 def test_a_day_on_which_nobody_does_anything():
     """California after one step of the training settings."""
     batch = Batch(SPEC, 1, SPEC.make_params(), HostExecutor(threads=1))
@@ -267,7 +260,6 @@ def test_a_day_on_which_nobody_does_anything():
     assert state["product"][4] * 6.9635236e9 == pytest.approx(6.4356895e9, rel=2e-7)
 
 
-@pytest.mark.quick
 def test_derived_numbers_are_those_that_are_known():
     even = model()
     assert even.per_worker == pytest.approx(320.80615, rel=1e-7)
@@ -288,7 +280,6 @@ def yardsticks():
     return by_kernel([rules(540, *pair) for pair in YARDSTICKS])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("k", range(len(YARDSTICKS)))
 def test_simple_rules_have_known_returns(yardsticks, k):
     states, planner = list(YARDSTICKS.values())[k]
@@ -296,12 +287,14 @@ def test_simple_rules_have_known_returns(yardsticks, k):
     assert yardsticks["planner"][k].astype(float).sum() == pytest.approx(planner, abs=0.05)
 
 
+@pytest.mark.full
 def test_random_players_have_a_known_return():
     found = cd.evaluate(SPEC, {"governor": cd.Random(), "planner": cd.Random()}, episodes=20, device="cpu")
     assert found.mean("governor")[0] == pytest.approx(606.6, abs=3 * 53.6 * (1 / 20 + 1 / 10) ** 0.5)
     assert found.mean("planner")[0] == pytest.approx(412.8, abs=3 * 8.3 * (1 / 20 + 1 / 10) ** 0.5)
 
 
+@pytest.mark.full
 def test_the_heuristic_is_the_best_constant_level_without_a_subsidy():
     found, constant = cd.evaluate(SPEC, episodes=1, device="cpu"), by_kernel([rules(540, level) for level in range(11)])
     every = [constant[name].astype(float).sum(axis=1).reshape(11, -1).mean(axis=1) for name in ("governor", "planner")]
@@ -316,7 +309,6 @@ def test_the_heuristic_is_the_best_constant_level_without_a_subsidy():
 # ---- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -333,7 +325,6 @@ def test_bad_parameters_say_what_to_pass(given, message):
         cd.make(SPEC, device="cpu", **given)
 
 
-@pytest.mark.quick
 def test_numbers_that_are_missing_in_the_rows_used_are_an_error(monkeypatch):
     """The source's own tables lack some after day 404."""
     from cupydrive.inputs import covid_economy

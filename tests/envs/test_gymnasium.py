@@ -35,7 +35,7 @@ def apart(name, field, ours, want):
     return difference
 
 
-@pytest.mark.quick
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", IDS)
 def test_one_step_from_wide_states_is_gymnasiums(name):
     spec, env, rng = envs.get(name), theirs(name), np.random.default_rng(0)
@@ -70,7 +70,7 @@ def test_one_step_from_wide_states_is_gymnasiums(name):
     assert name == "pendulum" or (terminated.any() and not terminated.all())
 
 
-@pytest.mark.quick
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", IDS)
 def test_observations_spaces_and_limits_are_gymnasiums(name):
     spec, env = envs.get(name), theirs(name)
@@ -96,7 +96,7 @@ STARTS = {
 }
 
 
-@pytest.mark.quick
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", IDS)
 def test_starts_are_uniform_in_gymnasiums_ranges_and_independent(name):
     """Kolmogorov-Smirnov over 10^6 starts: the largest distance of two distributions, bound at 1e-6 by Massart (1990)."""

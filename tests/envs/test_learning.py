@@ -6,7 +6,7 @@ from point import KERNEL, PYTHON
 import cupydrive as cd
 
 QUIET = {"device": "cpu", "progress": False}
-pytestmark = [pytest.mark.optimised]  # seconds each
+pytestmark = [pytest.mark.full, pytest.mark.optimised]  # seconds each
 
 
 def test_cartpole_is_solved_by_what_it_suggests():

@@ -77,7 +77,6 @@ def constant(steps, heads, **levels):
     return actions
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize("name", RUNS)
 def test_trajectories_of_the_upstream_program_are_reproduced(name):
@@ -100,7 +99,6 @@ def test_trajectories_of_the_upstream_program_are_reproduced(name):
         assert of_all[0] == found[0] and found[1][0] == pytest.approx(of_all[1][0], rel=2e-6, abs=2e-6)
 
 
-@pytest.mark.quick(1)
 @upstream
 @pytest.mark.parametrize(
     ("save", "cut", "warming", "output", "indices"),
@@ -119,6 +117,7 @@ def test_extreme_policies_are_the_ends_of_the_published_indices(save, cut, warmi
         assert (found["climate_index"], found["economic_index"]) == pytest.approx(indices, abs=1e-6)
 
 
+@pytest.mark.full
 @upstream
 @pytest.mark.parametrize(
     ("name", "total", "rise", "climate", "economic"),
@@ -155,7 +154,6 @@ def test_published_episodes_follow_by_the_older_debt_formula(name, total, rise, 
             assert np.array_equal(mask[0].reshape(C, -1).numpy() != 0, want)
 
 
-@pytest.mark.quick
 @upstream
 def test_yardsticks():
     for given, heads, steps, save, cut, want in (
@@ -169,7 +167,6 @@ def test_yardsticks():
     assert found.mean("temperature_rise")[0] < 2.0 and found.mean("economic_index")[0] > 0.40
 
 
-@pytest.mark.quick
 @upstream
 def test_the_random_policy_gets_what_upstreams_gets():
     data = np.load(FOLDER / "baseline_random_policy_nego_off_200ep.npz")
@@ -190,7 +187,6 @@ def test_the_random_policys_mean_is_upstreams():
     )
 
 
-@pytest.mark.quick
 def test_what_is_promised_and_accepted_binds_and_masks():
     made_up = SPEC.with_made_up_tables()
     env = cd.make(made_up, 1, device="cpu", negotiation=True, validate=False)
@@ -213,7 +209,6 @@ def test_what_is_promised_and_accepted_binds_and_masks():
     )
 
 
-@pytest.mark.quick
 def test_goods_are_neither_made_nor_lost_in_trade():
     made_up, rng = SPEC.with_made_up_tables(), np.random.default_rng(0)
     env = cd.make(made_up, 16, device="cpu", years=1.0, balance_interest=0.0)
@@ -230,6 +225,7 @@ LITTLE_AT_HOME = {  # Region 7 of copy 69 keeps 0.18 of its output, and its util
 POWER_NEAR_1 = {"alpha": 1.1, "utility_offset": 0.5, "gamma": 0.25}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "seed"), [(LITTLE_AT_HOME, 5), (POWER_NEAR_1, 6)], ids=["little at home", "power near 1"]
 )
@@ -247,7 +243,6 @@ def test_utility_keeps_its_digits(given, seed):
     assert not (differs & ~undecided).any() and differs.mean() < 0.005
 
 
-@pytest.mark.quick
 def test_wrong_actions_and_parameters_are_refused():
     made_up = SPEC.with_made_up_tables()
     env = cd.make(made_up, 1, device="cpu")
@@ -260,7 +255,6 @@ def test_wrong_actions_and_parameters_are_refused():
         SPEC.make_params(alpha=1.0)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -280,6 +274,7 @@ def test_a_damaged_file_of_coefficients_is_an_error(tmp_path, text, message):
         coefficients([path], ["a"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_any_part_of_an_episode_is_drawn(negotiation):
     made_up, canvas = SPEC.with_made_up_tables(), Canvas(320, 180)
@@ -303,6 +298,7 @@ def in_numpy(obs):
     return {name: part.numpy() for name, part in obs.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_what_all_regions_share_is_observed_once_with_equal_numbers(negotiation):
     """From the same seed and actions, to the end of an episode and past it, what is put together is what the default has."""
@@ -328,6 +324,7 @@ def test_what_all_regions_share_is_observed_once_with_equal_numbers(negotiation)
     assert ended
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 @pytest.mark.parametrize("obs_dtype", ["float32", "bfloat16"])
 def test_random_rollouts_take_the_same_actions_with_and_without_the_option(negotiation, obs_dtype):
@@ -340,6 +337,7 @@ def test_random_rollouts_take_the_same_actions_with_and_without_the_option(negot
     assert torch.equal(whole, plain.obs) and whole.dtype == plain.obs.dtype
 
 
+@pytest.mark.full
 def test_what_is_no_observation_of_world_once_is_refused():
     env, once = both(False)
     rows, seen = env.reset(seed=0)[0], once.reset(seed=0)[0]
@@ -359,6 +357,7 @@ def test_what_is_no_observation_of_world_once_is_refused():
         once.step({"region": torch.zeros(3, C, 57, dtype=torch.int32)})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("negotiation", [False, True])
 def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation):
     made_up, given = SPEC.with_made_up_tables(), {"negotiation": negotiation, "device": "cpu", "num_periods": 3}
@@ -370,6 +369,7 @@ def test_the_heuristic_plays_alike_with_what_is_shared_observed_once(negotiation
         assert once.mean("temperature_rise") == plain.mean("temperature_rise")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_an_only_choice_leaves_an_actor_as_it_was(learner):
     """Its probability is 1 whatever the weights are: entropy, divergence and gradient are 0, and only the critic learns."""

@@ -38,7 +38,6 @@ def sampled(works):
     return [pytest.param(w, marks=() if w in FIRST else pytest.mark.slow, id=str(w)) for w in works]
 
 
-@pytest.mark.quick(3)
 @pytest.mark.parametrize("work", sampled(WORKS))
 def test_on_a_cpu(work):
     device = HostExecutor(threads=2)
@@ -46,7 +45,7 @@ def test_on_a_cpu(work):
     assert trajectories.differences(work, device) == []
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("level", ["0", "1", pytest.param("2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("work", FIRST, ids=str)
 def test_at_any_level_of_optimisation(work, level, monkeypatch):
@@ -62,7 +61,7 @@ def test_in_a_team_of_threads(work):
     assert trajectories.differences(work, team_of_threads(agents_of(work))) == []
 
 
-@pytest.mark.quick
+@pytest.mark.quick(10)
 @pytest.mark.gpu
 @pytest.mark.parametrize("work", sampled(WORKS))
 def test_on_a_gpu(work):
@@ -80,12 +79,10 @@ def test_on_a_gpu_in_any_layout(work):
         assert trajectories.differences(work, gpu(), layout) == [], layout
 
 
-@pytest.mark.quick
 def test_all_works_are_recorded():
     assert set(json.loads(trajectories.RECORDED.read_text())) == {str(work) for work in WORKS}
 
 
-@pytest.mark.quick
 def test_another_seed_gives_other_bits():
     work = FIRST[0]
     first, other = (trajectories.digests(w, HostExecutor(threads=1)) for w in (work, replace(work, seed=5)))

@@ -34,6 +34,7 @@ HostExecutor().load(spec, spec.make_params())
 """
 
 
+@pytest.mark.full
 def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
     log = tmp_path / "log"
     wrapper = tmp_path / "c++"
@@ -48,14 +49,12 @@ def test_processes_that_need_the_same_program_compile_it_once(tmp_path):
     assert log.read_text().splitlines() == ["compiled"]
 
 
-@pytest.mark.quick
 def test_a_lock_is_free_again_after_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyError), alone(tmp_path, "key"):
             raise KeyError
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
 def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
     """Of a run's folder it is not: two writers would mix their checkpoints."""
@@ -73,6 +72,7 @@ def test_a_lock_that_only_saves_work_is_optional(tmp_path, number, monkeypatch):
         cd.train("cartpole", num_envs=4, steps=1, device="cpu", progress=False, out=tmp_path / "run")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_check_loads_nothing_that_was_not_loaded_ahead(device, monkeypatch):
     """Each later program has the text and flags of one that was built before the first comparison."""
@@ -97,7 +97,6 @@ def test_a_check_loads_nothing_that_was_not_loaded_ahead(device, monkeypatch):
     assert built and set(built) <= set(ahead)
 
 
-@pytest.mark.quick
 def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
     spec = envs.get("cartpole")
     text = kernel_text(spec)[1]
@@ -106,6 +105,7 @@ def test_the_first_error_of_loading_ahead_is_raised_and_the_rest_left_out():
         load_ahead([(HostExecutor(), (one, one.make_params())) for one in wrong])
 
 
+@pytest.mark.full
 def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(monkeypatch):
     """Only what every rollout has, and the first launch of all, is built in its turn."""
     begun, built, real = [], [], HostExecutor.build
@@ -117,7 +117,6 @@ def test_what_a_learner_needs_is_begun_ahead_and_nothing_else(monkeypatch):
     assert others - {"fused"} == {"pendulum", "finite", "carry", "advantages", "episodes"}
 
 
-@pytest.mark.quick
 def test_what_cannot_be_built_ahead_is_an_error_where_it_is_needed():
     spec = envs.get("cartpole")
     wrong = replace(spec, kernel=kernel_text(spec)[1].replace("s.x += p.tau", "s.x += p.nothing"))

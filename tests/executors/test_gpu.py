@@ -22,6 +22,7 @@ def leaves(value):
     return list(value.values()) if isinstance(value, dict) else [value]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", envs.names())
 def test_check_passes_with_the_bitwise_part(name):
     from cupydrive.checks.checker import check
@@ -45,7 +46,7 @@ def test_tensors_are_the_kernels_memory(name):
     assert first.data_ptr() == env.batch.state.data.ptr
 
 
-@pytest.mark.quick
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("name", envs.names())
 def test_cpu_and_gpu_step_alike_bit_for_bit(name):
     import torch
@@ -87,7 +88,6 @@ def count_waits(env, action, work=lambda env: None):
     return calls + allocated + (pool.total_bytes() - taken), launches
 
 
-@pytest.mark.quick
 def test_a_step_copies_waits_and_allocates_nothing():
     import torch
 
@@ -100,7 +100,6 @@ def test_a_step_copies_waits_and_allocates_nothing():
     assert planted >= 100
 
 
-@pytest.mark.quick
 def test_a_step_replays_in_a_cuda_graph():
     import cupy
     import torch
@@ -127,7 +126,6 @@ def test_a_step_replays_in_a_cuda_graph():
         assert torch.equal(member, env.state[name])
 
 
-@pytest.mark.quick
 def test_threads_launch_too():
     from threading import Thread
 
@@ -140,6 +138,7 @@ def test_threads_launch_too():
     assert torch.equal(got[0], want)
 
 
+@pytest.mark.full
 def test_a_thread_whose_first_call_of_cuda_is_a_launch():
     from threading import Thread
 
@@ -153,6 +152,7 @@ def test_a_thread_whose_first_call_of_cuda_is_a_launch():
     assert (batch.rollout(20).obs["cart"] == want.rollout(20).obs["cart"]).all()
 
 
+@pytest.mark.full
 def test_kernels_of_torch_before_and_after_a_step_keep_their_order():
     import torch
 
@@ -221,6 +221,7 @@ def test_two_to_a_thousand_agents_give_the_cpus_bits(name, params, team):
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_envs", [1, 31, 100])
 @pytest.mark.parametrize("envs_per_block", [8, 32, 64])
 @pytest.mark.parametrize(
@@ -247,6 +248,7 @@ def test_few_agents_of_one_thread_give_the_cpus_bits(name, params, envs_per_bloc
         assert np.ascontiguousarray(got[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_envs", [1, 31, 32, 33, 1025])
 @pytest.mark.parametrize("name", envs.names())
 def test_any_number_of_environments_gives_the_cpus_bits(name, num_envs):
@@ -257,11 +259,13 @@ def test_any_number_of_environments_gives_the_cpus_bits(name, num_envs):
             assert np.array_equal(x.cpu().numpy().view(np.uint32), y.numpy().view(np.uint32))
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_environments_are_made_at_once():
     env = made("tag_continuous", 100_000, "cuda", num_taggers=5, num_runners=100)
     assert env.state["x"].shape == (100_000, 105)
 
 
+@pytest.mark.full
 def test_a_launch_without_room_for_the_arrays_of_its_threads_says_what_they_take():
     import cupy
     import point

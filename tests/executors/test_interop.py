@@ -6,6 +6,8 @@ import pytest
 
 from cupydrive.executors.interop import capture
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.gpu
 def test_another_thread_may_load_a_kernel_while_a_graph_is_captured():

@@ -43,7 +43,6 @@ DAMAGES = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
     path, want = load(monkeypatch)
@@ -55,6 +54,7 @@ def test_a_damaged_library_is_compiled_anew(folder, damage, monkeypatch):
     assert path.read_bytes() != DAMAGES[damage](kept)
 
 
+@pytest.mark.full
 def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
     program = (
         "from cupydrive.executors.host import HostExecutor; from cupydrive.codegen.source import assemble_file; "
@@ -72,6 +72,7 @@ def test_a_truncated_library_of_an_earlier_process_is_no_crash(tmp_path):
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
 
 
+@pytest.mark.full
 def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder, monkeypatch):
     path, want = load(monkeypatch)
     key = b"another key"
@@ -81,7 +82,6 @@ def test_the_library_of_another_kernel_is_not_taken_under_this_ones_name(folder,
     assert load(monkeypatch) == (path, want)
 
 
-@pytest.mark.quick
 def test_a_link_is_not_followed(folder, monkeypatch, tmp_path):
     path, want = load(monkeypatch)
     os.rename(path, tmp_path / "elsewhere.so")
@@ -90,7 +90,6 @@ def test_a_link_is_not_followed(folder, monkeypatch, tmp_path):
     assert not path.is_symlink()
 
 
-@pytest.mark.quick
 def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
     before = os.umask(0)
     try:
@@ -99,7 +98,6 @@ def test_a_new_folder_is_the_users_alone_under_any_umask(folder):
         os.umask(before)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o1777, 0o775])
 def test_a_folder_that_others_can_write_is_refused_with_the_fix(folder, mode, monkeypatch):
     folder.mkdir()
@@ -116,7 +114,6 @@ def test_a_folder_that_others_can_write_is_refused_with_the_fix(folder, mode, mo
     load(monkeypatch)
 
 
-@pytest.mark.quick
 def test_the_group_of_one_user_alone_may_write(folder, monkeypatch):
     folder.mkdir()
     folder.chmod(0o775)
@@ -124,7 +121,6 @@ def test_the_group_of_one_user_alone_may_write(folder, monkeypatch):
     assert cache_folder() == folder
 
 
-@pytest.mark.quick
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
 def test_another_users_folder_is_refused_with_the_fix(folder, monkeypatch):
     folder.mkdir()
@@ -133,7 +129,6 @@ def test_another_users_folder_is_refused_with_the_fix(folder, monkeypatch):
         load(monkeypatch)
 
 
-@pytest.mark.quick
 def test_another_users_library_in_ones_own_folder_is_compiled_anew(folder, monkeypatch):
     path, want = load(monkeypatch)
     inode = path.stat().st_ino
@@ -144,7 +139,6 @@ def test_another_users_library_in_ones_own_folder_is_compiled_anew(folder, monke
     assert path.stat().st_uid == os.geteuid() or path.stat().st_ino != inode
 
 
-@pytest.mark.quick
 def test_blank_and_dangling_folders(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", "  ")
     with pytest.raises(DeviceError, match="CUPYDRIVE_CACHE = '  ' names no folder; unset it"):
@@ -158,7 +152,6 @@ def test_blank_and_dangling_folders(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "here"  # absolute: a later change of the folder moves nothing
 
 
-@pytest.mark.quick
 def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "temporary").mkdir()
@@ -172,7 +165,6 @@ def test_a_process_without_a_cache_folder_leaves_no_temporary_one(tmp_path):
     assert not list((tmp_path / "temporary").iterdir())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("named", ["", "~no-such-user/cache"])
 def test_without_a_home_folder_the_caches_are_temporary_ones(named, monkeypatch, tmp_path):
     def unknown(user):

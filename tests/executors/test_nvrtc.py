@@ -68,7 +68,6 @@ def layout(spec, params):
     return Layout(team, max(1, 64 // team) if team <= 32 else 1).fit(spec, params, 99 * 1024)
 
 
-@pytest.mark.quick(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", envs.names())
 def test_each_environment_compiles_without_a_warning(name, architecture):
@@ -84,6 +83,7 @@ def middling(name, case):
     return MANY < agents(spec, spec.make_params(**case)) < max(counts)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "case"), [
     pytest.param(name, case, marks=pytest.mark.slow if middling(name, case) else ()) for name, case in CASES
 ])  # fmt: skip
@@ -94,6 +94,7 @@ def test_each_case_compiles_for_its_team_and_far_memory(name, case):
         assert compiled(assemble(spec, params, chosen), 90) == (0, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "case"), [
     pytest.param(name, case, marks=pytest.mark.slow if agents(spec, spec.make_params(**case)) > MANY else ())
     for name, case in CASES for spec in (envs.get(name),)
@@ -179,13 +180,11 @@ def unit_of(name, constants, generated):
     return assemble_file(name, constants, generated, BLOCK if constants[:1] == NETWORK[:1] else 1)
 
 
-@pytest.mark.quick
 def test_every_kernel_that_is_no_environments_is_compiled_here():
     files = {f"{p.parent.name}/{p.stem}" for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"}
     assert files == {path for path, _, _ in FILES}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
@@ -197,6 +196,7 @@ def test_other_kernels_compile_without_a_warning(name, constants, generated, arc
     assert compiled(unit, f"{architecture}a" if unit.architecture_specific else architecture) == (0, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "settings", "envs"), PLAYED, ids=[name for name, _, _ in PLAYED])
 @pytest.mark.parametrize(
     ("architecture", "tensor"),
@@ -224,12 +224,14 @@ def joined_kernels():
         yield pytest.param(*case.values, id=case.id, marks=() if case.id in few else pytest.mark.slow)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", list(joined_kernels()))
 def test_kernels_of_members_compile_without_a_warning(unit):
     unit = (played(*unit) if isinstance(unit, tuple) else unit).of_members()
     assert compiled(unit, "90a" if unit.architecture_specific else 90) == (0, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", list(each_kernel()))
 def test_kernels_wait_for_what_came_before_them_and_touch_no_memory_until_then(unit):
     """Those that wait by themselves may read what is older, in each of their branches."""
@@ -246,7 +248,6 @@ def test_kernels_wait_for_what_came_before_them_and_touch_no_memory_until_then(u
         assert touched is None, (name, touched)
 
 
-@pytest.mark.quick
 def test_an_error_names_file_line_and_source_line():
     spec = envs.get("cartpole")
     unit = assemble(spec, spec.make_params(), Layout(1, 32))
@@ -273,6 +274,7 @@ def near_bytes(unit):
     return int(re.search(r"block_bytes = (\d+)", compile_to(unit, architecture)[2])[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("config", "entries", "limit"), NETWORKS)
 def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entries, limit):
     group = Group("g", 1, entries, spaces.Discrete(2))
@@ -285,6 +287,7 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
         assert tile >= 1 and near_bytes(unit) <= limit
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("entries", "hidden"), [(4, (64, 64)), (1, (33,)), (31, (64, 40)), (63, (64,))])
 def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(entries, hidden):
     """What lies at multiples of 1,024 bytes leaves gaps, which are counted as if all were whole."""
@@ -297,6 +300,7 @@ def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(e
     assert counted - 8 * 1024 <= near_bytes(unit) <= counted
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "params"), [("rice_n", {}), ("tag_continuous", {"num_taggers": 5, "num_runners": 300})]
 )

@@ -17,6 +17,7 @@ from cupydrive import envs
 from cupydrive.codegen import source
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which brings the sanitizers' runtimes"),
 ]
 ROOT = Path(__file__).resolve().parents[2]

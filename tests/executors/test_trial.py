@@ -58,6 +58,7 @@ def wrong(text, **changes):
 
 
 # `make test` has a check of one of them.
+@pytest.mark.full
 @pytest.mark.parametrize(("use", "mistake"), [
     pytest.param(use, mistake, id=f"{use.__name__}-{mistake}", marks=pytest.mark.slow if use is cd.check and k else ())
     for use in (cd.make, cd.check) for k, mistake in enumerate(MISTAKES)
@@ -79,6 +80,7 @@ def test_a_crash_is_an_error_that_says_where(mistake, use, monkeypatch):
         assert not any(words in str(caught.value) for words in others)
 
 
+@pytest.mark.full
 def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
     spec = wrong("float* p = nullptr; s.x += s.v; if (s.x > 2.0f && env.elapsed < 2) p[3] = s.v;")
     cd.make(spec, 2, device="cpu").reset(seed=0)  # starts lie near 0
@@ -89,6 +91,7 @@ def test_a_crash_from_a_state_that_only_check_draws_is_found(monkeypatch):
 SLOW = "s.x += s.v; for (float k = 0.0f; k < 3.0e6f * (env.elapsed < 2); k += 1.0f) s.x += math::sin(s.x);"  # but ends
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_trial_that_takes_long_says_so_once_on_a_terminal(shown, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
@@ -101,6 +104,7 @@ def test_a_trial_that_takes_long_says_so_once_on_a_terminal(shown, monkeypatch, 
     assert capsys.readouterr().err.count(said) == shown
 
 
+@pytest.mark.full
 def test_a_check_without_progress_says_nothing_of_a_trial_that_takes_long(monkeypatch, capsys):
     monkeypatch.setattr(trial, "PATIENCE", 0.01)
     monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
@@ -111,6 +115,7 @@ def test_a_check_without_progress_says_nothing_of_a_trial_that_takes_long(monkey
         assert ("is still being tried" in capsys.readouterr().err) == progress
 
 
+@pytest.mark.full
 def test_the_place_of_a_loop_without_end_is_not_waited_for_as_long_as_its_end(monkeypatch):
     """The debug build says where the loop is; that it has no end is known by then."""
     limits, run = [], trial.Trial.run
@@ -132,6 +137,7 @@ LATE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mistake", LATE)
 def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here(mistake, monkeypatch):
     monkeypatch.setattr(trial, "CPU_SECONDS", 0.2)
@@ -144,7 +150,6 @@ def test_what_goes_wrong_late_in_an_episode_is_found_before_the_kernel_runs_here
 LATER = "s.x += s.v + (float)(1 SIGN (env.elapsed - 120));"  # more steps than are tried
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("sign", ["/", "%"])
 @pytest.mark.parametrize("host", [{"threads": 2}, {"debug": True}, {"count": True}, {"team_threads": 4}], ids=str)
 def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line(sign, host):
@@ -166,7 +171,6 @@ def test_an_integer_divided_by_0_in_any_step_and_build_is_an_error_with_its_line
     assert batch.get_state()["state"].tobytes() == before["state"].tobytes()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("host", [{}, {"debug": True}], ids=str)
 def test_a_build_that_checks_needs_no_library_of_the_compilers(host):
     """On machines whose compiler comes without its sanitizers it could not be linked."""
@@ -175,6 +179,7 @@ def test_a_build_that_checks_needs_no_library_of_the_compilers(host):
     assert b"libubsan" not in Path(library).read_bytes()
 
 
+@pytest.mark.full
 def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     tried = []
@@ -191,7 +196,6 @@ def test_a_right_kernel_is_tried_once_and_the_packages_own_never(monkeypatch, tm
     assert len(tried) == 2
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous", "pendulum"])
 def test_what_the_other_process_runs_is_what_runs_here(name, monkeypatch):
     """The launches that are written down, run here on the arrays that they point to, give what a Batch gives."""
@@ -230,7 +234,6 @@ class Recorder(HostExecutor):
         return self.arrays[-1]
 
 
-@pytest.mark.quick
 def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(trial.sys, "executable", "/bin/false")
@@ -238,6 +241,7 @@ def test_a_python_that_cannot_run_is_said_and_the_kernel_runs_on(monkeypatch, tm
         cd.make(wrong(f"{MOVE} s.x += 0.003f;"), 1, device="cpu").reset(seed=0)
 
 
+@pytest.mark.full
 def test_the_command_ends_with_exit_code_2_and_not_with_a_signal(tmp_path):
     python, kernel = tmp_path / "crash.py", tmp_path / "crash.cu"
     python.write_text(point.PYTHON.replace('"point", Params', '"crash", Params'))

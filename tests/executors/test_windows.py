@@ -19,6 +19,7 @@ ABSENT = ("fcntl", "resource", "pwd", "grp", "termios", "curses", "readline")  #
 ZIG = (sys.executable, "-m", "ziglang", "c++", "-nostdlib++", "-target", "x86_64-windows-gnu", "-mcpu=x86_64_v3")
 
 
+@pytest.mark.full
 def test_nothing_that_windows_lacks_is_imported():
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -31,7 +32,6 @@ def test_nothing_that_windows_lacks_is_imported():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.quick
 def test_text_that_the_package_reads_is_ascii():
     """Where nobody says which, Windows reads a text file in the character set of its country."""
     for pattern in ("kernels/**/*.cu*", "cupydrive/**/templates/*", "cupydrive/**/*.toml", "cupydrive/**/*.txt"):
@@ -39,7 +39,6 @@ def test_text_that_the_package_reads_is_ascii():
         assert found and not [path for path in found if not path.read_bytes().isascii()]
 
 
-@pytest.mark.quick
 def test_a_locked_file_is_refused_or_waited_for(tmp_path):
     with open(tmp_path / "lock", "w") as first:
         lock(first.fileno(), wait=False)
@@ -65,7 +64,6 @@ def test_a_kernel_builds_as_a_library_for_windows(name, tmp_path):
     assert library[:2] == b"MZ" and all(kernel.encode() + b"\0" in library for kernel in unit.kernels)
 
 
-@pytest.mark.quick
 def test_text_is_read_and_written_in_a_named_encoding():
     """Not in the locale's: a kernel's comments are UTF-8 everywhere."""
     text = r"\.(?:read|write)_text\(|(?<!def )(?<![\w.])open\((?!.*\"[rwa]b)|\btext=True|\buniversal_newlines|fdopen\("

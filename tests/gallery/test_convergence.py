@@ -18,7 +18,6 @@ WORK = {"envs": {"cartpole": (SMALL, {4: 1024, 8: 1024})}, "seeds": 2}
 MACHINE = {"command": "c", "machine": "m", "versions": {"cupydrive": "0"}}
 
 
-@pytest.mark.quick
 def test_points_are_means_between_steps_of_equal_ratio():
     rows = [(step, step / 10, float(step)) for step in range(1, 1001)]
     steps, seconds, means = np.array(pooled(rows)).T
@@ -28,14 +27,12 @@ def test_points_are_means_between_steps_of_equal_ratio():
     assert pooled([]) == [] and pooled([(64, 0.5, 9.0)]) == [[64, 0.5, 9.0]]
 
 
-@pytest.mark.quick
 def test_settings_are_those_suggested_but_for_schedules():
     suggested, equal = suggested_algorithm("cartpole"), convergence.equal_settings("cartpole")
     assert equal.learning_rate == 2.5e-3 == suggested.learning_rate[0][1]
     assert str(equal).replace("0.0025", str(suggested.learning_rate), 1) == str(suggested)
 
 
-@pytest.mark.quick
 def test_results_are_those_of_the_median_seed():
     """Three straight lines whose slopes are 1, 2 and 4: the median reaches 40 after 20 env-steps, 2 s."""
     cells = [
@@ -50,7 +47,6 @@ def test_results_are_those_of_the_median_seed():
     assert results({"envs": {"e": about | {"mark": None}}, "cells": cells})[0]["seeds"] == 3
 
 
-@pytest.mark.quick
 def test_a_cell_is_a_training_and_its_curve_what_that_logged():
     cell = convergence.train_cell("cartpole", SMALL, 8, 1, 4096, "cpu")
     run = cd.train("cartpole", SMALL, num_envs=8, seed=1, steps=4096, device="cpu", progress=False)
@@ -60,7 +56,6 @@ def test_a_cell_is_a_training_and_its_curve_what_that_logged():
     assert seconds == sorted(seconds) and 0 < seconds[-1] <= cell["seconds"] and cell["env_steps"] == run.step
 
 
-@pytest.mark.quick
 def test_an_interrupt_keeps_cells_and_the_next_call_trains_the_others(tmp_path, monkeypatch):
     trained, path, seen = convergence.train_cell, tmp_path / "c.json", []
 
@@ -93,6 +88,7 @@ def test_an_interrupt_keeps_cells_and_the_next_call_trains_the_others(tmp_path, 
     assert json.loads(path.read_text())["envs"]["cartpole"]["env_steps"] == {"4": 1024, "8": 1024, "2": 512}
 
 
+@pytest.mark.full
 def test_charts_are_drawn_from_the_file_alone(tmp_path, monkeypatch, capsys):
     path = tmp_path / "c.json"
     found = measure(WORK, "cpu", MACHINE, path)
@@ -106,7 +102,6 @@ def test_charts_are_drawn_from_the_file_alone(tmp_path, monkeypatch, capsys):
     assert "env-steps to mark" in capsys.readouterr().out
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "content", [None, "", "[]", '{"envs": {}}', '{"envs": [], "cells": []}', '{"envs": {}, "cells": [1]}']
 )
@@ -119,7 +114,6 @@ def test_a_file_that_cannot_be_read_is_named(content, tmp_path, capsys):
     assert "is damaged, or no file of this program" in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_the_committed_trainings_are_as_the_gallery_says():
     """CartPole takes as many iterations with 100 copies as with 100,000, nearly, and those of more copies take longer."""
     found = convergence.read(Path(convergence.__file__).parents[2] / "gallery" / "convergence.json")

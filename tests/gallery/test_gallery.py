@@ -43,6 +43,7 @@ def made(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 def test_every_file_that_a_page_names_is_there(made):
     out = made / "out"
     names = links((out / "index.html").read_text())
@@ -54,6 +55,7 @@ def test_every_file_that_a_page_names_is_there(made):
     }
 
 
+@pytest.mark.full
 def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch):
     from cupydrive.cli.main import main
 
@@ -65,6 +67,7 @@ def test_the_command_of_a_clip_draws_the_same_video(made, tmp_path, monkeypatch)
             assert Path(clip["video"]).read_bytes() == (made / "out" / clip["video"]).read_bytes()
 
 
+@pytest.mark.full
 def test_a_gallery_is_drawn_again_from_what_it_keeps(made, monkeypatch):
     out, lines = made / "out", []
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -77,6 +80,7 @@ def test_a_gallery_is_drawn_again_from_what_it_keeps(made, monkeypatch):
         redraw(["pendulum"], out)
 
 
+@pytest.mark.full
 def test_many_seeds_change_the_curve_alone(made, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(made / "out", out)
@@ -99,6 +103,7 @@ def test_many_seeds_change_the_curve_alone(made, tmp_path):
         read_curves(out)
 
 
+@pytest.mark.full
 def test_curve_and_clips_are_of_the_same_runs_where_seeds_are_asked_for(made, tmp_path, monkeypatch):
     """The clips' run is the one that it would be alone: what is drawn of it are the same bytes."""
     options = {"device": "cpu", "steps": STEPS, "progress": lambda line: None}
@@ -115,6 +120,7 @@ def test_curve_and_clips_are_of_the_same_runs_where_seeds_are_asked_for(made, tm
     assert read_curves(tmp_path)["cartpole"]["seeds"] == 2 and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.full
 def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made):
     entry = read_entries(made / "out")["tag_grid"]
     clips = {clip["kind"]: clip for clip in entry["clips"]}
@@ -133,6 +139,7 @@ def test_clips_of_one_environment_show_one_start_and_tell_the_runs_results(made)
     assert (returns < chosen).sum() <= 500 and (returns > chosen).sum() <= 500  # the median
 
 
+@pytest.mark.full
 def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     before = {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
     monkeypatch.setattr("cupydrive.gallery.build.train", None)
@@ -147,13 +154,11 @@ def test_a_finished_run_is_not_trained_again(made, monkeypatch):
     assert before == {p: p.stat().st_mtime_ns for p in (made / "runs").rglob("*.pt")}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("env", "alike"), [("catalysis", True), ("acrobot", False)])
 def test_many_episodes_are_shown_unless_all_are_alike(env, alike):
     assert all_alike(cd.evaluate(env, episodes=3, device="cpu")) == alike
 
 
-@pytest.mark.quick
 def test_wrong_input_is_named(tmp_path):
     with pytest.raises(cd.CupydriveError, match="Did you mean 'cartpole'"):
         gallery(["cartpol"], tmp_path)
@@ -172,7 +177,6 @@ def test_wrong_input_is_named(tmp_path):
             read_entries(tmp_path)
 
 
-@pytest.mark.quick
 def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results():
     entries = read_entries(HERE)
     assert sum(p.stat().st_size for p in HERE.rglob("*") if p.is_file()) < 2e6 * len(entries)
@@ -187,7 +191,6 @@ def test_the_committed_gallery_is_small_and_its_pages_are_those_of_its_results()
     assert films <= links(shown), "a clip that nobody is shown"
 
 
-@pytest.mark.quick
 def test_the_committed_pages_lead_to_the_project_and_those_elsewhere_to_no_file_that_is_not_there(tmp_path):
     entries = read_entries(HERE)
     shown, told = page(entries, home=home_of(HERE)), readme(entries, home=home_of(HERE))
@@ -197,7 +200,6 @@ def test_the_committed_pages_lead_to_the_project_and_those_elsewhere_to_no_file_
     assert "../" not in page(entries) and "../" not in readme(entries)
 
 
-@pytest.mark.quick
 def test_tag_comes_first_then_the_sciences_then_classics():
     entries = read_entries(HERE)
     chapters = ordered(entries)
@@ -214,7 +216,6 @@ def test_tag_comes_first_then_the_sciences_then_classics():
 RISING, FLAT = [[1, 0.0], [2, 50.0], [3, 100.0]], [[1, 200.0], [3, 200.0]]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("rival", "compared"), [("heuristic", ["heuristic"]), ("ppo", ["random", "heuristic"])])
 def test_a_curve_is_compared_with_who_plays_against_the_same_rivals(rival, compared):
     players = {"random": ("random", "random"), "heuristic": ("heuristic", "heuristic"), "trained": ("ppo", rival)}
@@ -224,7 +225,6 @@ def test_a_curve_is_compared_with_who_plays_against_the_same_rivals(rival, compa
     assert list(levels(clips)) == compared
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("points", "means", "panels"), [
     ({"return": [RISING], "length": [FLAT]}, {}, ["return"]),  # a constant
     ({"return": [RISING], "length": [FLAT]}, {"random": {"length": 50.0}}, ["return", "length"]),  # but not for everybody
@@ -235,7 +235,6 @@ def test_a_panel_shows_something_that_changes(points, means, panels):
     assert worth_a_panel(points, means) == panels
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("curve", "level", "told"), [
     (RISING, -399.0, False), (RISING, -401.0, True), (RISING, 499.0, False), (RISING, 501.0, True), (FLAT, -500.0, False),
     ([], 1.0, False),
@@ -245,7 +244,6 @@ def test_a_level_far_from_the_curve_is_told_and_does_not_squeeze_it(curve, level
     assert (b"not drawn" in chart(about, {"random": {RETURNS: level}})) is told
 
 
-@pytest.mark.quick
 def test_committed_curves_have_no_empty_and_no_constant_panel():
     for name, about in read_curves(HERE).items():
         assert worth_a_panel(about["points"], {}), name
@@ -258,7 +256,6 @@ MARKS = (
 )
 
 
-@pytest.mark.quick
 def test_summaries_and_names_are_text_in_page_and_readme():
     """Whatever an environment calls itself, its mark-up is shown, not followed."""
     name, entry = next(iter(read_entries(HERE).items()))
@@ -302,7 +299,7 @@ def lengths(clip):
 BRIEFLY = {"catalysis-trained.npz", *(p.name for p in HERE.glob("*-mosaic.npz"))}
 
 
-@pytest.mark.quick(1)
+@pytest.mark.full
 @pytest.mark.optimised
 @pytest.mark.parametrize(
     "name",

@@ -43,7 +43,6 @@ def plays(shown, number):
     )
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("served", [False, True])
 def test_every_video_plays_when_pointed_at_and_pauses_afterwards(opened, served):
     address = None
@@ -75,6 +74,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.full
 def test_it_works_with_the_keyboard_alone_and_tells_what_the_buttons_do(opened):
     shown = opened()
     button = shown.locator(".stage button").nth(1)  # the first clip plays by itself
@@ -90,6 +90,7 @@ def test_it_works_with_the_keyboard_alone_and_tells_what_the_buttons_do(opened):
     shown.wait_for_function("document.querySelectorAll('video')[1].paused")
 
 
+@pytest.mark.full
 def test_the_first_clip_plays_as_long_as_it_is_in_view_unless_it_is_stopped(opened):
     shown = opened()
     stage = shown.locator(".stage").first
@@ -108,6 +109,7 @@ def test_the_first_clip_plays_as_long_as_it_is_in_view_unless_it_is_stopped(open
     assert shown.evaluate("document.querySelector('video').paused")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [390, 1440])
 def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, width):
     """Of clips those of the header, a thirtieth of the width; of charts all, which have ten points."""
@@ -120,6 +122,7 @@ def test_letters_in_pictures_can_be_read_at_the_size_they_are_shown_at(opened, w
         assert drawn * LETTERS / points >= 9, name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [390, 1440])
 def test_no_button_hides_anything_and_clips_with_small_letters_are_not_small(opened, width):
     shown = opened(width)
@@ -142,6 +145,7 @@ def test_no_button_hides_anything_and_clips_with_small_letters_are_not_small(ope
         assert min(widths) >= entry.get("readable", 334), name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("width", "columns"), [(390, 1), (1280, 2), (1440, 2)])
 def test_what_is_cut_off_says_so_above_itself_and_charts_have_gaps(opened, width, columns):
     shown = opened(width)
@@ -164,6 +168,7 @@ def test_what_is_cut_off_says_so_above_itself_and_charts_have_gaps(opened, width
         assert not above or top - max(above) >= 15
 
 
+@pytest.mark.full
 def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
     shown = opened(reduced_motion="reduce")
     shown.locator(".stage").first.hover(position={"x": 5, "y": 5})
@@ -173,7 +178,6 @@ def test_nothing_moves_by_itself_for_who_asked_for_less_motion(opened):
     plays(shown, 0)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_accessible_and_fits_its_window(opened, width, scheme):

@@ -17,7 +17,6 @@ from cupydrive.playing.recording import Recording
 HERE = Path(__file__).resolve().parents[2] / "gallery"
 
 
-@pytest.mark.quick
 def test_figures_are_called_what_their_environment_calls_them():
     entries = read_entries(HERE)
     for name, entry in entries.items():
@@ -35,7 +34,6 @@ def test_figures_are_called_what_their_environment_calls_them():
             replace(cd.envs.get("tag_grid"), showcase={key: wrong})
 
 
-@pytest.mark.quick
 def test_beside_each_curve_stands_why_it_may_end_at_another_number_than_the_means():
     """What training logs are latest episodes by actions that are drawn; means are of greedy ones."""
     entries = read_entries(HERE)
@@ -45,7 +43,6 @@ def test_beside_each_curve_stands_why_it_may_end_at_another_number_than_the_mean
                for settings in entry["training"]["policies"].values())  # fmt: skip
 
 
-@pytest.mark.quick
 def test_what_a_clip_leaves_out_and_what_its_episode_has_is_told():
     name, entry = next((name, entry) for name, entry in read_entries(HERE).items() if "table" in entry)
     first = entry["clips"][0]
@@ -59,7 +56,6 @@ def test_what_a_clip_leaves_out_and_what_its_episode_has_is_told():
             )
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("mean", "half", "text"), [
     (1561283.2, 12345.0, "1,561,000 ± 12,000"), (12345.6, 54.3, "12,350 ± 50"),
     (785412.0, 0.0, "785,412 ± 0"), (-1244.7, 23.1, "-1245 ± 20"),
@@ -71,7 +67,6 @@ def test_means_are_written_out_as_far_as_they_are_known(mean, half, text):
     assert with_interval(mean, half) == text
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("mean", "half", "here", "text"), [
     (1561283.2, 12345.0, 1929876.5, "1,561,000 ± 12,000; here 1,930,000"), (-84.9, 1.2, -77.0, "-84.9 ± 1.2; here -77"),
     (89.341, 0.009, 89.4, "89.341 ± 0.009; here 89.4"), (0.17, 0.03, -0.0, "0.17 ± 0.03; here 0"),
@@ -81,7 +76,6 @@ def test_beside_a_mean_stands_what_the_clips_own_episode_has(mean, half, here, t
     assert with_interval(mean, half, here) == text
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["cartpole", "mountain_car", "tag_continuous"])
 def test_committed_clips_of_one_episode_tell_what_it_has(name):
     for clip in read_entries(HERE)[name]["clips"]:
@@ -92,7 +86,6 @@ def test_committed_clips_of_one_episode_tell_what_it_has(name):
         )
 
 
-@pytest.mark.quick
 def test_committed_clips_are_of_the_settings_that_are_suggested_now():
     """What a command of the page trains anew is what its clips show; the precision is the device's choice."""
     for name, entry in read_entries(HERE).items():
@@ -109,6 +102,5 @@ def test_committed_clips_are_of_the_settings_that_are_suggested_now():
             )
 
 
-@pytest.mark.quick
 def test_no_figure_on_the_page_is_a_power_of_ten():
     assert not re.search(r"\de[+-]\d", re.sub(r"<code>.*?</code>", "", page(read_entries(HERE)), flags=re.S))

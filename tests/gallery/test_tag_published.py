@@ -21,6 +21,8 @@ from cupydrive.gallery.build import read_entries
 from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
 
+pytestmark = pytest.mark.full
+
 CORNERS = [(0, 0), (10, 0), (0, 10), (10, 10)]
 
 

@@ -29,7 +29,6 @@ def npy(array):
     return file.getvalue()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i4", "u1", ">f8"])
 def test_what_numpy_writes_is_read(dtype, tmp_path):
     for array in (TABLE.astype(dtype), np.asfortranarray(TABLE.astype(dtype))):
@@ -57,7 +56,6 @@ SPOILED = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", SPOILED)
 def test_a_spoiled_array_is_one_error_with_file_and_fix(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -75,7 +73,6 @@ def test_a_spoiled_array_is_one_error_with_file_and_fix(case, tmp_path, monkeypa
     assert not (tmp_path / "bomb").exists()
 
 
-@pytest.mark.quick
 def test_a_spoiled_archive_is_one_error(tmp_path):
     path = tmp_path / "a.npz"
     np.savez_compressed(path, one=TABLE, large=np.zeros(10**6))
@@ -97,7 +94,6 @@ def test_a_spoiled_archive_is_one_error(tmp_path):
             read(tmp_path / "none", {})
 
 
-@pytest.mark.quick
 def test_entries_of_a_json_object_are_arrays(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"one": [[1, 2], [3, 4.5]], "two": 7, "text": "x"}))
@@ -106,7 +102,6 @@ def test_entries_of_a_json_object_are_arrays(tmp_path):
     assert np.array_equal(found["one"], [[1, 2], [3, 4.5]]) and found["two"] == 7
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -134,7 +129,6 @@ def test_a_spoiled_json_file_is_one_error(text, words, tmp_path):
     assert str(path) in str(caught.value) and len(str(caught.value)) < 600
 
 
-@pytest.mark.quick
 def test_numbers_that_are_not_finite_are_named():
     assert require_finite("x.npz", "infected", TABLE) is TABLE
     spoiled = TABLE.copy()
@@ -145,7 +139,6 @@ def test_numbers_that_are_not_finite_are_named():
         require_finite("x.npz", "infected", np.array(np.inf))
 
 
-@pytest.mark.quick
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the files of upstream in {DATA}")
 def test_upstreams_files_are_read():
     """What NumPy and json read, by another way."""

@@ -42,7 +42,6 @@ def made_up(server, monkeypatch):
 # ---- what the list of files says ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_every_data_set_says_where_it_is_from_and_whose_it_is():
     assert tuple(sources()) == NAMES
     for one in sources().values():
@@ -55,7 +54,6 @@ def test_every_data_set_says_where_it_is_from_and_whose_it_is():
     assert all(who in sources()["covid_economy"].credit for who in ("OxCGRT", "JHU CSSE", "Our World in Data", "BLS"))
 
 
-@pytest.mark.quick
 def test_a_file_has_the_address_of_its_commit(monkeypatch):
     one = sources()["catalysis"]
     path = f"salesforce/warp-drive/{one.commit}/example_envs/rlchemists/en_array/en_array.npy"
@@ -69,7 +67,6 @@ def test_a_file_has_the_address_of_its_commit(monkeypatch):
             files("catalysis")
 
 
-@pytest.mark.quick
 @needs_data
 def test_sizes_and_hashes_are_those_of_the_verbatim_copies():
     lines = (DATA / "upstream" / "SHA256SUMS").read_text().split()
@@ -82,7 +79,6 @@ def test_sizes_and_hashes_are_those_of_the_verbatim_copies():
         }
 
 
-@pytest.mark.quick
 def test_an_unknown_name_is_an_error_with_the_nearest():
     with pytest.raises(
         DataError, match=r"name = 'catalisis'; it must be 'catalysis', 'rice_n' or .*Did you mean 'cataly"
@@ -93,7 +89,6 @@ def test_an_unknown_name_is_an_error_with_the_nearest():
 # ---- a folder of one's own ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @needs_data
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_found_in_a_folder_however_they_lie(name, server, kept, tmp_path, monkeypatch):
@@ -113,7 +108,6 @@ def test_files_are_found_in_a_folder_however_they_lie(name, server, kept, tmp_pa
     assert not server.asked and not kept.exists()
 
 
-@pytest.mark.quick
 def test_of_several_files_of_one_name_the_one_that_fits_is_taken(made_up, server, tmp_path, monkeypatch):
     folder = copied(tmp_path / "own", {"a.npy": b"short", "b.json": b"[]"})  # nearer than the right ones
     right = copied(folder / "z" / "deep", CONTENT)
@@ -122,7 +116,6 @@ def test_of_several_files_of_one_name_the_one_that_fits_is_taken(made_up, server
     assert files("made_up") == {name: right / name for name in CONTENT} and not server.asked
 
 
-@pytest.mark.quick
 def test_links_pipes_and_folders_that_lead_nowhere_are_passed_over(made_up, server, tmp_path, monkeypatch):
     store, folder = copied(tmp_path / "store", CONTENT), tmp_path / "own"
     (folder / "a.npy").mkdir(parents=True)  # a folder of such a name
@@ -139,7 +132,6 @@ def test_links_pipes_and_folders_that_lead_nowhere_are_passed_over(made_up, serv
         files("made_up")
 
 
-@pytest.mark.quick
 def test_a_damaged_file_of_ones_own_is_an_error_and_stays_as_it_is(made_up, server, kept, tmp_path, monkeypatch):
     half = CONTENT["a.npy"][:1000]
     folder = copied(tmp_path / "own", CONTENT | {"a.npy": half})
@@ -160,7 +152,6 @@ def test_a_damaged_file_of_ones_own_is_an_error_and_stays_as_it_is(made_up, serv
     assert all_in(folder) == before and not server.asked and not kept.exists()
 
 
-@pytest.mark.quick
 def test_what_a_folder_lacks_comes_from_cache_and_network_and_is_said(made_up, server, kept, tmp_path, monkeypatch):
     monkeypatch.setenv("CUPYDRIVE_DATA", str(copied(tmp_path / "own", {"b.json": CONTENT["b.json"]})))
     with pytest.warns(CupydriveWarning, match=f"CUPYDRIVE_DATA = .*own lacks a.npy and c.yml; taken from {kept}"):
@@ -171,7 +162,6 @@ def test_what_a_folder_lacks_comes_from_cache_and_network_and_is_said(made_up, s
         assert files("made_up") == found and server.asked == ["a.npy", "c.yml"]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("named", ["", None, "/no/such/folder", "~no-such-user/x"])
 def test_no_folder_or_an_empty_name_is_as_if_there_were_none(named, made_up, server, kept, monkeypatch):
     if named is not None:
@@ -187,7 +177,6 @@ def test_no_folder_or_an_empty_name_is_as_if_there_were_none(named, made_up, ser
 # ---- the command -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_the_command_says_what_is_here_and_whose_it_is(made_up, server, kept, capsys):
     assert main(["data"]) == 2
     out, err = capsys.readouterr()
@@ -200,7 +189,6 @@ def test_the_command_says_what_is_here_and_whose_it_is(made_up, server, kept, ca
     assert f"damaged  {kept / 'made_up-00000000' / 'a.npy'}" in capsys.readouterr().out
 
 
-@pytest.mark.quick
 @needs_data
 def test_the_command_names_licences_and_credits(monkeypatch, capsys):
     monkeypatch.setenv("CUPYDRIVE_DATA", str(DATA))
@@ -214,7 +202,6 @@ def test_the_command_names_licences_and_credits(monkeypatch, capsys):
     assert "Did you mean 'rice_n'?" in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_the_command_takes_files_from_a_folder(made_up, server, kept, tmp_path, capsys):
     folder = copied(tmp_path / "in", {"a.npy": CONTENT["a.npy"], "d.npy": b"d"})
     copied(folder / "below", {"b.json": CONTENT["b.json"], "c.yml": b"half"})
@@ -231,14 +218,12 @@ def test_the_command_takes_files_from_a_folder(made_up, server, kept, tmp_path, 
     assert main(["data", str(kept)]) == 0 and all_in(kept) == KEPT
 
 
-@pytest.mark.quick
 def test_the_command_takes_what_there_is_and_fetches_the_rest(made_up, server, kept, tmp_path):
     folder = copied(tmp_path / "in", {"a.npy": CONTENT["a.npy"]})
     assert main(["data", str(folder), "--fetch"]) == 0
     assert server.asked == ["b.json", "c.yml"] and all_in(kept) == KEPT
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("folder", "words"),
     [

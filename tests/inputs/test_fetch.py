@@ -36,7 +36,6 @@ def made_up(server, monkeypatch):
     return make_up(server, monkeypatch)
 
 
-@pytest.mark.quick
 @needs_data
 def test_all_are_fetched_once_from_a_server_and_are_upstreams_bytes(server, kept):
     for name in sources():
@@ -106,7 +105,6 @@ ODD = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", ODD)
 def test_a_fetch_that_fails_is_one_clear_error_leaves_nothing_and_can_be_repeated(
     case, made_up, server, kept, tmp_path, monkeypatch
@@ -130,14 +128,12 @@ def test_a_fetch_that_fails_is_one_clear_error_leaves_nothing_and_can_be_repeate
     assert all_in(kept) == KEPT
 
 
-@pytest.mark.quick
 def test_without_a_network_is_one_clear_error(made_up, server, monkeypatch):
     monkeypatch.setenv("CUPYDRIVE_DATA_URL", "http://127.0.0.1:9")
     with pytest.raises(MissingDataError, match=r"made_up needs a.npy, .*some/folder/a.npy failed: Connection refused"):
         files("made_up")
 
 
-@pytest.mark.quick
 def test_a_silent_host_is_not_waited_for_again_at_once(made_up, server, monkeypatch):
     server.odd["a.npy"] = be_silent
     monkeypatch.setattr(download, "SILENCE", 0.2)
@@ -148,7 +144,6 @@ def test_a_silent_host_is_not_waited_for_again_at_once(made_up, server, monkeypa
     server.over.set()
 
 
-@pytest.mark.quick
 def test_a_later_call_asks_only_for_what_is_missing(made_up, server, kept):
     server.odd["c.yml"] = lambda it, c: send(it, c[:2], length=len(c))
     with pytest.raises(MissingDataError, match=r"needs c.yml, not in the cache .*2 of 5 bytes"):
@@ -158,7 +153,6 @@ def test_a_later_call_asks_only_for_what_is_missing(made_up, server, kept):
     assert server.asked == ["c.yml"] and all_in(kept) == KEPT
 
 
-@pytest.mark.quick
 def test_another_address_of_the_same_host_is_followed(made_up, server, kept):
     server.content["moved.npy"] = server.content["a.npy"]
     server.odd["a.npy"] = lambda it, c: send(it, b"", code=302, Location="/elsewhere/moved.npy")
@@ -166,7 +160,6 @@ def test_another_address_of_the_same_host_is_followed(made_up, server, kept):
     assert all_in(kept) == KEPT
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("spoil", ["cut", "altered", "link", "folder"])
 def test_a_damaged_file_in_the_cache_is_fetched_again_with_one_line(spoil, made_up, server, kept, tmp_path):
     path, other = files("made_up")["b.json"], tmp_path / "other"
@@ -192,7 +185,6 @@ def test_a_damaged_file_in_the_cache_is_fetched_again_with_one_line(spoil, made_
     assert spoil != "link" or other.read_bytes() == b"mine"
 
 
-@pytest.mark.quick
 def test_a_cache_that_cannot_be_written_is_named(made_up, server, tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "file" / "cache"))
@@ -205,7 +197,6 @@ def test_a_cache_that_cannot_be_written_is_named(made_up, server, tmp_path, monk
         files("made_up")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_is_a_bar_on_a_terminal_and_one_line_elsewhere(terminal, made_up, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
@@ -217,7 +208,6 @@ def test_progress_is_a_bar_on_a_terminal_and_one_line_elsewhere(terminal, made_u
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.quick
 def test_a_full_disk_is_one_error_and_leaves_no_part(made_up, kept):
     """A limit on the size of files stands for the disk: what is written beyond it fails, as on one that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -251,7 +241,6 @@ def real(server):
     return {f"catalysis-bac017eb/{name}": content for name, content in server.content.items()}
 
 
-@pytest.mark.quick
 @needs_data
 def test_a_process_that_is_killed_leaves_nothing_wrong(server, real, kept):
     reached = threading.Event()
@@ -274,6 +263,7 @@ def test_a_process_that_is_killed_leaves_nothing_wrong(server, real, kept):
     assert all_in(kept) == real and len(server.asked) == 4
 
 
+@pytest.mark.full
 @needs_data
 def test_two_processes_at_once_do_not_disturb_each_other(server, real, kept):
     both = threading.Barrier(2)

@@ -47,7 +47,7 @@ def test_damage_is_seen_or_changes_nothing(name, files):
     assert broken == [] and seen["refused"] > 10
 
 
-@pytest.mark.quick
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ["recording", "snapshot", "checkpoint"])
 def test_every_flipped_bit_of_an_array_is_seen(name, files):
     path, look, load, _ = files[name]
@@ -55,7 +55,7 @@ def test_every_flipped_bit_of_an_array_is_seen(name, files):
     assert broken == [] and set(seen) <= {"refused", "equal"}  # equal: in a date or a name that nothing reads
 
 
-@pytest.mark.quick
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ["recording", "snapshot", "checkpoint"])
 def test_a_digest_cannot_be_taken_out(name, files):
     path, look, load, _ = files[name]
@@ -170,7 +170,6 @@ def test_what_is_wrong_with_a_recordings_arrays_is_named(name, change, words, fi
 # ---- old files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 @pytest.mark.optimised
 def test_an_old_recording_loads_with_one_line_and_gives_its_bits():
     with pytest.warns(CupydriveWarning, match=r"episodes.npz is of an older format without a SHA-256") as said:
@@ -180,7 +179,6 @@ def test_an_old_recording_loads_with_one_line_and_gives_its_bits():
     assert last.over.all()
 
 
-@pytest.mark.quick
 def test_an_old_snapshot_loads_with_one_line_and_goes_on():
     with pytest.warns(CupydriveWarning, match="moment.npz is of an older format") as said:
         snapshot = cd.Snapshot.load(OLD / "moment.npz")
@@ -196,7 +194,6 @@ def test_an_old_snapshot_loads_with_one_line_and_goes_on():
     assert all(torch.equal(one.obs[name], other.obs[name]) for name in one.obs)
 
 
-@pytest.mark.quick
 def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
     shutil.copytree(OLD / "run", tmp_path / "run")
     with pytest.warns(CupydriveWarning, match=r"\.pt is of an older format") as said:
@@ -210,7 +207,6 @@ def test_an_old_run_loads_with_one_line_and_goes_on(tmp_path):
     assert cd.load(tmp_path / "run").step == 24  # and no warning: its checkpoint has a digest now
 
 
-@pytest.mark.quick
 @pytest.mark.optimised
 def test_files_of_format_2_load_in_silence_and_go_on_bit_for_bit(tmp_path):
     """Continuous Tag, whose kernel kept in the state what stands in struct Cache since."""
@@ -247,7 +243,6 @@ def declaring(content, size):
     return content[: at + 24] + struct.pack("<I", size) + content[at + 28 :]
 
 
-@pytest.mark.quick
 def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, files):
     good = files["snapshot"][0].read_bytes()
     zeros = packed({"about": np.zeros(2**24, np.uint8)})  # 16 MiB of JSON, packed a thousand times smaller
@@ -271,7 +266,6 @@ def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, files):
             tracemalloc.stop()
 
 
-@pytest.mark.quick
 def test_an_archive_must_fit_into_memory(monkeypatch, files):
     monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 1000)
     for name, error in (("snapshot", SnapshotError), ("recording", RenderError)):
@@ -311,7 +305,6 @@ def test_names_in_files_are_looked_up_and_never_loaded(env, tmp_path, files, mon
     assert not Path("planted").exists() and capsys.readouterr().err.count("cupydrive: ") == 4
 
 
-@pytest.mark.quick
 def test_known_takes_names_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert envs.known("cartpole") is envs.get("cartpole")
@@ -321,7 +314,6 @@ def test_known_takes_names_alone(tmp_path, monkeypatch):
             envs.known(name)
 
 
-@pytest.mark.quick
 def test_a_run_whose_frozen_policy_is_itself_is_refused(files, tmp_path):
     shutil.copytree(files["config"][0].parent, tmp_path / "run")
     path = tmp_path / "run" / "config.json"

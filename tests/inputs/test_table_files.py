@@ -21,7 +21,6 @@ PARAMS = SPEC.make_params()
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
     env = cd.make(SPEC, 3, device="cpu")
     env.reset(seed=1)
@@ -40,7 +39,6 @@ def test_a_snapshot_goes_back_to_the_same_tables_alone(tmp_path):
         changed.restore(replace(kept, tables=None))
 
 
-@pytest.mark.quick
 def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
     recording = cd.evaluate(SPEC, {"walker": cd.Random()}, episodes=3, device="cpu").recording
     recording.save(tmp_path / "r.npz")
@@ -52,6 +50,7 @@ def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
         cd.Recording.load(tmp_path / "r.npz", env=other())
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_the_same_tables_alone(tmp_path):
     settings = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
     cd.train(SPEC, settings, steps=16, num_envs=4, device="cpu", out=tmp_path / "run", progress=False)
@@ -74,7 +73,6 @@ def bare(monkeypatch):
     return envs.register(replace(SPEC, tables=missing))
 
 
-@pytest.mark.quick
 def test_a_kernel_compiles_without_the_data(bare):
     text = assemble(bare, bare.make_params(), Layout()).text
     assert text == assemble(SPEC, PARAMS, Layout()).text
@@ -83,6 +81,7 @@ def test_a_kernel_compiles_without_the_data(bare):
     assert cd.make(bare.with_made_up_tables(), device="cpu").reset(seed=0)
 
 
+@pytest.mark.full
 def test_all_leaves_out_what_has_no_data_and_says_so(bare, capsys):
     said = "left out, since data is not here and could not be fetched (`cupydrive data` says how to get it): atlas"
     assert main(["check", "all", "--agent-steps", "100", "--device", "cpu"]) == 0
@@ -94,6 +93,7 @@ def test_all_leaves_out_what_has_no_data_and_says_so(bare, capsys):
     assert re.search("^atlas .*3 walker", capsys.readouterr().out, re.M)  # which needs no data
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["check atlas", "train atlas --steps 1", "bench rollout --env atlas"])
 def test_an_environment_without_its_data_that_is_named_is_an_error(bare, command, capsys):
     assert main([*command.split(), "--device", "cpu"]) == 2
@@ -115,6 +115,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.full
 def test_the_tables_of_a_file_are_read_anew_when_it_is_reloaded(folder):
     def seen(env):
         return env.set_state(at=np.full((1, 3), 3))[0][0, 0, :6].numpy().copy()
@@ -134,6 +135,7 @@ def test_the_tables_of_a_file_are_read_anew_when_it_is_reloaded(folder):
     assert {name for name in now if now[name] != digests[name]} == {"height"}
 
 
+@pytest.mark.full
 def test_a_cell_of_a_notebook_is_a_kernel_with_tables(capsys):
     cuda_env("atlas", KERNEL, {"SPEC": replace(SPEC, kernel=None)})
     assert "atlas: compiled for" in capsys.readouterr().out

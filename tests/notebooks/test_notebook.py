@@ -37,6 +37,7 @@ def line_of(text, part):
     return next(k for k, line in enumerate(text.splitlines(), 2) if part in line)
 
 
+@pytest.mark.full
 def test_a_cell_is_a_kernel(shell, capsys):
     shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL)
     assert re.search(r"cell_point: compiled for (cpu|cuda) in \d", capsys.readouterr().out)
@@ -47,7 +48,6 @@ def test_a_cell_is_a_kernel(shell, capsys):
     assert torch.equal(one.rollout(50).obs, other.rollout(50).obs)
 
 
-@pytest.mark.quick
 def test_a_syntax_error_names_the_cells_line(shell):
     broken = point.KERNEL.replace("s.x += s.v;", "s.x += s.w;")
     with pytest.raises(CompileError) as error:
@@ -57,7 +57,6 @@ def test_a_syntax_error_names_the_cells_line(shell):
     assert "cell_point" not in envs.names()  # what does not compile is not registered
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -75,7 +74,6 @@ def test_a_cell_shows_its_message_alone(shell, capsys, old, new, words):
     assert shown.count(words) == 1 and len(shown.splitlines()) <= 4
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("notebook", [False, True])
 def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, monkeypatch):
     from cupydrive.simulation import make as making
@@ -89,12 +87,12 @@ def test_the_choice_of_a_device_is_a_quiet_line_in_a_notebook(notebook, capsys, 
     assert (shown.err if notebook else shown.out) == ""
 
 
-@pytest.mark.quick
 def test_a_wrong_state_layout_names_the_field(shell):
     with pytest.raises(CompileError, match=r"declares State\.v as float at byte 4"):
         shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("float x, v;", "float x; int v;"))
 
 
+@pytest.mark.full
 def test_a_nan_names_the_field(shell):
     shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL.replace("row[1] = env.state.v", "row[1] = 0.0f / 0.0f"))
     report = cd.check("cell_point", agent_steps=1000, device="cpu", progress=False)
@@ -103,6 +101,7 @@ def test_a_nan_names_the_field(shell):
         cd.train("cell_point", cd.PPO(num_steps=8), num_envs=4, steps=100, device="cpu", progress=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("magic", ["cell", "line"])
 def test_a_cell_says_what_its_kernel_costs(shell, magic, monkeypatch):
     monkeypatch.setattr("cupydrive.profiling.RUN_SECONDS", 0.001)
@@ -116,7 +115,6 @@ def test_a_cell_says_what_its_kernel_costs(shell, magic, monkeypatch):
         shell.run_line_magic("cuda_profile", "cel_point")
 
 
-@pytest.mark.quick
 def test_a_cell_without_a_spec_says_what_to_do(shell):
     with pytest.raises(
         CupydriveError, match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?"
@@ -126,6 +124,7 @@ def test_a_cell_without_a_spec_says_what_to_do(shell):
         shell.run_cell_magic("cuda_env", "cell_point", "struct Params {};\n")
 
 
+@pytest.mark.full
 def test_reload_takes_a_changed_cell_over_and_keeps_tensors_and_state(shell):
     shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL)
     env = cd.make("cell_point", num_envs=3, device="cpu", strength=0.5)
@@ -143,7 +142,6 @@ def test_reload_takes_a_changed_cell_over_and_keeps_tensors_and_state(shell):
     assert held.data_ptr() == env.state["x"].data_ptr()
 
 
-@pytest.mark.quick
 def test_what_runs_on_with_other_parameters_runs_as_what_was_made_with_them():
     spec, device = envs.get("tag_grid"), executor("cpu")
     long, short = (spec.make_params(max_episode_steps=steps) for steps in (100, 7))
@@ -157,6 +155,7 @@ def test_what_runs_on_with_other_parameters_runs_as_what_was_made_with_them():
         assert (got.obs[name] == want.obs[name]).all()  # elapsed time as a share of max_episode_steps is among them
 
 
+@pytest.mark.full
 def test_reload_of_another_layout_begins_anew(shell):
     shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL)
     env = cd.make("cell_point", num_envs=3, device="cpu", strength=0.5)
@@ -173,6 +172,7 @@ def test_reload_of_another_layout_begins_anew(shell):
     env.reset(seed=0)
 
 
+@pytest.mark.full
 def test_reload_of_what_does_not_compile_leaves_the_environment_as_it_was(tmp_path):
     python, kernel = tmp_path / "file_point.py", tmp_path / "file_point.cu"
     python.write_text(point.PYTHON.replace('"point", Params', '"file_point", Params'))
@@ -193,7 +193,6 @@ def test_reload_of_what_does_not_compile_leaves_the_environment_as_it_was(tmp_pa
     envs._registered.pop("file_point")
 
 
-@pytest.mark.quick
 def test_an_environment_shows_its_state_as_a_picture():
     env = cd.make("cartpole", num_envs=2, device="cpu")
     assert "<img" not in env._repr_html_()

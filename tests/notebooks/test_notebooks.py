@@ -65,7 +65,6 @@ def run(path, folder, monkeypatch):
     return outputs
 
 
-@pytest.mark.quick(1)
 @each
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's parts, about each other
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
@@ -97,6 +96,7 @@ run = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, steps=10**6, device
 """
 
 
+@pytest.mark.full
 def test_a_lessons_temporary_folders_go_with_it(tmp_path):
     nbformat = optional("nbformat")
     optional("nbclient"), optional("ipykernel")
@@ -107,6 +107,7 @@ def test_a_lessons_temporary_folders_go_with_it(tmp_path):
     assert made.parent.name.startswith("cupydrive-lesson-") and not made.parent.exists()
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
     start_new_kernel = optional("jupyter_client.manager").start_new_kernel
@@ -138,7 +139,6 @@ def test_interrupting_a_cell_keeps_the_result(tmp_path, monkeypatch):
         manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.quick(1)
 @each
 def test_outputs_are_those_of_the_code(path):
     notebook = read(path)
@@ -147,7 +147,6 @@ def test_outputs_are_those_of_the_code(path):
     assert line == notebook.metadata["cupydrive"]["made_with"] + "\n" and "; device: " in line
 
 
-@pytest.mark.quick(1)
 @each
 def test_outputs_can_be_committed(path):
     notebook = read(path)
@@ -156,12 +155,10 @@ def test_outputs_can_be_committed(path):
     optional("nbformat").validate(notebook)
 
 
-@pytest.mark.quick
 def test_all_outputs_together_are_small():
     assert sum(sum(run_notebooks.sizes(read(path))) for path in NOTEBOOKS) <= run_notebooks.MOST_TOGETHER
 
 
-@pytest.mark.quick
 def test_a_changed_notebook_is_stale_and_changed_words_are_not():
     def damaged(change):
         notebook = read(NOTEBOOKS[0])
@@ -177,7 +174,6 @@ def test_a_changed_notebook_is_stale_and_changed_words_are_not():
     assert damaged(lambda n: n.cells[0].update(source="# Other words")) is None
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("output", "words"), [
     ({"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": []}, "code cell 1: ValueError: no"),
     ({"output_type": "stream", "name": "stdout", "text": "in /home/somebody/data"}, "a folder of this machine, /home/some"),
@@ -193,7 +189,6 @@ def test_what_must_not_be_committed_is_named(output, words):
     assert words in line
 
 
-@pytest.mark.quick(1)
 @each
 def test_a_notebook_reads_easily(path):
     notebook = read(path)
@@ -206,14 +201,12 @@ def test_a_notebook_reads_easily(path):
         assert "os.environ" not in cell.source
 
 
-@pytest.mark.quick
 def test_all_notebooks_are_there():
     names = ["quickstart", "kernels", "check", "train_cartpole", "tag", "your_own_environment", "zero_copy", "speed"]
     names += ["other_libraries", "kernels_in_python", "sciences", "populations", "lightning"]
     assert [p.stem for p in NOTEBOOKS] == [f"{k:02d}_{name}" for k, name in enumerate(names)]
 
 
-@pytest.mark.quick
 def test_parameters_are_given_below_the_cell_that_has_them():
     new = optional("nbformat").v4
     notebook = new.new_notebook(
@@ -242,7 +235,6 @@ def set_up(path):
     return rest, ast.literal_eval(re.match(r"EXTRAS = (\[.*?\])", first)[1])
 
 
-@pytest.mark.quick
 def test_the_set_up_is_the_same_in_all_notebooks():
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     texts = [set_up(path) for path in NOTEBOOKS]
@@ -266,12 +258,12 @@ def bare(tmp_path):
     return tmp_path / "bare" / "bin" / "python", site
 
 
-@pytest.mark.quick
 def test_the_set_up_is_short():
     text = run_notebooks.code_cells(read(NOTEBOOKS[0]))[SET_UP].source
     assert sum(bool(line.strip()) for line in text.splitlines()) <= 8
 
 
+@pytest.mark.full
 def test_the_set_up_only_says_what_runs_where_cupydrive_is(tmp_path):
     """That is so beside a checkout too, whose program then leaves all as it is."""
     (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
@@ -294,6 +286,7 @@ else:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("place", "first"), [("cupydrive", ""), ("cupydrive", "import cupydrive\n"), (".", ""), ("..", ""), ("../..", "")]
 )
@@ -314,7 +307,6 @@ def test_the_set_up_installs_from_a_checkout_that_is_near(place, first, tmp_path
     assert line == f"installed from {ROOT}"
 
 
-@pytest.mark.quick
 def test_the_set_up_without_a_checkout_says_what_to_type(tmp_path, bare):
     done = begin(tmp_path, bare[0])
     assert done.returncode == 1 and "No module named 'cupydrive'" in done.stderr.splitlines()[-1]
@@ -328,7 +320,6 @@ def program(name):
     return found
 
 
-@pytest.mark.quick
 def test_only_what_is_missing_is_installed_and_the_rest_is_held(tmp_path):
     install = program("install")
     project = {"dependencies": ["numpy>=2", "tyro", "Old_Name>=1; python_version < '3'"]}
@@ -346,7 +337,6 @@ def test_only_what_is_missing_is_installed_and_the_rest_is_held(tmp_path):
         install["wanted"](project, ["swep"])
 
 
-@pytest.mark.quick
 def test_what_is_installed_becomes_constraints(tmp_path):
     def about(name, version):
         class Distribution:
@@ -369,7 +359,6 @@ def test_what_is_installed_becomes_constraints(tmp_path):
 # ---- copies ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_copies_of_lessons_are_ones_own(tmp_path):
     copy = program("start")["copy"]
     lesson, folder = tmp_path / "00_one.ipynb", tmp_path / "runs" / "own"
@@ -398,7 +387,6 @@ def test_copies_of_lessons_are_ones_own(tmp_path):
     assert copy([lesson], folder) == [] and own.read_text() == "fifth"
 
 
-@pytest.mark.quick
 def test_the_lessons_own_folder_is_not_for_copies(tmp_path):
     command = [sys.executable, str(ROOT / "notebooks" / "start.py"), "--copy-only", "--folder"]
     done = subprocess.run([*command, str(ROOT / "notebooks")], capture_output=True, text=True, timeout=SECONDS)

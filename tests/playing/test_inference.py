@@ -74,7 +74,6 @@ def assert_same(found, taken):
         torch.testing.assert_close(found, taken, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_act_and_policy_take_the_actions_that_evaluate_plays(kind):
     run = trained(kind)
@@ -94,6 +93,7 @@ def needed_for_onnx():
     return [optional(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["heads", "squashed", pytest.param("ddpg", marks=pytest.mark.slow)])
 def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     onnxruntime = needed_for_onnx()
@@ -118,6 +118,7 @@ def test_torch_export_trace_and_onnx_give_the_same_actions(kind, tmp_path):
     assert_same(exported.module()(obs), taken)
 
 
+@pytest.mark.full
 def test_an_exported_policy_obeys_masks(tmp_path):
     onnxruntime = needed_for_onnx()
     cd.register(PYTHON, KERNEL)
@@ -129,7 +130,6 @@ def test_an_exported_policy_obeys_masks(tmp_path):
     assert not np.array_equal(found, run.act(obs, mask=torch.ones_like(mask)).numpy())
 
 
-@pytest.mark.quick
 def test_jit_trace_accepts_a_policy():
     module = trained("categorical").policy("tagger")
     obs = torch.randn(50, module.obs_dim)
@@ -138,7 +138,6 @@ def test_jit_trace_accepts_a_policy():
     assert torch.equal(traced(obs), module(obs))
 
 
-@pytest.mark.quick
 def test_the_networks_alone_are_not_normalised_and_act_is():
     run = trained("gaussian")
     obs, taken = played(run)["pole"]
@@ -146,6 +145,7 @@ def test_the_networks_alone_are_not_normalised_and_act_is():
     assert not torch.allclose(alone, taken[:, 0], atol=1e-2)
 
 
+@pytest.mark.full
 def test_a_policy_is_a_copy_and_act_is_of_this_moment():
     run = cd.train("pendulum", cd.PPO(**SMALL), steps=64, **QUIET)
     obs = torch.randn(20, 3)
@@ -156,7 +156,6 @@ def test_a_policy_is_a_copy_and_act_is_of_this_moment():
     assert all(p.dtype == torch.float32 for p in run.policies["pole"].parameters())
 
 
-@pytest.mark.quick
 def test_leading_dimensions_numpy_and_half_precision():
     run = trained("heads")
     d = run.batch.groups[0].obs_dim
@@ -172,7 +171,6 @@ def test_leading_dimensions_numpy_and_half_precision():
     env.step(run.act(obs))  # taken as they are, the heuristic's too
 
 
-@pytest.mark.quick
 def test_random_actions_follow_the_distribution_and_the_generator():
     run = trained("categorical")
     d = run.batch.groups[0].obs_dim
@@ -190,7 +188,6 @@ def test_random_actions_follow_the_distribution_and_the_generator():
     assert box.min() >= -2 and box.max() <= 2 and box.std() > 0.1
 
 
-@pytest.mark.quick
 def test_masked_choices_are_never_taken_and_a_head_that_allows_nothing_is_not_masked():
     run = trained("categorical")
     d = run.batch.groups[0].obs_dim
@@ -211,7 +208,6 @@ def masked_run():
     return cd.train("masked", cd.PPO(num_steps=8), steps=64, walkers=1, **QUIET)
 
 
-@pytest.mark.quick
 def test_masks_are_taken_in_every_form_that_is_handed_out(masked_run):
     from cupydrive.gymnasium import Env, VectorEnv
 
@@ -242,7 +238,6 @@ def test_masks_are_taken_in_every_form_that_is_handed_out(masked_run):
         single.step(taken)
 
 
-@pytest.mark.quick
 def test_masks_of_pettingzoo_by_head(masked_run):
     optional("pettingzoo")
     from cupydrive.pettingzoo import ParallelEnv
@@ -254,7 +249,6 @@ def test_masks_of_pettingzoo_by_head(masked_run):
     assert len(mask) == 2 and all(allowed[choice] for allowed, choice in zip(mask, taken, strict=True))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("greedy", [True, False])
 def test_a_group_with_masks_does_not_act_without_one(masked_run, greedy):
     for call in (
@@ -295,6 +289,7 @@ def recurrent_run():
     return run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["recurrent", "gaussian"])
 def test_a_state_in_the_place_of_a_mask_is_refused(recurrent_run, name):
     module = (recurrent_run if name == "recurrent" else trained(name)).policy()
@@ -303,7 +298,6 @@ def test_a_state_in_the_place_of_a_mask_is_refused(recurrent_run, name):
         module(torch.zeros(5, module.obs_dim), torch.zeros(5, 8))
 
 
-@pytest.mark.quick
 def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
     recording = recurrent_run.evaluate(episodes=5, seed=1).recording
     module, env = recurrent_run.policy(), cd.make("cartpole", 5, device="cpu")
@@ -327,7 +321,6 @@ def test_act_and_policy_keep_the_hidden_state_as_evaluate_does(recurrent_run):
     assert np.array_equal(found.recording.length, recording.length)
 
 
-@pytest.mark.quick
 def test_hidden_states_come_by_group():
     settings = {"tagger": cd.PPO(policy=Recurrent, num_steps=8), "runner": cd.Heuristic()}
     run = cd.train("tag_grid", policies=settings, steps=64, **QUIET)
@@ -351,6 +344,7 @@ def test_hidden_states_come_by_group():
             run.act(obs, state)
 
 
+@pytest.mark.full
 def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_path):
     onnxruntime = needed_for_onnx()
     obs, state = torch.randn(7, 4), torch.randn(7, 8)
@@ -361,6 +355,7 @@ def test_a_hidden_state_is_an_input_and_an_output_of_onnx(recurrent_run, tmp_pat
     np.testing.assert_allclose(after, moved.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_an_export_that_fixes_the_batch_is_refused(tmp_path):
     needed_for_onnx()
 
@@ -398,7 +393,6 @@ WRONG_HEURISTICS = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", HEURISTICS | WRONG_HEURISTICS)
 def test_what_a_heuristic_returns_is_taken_or_named(name):
     spec = replace(envs.get("cartpole"), heuristic=(HEURISTICS | WRONG_HEURISTICS)[name])
@@ -412,6 +406,7 @@ def test_what_a_heuristic_returns_is_taken_or_named(name):
         cd.evaluate(spec, episodes=3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "heuristic",
     [
@@ -430,7 +425,6 @@ def test_a_check_tries_the_heuristic(heuristic):
     assert report.passed or report.failures()[0].startswith("`heuristic` gives 'cart' no actions: ")
 
 
-@pytest.mark.quick
 @pytest.mark.gpu
 def test_masks_and_hidden_states_on_a_gpu():
     on = {"device": "cuda", "progress": False, "num_envs": 8, "steps": 64}
@@ -449,7 +443,6 @@ def test_masks_and_hidden_states_on_a_gpu():
     assert not cd.check(numpy_alone, device="cuda", agent_steps=100, progress=False, fail_fast=True).passed
 
 
-@pytest.mark.quick
 def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel():
     """The kernel compares exp(logit - top) in float32; the module compares logits with a threshold instead."""
     differences = np.linspace(0, 3 * AS_LIKELY, 1000, dtype=np.float32)
@@ -467,7 +460,6 @@ def test_equally_likely_choices_are_those_whose_exponential_is_one_in_the_kernel
     np.testing.assert_array_equal(found, kernel[:, 0, 0])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("obs", "options", "words"),
     [
@@ -495,7 +487,6 @@ def test_act_refuses(obs, options, words):
         trained("categorical").act(obs, **options)
 
 
-@pytest.mark.quick
 def test_groups_and_paths_that_do_not_fit(tmp_path):
     run = trained("categorical")
     with pytest.raises(ParameterError, match=r"group = None: tag_grid has the groups tagger, runner"):

@@ -36,7 +36,6 @@ def played(name, episodes=20):
     return cd.evaluate(name, players, episodes=episodes, seed=3, device="cpu", **params)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_returns_and_lengths_are_those_of_the_evaluation(name):
     found = played(name)
@@ -53,7 +52,6 @@ def test_returns_and_lengths_are_those_of_the_evaluation(name):
         np.testing.assert_allclose(last.returns[group].astype(np.float64).mean(axis=1), returns, rtol=1e-12)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_states_are_those_of_a_batch_that_resets_itself(name):
     """Up to each episode's end, the states are bit for bit those of ordinary stepping with the same actions."""
@@ -70,7 +68,6 @@ def test_states_are_those_of_a_batch_that_resets_itself(name):
             batch.step([batch.executor.pointer(row) for row in rows])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_without_autoreset_the_last_observation_is_final_obs(name):
     """The last state of an episode is the one that ``final_obs`` shows, and the clock stands at the episode's length."""
@@ -92,6 +89,7 @@ def test_without_autoreset_the_last_observation_is_final_obs(name):
     assert seen.all()
 
 
+@pytest.mark.full
 def test_one_episode_of_many_is_the_same_alone():
     recording = played("tag_continuous").recording
     whole = list(recording.moments())
@@ -107,7 +105,6 @@ def test_one_episode_of_many_is_the_same_alone():
         recording[20]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_gives_the_same_episodes(name, tmp_path):
     recording = played(name).recording
@@ -122,6 +119,7 @@ def test_a_file_gives_the_same_episodes(name, tmp_path):
     assert (tmp_path / "episodes.npz").stat().st_size < each * agents * steps + 4000
 
 
+@pytest.mark.full
 def test_a_changed_kernel_is_noticed(tmp_path):
     played("point").recording.save(tmp_path / "episodes.npz")
     cd.register(point.PYTHON, point.KERNEL.replace("s.v * env.params.drag", "0.999f * s.v * env.params.drag"))
@@ -131,7 +129,6 @@ def test_a_changed_kernel_is_noticed(tmp_path):
         list(recording.moments())
 
 
-@pytest.mark.quick
 def test_a_damaged_or_newer_file_is_an_error_and_runs_no_code(tmp_path):
     path = tmp_path / "episodes.npz"
     path.write_bytes(b"PK nonsense")
@@ -148,7 +145,6 @@ def test_a_damaged_or_newer_file_is_an_error_and_runs_no_code(tmp_path):
         Recording.load(tmp_path / "nothing.npz")
 
 
-@pytest.mark.quick
 def test_only_as_many_episodes_are_kept_as_fit(monkeypatch):
     monkeypatch.setattr("cupydrive.playing.evaluation.RECORD_BYTES", 500 * 3 + 499)
     assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording.num_envs == 3
@@ -156,7 +152,6 @@ def test_only_as_many_episodes_are_kept_as_fit(monkeypatch):
     assert cd.evaluate("cartpole", {"cart": cd.Random()}, episodes=8, device="cpu").recording is None
 
 
-@pytest.mark.quick
 def test_an_evaluation_is_printed_beside_its_environments_yardsticks():
     spec = replace(envs.get("tag_grid"), yardsticks=lambda p: {"cost": {"return runner": 100 * p.step_cost_for_tagger}})
     found = cd.evaluate(spec, episodes=5, device="cpu", step_cost_for_tagger=0.02)

@@ -16,6 +16,7 @@ def run():
     return cd.train("tag_grid", settings, num_envs=16, steps=2000, device="cpu", progress=False, **SMALL)
 
 
+@pytest.mark.full
 def test_each_cell_is_the_evaluation_of_its_pair(run):
     players = {"ppo": run, "rule": cd.Heuristic(), "chance": cd.Random()}
     found = cd.tournament(players, key="length", **COMMON)
@@ -30,14 +31,12 @@ def test_each_cell_is_the_evaluation_of_its_pair(run):
     assert table[4].split()[-1] == f"{found.mean.mean():.4g}" and "40 episodes a pair" in repr(found)
 
 
-@pytest.mark.quick
 def test_players_without_a_run_need_an_environment():
     found = cd.tournament({"rule": cd.Heuristic(), "chance": cd.Random()}, "tag_grid", device="cpu", **COMMON, **SMALL)
     assert found.key == "tagger" and np.isfinite(found.mean).all()
     assert found.mean[0, 1] > found.mean[1, 1]  # taggers by rule earn more of runners by chance than taggers by chance
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("players", "given", "message"),
     [
@@ -55,6 +54,7 @@ def test_wrong_input_is_named(players, given, message):
         cd.tournament(players, **COMMON | given)
 
 
+@pytest.mark.full
 def test_runs_must_have_one_environment(run):
     settings = cd.A2C(num_steps=4, hidden=(8,))
     other = cd.train(

@@ -64,13 +64,11 @@ def little(monkeypatch):
     monkeypatch.setattr(profiling, "_limits", {})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", BINDS)
 def test_what_binds_is_what_takes_the_time(name):
     assert BOUND[name].binds == name and BINDS[name] in str(BOUND[name])
 
 
-@pytest.mark.quick
 def test_shares_are_parts_of_what_was_measured():
     p = timed(one_step=0.3, observe=0.05, least_observe=0.01, half=0.6)
     assert p.rate == 10_000 and p.write_share == p.arithmetic_share == pytest.approx(0.1)
@@ -80,7 +78,6 @@ def test_shares_are_parts_of_what_was_measured():
     assert moved.observe_share == pytest.approx(0.2)
 
 
-@pytest.mark.quick
 def test_a_warp_waits_where_one_of_its_copies_begins_anew():
     reset = timed(reset=0.1)
     one_thread = replace(USE, threads=50, blocks=20)  # of 1,000 copies
@@ -89,13 +86,11 @@ def test_a_warp_waits_where_one_of_its_copies_begins_anew():
     assert replace(reset, use=replace(one_thread, threads=1600)).reset_share == pytest.approx(0.01)
 
 
-@pytest.mark.quick
 def test_a_launch_fills_what_its_blocks_reach():
     assert USE.occupancy == 2 * 128 / 2048
     assert USE.filled == USE.occupancy and replace(USE, blocks=50).filled == USE.occupancy / 4
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.words.split(":")[0])
 def test_what_is_advised_was_measured(rule):
     assert all(any(said in text for text in MEASURED) for said in rule.evidence)
@@ -110,7 +105,6 @@ def test_what_is_advised_was_measured(rule):
     assert not rows or {round(float(re.search(r"([\d.]+) G", row)[1])) for row in rows} == told
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("use", [None, USE, replace(USE, local_bytes=16), replace(USE, bound="shared memory")])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("p", BOUND.values(), ids=BOUND)
@@ -120,12 +114,12 @@ def test_there_are_three_different_sentences(p, device, use):
     assert all(sentence.endswith(".") and "{" not in sentence for sentence in said)
 
 
-@pytest.mark.quick
 def test_spills_are_named_with_their_bytes():
     p = replace(FULL, use=replace(USE, local_bytes=48))
     assert "48 bytes of local memory" in str(p) and "48 bytes of each thread" in p.advice[0]
 
 
+@pytest.mark.full
 def test_a_profile_counts_what_the_benchmark_counts(little):
     params = {"num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 4}
     p = cd.profile("tag_continuous", num_envs=16, steps=4, device="cpu", **params)
@@ -139,6 +133,7 @@ def test_a_profile_counts_what_the_benchmark_counts(little):
     assert ">tag_continuous" in p._repr_html_() and "data:image/png" in p._repr_html_()
 
 
+@pytest.mark.full
 def test_an_environment_is_profiled_as_it_was_made_and_stays_as_it_is(little):
     env = cd.make("cartpole", num_envs=32, device="cpu", threads=1, gravity=5.0, obs_dtype="bfloat16")
     env.reset(seed=3)
@@ -153,6 +148,7 @@ def test_an_environment_is_profiled_as_it_was_made_and_stays_as_it_is(little):
             cd.profile(env, **given)
 
 
+@pytest.mark.full
 def test_each_time_is_of_the_copies_and_steps_that_it_says(little, monkeypatch):
     """By a clock that counts: a step of one copy takes a second, and so does an observation or a reset of one."""
     clock = []
@@ -178,7 +174,6 @@ def test_each_time_is_of_the_copies_and_steps_that_it_says(little, monkeypatch):
     assert p.seconds == {"rollout": 40, "half": 20, "one_step": 10, **alone}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -193,6 +188,7 @@ def test_wrong_input_is_refused(given, message):
         cd.profile("cartpole", **{"device": "cpu"} | given)
 
 
+@pytest.mark.full
 def test_kernels_in_python_have_no_roofline(little):
     p = cd.profile(streaks.spec(streaks.IN_TORCH), num_envs=8, steps=2, device="cpu")
     assert "not counted" in str(p) and "<img" not in p._repr_html_() and p.arithmetic_share is None
@@ -200,6 +196,7 @@ def test_kernels_in_python_have_no_roofline(little):
         p.plot()
 
 
+@pytest.mark.full
 def test_the_command_line_prints_it_and_writes_files(little, tmp_path, capsys):
     data, chart = tmp_path / "p.json", tmp_path / "p.svg"
     sizes = ["--num-envs", "64", "--steps", "4", "--device", "cpu"]
@@ -214,6 +211,7 @@ def test_the_command_line_prints_it_and_writes_files(little, tmp_path, capsys):
 # ---- on a GPU ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("name", "params", "layout"),
@@ -238,6 +236,7 @@ def test_the_driver_agrees_on_what_a_processor_holds(name, params, layout):
     assert 0 < p.use.filled <= p.use.occupancy <= 1
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_a_gpu_is_filled_by_many_copies_and_not_by_few():
     many, few = (cd.profile("cartpole", num_envs=n, steps=4, device="cuda") for n in (1_048_576, 64))
@@ -245,6 +244,7 @@ def test_a_gpu_is_filled_by_many_copies_and_not_by_few():
     assert many.machine == executor("cuda").describe() and all(each.seconds["rollout"] > 0 for each in (many, few))
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_kernels_in_python_are_profiled_on_a_gpu():
     p = cd.profile(streaks.spec(streaks.IN_TORCH), num_envs=8, steps=2, device="cuda")

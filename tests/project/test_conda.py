@@ -43,7 +43,6 @@ def build(found, name):
     return found[name][1]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("cuda", "torch", "toolkit"),
     [
@@ -61,7 +60,6 @@ def test_the_driver_picks_the_builds(cuda, torch, toolkit):
     assert build(found, "cupy").startswith("cu13") == str(found["cuda-version"][0]).startswith("13.")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("cuda", "more", "words"),
     [("11.8", (), "cuda-version >=12"), (None, ("no-such-package",), "No candidates were found for no-such-package")],

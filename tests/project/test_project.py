@@ -43,7 +43,6 @@ CONDA_ONLY = {"cuda-version", "cxx-compiler", "python", "pip", "make"}
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "RUN", "PYTHON"))}
 
 
-@pytest.mark.quick
 def test_environment_yml_names_the_packages_of_pyproject():
     lines = (ROOT / "environment.yml").read_text().splitlines()
     entries = [line.strip()[2:] for line in lines if line.strip().startswith("- ") and line.strip() != "- pip:"]
@@ -61,7 +60,6 @@ def test_environment_yml_names_the_packages_of_pyproject():
     assert conda["python"] == SpecifierSet(PROJECT["requires-python"])
 
 
-@pytest.mark.quick
 def test_versions_agree_across_files():
     assert PROJECT["requires-python"] == ">={}.{}".format(*setup_venv.MIN_PYTHON)
     bounds = {r.name: r.specifier for r in map(Requirement, PROJECT["dependencies"])}
@@ -72,7 +70,6 @@ def test_versions_agree_across_files():
     assert (ROOT / "LICENSE").read_text().split()[:3] == ["Apache", "License", "Version"]
 
 
-@pytest.mark.quick
 def test_project_version_is_the_packages_own():
     init = ROOT / "cupydrive" / "__init__.py"
     found = re.search(r'^__version__ = "(.+)"$', init.read_text() if init.exists() else "", re.MULTILINE)
@@ -89,18 +86,22 @@ def _targets():
     return set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 
 
+@pytest.mark.full
 def test_every_test_is_in_exactly_one_tier():
     tiers = re.search(r"^TIERS := (.*)$", MAKEFILE, re.MULTILINE)[1].split()
     expressions = dict(re.findall(rf"^({'|'.join(tiers)}) := (.+)$", MAKEFILE, re.MULTILINE))
     assert [*expressions] == tiers
-    for marks in itertools.product((False, True), repeat=3):
+    for first, slow, gpu in itertools.product((False, True), repeat=3):
+        if first and slow:  # tests/conftest.py marks no slow test so
+            continue
         # A pytest marker expression with names, and, or, not is a Python expression, too.
-        names = dict(zip(("quick", "slow", "gpu"), marks, strict=True)) | {"mutants": False}
+        names = {"first": first, "slow": slow, "gpu": gpu, "mutants": False}
         assert sum(eval(text, {}, names) for text in expressions.values()) == 1, names
-    mutants = {"quick": False, "slow": False, "gpu": False, "mutants": True}
+    mutants = {"first": False, "slow": False, "gpu": False, "mutants": True}
     assert [tier for tier, text in expressions.items() if eval(text, {}, mutants)] == ["mutants"]
 
 
+@pytest.mark.full
 def test_a_process_runs_on_each_core_whatever_openmp_is_told():
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     for threads in ("1", "3"):
@@ -123,6 +124,7 @@ def test_after(): pass
 """
 
 
+@pytest.mark.full
 def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
     (tmp_path / "test_three.py").write_text(THREE)
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
@@ -136,7 +138,6 @@ def test_a_test_that_hangs_fails_by_its_name_and_the_others_run(tmp_path):
     )
 
 
-@pytest.mark.quick
 def test_every_adapter_is_tried_with_the_lowest_versions():
     adapters = {p.stem for p in (ROOT / "cupydrive").glob("*.py") if "cupydrive.adapters" in p.read_text()}
     tried = {
@@ -148,7 +149,6 @@ def test_every_adapter_is_tried_with_the_lowest_versions():
     assert {"gymnasium", "lightning"} <= {r.name for r in pinned} == bounded
 
 
-@pytest.mark.quick
 def test_ci_runs_make_test():
     script = ROOT / ".ci" / "run"
     lines = script.read_text().splitlines()
@@ -162,13 +162,13 @@ def test_ci_runs_make_test():
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_do_their_work_by_make_alone(path):
     steps = re.findall(r"^ +(?:- )?run: *(.*)$", path.read_text(), re.M)
     assert steps and all(step.split()[0] == "make" and set(step.split()[1:]) <= _targets() for step in steps)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_are_what_github_reads(path):
     if shutil.which("actionlint") is None:
@@ -177,7 +177,6 @@ def test_workflows_are_what_github_reads(path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.quick
 def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path_factory):
     command = [sys.executable, "-c", "import tempfile; print(tempfile.mkdtemp())"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -185,7 +184,6 @@ def test_tests_and_their_programs_leave_nothing_in_the_temporary_folder(tmp_path
         assert Path(folder).is_relative_to(tmp_path_factory.getbasetemp())
 
 
-@pytest.mark.quick
 def test_readme_names_only_targets_that_exist():
     readme = ROOT / "README.md"
     if not readme.exists():
@@ -199,6 +197,7 @@ def test_readme_names_only_targets_that_exist():
 NEEDED = {"pytest", "pytest-xdist", "hypothesis"}  # by all tests
 
 
+@pytest.mark.full
 def test_tests_are_collected_without_the_packages_that_only_some_need(tmp_path):
     optional_names = {Requirement(text).name for text in EXTRAS["dev"]} - NEEDED
     found = packages_distributions()
@@ -211,6 +210,7 @@ def test_tests_are_collected_without_the_packages_that_only_some_need(tmp_path):
     assert "tests collected" in done.stdout
 
 
+@pytest.mark.full
 def test_a_plugin_that_warns_under_xdist_stops_nothing(tmp_path):
     """What pytest-benchmark up to 5.1 does beside pytest-xdist, as a plugin that is found by its entry point."""
     (tmp_path / "loud.py").write_text("import warnings\ndef pytest_configure(config):\n    warnings.warn('loud')\n")
@@ -230,7 +230,6 @@ def test_a_plugin_that_warns_under_xdist_stops_nothing(tmp_path):
         assert done.returncode == code, done.stdout + done.stderr
 
 
-@pytest.mark.quick
 def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     fake = tmp_path / "python"
     fake.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: no site-packages
@@ -251,13 +250,13 @@ def test_lint_is_skipped_for_a_python_of_ones_own_without_ruff_alone(tmp_path):
     assert done.returncode != 0 and "skipped" not in done.stdout
 
 
-@pytest.mark.quick
 def test_a_python_of_ones_own_needs_no_venv():
     for words, made in (([], True), (["RUN=python3"], False)):
         done = subprocess.run(["make", "-n", "site", *words], cwd=ROOT, env=CLEAN, capture_output=True, text=True)
         assert done.returncode == 0 and ("setup_venv.py" in done.stdout) == made, done.stdout
 
 
+@pytest.mark.full
 def test_wheel_works_outside_the_checkout(tmp_path):
     optional("build"), optional("hatchling")
     dist, target, elsewhere = (tmp_path / name for name in ("dist", "target", "elsewhere"))
@@ -302,6 +301,7 @@ def test_wheel_works_outside_the_checkout(tmp_path):
     run("-m", "cupydrive", "check", "cartpole", PYTHONPATH=str(target))
 
 
+@pytest.mark.full
 def test_pytest_without_arguments_collects_what_make_test_runs():
     def collected(*arguments):
         command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments]

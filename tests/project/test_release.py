@@ -10,7 +10,6 @@ from test_project import PROJECT, ROOT
 CHANGES = (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.quick
 def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (.+)$", citation, re.M)[1] == PROJECT["version"]
@@ -18,7 +17,6 @@ def test_the_version_is_the_same_everywhere():
     assert re.findall(r"^## (\S+)$", CHANGES, re.M)[0] == PROJECT["version"]
 
 
-@pytest.mark.quick
 def test_only_what_is_committed_and_told_is_built():
     require_ready("", CHANGES, PROJECT["version"])
     with pytest.raises(NotReady, match="2 files differ from the last commit"):
@@ -27,7 +25,6 @@ def test_only_what_is_committed_and_told_is_built():
         require_ready("", CHANGES, "9.9.9")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("index", [None, "https://example.org/simple"])
 def test_torch_alone_comes_from_its_index(index, tmp_path):
     install, tried = plan(tmp_path / "cupydrive.whl", tmp_path / "venv", "torch==2.13.0", index)

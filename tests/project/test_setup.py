@@ -23,7 +23,6 @@ def _load_setup():
 setup_venv = _load_setup()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("driver", "compiler", "index", "torch", "extras", "uses_index"),
     [
@@ -50,7 +49,6 @@ def test_setup_plan(driver, compiler, index, torch, extras, uses_index):
     assert setup_venv.plan(env, driver, compiler, demo=True) == [first, demo]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("named", [" ", '"g++', "no-such-compiler -O3", '""'])
 def test_setup_names_a_useless_cxx(named):
     with pytest.raises(setup_venv.SetupError) as caught:
@@ -59,13 +57,11 @@ def test_setup_names_a_useless_cxx(named):
     assert setup_venv.find_compiler({"CXX": "/bin/sh -x"}) and not setup_venv.find_compiler({"CXX": "", "PATH": ""})
 
 
-@pytest.mark.quick
 def test_setup_refuses_a_driver_older_than_cuda_12():
     with pytest.raises(setup_venv.SetupError, match=r"CUDA 11\.8.*12\.0 or newer.*update the driver"):
         setup_venv.plan({}, (11, 8), True)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("header", "cuda"),
     [
@@ -79,14 +75,12 @@ def test_setup_reads_the_cuda_version_of_nvidia_smi(header, cuda):
     assert setup_venv.cuda_of_smi(header) == cuda
 
 
-@pytest.mark.quick
 def test_setup_derives_the_cuda_version_from_the_driver():
     versions = {"580.65.06": (13, 0), "600.1\n600.1": (13, 0), "579.99": (12, 0), "525.60.13": (12, 0)}
     versions |= {"470.82": (11, 0), "": None, "[N/A]": None}
     assert {v: setup_venv.cuda_of_driver(v) for v in versions} == versions
 
 
-@pytest.mark.quick
 def test_setup_checks_the_python_that_runs_it():
     setup_venv.check_python((3, 11, 0), [])
     with pytest.raises(setup_venv.SetupError, match=r"is Python 3\.10; .* 3\.11 or newer: .*PYTHON="):
@@ -95,7 +89,6 @@ def test_setup_checks_the_python_that_runs_it():
         setup_venv.check_python((3, 12, 1), ["ensurepip"])
 
 
-@pytest.mark.quick
 def test_setup_stamp_depends_on_all_it_should():
     base = ([["pip"]], "text", "3.11.7", "/a")
     changed = ([["pip", "x"]], "other", "3.12.0", "/b")
@@ -103,7 +96,6 @@ def test_setup_stamp_depends_on_all_it_should():
     assert len({setup_venv.stamp_text(*v) for v in variants}) == 5
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("kept", "of_all", "of_the_demo"),
     [
@@ -130,7 +122,6 @@ def _dry_run(folder, env, smi):
     return subprocess.run(command, env={"PATH": str(folder), **env}, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.quick
 def test_setup_dry_run_on_machines_without_and_with_a_driver(tmp_path):
     stamps = ROOT / ".venv" / setup_venv.STAMP.name
     before = stamps.stat().st_mtime_ns if stamps.exists() else None

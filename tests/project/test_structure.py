@@ -43,7 +43,6 @@ def imported(path):
                 yield ".".join([*folder.relative_to(PACKAGE).parts, *filter(None, [name])])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_one_way(path):
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -54,19 +53,18 @@ def test_imports_go_one_way(path):
         assert ORDER.index(name.split(".")[0]) <= here, f"{path.name} imports {name}"
 
 
+@pytest.mark.full
 def test_no_module_imports_itself_by_way_of_others():
     files = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
     modules = {name.removesuffix(".__init__"): path for name, path in files.items() if name != "__init__"}
     TopologicalSorter({name: set(imported(path)) - {name} for name, path in modules.items()}).prepare()
 
 
-@pytest.mark.quick
 def test_the_corridor_is_short():
     assert len(list(PACKAGE.glob("*.py"))) <= MOST_MODULES
     assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))} == set(ROOMS)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_says_what_lives_there(room):
     assert ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text()))
@@ -82,7 +80,6 @@ def on_the_map():
     return paths
 
 
-@pytest.mark.quick
 def test_the_map_of_the_code_is_whole():
     paths = on_the_map()
     assert all((ROOT / path).exists() for path in paths), paths
@@ -93,7 +90,6 @@ def test_the_map_of_the_code_is_whole():
     assert "(CONTRIBUTING.md)" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("file", ["README.md", "CONTRIBUTING.md", "gallery/SPEED.md", "kernels/NOTES.md"])
 def test_paths_in_prose_exist(file):
     for name in re.findall(PATH, (ROOT / file).read_text()):
@@ -101,7 +97,6 @@ def test_paths_in_prose_exist(file):
             assert list(ROOT.glob(name.rstrip("/."))), name
 
 
-@pytest.mark.quick
 def test_files_that_comments_name_exist():
     headers = {path.name for path in (ROOT / "kernels").rglob("*.cuh")} | GENERATED
     files = [path for folder in (PACKAGE, ROOT / "kernels", ROOT / "tests") for path in folder.rglob("*.*")]
@@ -114,7 +109,6 @@ def test_files_that_comments_name_exist():
             assert set(re.findall(r"\b\w+\.cuh\b", text)) <= headers, file
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "module",
     [
@@ -136,14 +130,12 @@ def test_these_need_neither_torch_nor_cupy(module):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.quick
 def test_import_cupydrive_loads_neither_torch_nor_cupy_nor_numpy():
     program = "import sys, cupydrive; print([m for m in ('torch', 'cupy', 'numpy', 'gymnasium') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stderr
 
 
-@pytest.mark.quick
 def test_no_module_has_the_name_of_something_the_package_offers():
     """An import of the module would put it where the function is expected."""
     import cupydrive
@@ -151,7 +143,6 @@ def test_no_module_has_the_name_of_something_the_package_offers():
     assert not set(cupydrive._HOME) & set(ORDER)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.name)
 def test_environments_use_the_dialects_mathematics_only(path):
     code = re.sub(r"//.*", "", path.read_text())
@@ -161,7 +152,6 @@ def test_environments_use_the_dialects_mathematics_only(path):
     assert not re.findall(r"#\s*include\s*<|\bdouble\b|\d\.\d+(?![\df])", code)
 
 
-@pytest.mark.quick
 def test_every_environment_has_its_two_files():
     from cupydrive import envs
 
@@ -172,7 +162,6 @@ def test_every_environment_has_its_two_files():
     )
 
 
-@pytest.mark.quick
 def test_torchs_generators_are_named_where_they_are_kept():
     """Where there are several GPUs torch warns of ``fork_rng`` without names, which only such a machine shows."""
     bare = [
@@ -186,6 +175,7 @@ def test_torchs_generators_are_named_where_they_are_kept():
     )
 
 
+@pytest.mark.full
 def test_buffers_name_their_dtype_and_device():
     """Otherwise they are what torch's defaults are, which a caller may have changed."""
     typed, inferred = {"zeros", "ones", "empty", "full", "rand", "randn"}, {"tensor", "arange"}

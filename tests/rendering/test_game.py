@@ -24,6 +24,7 @@ def key_of(game, action):
     return next([key] * bool(key) for key, taken in game.keyboard.actions.items() if taken == tuple(action))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("agent", "group", "number"), [("tagger 1", "tagger", 1), ("runner", "runner", 0)])
 @pytest.mark.parametrize("others", ["random", "heuristic"])
 def test_who_presses_what_a_player_does_gets_the_same_episode(agent, group, number, others):
@@ -43,7 +44,6 @@ def test_who_presses_what_a_player_does_gets_the_same_episode(agent, group, numb
     assert game.recording.action[group].tolist() == wanted.action[group].tolist()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PLAYABLE)
 def test_a_game_can_be_shown_again_from_its_keys(name):
     game = Game(name, device="cpu", seed=3, **({**CROWD} if name == "tag_continuous" else {}))
@@ -59,7 +59,6 @@ def test_a_game_can_be_shown_again_from_its_keys(name):
             np.testing.assert_array_equal(getattr(last, kind)[group], array)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", PLAYABLE)
 def test_no_two_keys_do_the_same(name):
     ends = []
@@ -72,6 +71,7 @@ def test_no_two_keys_do_the_same(name):
     assert len(set(ends)) == len(ends) - same
 
 
+@pytest.mark.full
 def test_keys_of_what_leaves_no_choice_are_left_out():
     with pytest.raises(ParameterError, match="tag_continuous has no keys"):
         Game("tag_continuous", device="cpu", **CROWD, num_turn_levels=0, num_acceleration_levels=0)
@@ -79,7 +79,6 @@ def test_keys_of_what_leaves_no_choice_are_left_out():
     assert set(turning.keyboard.actions) == {"", "ArrowLeft", "ArrowRight"}
 
 
-@pytest.mark.quick
 def test_each_episode_starts_as_the_first_environment_of_the_next_seed():
     game = Game("cartpole", device="cpu", seed=7)
     env = cd.make("cartpole", num_envs=1, device="cpu")
@@ -95,6 +94,7 @@ def test_each_episode_starts_as_the_first_environment_of_the_next_seed():
         _ = game.recording
 
 
+@pytest.mark.full
 def test_the_last_key_decides_each_head_and_what_no_key_does_is_stated():
     game = Game("tag_continuous", device="cpu", **CROWD)
     act, first = game.keyboard.action, game.keyboard.first
@@ -111,6 +111,7 @@ def test_the_last_key_decides_each_head_and_what_no_key_does_is_stated():
     assert pole.action(["ArrowLeft"], pole.first).tolist() == [np.float32(0.7)] and pole.first.dtype == np.float32
 
 
+@pytest.mark.full
 def test_parameters_change_with_the_next_episode():
     game = Game("tag_grid", "tagger 2", device="cpu", seed=1, **CHASE)
     game.step()
@@ -138,7 +139,6 @@ def test_parameters_change_with_the_next_episode():
         assert game.params == before
 
 
-@pytest.mark.quick
 def test_what_may_be_chosen_is_within_the_limits_and_holds_what_is():
     for name in PLAYABLE:
         game = Game(name, device="cpu")
@@ -152,7 +152,6 @@ def test_what_may_be_chosen_is_within_the_limits_and_holds_what_is():
                 assert about[parameter]["low"] <= found["low"] and found["high"] <= about[parameter]["high"]
 
 
-@pytest.mark.quick
 def test_a_run_plays_against_a_person(tmp_path):
     run = cd.train("tag_grid", steps=1_000, num_envs=8, device="cpu", progress=False, **CHASE)
     wanted = run.evaluate(1, seed=4).recording
@@ -166,7 +165,6 @@ def test_a_run_plays_against_a_person(tmp_path):
         game.change(use_full_observation=True)
 
 
-@pytest.mark.quick
 def test_a_person_takes_what_a_mask_allows():
     spec, _ = envs._load(masked.PYTHON)[0], None
     keys = {"walker": {"": (2, None), "a": (0, 0), "d": (1, 1)}}
@@ -179,7 +177,6 @@ def test_a_person_takes_what_a_mask_allows():
     assert game.moment.over[0]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -200,7 +197,6 @@ def test_what_cannot_be_played_is_told(arguments, words):
         Game(*arguments, device="cpu")
 
 
-@pytest.mark.quick
 def test_a_wrong_parameter_of_a_game_names_what_was_meant():
     with pytest.raises(UnknownParameterError, match="Did you mean 'agent'"):
         Game("tag_grid", device="cpu", agnet="runner")
@@ -210,7 +206,6 @@ def test_a_wrong_parameter_of_a_game_names_what_was_meant():
         cd.view("tag_grid", "keybord")
 
 
-@pytest.mark.quick
 def test_a_game_in_a_notebook_says_which_package_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     monkeypatch.delitem(sys.modules, "cupydrive.rendering.live", raising=False)
@@ -218,7 +213,6 @@ def test_a_game_in_a_notebook_says_which_package_it_needs(monkeypatch):
         cd.view("tag_grid", "keyboard", device="cpu")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -246,6 +240,7 @@ def test_wrong_keys_are_told_when_an_environment_is_made(keys, words):
         spec.make_params()
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_a_game_on_a_gpu_is_the_one_on_a_cpu():
     games = [Game("tag_grid", device=device, seed=2, **CHASE) for device in ("cpu", "cuda")]

@@ -15,6 +15,8 @@ from test_view import small
 
 from cupydrive.rendering.viewer import HINT, STILL
 
+pytestmark = pytest.mark.full
+
 SECONDS = 40_000  # milliseconds that anything may take on a busy machine
 CELLS = (
     'import cupydrive as cd\nlook = dict(device="cpu", num_taggers=2, grid_length=60)\n'

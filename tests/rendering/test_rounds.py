@@ -23,7 +23,6 @@ SECONDS = 60  # for a program to begin and to end, on a busy machine
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
     game = Game("cartpole", device="cpu")
     rounds = Rounds(game, 10, episodes=2)
@@ -47,6 +46,7 @@ def test_steps_are_taken_when_they_are_due_and_episodes_follow_each_other():
     assert len(rounds.results) == 2 and rounds.recording is not first and not rounds.tick(now + 9, [])
 
 
+@pytest.mark.full
 def test_pause_again_and_end():
     game = Game("tag_grid", device="cpu", grid_length=20)
     rounds = Rounds(game, 10)
@@ -62,7 +62,6 @@ def test_pause_again_and_end():
 # ---- a terminal ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_colours_are_the_nearest_that_there_are():
     known = {CUBE + k: LEVELS[[k // 36, k // 6 % 6, k % 6]] for k in range(216)}
     known |= {GREYS + k: np.full(3, 8 + 10 * k) for k in range(24)}
@@ -75,7 +74,6 @@ def test_colours_are_the_nearest_that_there_are():
     np.testing.assert_array_equal(mine, far.min(-1))
 
 
-@pytest.mark.quick
 def test_runs_cover_a_row_and_none_could_be_longer():
     upper, lower = np.random.default_rng(0).integers(0, 2, (2, 100))
     found = list(runs(upper, lower))
@@ -120,6 +118,7 @@ def in_a_terminal(arguments, keys, **environment):
         os.close(master)
 
 
+@pytest.mark.full
 def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
     out = tmp_path / "game.npz"
     code, written = in_a_terminal(["cartpole", "--episodes", "1", "--seed", "4", "--out", str(out)], RIGHT)
@@ -131,6 +130,7 @@ def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
     assert "\u2580" in written and re.search("actions: . 0, . 1; no key the action before", written)
 
 
+@pytest.mark.full
 def test_a_terminal_of_few_colours_is_refused_in_one_line():
     code, written = in_a_terminal(["cartpole"], b"q", TERM="xterm")
     assert code == 2 and written.splitlines()[-1].endswith("TERM=xterm-256color: try another terminal, or --window")
@@ -153,6 +153,7 @@ def window():
         pyplot.close(made.figure)
 
 
+@pytest.mark.full
 def test_a_window_knows_when_a_key_is_let_go(window):
     from matplotlib.backend_bases import CloseEvent, KeyEvent
 
@@ -183,7 +184,6 @@ def test_a_window_knows_when_a_key_is_let_go(window):
     assert window.rounds.ended
 
 
-@pytest.mark.quick
 def test_without_a_window_one_line_says_what_is_missing(capsys):
     from cupydrive.cli.main import main
 

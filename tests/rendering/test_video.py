@@ -56,7 +56,6 @@ def test_a_file_shows_every_step_at_the_size_asked_for(suffix, tmp_path):
     assert min(moving) > 0
 
 
-@pytest.mark.quick
 def test_first_and_last_frame_show_agents_where_the_state_says(tmp_path):
     video = cd.render("tag_grid", tmp_path / "tag.mp4", size=(640, 480), device="cpu", hold=0.0, **CHASE)
     got = decoded(tmp_path / "tag.mp4")
@@ -91,7 +90,6 @@ def test_a_drawing_is_given_as_many_earlier_states_as_it_asks_for(trail, episode
     assert {elapsed for _, elapsed in given} == set(range(video.recording.steps + 1))
 
 
-@pytest.mark.quick
 def test_the_header_tells_step_score_and_who_plays():
     video = cd.render("cartpole", device="cpu", size=(600, 300))
     one, other = (next(iter(cd.Video(video.recording, (600, 300), title=t).frames())) for t in ("me", "you"))
@@ -102,7 +100,6 @@ def test_the_header_tells_step_score_and_who_plays():
     assert "heuristic" in repr(cd.render("tag_grid", device="cpu", **CHASE))
 
 
-@pytest.mark.quick
 def test_a_mosaic_tells_above_its_pictures_which_step_it_shows():
     video = cd.render("cartpole", device="cpu", episodes=4, size=(600, 300))
     first, *_, last = video.frames()
@@ -114,7 +111,6 @@ def test_a_mosaic_tells_above_its_pictures_which_step_it_shows():
     assert (first != last)[:header, :300].any()  # the number of the step, and how many are over
 
 
-@pytest.mark.quick
 def test_a_mosaic_shows_each_episode_in_its_place():
     video = cd.render("tag_grid", episodes=5, device="cpu", size=(640, 480), **CHASE)
     shown = list(video.frames())
@@ -128,7 +124,6 @@ def test_a_mosaic_shows_each_episode_in_its_place():
             assert part.any() == (t <= length[e]), f"episode {e}, step {t} of {length[e]}"
 
 
-@pytest.mark.quick
 def test_one_seed_gives_one_video_and_a_recording_gives_it_again():
     options = {"episodes": 2, "device": "cpu", "size": (320, 240), **CHASE}
     first = cd.render("tag_grid", **options)
@@ -141,7 +136,6 @@ def test_one_seed_gives_one_video_and_a_recording_gives_it_again():
     assert other.recording.action["tagger"].tobytes() != first.recording.action["tagger"].tobytes()
 
 
-@pytest.mark.quick
 def test_a_notebook_plays_it_and_draws_it_once(monkeypatch):
     video = cd.render("cartpole", device="cpu", size=(320, 160))
     shown = video._repr_html_()
@@ -150,7 +144,6 @@ def test_a_notebook_plays_it_and_draws_it_once(monkeypatch):
     assert re.search(r'<video [^>]*width="160"[^>]*src="data:video/mp4;base64,[\w+/=]+"></video></div>$', shown)
 
 
-@pytest.mark.quick
 def test_a_host_that_takes_videos_and_styles_away_shows_a_frame_in_which_something_has_happened():
     video = cd.render("tag_grid", device="cpu", size=(320, 240), **CHASE)
     still, size = video._repr_png_()
@@ -163,7 +156,6 @@ def test_a_host_that_takes_videos_and_styles_away_shows_a_frame_in_which_somethi
     assert base64.b64decode(data[1]) == still
 
 
-@pytest.mark.quick
 def test_a_still_is_the_middle_unless_the_environment_says_otherwise():
     at = {name: cd.render(name, device="cpu", size=(64, 64), progress=False) for name in ("tag_continuous", "acrobot")}
     assert at["tag_continuous"].telling == round((at["tag_continuous"].drawn - 1) / 2)
@@ -213,7 +205,6 @@ def test_wrong_input_is_named(options, error, words, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.quick
 def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
     cd.register(point.PYTHON, point.KERNEL)
     monkeypatch.setattr("cupydrive.rendering.video.evaluate", None)
@@ -221,13 +212,11 @@ def test_an_environment_without_drawing_says_so_before_it_plays(monkeypatch):
         cd.render("point", device="cpu")
 
 
-@pytest.mark.quick
 def test_a_missing_codec_is_named():
     with pytest.raises(RenderError, match="no codec 'libx999'"):
         cd.render("cartpole", device="cpu", size=(64, 64), players="random").mp4("libx999")
 
 
-@pytest.mark.quick
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "tag.gif"
     path.write_bytes(b"old")
@@ -242,7 +231,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["tag.gif"]
 
 
-@pytest.mark.quick
 def test_a_copy_of_a_vector_env_is_played_and_it_stays_as_it_is():
     env = cd.make("tag_grid", num_envs=3, device="cpu", **CHASE)
     env.reset(seed=1)
@@ -251,7 +239,6 @@ def test_a_copy_of_a_vector_env_is_played_and_it_stays_as_it_is():
     assert video.recording.params == env.params and env.batch.get_state()["state"].tobytes() == before
 
 
-@pytest.mark.quick
 def test_the_number_of_cores_shows_in_no_byte():
     cores = os.sched_getaffinity(0)
     if len(cores) == 1:
@@ -266,7 +253,6 @@ def test_the_number_of_cores_shows_in_no_byte():
     assert one == many
 
 
-@pytest.mark.quick
 def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
     """A line of two pixels, too; and of few colours that are used no table grows."""
 
@@ -286,7 +272,6 @@ def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
     assert magenta[2] > width / 4 and sum(magenta) == magenta[2]
 
 
-@pytest.mark.quick
 def test_colours_that_come_late_replace_those_used_least_where_all_are_used():
     frames = np.zeros((8, 64, 64, 3), np.uint8)
     frames[..., 0], frames[..., 1] = np.arange(64) * 4, np.arange(64)[:, None] * 4

@@ -31,7 +31,6 @@ def data_of(page):
     return json.loads(re.search(r'\("view-\w+", (\{.*\})\);</script>', page)[1].replace("<\\/", "</"))
 
 
-@pytest.mark.quick
 def test_the_viewer_has_a_picture_and_the_state_of_every_step():
     env = cd.make("tag_grid", num_envs=2, device="cpu", **CHASE)
     env.reset(seed=4)
@@ -53,7 +52,6 @@ def test_the_viewer_has_a_picture_and_the_state_of_every_step():
         env.view(steps=0)
 
 
-@pytest.mark.quick
 def test_words_tell_what_each_agent_did_and_what_it_brought():
     viewer = small(episodes=3, env=1, steps=400, players="random")
     recording, texts = viewer.video.recording, viewer.words()
@@ -78,6 +76,7 @@ def test_words_tell_what_each_agent_did_and_what_it_brought():
     assert [re.split(r"  +", line)[2] for line in after.splitlines()[2:5]] == rewards
 
 
+@pytest.mark.full
 def test_an_agent_that_has_left_is_gone_from_the_step_after():
     sizes = {"num_taggers": 3, "num_runners": 6, "num_other_agents_observed": 4, "grid_length": 4.0}
     recording = cd.evaluate("tag_continuous", episodes=1, seed=3, device="cpu", **sizes).recording
@@ -96,7 +95,6 @@ def rgb(color):
     return np.array(tuple(bytes.fromhex(color[1:])))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["tag_grid", "tag_continuous"])
 def test_names_stand_beside_their_agents_where_asked_for(name):
     spec = envs.get(name)
@@ -126,7 +124,6 @@ def test_names_stand_beside_their_agents_where_asked_for(name):
     assert rows.mean() + 0.5 == pytest.approx(y, abs=2) and columns.mean() + 0.5 == pytest.approx(x, abs=2)
 
 
-@pytest.mark.quick
 def test_names_of_agents_that_meet_stand_below_each_other():
     def rows(places):
         canvas = Canvas(600, 600, labels=True, header=0)
@@ -140,7 +137,6 @@ def test_names_of_agents_that_meet_stand_below_each_other():
     assert rows([(5, 30), (40, 30)]) == 1 and rows([(20, 1)] * 2) == 2  # above, where there is no room below
 
 
-@pytest.mark.quick
 def test_of_a_crowd_numbers_alone_are_shown():
     def letters(count):
         canvas = Canvas(600, 600, labels=True, header=0)
@@ -151,7 +147,6 @@ def test_of_a_crowd_numbers_alone_are_shown():
     assert np.ptp(letters(13)) < 0.6 * np.ptp(letters(12))
 
 
-@pytest.mark.quick
 def test_a_name_lies_within_the_picture():
     canvas = Canvas(200, 160, labels=True, header=20)
     canvas.view(0, 20, 0)
@@ -163,7 +158,6 @@ def test_a_name_lies_within_the_picture():
     assert not light[:, 0].any() and not light[:, -1].any() and not light[-1].any()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("env", [0, 2])
 def test_the_chosen_picture_of_a_mosaic_has_a_frame_and_names(env):
     recording = small(episodes=4).video.recording
@@ -176,7 +170,6 @@ def test_the_chosen_picture_of_a_mosaic_has_a_frame_and_names(env):
     assert columns.max() < 170
 
 
-@pytest.mark.quick
 def test_a_page_of_any_environment_ends_where_its_script_does():
     spec = replace(envs.get("tag_grid"), title="Tag", summary="</script><b>")
     page = cd.view(spec, device="cpu", size=(200, 160), steps=2, title="</script><i>", **CHASE)._repr_html_()
@@ -186,6 +179,7 @@ def test_a_page_of_any_environment_ends_where_its_script_does():
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scripts", [True, False])
 def test_where_no_script_runs_the_page_says_so_and_promises_nothing(browser, scripts):
     """A notebook that is not trusted shows outputs without their scripts."""
@@ -202,6 +196,7 @@ def test_where_no_script_runs_the_page_says_so_and_promises_nothing(browser, scr
     context.close()
 
 
+@pytest.mark.full
 def test_keys_slider_and_button_work_where_the_page_wants_the_keys_too(browser):
     page = browser.new_page()
     page.set_content(small()._repr_html_())

@@ -56,6 +56,7 @@ def trained(env, settings, move=None, at="between", device="cpu", **options):
     return weights(cd.train(run, steps=4096, progress=False, callback=called))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", ["between", "within"])
 @pytest.mark.parametrize(
     ("env", "settings", "options"),
@@ -80,6 +81,7 @@ def test_captured_training_goes_on_where_the_weights_are(settings, at):
         assert torch.equal(trained("cartpole", settings, move, at, device="cuda"), want), move.__name__
 
 
+@pytest.mark.full
 def test_runs_side_by_side_go_on_where_their_weights_are():
     def both(move):
         found = cd.train("cartpole", PPO, steps=1024, seeds=2, num_envs=16, device="cpu", progress=False)
@@ -90,7 +92,6 @@ def test_runs_side_by_side_go_on_where_their_weights_are():
     assert all(torch.equal(*pair) for pair in zip(both(False), both(True), strict=True))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_a_transposed_weight_is_learnt_from_as_it_is_seen(learner):
     """At the same address, in another order."""
@@ -109,7 +110,6 @@ def test_a_transposed_weight_is_learnt_from_as_it_is_seen(learner):
     assert torch.equal(after(in_place), after(copied))
 
 
-@pytest.mark.quick
 def test_weights_that_are_added_or_frozen_are_refused():
     run = cd.train("cartpole", PPO, steps=512, device="cpu", **QUIET)
     run.policies["cart"].requires_grad_(False)
@@ -121,7 +121,6 @@ def test_weights_that_are_added_or_frozen_are_refused():
         cd.train(run, steps=512, progress=False)
 
 
-@pytest.mark.quick
 def test_a_shared_policy_stays_shared():
     run = cd.train("cartpole", PPO, steps=512, device="cpu", **QUIET)
     run.policies["cart"].share_memory()
@@ -129,7 +128,6 @@ def test_a_shared_policy_stays_shared():
     assert all(p.is_shared() for p in run.policies["cart"].parameters())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_weights_of_another_type_are_refused(learner, tmp_path):
     run = cd.train("cartpole", PPO, steps=512, device="cpu", learner=learner, **QUIET)
@@ -146,7 +144,6 @@ def test_weights_of_another_type_are_refused(learner, tmp_path):
 # ---- views ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_views_show_what_kernels_write_after_torch_has_moved_one():
     env, same = (cd.make("cartpole", 4, device="cpu") for _ in range(2))
     env.reset(seed=0), same.reset(seed=0)
@@ -169,7 +166,6 @@ def test_views_show_what_kernels_write_after_torch_has_moved_one():
     assert env.step_results[0] is before  # made once, as long as nothing moves
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "replace", [lambda obs: setattr(obs, "data", obs.data.clone()), lambda obs: obs.set_(torch.ones(4))]
 )
@@ -180,7 +176,6 @@ def test_views_are_made_anew_where_a_tensor_was_given_other_data(replace):
     assert all(torch.equal(env.step(push)[0], same.step(push)[0]) for _ in range(4))
 
 
-@pytest.mark.quick
 def test_state_views_that_are_kept_say_when_they_have_parted():
     env = cd.make("cartpole", 4, device="cpu")
     env.reset(seed=0)
@@ -192,7 +187,6 @@ def test_state_views_that_are_kept_say_when_they_have_parted():
     assert torch.equal(state["x"], torch.full((4,), 1.5))  # renewed with env.state
 
 
-@pytest.mark.quick
 def test_an_actor_may_send_each_observation_to_another_process():
     env, same = (cd.make("cartpole", 4, device="cpu") for _ in range(2))
     queue, push = multiprocessing.SimpleQueue(), torch.ones(4, dtype=torch.int32)
@@ -222,7 +216,6 @@ class Sending:
         return self
 
 
-@pytest.mark.quick
 def test_a_player_that_moves_the_rollouts_memory_is_told():
     with pytest.raises(ParameterError, match=r"send a copy: tensor\.clone\(\)"):
         cd.evaluate("cartpole", {"cart": Sending()}, episodes=2, device="cpu")
@@ -237,7 +230,6 @@ def send(queue, done):
     done.wait()
 
 
-@pytest.mark.quick
 @pytest.mark.gpu
 def test_a_gpus_observations_can_be_sent_to_another_process():
     context = multiprocessing.get_context("spawn")

@@ -27,6 +27,7 @@ def printing(text='env.print("x = %.9g after %d", s.x, env.elapsed);'):
     return replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL.replace(MOVE, f"{MOVE} {text}"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_step_prints_one_line_for_one_environment(device, capsys):
     env = cd.make(printing(), 40, device=device)
@@ -44,7 +45,7 @@ def test_a_step_prints_one_line_for_one_environment(device, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, capsys):
     env = cd.make(printing(), 300, device=device, max_episode_steps=7)
@@ -60,7 +61,7 @@ def test_a_rollout_prints_its_steps_in_order_and_says_what_did_not_fit(device, c
     assert len(capsys.readouterr().out.splitlines()) == 2  # the memory is free again
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_printing_changes_no_number(device):
     plain = replace(envs._load(point.PYTHON)[0], kernel=point.KERNEL)
@@ -80,6 +81,7 @@ def printing_tag():
     return replace(envs.get("tag_grid"), kernel=f"{text[:-1]}  {printed}\n}}\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("obs_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("build", [{}, {"debug": True}, {"team_threads": 4}], ids=["product", "debug", "team of 4"])
 def test_elements_of_arrays_and_observations_print_as_their_numbers(build, obs_dtype, capsys):
@@ -96,6 +98,7 @@ def test_elements_of_arrays_and_observations_print_as_their_numbers(build, obs_d
         assert capsys.readouterr().out.splitlines() == [want]
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize("team", [1, 4, 64])
 def test_cpu_and_gpu_print_the_same_lines_for_any_team(team, capsys):
@@ -109,6 +112,7 @@ def test_cpu_and_gpu_print_the_same_lines_for_any_team(team, capsys):
     assert said[0] == said[1] and len(said[0].splitlines()) >= 31
 
 
+@pytest.mark.full
 def test_a_team_prints_each_line_once(capsys):
     kernel = point.KERNEL.replace(
         "auto row = env.point.obs(0);", 'auto row = env.point.obs(0); env.print("%.9g", env.state.x);'
@@ -123,6 +127,7 @@ def test_a_team_prints_each_line_once(capsys):
     assert said[0] == said[1] and len(said[0].splitlines()) == 6
 
 
+@pytest.mark.full
 def test_reload_takes_prints_over(capsys, tmp_path):
     python, kernel = tmp_path / "said.py", tmp_path / "said.cu"
     python.write_text(point.PYTHON.replace('"point", Params', '"said", Params'))
@@ -139,7 +144,6 @@ def test_reload_takes_prints_over(capsys, tmp_path):
     assert said == [f"said[2], step {k}: here" for k in (4, 5, 6, 7)]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("value", [-1, 4, 1.0, "0", True])
 def test_an_environment_that_does_not_exist_cannot_print(value):
     env = cd.make(printing(), 4, device="cpu")
@@ -148,7 +152,6 @@ def test_an_environment_that_does_not_exist_cannot_print(value):
     assert env.print_env == 0
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -167,6 +170,7 @@ def test_a_format_is_checked_before_it_compiles(text, words):
     assert words in str(caught.value) and f"\n    {MOVE} {text}" in str(caught.value)
 
 
+@pytest.mark.full
 def test_all_types_and_formats(capsys):
     text = (
         'env.print("%% %d %i %u %x|%5.2f|%-6g|%+.1e|%lld %llu %d" " joined, %c|%d %ld %lld %lu %llu %zu", -3, (i64)1 << 40, '
@@ -182,6 +186,7 @@ def test_all_types_and_formats(capsys):
     assert list(lines(b"")) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", [Layout(1, 32), Layout(4, 16), Layout(64, 1), Layout(1, 32, half_obs=True)])
 def test_printing_kernels_compile_for_gpus(layout):
     text = 'env.print("%g %d %u %ld %llu", s.x, env.elapsed, env.random.env, 1L, 2ULL);'
@@ -189,7 +194,6 @@ def test_printing_kernels_compile_for_gpus(layout):
         assert compiled(assemble(spec, spec.make_params(), layout), 90) == (0, "")
 
 
-@pytest.mark.quick
 def test_kernels_that_do_not_print_have_none_of_it():
     for path in (KERNELS / "envs").glob("*.cu"):
         spec = envs.get(path.stem)

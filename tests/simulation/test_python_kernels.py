@@ -137,7 +137,6 @@ def specs():
     }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["cartpole", "point", "masked", "leavers"])
 def test_kernels_in_python_pass_the_check(name, device):
@@ -149,6 +148,7 @@ def test_kernels_in_python_pass_the_check(name, device):
     assert all(report.events.values())
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:cupyx.jit.rawkernel is experimental:FutureWarning")
 def test_kernels_of_cupyx_jit_pass_the_check():
@@ -158,7 +158,6 @@ def test_kernels_of_cupyx_jit_pass_the_check():
     assert report.passed and all(report.events.values()), report
 
 
-@pytest.mark.quick
 def test_whole_numbers_are_those_of_the_kernel_in_c():
     """No rounding, so that 60 random steps have the same bits: actions, masks, resets, statistics."""
     one, other = (cd.make(spec, 50, device="cpu") for spec in (specs()["masked"], envs.get("masked")))
@@ -169,6 +168,7 @@ def test_whole_numbers_are_those_of_the_kernel_in_c():
         assert array.tobytes() == got[key].tobytes(), key
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_they_train(device):
     run = cd.train(
@@ -211,7 +211,6 @@ MISTAKES = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake):
     part, function, where = MISTAKES[mistake]
@@ -220,7 +219,6 @@ def test_mistakes_are_found(mistake):
     assert any(t.name == where and t.failure for t in report.tallies.values()), report
 
 
-@pytest.mark.quick
 def test_what_cannot_be_is_said():
     with pytest.raises(SpecError, match="'jax'"):
         PythonKernels(None, None, None, arrays="jax")
@@ -231,7 +229,6 @@ def test_what_cannot_be_is_said():
         cd.check(on_gpu, device="cpu")
 
 
-@pytest.mark.quick
 def test_a_file_with_kernels_in_python_is_an_environment(tmp_path):
     text = "from cupydrive.examples.cartpole_torch import SPEC\n"
     (tmp_path / "mine.py").write_text(text)
@@ -241,7 +238,6 @@ def test_a_file_with_kernels_in_python_is_an_environment(tmp_path):
     assert env.spec.name == "cartpole_torch" and obs.shape == (3, 4)
 
 
-@pytest.mark.quick
 def test_random_words_that_nobody_asked_for_say_how_to_ask():
     words = NoDraws("step_draws")
     for use in (lambda: words[:, 0], lambda: words * 2, lambda: words.float(), lambda: torch.floor(words)):

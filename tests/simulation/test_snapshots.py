@@ -71,7 +71,6 @@ def test_a_moment_goes_on_alike_on_cpu_and_gpu(name):
         assert_equal(future(taker), want)
 
 
-@pytest.mark.quick
 def test_a_moment_that_does_not_fit_changes_nothing():
     env = make("cartpole")
     env.reset(seed=0)
@@ -87,7 +86,6 @@ def test_a_moment_that_does_not_fit_changes_nothing():
     assert_equal(env.snapshot().arrays(), before.arrays())
 
 
-@pytest.mark.quick
 def test_wrong_files_are_refused(tmp_path):
     env = make("cartpole")
     with pytest.raises(OrderError, match="before reset"):
@@ -105,7 +103,6 @@ def test_wrong_files_are_refused(tmp_path):
         env.snapshot().save(tmp_path / "no folder" / "moment.npz")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", envs.names())
 def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
@@ -128,7 +125,6 @@ def test_a_state_from_outside_is_observed_as_the_reference_does(name, device):
             assert (info["action_mask"][g.name].cpu().numpy() == seen.mask[g.name]).all()
 
 
-@pytest.mark.quick
 def test_a_state_from_outside_goes_on_by_the_rules():
     env = make("cartpole", num_envs=2)
     env.reset(seed=0)
@@ -141,7 +137,6 @@ def test_a_state_from_outside_goes_on_by_the_rules():
     assert truncated.tolist() == [False, True] and info["episode"]["length"][1] == 500
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -63,6 +63,7 @@ def cases():
 # ---- where episodes begin --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "fields", "build"), list(cases()))
 def test_every_episode_of_every_copy_begins_at_the_starts_and_the_rest_is_drawn(name, fields, build):
     spec = envs.get(name)
@@ -84,6 +85,7 @@ def test_every_episode_of_every_copy_begins_at_the_starts_and_the_rest_is_drawn(
     assert begun >= 37 * 3  # resets, and autoresets after three steps at most
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SIZES)
 def test_from_the_layout_of_a_seed_an_episode_is_that_of_the_seed(name):
     drawn = cd.make(name, 1, device="cpu", **SIZES[name])
@@ -100,7 +102,6 @@ def test_from_the_layout_of_a_seed_an_episode_is_that_of_the_seed(name):
     assert not want.terminated.any()  # one whole episode so far
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("turns", [-1.0, -0.25, 0.0, 0.75, 1.0])
 def test_directions_are_angles_of_one_turn_and_never_a_whole_one(turns):
     spec, given = (
@@ -117,7 +118,6 @@ def test_directions_are_angles_of_one_turn_and_never_a_whole_one(turns):
 # ---- what is compiled ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SIZES)
 def test_other_starts_are_the_same_program_and_without_any_there_is_nothing_of_them(name):
     spec, fields = envs.get(name), STARTS[name]
@@ -138,7 +138,6 @@ def test_other_starts_are_the_same_program_and_without_any_there_is_nothing_of_t
     assert hash(given) != hash(other) and given == spec.make_params(**arguments(name, fields))
 
 
-@pytest.mark.quick
 def test_functions_that_need_no_table_are_called_as_ever():
     spec, seen = tag_grid.SPEC, []
     assert spec.step is tag_grid.step and spec.observe is tag_grid.observe and spec.reset.function is tag_grid.reset
@@ -160,7 +159,6 @@ def test_functions_that_need_no_table_are_called_as_ever():
 # ---- what a user gives -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("given", [
     [0, 9, 4, 7], (0, 9, 4, 7), np.array([0, 9, 4, 7], np.uint8), np.array([0, 9, 4, 7])[::1], torch.tensor([0, 9, 4, 7]),
     array.array("q", [0, 9, 4, 7]), [np.int64(0), 9, 4, 7], np.array([0, 9, 4, 7], ">i4"), memoryview(bytes([0, 9, 4, 7])),
@@ -170,7 +168,6 @@ def test_any_numbers_in_a_row_will_do(given):
     assert params.starting_location_x == (0, 9, 4, 7) and set(map(type, params.starting_location_x)) == {int}
 
 
-@pytest.mark.quick
 def test_numbers_are_copied_and_kept_as_pythons_own():
     spec, given = (
         envs.get("tag_continuous"),
@@ -184,7 +181,6 @@ def test_numbers_are_copied_and_kept_as_pythons_own():
     assert {type(x) for x in params.starting_location_x} == {float}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("none", [None, (), [], np.array([]), torch.zeros(0), range(0)], ids=str)
 def test_no_numbers_are_no_starts(none):
     assert envs.get("tag_grid").make_params(starting_location_x=none) == envs.get("tag_grid").make_params()
@@ -193,7 +189,6 @@ def test_no_numbers_are_no_starts(none):
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "wrong", "words"), [
     ("tag_continuous", {"x": [1, 2, 3]}, "x has 3 numbers, but there are 5 agents; pass one for each, or none$"),
     ("tag_continuous", {"direction": [1.0] * 6}, "directions has 6 numbers, but there are 5 agents"),
@@ -225,7 +220,6 @@ def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, w
         cd.make(name, 2, device="cpu", **SIZES[name], **{FIELDS[field]: given})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("given", "words"), [
     ({"default": (), "help": "h"}, r"of = None; an array of numbers has default=\(\) and of=float or of=int"),
     ({"default": (), "help": "h", "of": str}, "of = <class 'str'>"),
@@ -245,7 +239,6 @@ GRID = arguments("tag_grid", "xy", max_episode_steps=4)
 OTHER = {**GRID, "starting_location_y": [9, 0, 4, 7]}
 
 
-@pytest.mark.quick
 def test_a_run_goes_on_from_its_starts(tmp_path):
     how = dict(num_envs=4, device="cpu", out=tmp_path / "run", progress=False, learner="torch")
     settings = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
@@ -262,7 +255,6 @@ def test_a_run_goes_on_from_its_starts(tmp_path):
             cd.train("tag_grid", settings, steps=48, resume=True, **how, **other)
 
 
-@pytest.mark.quick
 def test_snapshots_and_recordings_keep_starts(tmp_path):
     env = cd.make("tag_grid", 3, device="cpu", **GRID)
     env.reset(seed=1)
@@ -285,13 +277,13 @@ def test_snapshots_and_recordings_keep_starts(tmp_path):
     assert np.array_equal(last.states, [*recording.moments()][-1].states)
 
 
-@pytest.mark.quick
 def test_files_without_starts_say_nothing_of_them(tmp_path):
     params = envs.get("tag_continuous").make_params()
     assert not [name for name in kept_params(params) if name.startswith("starting")]
     assert cd.make("tag_grid", 1, device="cpu", **SIZES["tag_grid"]).params.starting_location_x == ()
 
 
+@pytest.mark.full
 def test_the_largest_starts_fit_into_a_file():
     rng, agents = np.random.default_rng(0), 20_000
     spec, places = envs.get("tag_continuous"), rng.uniform(0, 20, (2, agents))
@@ -308,7 +300,6 @@ def test_the_largest_starts_fit_into_a_file():
 # ---- elsewhere -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_the_command_line_takes_numbers_between_commas(capsys):
     pairs = [
         "a=1,2,-3",
@@ -332,7 +323,6 @@ def test_the_command_line_takes_numbers_between_commas(capsys):
     assert re.search(r"^starting_location_x +none +0 to 1000000 each +cells", capsys.readouterr().out, re.M)
 
 
-@pytest.mark.quick
 def test_pettingzoo_begins_at_the_starts():
     pytest.importorskip("pettingzoo")
     from cupydrive.pettingzoo import ParallelEnv

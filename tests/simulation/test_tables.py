@@ -43,6 +43,7 @@ def wanted(states):
     return seen.view(np.uint32)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("walkers", [1, 3])
 @pytest.mark.parametrize("build", [
     pytest.param(HostExecutor, id="fast"),
@@ -69,7 +70,6 @@ def test_a_kernel_reads_what_numpy_reads_bit_for_bit(build, walkers):
     assert len(np.unique(states["at"])) == 7
 
 
-@pytest.mark.quick(1)
 @pytest.mark.gpu
 @pytest.mark.parametrize("walkers", [1, 40])
 def test_every_layout_of_a_gpu_reads_what_the_cpu_reads(walkers):
@@ -81,17 +81,20 @@ def test_every_layout_of_a_gpu_reads_what_the_cpu_reads(walkers):
     assert report.passed, str(report)
 
 
+@pytest.mark.full
 def test_the_checker_binds_tables_and_passes():
     report = check(SPEC, agent_steps=2000, device="cpu", progress=False)
     assert report.passed, str(report)
 
 
+@pytest.mark.full
 def test_the_checker_sees_a_table_that_is_read_at_another_place():
     wrong = replace(SPEC, kernel=SPEC.kernel.replace("height(place, j, k)", "height(place, 1 - j, k)"), cases=({},))
     report = check(wrong, agent_steps=2000, device="cpu", fail_fast=True, progress=False)
     assert not report.passed and "obs.walker" in report.failures()[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("right", "wrong", "name", "index", "limit"), [
     ("height(place, j, k)", "height(place + 7, j, k)", "height", r"\d+", 7),
     ("height(place, j, k)", "height(place, j, k - 1)", "height", -1, 3),
@@ -107,7 +110,7 @@ def test_a_wild_index_is_an_error_with_its_place_in_debug_builds(right, wrong, n
         batch.reset(0)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_kernels_in_python_get_the_same_tables(device):
     def reset(env):
@@ -133,6 +136,7 @@ def test_kernels_in_python_get_the_same_tables(device):
     assert all(np.array_equal(got[name], want[name]) for name in want if not name.startswith("episode"))
 
 
+@pytest.mark.full
 def test_a_policy_plays_with_tables_in_one_launch():
     settings = cd.PPO(num_steps=8, hidden=(8,), num_minibatches=1, update_epochs=1)
     run = make_run(SPEC, settings, num_envs=4, device="cpu", learner="kernels")
@@ -142,6 +146,7 @@ def test_a_policy_plays_with_tables_in_one_launch():
     assert len(np.unique(states["at"])) > 3 and np.array_equal(seen.numpy().view(np.uint32), wanted(states))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "architecture", [a if a == 90 else pytest.param(a, marks=pytest.mark.slow) for a in (75, 90, 120)]
 )
@@ -152,6 +157,7 @@ def test_tables_compile_for_gpus_without_a_warning(architecture):
         assert compiled(assemble(SPEC, PARAMS, layout), architecture) == (0, "")
 
 
+@pytest.mark.full
 def test_policies_with_tables_compile_for_gpus():
     from test_nvrtc import compiled
 
@@ -160,7 +166,6 @@ def test_policies_with_tables_compile_for_gpus():
     assert compiled(unit, 90) == (0, "")
 
 
-@pytest.mark.quick
 def test_an_environment_without_tables_has_nothing_of_them():
     spec = envs.get("cartpole")
     unit = assemble(spec, spec.make_params(), Layout())
@@ -172,6 +177,7 @@ def test_an_environment_without_tables_has_nothing_of_them():
 # ---- one copy, one program -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_one_copy_serves_all_environments_of_a_device_and_goes_with_the_last(device):
     def addresses(batch):
@@ -195,6 +201,7 @@ def test_one_copy_serves_all_environments_of_a_device_and_goes_with_the_last(dev
     assert len(_copies) == before - 5
 
 
+@pytest.mark.full
 def test_other_values_are_the_same_program_and_other_shapes_are_not(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(host, "_loaded", {})
@@ -210,7 +217,6 @@ def test_other_values_are_the_same_program_and_other_shapes_are_not(monkeypatch,
     assert len(compiled) == 2
 
 
-@pytest.mark.quick
 def test_what_is_compiled_anew_gets_the_tables_of_now():
     batch = Batch(SPEC, 5, PARAMS, "cpu")
     batch.reset(0)
@@ -226,7 +232,6 @@ def test_what_is_compiled_anew_gets_the_tables_of_now():
 # ---- what an author gives --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_arrays_are_copied_rounded_once_and_cannot_be_written():
     mine = np.asfortranarray(SPEC.tables(PARAMS)["height"])
     spec = given(height=mine)
@@ -239,7 +244,6 @@ def test_arrays_are_copied_rounded_once_and_cannot_be_written():
             array[...] = 0
 
 
-@pytest.mark.quick
 def test_numbers_too_small_for_a_kernel_are_0_for_the_reference_too():
     height = np.full((7, 2, 3), 1e-39)
     height[0] = -1e-46, 1e-37, 2e-38
@@ -251,7 +255,6 @@ NAN = np.full((7, 2, 3), np.nan)
 BEYOND = np.full(7, 2**31)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("changed", "words"), [
     ({"height": np.zeros((7, 6))}, r"table 'height' has the shape \(7, 6\), and table_fields declares \(7, 2, 3\); return"),
     ({"height": np.zeros((7, 2, 3, 1))}, r"table 'height' has the shape \(7, 2, 3, 1\)"),
@@ -274,14 +277,12 @@ def test_wrong_tables_are_refused_by_name_before_anything_is_made(changed, words
         Batch(given(**changed), 2, PARAMS, "cpu")
 
 
-@pytest.mark.quick
 def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
     fields = tuple(replace(t, finite=False) for t in SPEC.table_fields(PARAMS))
     arrays = replace(given(height=NAN), table_fields=lambda p: fields).table_arrays(PARAMS)
     assert np.isnan(arrays["height"]).all()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Table("a b", ()), "identifier"),
     (lambda: Table("a", 3), "shape = 3 is an int; it must be a tuple or a list"),
@@ -306,7 +307,6 @@ def test_wrong_descriptions_of_tables_are_refused(make, words):
         make()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("env.table.level()", "env.table.levle()", "levle"),
     ("env.table.level()", "env.table.height(0, 1)", "env.table.height(0, 1)"),
@@ -318,14 +318,12 @@ def test_a_kernel_that_uses_tables_wrongly_does_not_compile(old, new, words):
     assert "<kernel of atlas>:" in str(caught.value) and words in str(caught.value)
 
 
-@pytest.mark.quick
 def test_a_kernel_that_reads_tables_of_an_environment_without_them_is_told_how_to_give_some():
     spec = replace(SPEC, table_fields=None, tables=None)
     with pytest.raises(CompileError, match="an environment has tables if its EnvSpec gives their arrays: tables="):
         HostExecutor().load(spec, PARAMS)
 
 
-@pytest.mark.quick
 def test_a_table_that_does_not_fit_is_an_error(monkeypatch):
     device = HostExecutor()
     monkeypatch.setattr(device, "free_bytes", lambda: 100)
@@ -339,7 +337,6 @@ def fields_of(fields):
     return replace(SPEC, table_fields=lambda p: fields).make_params()
 
 
-@pytest.mark.quick
 def test_without_table_fields_shapes_and_types_are_those_of_the_arrays():
     spec = replace(SPEC, table_fields=None)
     found, want = ({t.name: t for t in of.declared_tables(PARAMS)} for of in (spec, SPEC))
@@ -349,7 +346,6 @@ def test_without_table_fields_shapes_and_types_are_those_of_the_arrays():
     assert spec.table_digests(PARAMS) == SPEC.table_digests(PARAMS)
 
 
-@pytest.mark.quick
 def test_functions_get_the_tables_last_and_their_callers_leave_them_out():
     seen = {}
 
@@ -375,7 +371,6 @@ def test_functions_get_the_tables_last_and_their_callers_leave_them_out():
     assert seen[np.ndarray] is made.table_arrays(PARAMS)["height"] and made.heuristic.function is heuristic
 
 
-@pytest.mark.quick
 def test_made_up_tables_fill_the_declared_range_and_never_change():
     fields = (Table("a", (100, 50), low=-3.0, high=5.0), Table("b", (4000,), "i4", -1.5, 3), Table("c", (2, 2)))
     spec = replace(SPEC, table_fields=lambda p: fields)

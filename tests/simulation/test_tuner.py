@@ -27,7 +27,6 @@ def cache(monkeypatch, tmp_path):
     return tmp_path
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("team", "block", "limit"),
     [
@@ -43,7 +42,7 @@ def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block,
         Layout(team, block)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch):
     found = tune("tag_grid", 100, device=device)
@@ -63,13 +62,11 @@ def test_the_fastest_is_taken_and_known_from_then_on(cache, device, monkeypatch)
         tune("tag_grid", 100, device=device, num_taggers=7)
 
 
-@pytest.mark.quick
 def test_as_few_steps_of_a_launch_as_are_fast_enough():
     launches = {1: 10.0, 4: 30.0, 16: 96.0, 64: 100.0, 256: 94.0}
     assert Tuned(Layout(), {"one": 100.0}, launches).steps == 16
 
 
-@pytest.mark.quick
 def test_launches_that_do_not_fit_are_not_tried(cache, monkeypatch):
     where, spec = executor("cpu"), envs.get("cartpole")
     twenty_rows = 20 * 64 * row_bytes(spec, spec.make_params(), final_obs=False)
@@ -88,7 +85,6 @@ def edited(change):
     return edit
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -123,7 +119,6 @@ def test_a_damaged_file_is_measured_anew_with_one_line(cache, monkeypatch, damag
     assert not tune("cartpole", 64, device="cpu", remember=False).cached
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [64.0, "64", 65, -64, 2**40, None, True])
 def test_an_odd_number_of_copies_is_measured_anew(cache, monkeypatch, number):
     monkeypatch.setattr(num_envs, "training_rate", lambda spec, params, n, device: 1e6 if n <= 64 else None)
@@ -134,6 +129,7 @@ def test_an_odd_number_of_copies_is_measured_anew(cache, monkeypatch, number):
         assert best_num_envs("cartpole", device="cpu", progress=str) == 64
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["cartpole", "tag_grid", "tag_continuous"])
 def test_candidates_give_the_same_numbers(name):
@@ -148,7 +144,6 @@ def test_candidates_give_the_same_numbers(name):
         assert all(got[key].tobytes() == array.tobytes() for key, array in want.items()), layout
 
 
-@pytest.mark.quick
 def test_the_number_of_copies_is_that_which_trains_fastest(cache, monkeypatch):
     rates = {64: 1e6, 256: 3e6, 1024: 5e6, 4096: 5.05e6, 16384: 4e6, 65536: 9e9}
     tried = []
@@ -170,6 +165,7 @@ def test_the_number_of_copies_is_that_which_trains_fastest(cache, monkeypatch):
         best_num_envs("acrobot", device="cpu", progress=said.append)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
     monkeypatch.setattr(num_envs, "SIZES", (64, 256))
@@ -180,7 +176,6 @@ def test_auto_measures_real_training(cache, monkeypatch, device, capsys):
     assert "64 copies train" in shown and "256 copies train" in shown
 
 
-@pytest.mark.quick
 def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
     assert main(["tune", "cartpole", "--num-envs", "64", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
@@ -192,7 +187,6 @@ def test_the_command_says_what_it_found(cache, capsys, monkeypatch):
     assert main(["tune", "cartpol"]) == 2 and main(["tune", "cartpole", "--num-envs", "0"]) == 2
 
 
-@pytest.mark.quick
 def test_a_default_layout_that_cannot_be_built_is_an_error(cache, monkeypatch):
     def build(*_, **__):
         raise DeviceError("found none")

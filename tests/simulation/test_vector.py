@@ -73,7 +73,6 @@ def test_steps_and_rollouts_mix(name):
     assert bits(at(env.rollout(3).obs, 0)) == kept
 
 
-@pytest.mark.quick
 def test_a_trajectory_is_shown_by_its_shapes():
     shown = repr(made("cartpole", 4).rollout(5))
     assert shown.startswith("<Trajectory of 5 steps of 4 environments: obs (6, 4, 4) float32, action (5, 4) int32, ")
@@ -144,7 +143,6 @@ def test_the_time_limit_truncates_or_ends_as_the_spec_says(name):
     assert batch.truncated.any() == (env.spec.horizon == "limit")
 
 
-@pytest.mark.quick
 def test_environments_are_known_by_their_global_id():
     whole, part = made("cartpole", 200), made("cartpole", 100, first_env=100)
     assert bits(whole.rollout(9).obs[:, 100:]) == bits(part.rollout(9).obs)
@@ -179,7 +177,6 @@ def roll_in_child(queue):
     queue.put(bits(made("cartpole", 3000, threads=2).rollout(20).obs))
 
 
-@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork, in a process with threads: that is the point
 def test_a_forked_child_runs_threads_of_its_own():
     want = bits(made("cartpole", 3000, threads=2).rollout(20).obs)
@@ -191,7 +188,6 @@ def test_a_forked_child_runs_threads_of_its_own():
     child.join(60)
 
 
-@pytest.mark.quick
 def test_shapes_spaces_and_closing():
     env = made("cartpole", 5)
     assert env.reset()[0].shape == (5, 4) and env.observation_space.shape == (5, 4) and env.action_space.shape == (5,)

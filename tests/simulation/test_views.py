@@ -17,7 +17,6 @@ def cartpole():
     return env
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("field", "words"),
     [
@@ -51,7 +50,6 @@ def put_elapsed(env):
     env.elapsed = 3
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -74,7 +72,6 @@ def test_what_would_replace_a_view_and_change_no_environment_says_what_does(chan
     assert all(env.state[name] is view for name, view in views.items()) and env.batch.state.tobytes() == before
 
 
-@pytest.mark.quick
 def test_what_the_error_says_writes():
     env = cartpole()
     env.state["theta"][:] = 0.125
@@ -84,7 +81,6 @@ def test_what_the_error_says_writes():
     assert env.batch.clock["elapsed"].tolist() == [2, 2]
 
 
-@pytest.mark.quick
 def test_a_copy_of_the_views_is_anybodys():
     env = cartpole()
     kept = copy.deepcopy(env.state)
@@ -94,7 +90,6 @@ def test_a_copy_of_the_views_is_anybodys():
     assert (env.state["theta"] < 0.5).all() and env.state["x"] is not None
 
 
-@pytest.mark.quick
 def test_names_that_are_no_attributes_are_told():
     env = cartpole()
     with pytest.raises(AttributeError, match=r"write env\.state\['theta'\]"):
@@ -107,7 +102,6 @@ def test_names_that_are_no_attributes_are_told():
             getattr(env, name)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("arrays", ["torch", "numpy"])
 def test_a_kernel_in_python_that_replaces_an_array_is_told_so(arrays):
     def push(env):

@@ -3,10 +3,11 @@
     python tests/tools/damaged_statements.py --draw 60 --seed 0     draw damages and find a test for each
     python tests/tools/damaged_statements.py                        repeat the recorded damages
 
-A damage drops a statement, inverts a condition or shifts an index. Each runs in its own copy of the checkout: first the test
-that found it last time, then the tests of the same folder, then all others, until one fails. The record is
-damaged_statements.json in tests/data. It names a damage by file, function and the text before and after, not by line.
-GPU tests, slow tests and altered kernels are left out. The exit code is 1 if a damage that was found is not found any more.
+A damage drops a statement, inverts a condition or shifts an index. Each runs in its own copy of the checkout, first with the
+test that found it last time. For the others all tests run once, on a copy in which each of these statements notes the tests
+that reach it. Then each damage runs with the tests that reach it, until one fails. The record is damaged_statements.json in
+tests/data. It names a damage by file, function and the text before and after, not by line. GPU tests, slow tests and altered
+kernels are left out. The exit code is 1 if a damage that was found is not found any more.
 """
 
 import argparse
@@ -28,7 +29,20 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "data" / "damaged_statements.json"
 ROOMS = ("inputs", "training", "playing", "simulation", "executors", "adapters")
 LEFT_OUT = "not gpu and not slow and not mutants"
-SECONDS = 1800  # per run of tests
+# A module of the copy in which statements note who reaches them. Programs that a test starts inherit the test's name.
+REACHED = """
+import os
+
+seen = set()
+
+
+def note(number):
+    pair = number, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    if pair not in seen:
+        seen.add(pair)
+        with open({path!r}, "a", encoding="utf-8") as file:
+            file.write(f"{{pair[0]}} {{pair[1]}}\\n")
+"""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -43,16 +57,31 @@ class Damage:
     after: str
     found_by: str = ""
 
-    def apply(self, text: str) -> str:
-        """Return ``text`` with this damage.
+    def place(self, text: str) -> tuple[int, int]:
+        """Return the range of characters of ``text`` that this damage replaces.
 
         Raises:
             LookupError: If the statement is not there any more.
         """
         for damage, start, end in damages(self.file, text):
             if replace(damage, found_by=self.found_by) == self:
-                return text[:start] + self.after + text[end:]
+                return start, end
         raise LookupError(f"{self.file} has no longer in {self.function}: {self.before}")
+
+    def apply(self, text: str) -> str:
+        """Return ``text`` with this damage."""
+        start, end = self.place(text)
+        return text[:start] + self.after + text[end:]
+
+    def noted(self, number: int) -> str:
+        """Return the undamaged text, which notes that it is reached."""
+        note = f"__import__('cupydrive.reached').reached.note({number})"  # in f-strings, too
+        if self.kind == "dropped":
+            return f"{note}; {self.before}"
+        if self.kind == "inverted":
+            return f"({note} or ({self.before}))"
+        value = ast.get_source_segment(self.before, ast.parse(self.before, mode="eval").body.value)
+        return f"({note} or {value}){self.before[len(value) :]}"
 
 
 def damages(file: str, text: str) -> Iterator[tuple[Damage, int, int]]:
@@ -104,49 +133,79 @@ def draw(number: int, seed: int) -> list[Damage]:
     return [d for kind in kinds for d in generator.sample([d for d in found if d.kind == kind], number // len(kinds))]
 
 
-def search(damage: Damage, processes: int) -> Damage:
-    """Run tests on a damaged copy of the checkout until one fails and return the damage with its name."""
+def copy_checkout(folder: str) -> Path:
+    """Copy the files that git tracks and return the new checkout."""
+    copy = Path(folder) / "checkout"
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, tracked.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, copy / name)
+    return copy
+
+
+def reached(found: list[Damage], processes: int) -> list[list[str]]:
+    """Run all tests once and return, for each damage, the tests that reach its statement and pass without it."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "checkout"
-        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, tracked.split("\0")):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
+        copy, notes = copy_checkout(folder), Path(folder) / "notes"
+        notes.touch()
+        (copy / "cupydrive" / "reached.py").write_text(REACHED.format(path=str(notes)), encoding="utf-8")
+        for file in {damage.file for damage in found}:
+            text = (copy / file).read_text(encoding="utf-8")
+            places = {damage.place(text): number for number, damage in enumerate(found) if damage.file == file}
+            for (start, end), number in sorted(places.items(), reverse=True):
+                text = text[:start] + found[number].noted(number) + text[end:]
+            (copy / file).write_text(text, encoding="utf-8")
+        failed = set(failures(copy, ["tests"], processes))
+        lines = [line.partition(" ") for line in notes.read_text(encoding="utf-8").splitlines()]
+    tests = [{test for at, _, test in lines if int(at) == number} - failed - {""} for number in range(len(found))]
+    return [
+        sorted(names, key=lambda name: (damage.file.split("/")[1] not in name, name))
+        for damage, names in zip(found, tests, strict=True)
+    ]
+
+
+def search(damage: Damage, tests: list[str], processes: int) -> Damage:
+    """Run tests on a damaged copy of the checkout until one fails and return the damage with its name."""
+    if not any(tests):
+        return damage
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_checkout(folder)
         path = copy / damage.file
         path.write_text(damage.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-        room = damage.file.split("/")[1]
-        near = [str(p.relative_to(copy)) for p in (copy / "tests").rglob(room) if p.is_dir()]
-        for tests in ([damage.found_by] if damage.found_by else [], near, ["tests"]):
-            if tests and (name := first_failure(copy, tests, processes)):
-                return replace(damage, found_by=name)
-    return replace(damage, found_by="")
+        return replace(damage, found_by=next(iter(failures(copy, tests, processes, "-x")), ""))
 
 
-def first_failure(copy: Path, tests: list[str], processes: int) -> str:
-    """Return the name of the first test that fails, an empty string if all pass or none is left."""
+def search_all(found: list[Damage], tests: list[list[str]], given: argparse.Namespace) -> list[Damage]:
+    """Search for all damages, several at a time, and print each result."""
+    after = []
+    with ThreadPoolExecutor(given.workers) as pool:
+        for damage in pool.map(lambda damage, names: search(damage, names, given.processes), found, tests):
+            after.append(damage)
+            place = f"{damage.file} {damage.function} {damage.kind}"
+            print(f"[{len(after)} of {len(found)}] {place}: {damage.found_by or 'not found'}", flush=True)
+    return after
+
+
+def failures(copy: Path, tests: list[str], processes: int, *options: str) -> list[str]:
+    """Return the names of the tests that fail."""
     command = [
         sys.executable,
         "-m",
         "pytest",
         "-q",
-        "-x",
         "--no-header",
         "--tb=no",
+        "-rfE",
         "-m",
         LEFT_OUT,
         "-n",
         str(processes),
-        *tests,
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(copy)}
-    try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"{' '.join(tests)}: no end within {SECONDS} s"
+    done = subprocess.run([*command, *options, *tests], cwd=copy, env=environment, capture_output=True, text=True)
     if done.returncode in (0, 4, 5):  # 4, 5: a test that has been deleted
-        return ""
-    failed = FAILED.search(done.stdout)
-    return failed[1] if failed else f"{' '.join(tests)}: exit code {done.returncode}"
+        return []
+    return FAILED.findall(done.stdout) or [f"exit code {done.returncode}"]
 
 
 def main() -> int:
@@ -160,16 +219,17 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="processes of each run of tests")
     given = parser.parse_args()
     before = draw(given.draw, given.seed) if given.draw else [Damage(**row) for row in json.loads(RECORD.read_text())]
-    after = []
-    with ThreadPoolExecutor(given.workers) as pool:
-        for damage in pool.map(lambda damage: search(damage, given.processes), before):
-            after.append(damage)
-            place = f"{damage.file} {damage.function} {damage.kind}"
-            print(f"[{len(after)} of {len(before)}] {place}: {damage.found_by or 'not found'}", flush=True)
+    known = [damage for damage in before if damage.found_by]
+    after = dict(zip(known, search_all(known, [[damage.found_by] for damage in known], given), strict=True))
+    missing = [damage for damage in before if not after.get(damage, damage).found_by]
+    if missing:
+        print(f"all tests run once to learn which of them reach {len(missing)} statements", flush=True)
+        tests = reached(missing, given.workers * given.processes)
+        after |= zip(missing, search_all(missing, tests, given), strict=True)
     if given.draw:
-        RECORD.write_text(json.dumps([asdict(damage) for damage in after], indent=1) + "\n")
-    lost = [old for old, new in zip(before, after, strict=True) if old.found_by and not new.found_by]
-    print(f"{sum(bool(damage.found_by) for damage in after)} of {len(after)} found, {len(lost)} lost")
+        RECORD.write_text(json.dumps([asdict(after[damage]) for damage in before], indent=1) + "\n")
+    lost = sum(bool(damage.found_by) and not after[damage].found_by for damage in before)
+    print(f"{sum(bool(damage.found_by) for damage in after.values())} of {len(after)} found, {lost} lost")
     return 1 if lost else 0
 
 

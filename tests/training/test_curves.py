@@ -29,7 +29,6 @@ def expected(run, kept):
     return {key: np.mean([episode[key] for episode in kept.values()]) for key in next(iter(kept.values()))}
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("env", "num_envs", "params"), [
     ("tag_grid", 12, dict(grid_length=5, max_episode_steps=21)),
     ("cartpole", 40, dict(max_episode_steps=21)),  # returns and lengths side by side; more than one team's environments
@@ -54,7 +53,6 @@ def test_a_point_is_the_mean_over_environments_of_each_ones_latest_episode(env, 
     assert waited >= 1, "every environment ended an episode at once"
 
 
-@pytest.mark.quick
 def test_a_team_takes_in_what_one_thread_does(monkeypatch):
     run = make_run("tag_grid", cd.A2C(**SMALL), num_envs=40, device="cpu", grid_length=5, max_episode_steps=21)
     with monkeypatch.context() as patched:
@@ -66,7 +64,6 @@ def test_a_team_takes_in_what_one_thread_does(monkeypatch):
     assert team.count == run.episodes.count > 40 and torch.equal(team.values, run.episodes.values)
 
 
-@pytest.mark.quick
 def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after_a_resume(tmp_path):
     options = dict(num_envs=12, steps=12 * 8 * 2, device="cpu", progress=False, grid_length=5, max_episode_steps=21)
     run = cd.train("tag_grid", cd.A2C(**SMALL), out=tmp_path, **options)
@@ -80,7 +77,6 @@ def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after
     assert {"charts/episodic_return/tagger", "charts/episodic_length"} <= loaded.metrics[-1].keys()
 
 
-@pytest.mark.quick
 def test_a_checkpoint_from_before_latest_episodes_were_kept_loads():
     run = make_run("cartpole", cd.PPO(**SMALL), num_envs=8, device="cpu")
     run.iterate()
@@ -90,7 +86,6 @@ def test_a_checkpoint_from_before_latest_episodes_were_kept_loads():
     assert not run.episodes.values.any()
 
 
-@pytest.mark.quick
 def test_bars_say_their_numbers_in_digits():
     figure = bars({"few": 0.125, "more": 2463.9, "many": 118_901.5}, "copies", "rate")
     assert [text.get_text() for text in figure.axes[0].texts] == ["0.125", "2.46 k", "119 k"]

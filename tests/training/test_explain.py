@@ -59,6 +59,7 @@ def first_streak(learner="kernels", device="cpu"):
 # ---- environments ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 @pytest.mark.parametrize("same", [False, True])
 def test_the_first_environment_step_agent_and_field_are_the_known_ones(learner, same, tmp_path):
@@ -94,6 +95,7 @@ FIELDS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", FIELDS)
 def test_rewards_and_observations_are_told_apart(case):
     gaps, functions, why_not = FIELDS[case]
@@ -110,6 +112,7 @@ def test_rewards_and_observations_are_told_apart(case):
         assert found.same is None and why_not in found.no_reference and why_not in str(found)
 
 
+@pytest.mark.full
 def test_the_last_observation_of_an_episode_is_found_where_only_learning_sees_it():
     spec = streaks.spec(streaks.kernel(seen=NONE, when="elapsed == 12"), horizon="limit")
     _, found = failed(spec, a2c(), max_episode_steps=12)
@@ -119,6 +122,7 @@ def test_the_last_observation_of_an_episode_is_found_where_only_learning_sees_it
     )
 
 
+@pytest.mark.full
 def test_a_reset_that_gives_no_number_is_compared_with_the_references_reset():
     _, found = failed(streaks.spec(streaks.kernel(start=f"i == 2 ? {NONE} : 0.0f")), a2c())
     assert (found.field, found.environment, found.group, found.agent) == ("state.total", 0, "two", 1)
@@ -127,6 +131,7 @@ def test_a_reset_that_gives_no_number_is_compared_with_the_references_reset():
     )
 
 
+@pytest.mark.full
 def test_a_rollout_in_one_launch_is_taken_apart():
     """What a GPU does where policies play by kernels; the bits are those of single steps."""
     step, env, agent, _ = first_streak()
@@ -138,6 +143,7 @@ def test_a_rollout_in_one_launch_is_taken_apart():
     assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_runs_that_are_captured_in_a_graph_are_explained(learner):
@@ -150,6 +156,7 @@ def test_runs_that_are_captured_in_a_graph_are_explained(learner):
     assert (found.field, found.gradient_step) == ("loss", 2) and max(found.gradient_steps[-1].weights.values()) > 1e29
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_members_on_a_gpu_are_explained_too():
     members = [{"learning_rate": 1e-3}, {"learning_rate": 1e30}]
@@ -157,7 +164,6 @@ def test_members_on_a_gpu_are_explained_too():
     assert list(population.failures) == [1] and population.runs[1].explain().gradient_step == 2
 
 
-@pytest.mark.quick
 def test_kernels_in_python_are_explained_like_those_in_c():
     step, env, agent, _ = first_streak()
     _, found = failed(streaks.spec(streaks.IN_TORCH, step=streaks.breaking_step), a2c())
@@ -165,7 +171,6 @@ def test_kernels_in_python_are_explained_like_those_in_c():
     assert found.same is True
 
 
-@pytest.mark.quick
 def test_a_reference_that_raises_is_quoted():
     def raises(p, states, action, elapsed, random):
         raise ZeroDivisionError("in the reference")
@@ -177,7 +182,6 @@ def test_a_reference_that_raises_is_quoted():
 # ---- learning ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it(learner):
     error, found = failed("cartpole", ppo(learning_rate=1e30), learner=learner)
@@ -192,7 +196,6 @@ def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it
     )
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["kernels", "torch", "matrix units"])
 def test_gradient_steps_are_those_that_were_logged(learner, monkeypatch):
     """Losses and norms of a replay are the sums that training has made, and gradients those that its norms are of."""
@@ -216,7 +219,6 @@ def test_gradient_steps_are_those_that_were_logged(learner, monkeypatch):
         assert largest <= s["grad_norm"] <= largest * math.sqrt(200) and step.gradients.keys() == step.weights.keys()
 
 
-@pytest.mark.quick
 def test_weights_and_a_policys_outputs_are_named():
     _, found = failed("cartpole", ppo(learning_rate=3e38))
     assert found.field.startswith("weight.critic") and found.gradient_step == 2 and math.isinf(found.value)
@@ -239,7 +241,6 @@ def test_weights_and_a_policys_outputs_are_named():
     )
 
 
-@pytest.mark.quick
 def test_an_off_policy_learners_networks_are_seen():
     settings = cd.DDPG(learning_rate=1e30, hidden=(8,), learning_starts=64, batch_size=16)
     _, found = failed("pendulum", settings, num_envs=8, steps=10_000)
@@ -247,7 +248,6 @@ def test_an_off_policy_learners_networks_are_seen():
     assert max(size for name, size in found.gradient_steps[-1].weights.items() if name.startswith("critic.")) > 1e29
 
 
-@pytest.mark.quick
 def test_a_learner_that_shows_no_gradient_steps_is_named(monkeypatch):
     update = reinforce.ReinforceLearner.update
 
@@ -261,7 +261,6 @@ def test_a_learner_that_shows_no_gradient_steps_is_named(monkeypatch):
     assert "The rollout after env-step 96 was finite, and what policy 'cart' learnt from it was not" in found.line
 
 
-@pytest.mark.quick
 def test_what_does_not_come_again_is_said():
     class Broken(torch.nn.Module):
         calls = 0
@@ -281,7 +280,6 @@ def test_what_does_not_come_again_is_said():
 # ---- what a run keeps --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
     monkeypatch.setattr(loop, "MOST_EXPLAINED", 0)
     with pytest.raises(NotFiniteError) as caught:
@@ -294,7 +292,6 @@ def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
     assert flags == [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)] and flags[1] == 1.0
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("seeds", [None, 3])
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_copies_change_no_bit_of_a_run(seeds, learner, monkeypatch):
@@ -307,7 +304,6 @@ def test_copies_change_no_bit_of_a_run(seeds, learner, monkeypatch):
         assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("share", [math.inf, 1e-9])
 def test_the_explanation_does_not_depend_on_how_often_copies_are_made(share, monkeypatch):
     step, env, agent, _ = first_streak()
@@ -316,7 +312,6 @@ def test_the_explanation_does_not_depend_on_how_often_copies_are_made(share, mon
     assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
 
 
-@pytest.mark.quick
 def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
     rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
     members = [{"learning_rate": 1e-3}, {"learning_rate": rate}, {"learning_rate": 1e-4}]
@@ -332,7 +327,6 @@ def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
     assert not (tmp_path / "000" / "explanation.txt").exists()
 
 
-@pytest.mark.quick
 def test_a_run_that_has_not_failed_says_so(tmp_path):
     run = cd.train("cartpole", ppo(), out=tmp_path / "sound", **SMALL | {"steps": STEPS * ENVS})
     with pytest.raises(TrainingError, match="nothing to explain: all numbers of this run have been finite"):
@@ -344,7 +338,6 @@ def test_a_run_that_has_not_failed_says_so(tmp_path):
     assert not (tmp_path / "failed" / "explanation.txt").exists()
 
 
-@pytest.mark.quick
 def test_without_memory_for_copies_the_error_says_why(monkeypatch):
     monkeypatch.setattr(kept, "MOST_MEMORY", 0.0)
     with pytest.raises(
@@ -353,7 +346,6 @@ def test_without_memory_for_copies_the_error_says_why(monkeypatch):
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
 
 
-@pytest.mark.quick
 def test_a_copy_is_all_that_the_future_depends_on_until_a_number_is_not_finite():
     """Of masks and of flags too, whose rows are no whole words."""
     run = make_run("tag_grid", ppo(), num_envs=3, device="cpu", grid_length=6)
@@ -379,7 +371,6 @@ def test_a_copy_is_all_that_the_future_depends_on_until_a_number_is_not_finite()
     assert not Kept(run).sound and copy.put_back(0) == 0
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", ["cpu", "debug"])
 def test_whole_arrays_are_copied_and_nothing_else(device):
     """Of any size and place, if no number was met; memory before and after an array is nobody's business."""
@@ -407,7 +398,6 @@ def test_whole_arrays_are_copied_and_nothing_else(device):
                 assert torch.equal(each, wanted)
 
 
-@pytest.mark.quick
 def test_tensors_are_copied_in_whatever_order_their_dimensions_lie():
     rows = torch.arange(24.0).view(2, 3, 4)
     assert torch.equal(flat("rows", rows.permute(2, 0, 1)).view(torch.float32), torch.arange(24.0))

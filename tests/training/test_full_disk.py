@@ -36,7 +36,6 @@ def assert_events_are_whole(folder):
         assert at == len(content)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("more", [10, 450])  # of metrics.jsonl: its next row is cut short, or TensorBoard's is
 def test_a_disk_that_fills_while_a_run_trains_is_one_error(more, tmp_path, capfd):
     train(tmp_path)
@@ -54,7 +53,6 @@ def test_a_disk_that_fills_while_a_run_trains_is_one_error(more, tmp_path, capfd
 
 
 # Cut short is TensorBoard's file, config.json, or the checkpoint.
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("most", [32, 64, 128, 500, 2000])
 def test_a_disk_that_is_full_from_the_beginning_is_one_error_and_keeps_no_file(most, tmp_path, capfd):
     (tmp_path / "notes.txt").write_text("mine")

@@ -36,6 +36,7 @@ def test_exact_weights_are_those_of_a_cpu(name, capture, one_rank):
     assert digest(run) == recorded()[name]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TOGETHER)
 def test_a_captured_run_is_the_eager_one(name, one_rank):
     env, settings, options = TOGETHER[name]
@@ -43,6 +44,7 @@ def test_a_captured_run_is_the_eager_one(name, one_rank):
     assert digest(captured) == digest(eager)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3])
 def test_any_number_of_processes_has_the_exact_weights_that_are_committed(size, tmp_path):
     """By NCCL in captured graphs, if each has a GPU; otherwise they share one, by gloo and without graphs."""

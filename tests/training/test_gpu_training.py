@@ -61,7 +61,6 @@ def weights(seed):
     return found
 
 
-@pytest.mark.quick
 def test_threads_that_capture_give_the_weights_of_one():
     alone = weights(1)
     for _ in range(2):
@@ -70,6 +69,7 @@ def test_threads_that_capture_give_the_weights_of_one():
                 assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [lambda: torch.autocast("cuda", torch.bfloat16), torch.inference_mode])
 def test_what_is_captured_does_not_depend_on_torchs_modes(mode):
     alone, before = weights(2), torch.get_float32_matmul_precision()
@@ -93,6 +93,7 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     assert same(whole, resumed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("learner", "precision", "hidden"),
     [
@@ -114,6 +115,7 @@ def test_pools_are_captured_and_exact_ones_have_the_bits_of_a_cpu(learner, preci
         assert all(torch.equal(own[name], host[name]) for name in own if "policy." in name or "plays" in name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hidden", [(64, 64), (256, 256)])
 def test_policies_side_by_side_have_the_bits_of_one_after_the_other(hidden):
     found = []
@@ -161,18 +163,19 @@ class Waiting(torch.nn.Module):
         return self.logits.expand(len(obs), -1), obs.sum(1) * self.logits.sum()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_iteration_does_not_wait_for_the_host(kind):
     name, settings = KINDS[kind]
     assert waits(make_run(name, settings(), num_envs=64, device="cuda")) == 0
 
 
+@pytest.mark.full
 def test_a_planted_item_is_seen():
     planted = cd.PPO(num_steps=8, policy=lambda obs_dim, size: Waiting())
     assert waits(make_run("cartpole", planted, num_envs=64, device="cuda")) > 0
 
 
+@pytest.mark.full
 def test_cpu_and_gpu_curves_agree_statistically():
     """The mean return over training, five seeds each: equal within four standard errors."""
     areas = {}
@@ -188,6 +191,7 @@ def test_cpu_and_gpu_curves_agree_statistically():
     assert abs((cpu.mean() - cuda.mean()).item()) < 4 * error, areas
 
 
+@pytest.mark.full
 def test_masked_and_impossible_choices_are_never_drawn_in_a_billion():
     from dataclasses import replace
 
@@ -216,6 +220,7 @@ def test_masked_and_impossible_choices_are_never_drawn_in_a_billion():
     assert wrong.item() == 0
 
 
+@pytest.mark.full
 def test_what_does_not_fit_says_what_to_lower():
     with pytest.raises(cd.CupydriveError, match=r"num_envs|num_steps"):
         cd.train("tag_continuous", cd.PPO(num_steps=4096), num_envs=100_000, steps=1, **QUIET)

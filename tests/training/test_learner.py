@@ -42,7 +42,7 @@ def train(env, settings, steps=2000, **options):
     return cd.train(env, settings, steps=steps, device="cpu", progress=False, **options)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.optimised
 # Of the recorded runs two are compiled by `make test`, the others by `make test-all`.
 @pytest.mark.parametrize(
@@ -58,7 +58,6 @@ def test_any_number_of_threads_gives_the_recorded_weights(name, monkeypatch):
         assert digest(run) == recorded()[name]
 
 
-@pytest.mark.quick
 def test_threads_are_a_whole_number(monkeypatch):
     for wrong in ("0", "-1", "two", "1.5", " 2", "1025", "9" * 5000):
         monkeypatch.setenv("CUPYDRIVE_THREADS", wrong)
@@ -71,7 +70,6 @@ def test_threads_are_a_whole_number(monkeypatch):
     assert HostExecutor(threads=2).threads == 2  # an argument says more than the environment
 
 
-@pytest.mark.quick
 def test_levels_of_optimisation_are_the_compilers(monkeypatch):
     for wrong in ("4", "-1", "fast", " 1", "-O2"):
         monkeypatch.setenv("CUPYDRIVE_OPTIMIZE", wrong)
@@ -85,7 +83,6 @@ def test_levels_of_optimisation_are_the_compilers(monkeypatch):
         assert "-O3" in HostExecutor().flags and "-O1" in HostExecutor(debug=True).flags
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", envs.names())
 def test_what_environments_suggest_learns_by_kernels(name):
     spec = envs.get(name)
@@ -98,7 +95,6 @@ def test_what_environments_suggest_learns_by_kernels(name):
                 assert tensor_arithmetic(NetworkLayout.of(settings, group.obs_dim, size), gpu)[1] is None
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("hidden", "way"), [((64, 64), TENSOR), ((256, 256), WIDE), ((256, 256, 256), WIDE), ((8192,), None)]
 )
@@ -112,6 +108,7 @@ def test_matrix_units_take_networks_by_their_size(hidden, way):
     )
 
 
+@pytest.mark.full
 def test_wide_networks_go_on_from_restored_weights(monkeypatch):
     """What kernels read of the weights follows whoever writes them."""
     monkeypatch.setattr(choice, "EXACT", WIDE)  # a CPU has these kernels for tests alone
@@ -140,7 +137,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_kernels_cannot_do_learns_by_torch_and_says_why(reason):
     settings = REFUSED[reason]
@@ -154,7 +150,6 @@ def test_what_kernels_cannot_do_learns_by_torch_and_says_why(reason):
         make_learner("cart", settings, group, HostExecutor(), "kernels")
 
 
-@pytest.mark.quick
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="every other processor has it")
 def test_a_processor_without_fused_multiply_add_learns_by_torch():
     group = cd.make("cartpole", num_envs=1, device="cpu").batch.groups[0]
@@ -165,20 +160,17 @@ def test_a_processor_without_fused_multiply_add_learns_by_torch():
         make_learner("cart", cd.PPO(precision="exact"), group, slow)
 
 
-@pytest.mark.quick
 def test_exact_and_torch_contradict_each_other():
     with pytest.raises(ParameterError, match="precision='exact' needs kernels"):
         train("cartpole", cd.PPO(precision="exact"), learner="torch")
 
 
-@pytest.mark.quick
 def test_matrix_units_are_a_gpus():
     group = cd.make("cartpole", num_envs=1, device="cpu").batch.groups[0]
     with pytest.raises(ParameterError, match="precision='tensor', but kernels do not apply: a CPU has no matrix units"):
         make_learner("cart", cd.PPO(precision="tensor"), group, HostExecutor())
 
 
-@pytest.mark.quick
 def test_checkpoints_go_from_one_learner_to_the_other(tmp_path):
     """After one more iteration the two have weights that differ by rounding alone."""
     settings = cd.PPO(num_steps=8, num_minibatches=1, update_epochs=1)
@@ -212,6 +204,7 @@ COMPARED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", COMPARED)
 def test_both_learners_report_the_same_losses(name):
     """Of the same minibatches from the same weights: of the first ones, and after two iterations of the kernels."""
@@ -234,7 +227,6 @@ def test_both_learners_report_the_same_losses(name):
             assert value == pytest.approx(theirs[key], rel=2e-5, abs=2e-6), key
 
 
-@pytest.mark.quick
 def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
     run = make_run("cartpole", cd.PPO(num_steps=4, update_epochs=3, num_minibatches=2), num_envs=8, device="cpu")
     launched, real = Counter(), HostProgram.launch
@@ -254,6 +246,7 @@ def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
     assert launched == sum(map(Counter, parts), Counter())
 
 
+@pytest.mark.full
 def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     settings = cd.PPO(num_steps=8)
     run = train("cartpole", settings, num_envs=16, steps=1000, learner="torch", out=tmp_path)
@@ -266,6 +259,7 @@ def test_a_run_folder_says_which_learner_it_is_of(tmp_path):
     assert again.learner == "torch" and not isinstance(again.learners["cart"], KernelLearner)
 
 
+@pytest.mark.full
 def test_kernels_go_on_bit_for_bit(tmp_path):
     settings = cd.PPO(num_steps=8, target_kl=0.02, clip_vloss=True)
     whole = train("cartpole", settings, num_envs=40, steps=4000)
@@ -277,7 +271,6 @@ def test_kernels_go_on_bit_for_bit(tmp_path):
 # ---- initial weights -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("shared", [True, False])
 def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
     policy = ActorCritic(5, 7, (40, 24), shared=shared)
@@ -297,7 +290,6 @@ def test_initial_weights_are_orthogonal_with_the_gains_of_torchs(shared):
         assert (product - torch.eye(len(product))).abs().max() < 5e-7
 
 
-@pytest.mark.quick
 def test_initial_weights_are_uniformly_distributed():
     """Every entry of a uniform 4 x 4 rotation has mean 0 and mean square 1 / 4; its square has deviation sqrt(1/24 * 1/2)."""
     program = HostExecutor().build(assemble_file("learn/initial"))
@@ -308,7 +300,6 @@ def test_initial_weights_are_uniformly_distributed():
     assert abs(torch.linalg.det(many).mean()) < 4.5 / 4000**0.5  # reflections as often as rotations
 
 
-@pytest.mark.quick
 def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
     """By Box and Muller from NumPy's Philox, in float64; the counter's first word counts fours of them."""
     program, weights_purpose = HostExecutor().build(assemble_file("learn/initial")), 5
@@ -321,7 +312,6 @@ def test_one_vector_is_the_normal_numbers_of_its_agent_layer_and_part():
     assert np.allclose(found, 0.5 * normal / np.linalg.norm(normal), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.quick
 def test_policies_layers_and_seeds_differ():
     def weights(*about):
         return fill_initial(policy := ActorCritic(8, 8, (8, 8)), *about) or [
@@ -338,7 +328,7 @@ def test_policies_layers_and_seeds_differ():
 # ---- weights that must not change ------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
+@pytest.mark.quick(5)
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_gpu_has_the_weights_of_a_cpu(name):
@@ -347,6 +337,7 @@ def test_a_gpu_has_the_weights_of_a_cpu(name):
     assert digest(cd.train(env, settings, **options, device="cuda", **QUIET)) == recorded()[name]
 
 
+@pytest.mark.full
 def test_nothing_of_torchs_optimisers_or_compiler_is_loaded():
     program = (
         "import sys, cupydrive as cd\n"
@@ -357,7 +348,6 @@ def test_nothing_of_torchs_optimisers_or_compiler_is_loaded():
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
-@pytest.mark.quick
 def test_more_rows_than_kernels_can_number_are_refused(monkeypatch):
     monkeypatch.setattr("cupydrive.training.algorithms.kernels.learner.MOST_ROWS", 127)
     with pytest.raises(ParameterError, match=r"num_envs = 16 and num_steps = 8 give 128 rows .* at most 127"):

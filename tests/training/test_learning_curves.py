@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 
-@pytest.mark.quick
 def test_the_area_is_that_of_the_polygon():
     assert curves.area([10], [5.0], 5.0) == 5.0  # a level
     assert curves.area([10, 30], [20.0, 20.0], 0.0) == pytest.approx((100 + 400) / 30)  # a ramp, then a level
     assert curves.area([1, 2, 4], [-3.0, -1.0, -5.0], -3.0) == pytest.approx(-(3 + 2 + 6) / 4)
 
 
-@pytest.mark.quick
 def test_the_interval_is_that_of_the_ratio():
     rng = np.random.default_rng(1)
     assert curves.ratio([3.0] * 5, [2.0] * 7, rng) == (1.5, 1.5, 1.5)
@@ -26,12 +24,12 @@ def test_the_interval_is_that_of_the_ratio():
     assert curves.ratio([1.0, 2.0], [-1.0, 1.5], rng)[1:] == (-np.inf, np.inf)  # no number to divide by
 
 
-@pytest.mark.quick
 def test_what_an_interval_says():
     said = {(0.9, 1.1): "the same", (0.95, 0.99): "the same", (0.85, 0.99): "they differ", (0.8, 1.05): "too few seeds"}
     assert {bounds: curves.verdict(*bounds) for bounds in said} == said
 
 
+@pytest.mark.full
 @pytest.mark.optimised
 def test_both_learners_learn_a_short_lesson(monkeypatch):
     """Where the area stays at random play's level a learner does not learn; that of a run that does is several times that."""

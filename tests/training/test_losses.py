@@ -55,7 +55,7 @@ def rows(action, advantage, old_log_prob, returns=0.0, value=0.0, weight=None):
     return columns | ({} if weight is None else {"weight": torch.tensor(weight)})
 
 
-@pytest.mark.quick
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("ratio", "advantage", "used", "flows"),
     [
@@ -80,7 +80,7 @@ def test_the_clip_has_two_sides(ratio, advantage, used, flows):
     assert losses["old_approx_kl"].item() == pytest.approx(-log_ratio, rel=1e-4)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("clip", "value", "error"), [(False, 3.0, 1.0), (True, 3.0, 4.0 - 1.2), (True, 1.1, 4.0 - 1.1)]
 )
@@ -93,7 +93,6 @@ def test_the_value_loss_with_and_without_clipping(clip, value, error):
     assert losses["value_loss"].item() == pytest.approx(0.5 * error**2, rel=1e-5)
 
 
-@pytest.mark.quick
 def test_entropy_and_the_whole_loss():
     one, _ = learner(cd.PPO(policy=table([0.0, math.log(3.0)], 2.0), ent_coef=0.1, vf_coef=0.25, norm_adv=False))
     losses = one._loss(rows([1], [1.0], [math.log(0.75)], returns=1.0, value=2.0))
@@ -102,7 +101,7 @@ def test_entropy_and_the_whole_loss():
     assert losses["loss"].item() == pytest.approx(-1.0 - 0.1 * entropy + 0.25 * 0.5, rel=1e-5)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("settings", [cd.PPO, cd.A2C])
 def test_agents_that_are_out_give_no_loss(settings):
     one, other = (learner(settings(policy=table([0.3, -0.2], 0.5), norm_adv=True))[0] for _ in range(2))
@@ -116,7 +115,6 @@ def test_agents_that_are_out_give_no_loss(settings):
         assert masked[name].item() == pytest.approx(value.item(), rel=1e-5), name
 
 
-@pytest.mark.quick
 def test_advantages_are_normalised_per_minibatch():
     advantage = torch.tensor([3.0, 5.0, 10.0, -2.0])
     normal = ((advantage - 4.0) / advantage.std(correction=0)).tolist()
@@ -128,7 +126,6 @@ def test_advantages_are_normalised_per_minibatch():
         assert found[0] != 0.0 and found == pytest.approx([found[0]] * 3, rel=1e-5)
 
 
-@pytest.mark.quick
 def test_ppos_first_step_is_a2cs_and_its_second_is_not():
     """While the policy is the one that played, the ratio is 1 and the gradients are equal; after one step they are not."""
     common = dict(policy=table([0.1, 0.4], 0.2), norm_adv=False, gae_lambda=0.95, num_steps=16, learning_rate=0.5)
@@ -150,7 +147,6 @@ def test_ppos_first_step_is_a2cs_and_its_second_is_not():
     assert not torch.allclose(gradients[0][0], gradients[1][0], rtol=0.1)
 
 
-@pytest.mark.quick
 def test_steps_are_skipped_after_the_target_kl():
     """With a tiny target the first epoch's steps happen and no others; without one all do."""
     common = dict(num_minibatches=2, update_epochs=3, learning_rate=0.05, num_steps=8)
@@ -164,7 +160,6 @@ def test_steps_are_skipped_after_the_target_kl():
     assert steps == {None: 6, 1e-9: 2}
 
 
-@pytest.mark.quick
 def test_gradients_are_clipped_to_the_norm():
     for limit, wanted in ((1e9, None), (0.5, 0.5)):
         one, rollout = learner(cd.A2C(max_grad_norm=limit, num_steps=8), n=16)
@@ -175,7 +170,6 @@ def test_gradients_are_clipped_to_the_norm():
         assert norm == pytest.approx(reported if wanted is None else min(wanted, reported), rel=1e-4)
 
 
-@pytest.mark.quick
 def test_truncation_bootstraps_from_the_final_observation():
     """With value 1 everywhere and gamma 0.5: an episode cut by the limit is worth 1 after its last step, a fallen pole 0."""
     settings = cd.A2C(policy=table([0.0, 0.0], 1.0), gamma=0.5, gae_lambda=0.0, num_steps=40)
@@ -198,7 +192,6 @@ def ddpg(**settings):
     )
 
 
-@pytest.mark.quick
 def test_ddpgs_targets_and_losses():
     one, rollout = ddpg(gamma=0.9)
     rollout.collect()
@@ -217,7 +210,6 @@ def test_ddpgs_targets_and_losses():
     assert one.actor_loss(rows).item() == pytest.approx(-own.mean().item(), rel=1e-5)
 
 
-@pytest.mark.quick
 def test_the_actors_loss_leaves_the_critics_gradients_alone():
     one, rollout = ddpg(updates=1, learning_rate=((0, 0.0), (1_000_000, 1e-3)))  # 0 at the first step
     before = [p.clone() for p in one.critic.parameters()]
@@ -233,7 +225,6 @@ def test_the_actors_loss_leaves_the_critics_gradients_alone():
     assert any(p.grad.abs().sum() > 0 for p in one.policy.parameters())
 
 
-@pytest.mark.quick
 def test_targets_follow_slowly():
     one, rollout = ddpg(updates=1, tau=0.25)
     slow = [p.clone() for p in one.target_policy.parameters()]
@@ -248,7 +239,6 @@ def test_targets_follow_slowly():
     assert all(torch.equal(a, b) for a, b in zip(one.target_policy.parameters(), one.policy.parameters(), strict=True))
 
 
-@pytest.mark.quick
 def test_the_replay_buffer_is_a_ring_of_true_transitions():
     one, rollout = ddpg(buffer_size=8 * 10, num_steps=4)
     kept = []
@@ -267,7 +257,7 @@ def test_the_replay_buffer_is_a_ring_of_true_transitions():
     assert not one.replay.columns["end"].any()  # the limit does not end this task
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("damping", "persistence"), [(1.0, 0.0), (0.15, 0.85)])
 def test_exploration_noise(damping, persistence):
     """Noise has the stated deviation, and Ornstein-Uhlenbeck noise the stated memory; it begins anew with the episode."""

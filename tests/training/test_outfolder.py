@@ -15,6 +15,7 @@ from cupydrive.training.run import Run, checkpoints
 QUIET = {"device": "cpu", "progress": False}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"resume": True}, {}, {"resume": True, "seeds": 1}])
 def test_the_metrics_of_a_run_whose_checkpoints_are_gone_are_not_lost(options, tmp_path):
     plan = {"num_envs": 8, "steps": 1024, "out": tmp_path, "device": "cpu", "progress": False}
@@ -35,7 +36,6 @@ def test_the_metrics_of_a_run_whose_checkpoints_are_gone_are_not_lost(options, t
 FOREIGN = "of something else, which a run would replace. Pass another folder"
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{}, {"resume": True}, {"overwrite": True}])
 @pytest.mark.parametrize(
     ("file", "text", "words"),
@@ -59,7 +59,6 @@ def test_files_of_something_else_are_never_replaced(file, text, words, options, 
     assert (tmp_path / "mine").read_text() == text
 
 
-@pytest.mark.quick
 def test_metrics_of_something_else_in_a_runs_folder_are_told(tmp_path):
     cd.train("cartpole", num_envs=8, steps=256, out=tmp_path, device="cpu", progress=False)
     (tmp_path / "metrics.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
@@ -78,6 +77,7 @@ def damaged_newest(folder):
     return run, newest
 
 
+@pytest.mark.full
 def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
     run, newest = damaged_newest(tmp_path)
     words = f"read instead of a newer checkpoint that is damaged .{newest.name}: it cannot"
@@ -95,7 +95,6 @@ def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
             read()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("read", [
     cd.load,
     Run.load,
@@ -113,6 +112,7 @@ def test_a_damaged_newest_checkpoint_is_an_error_for_who_only_reads(read, tmp_pa
     read(tmp_path)
 
 
+@pytest.mark.full
 def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path, capsys):
     run, newest = damaged_newest(tmp_path)
     assert main(["evaluate", str(tmp_path), "--episodes", "2", "--device", "cpu"]) == 2
@@ -122,7 +122,6 @@ def test_resuming_by_the_command_line_passes_a_damaged_checkpoint_over(tmp_path,
     assert Run.load(tmp_path).step == run.step + 128
 
 
-@pytest.mark.quick
 def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     home, here = tmp_path / "home", tmp_path / "here"
     home.mkdir(), here.mkdir()

@@ -33,7 +33,6 @@ def weights(module):
     return [p.detach().clone() for p in module.parameters()]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [cd.PPO, cd.A2C])
 def test_a_module_its_class_and_a_function_all_learn_the_same(kind):
     def function(obs_dim, size):
@@ -50,7 +49,6 @@ def test_a_module_its_class_and_a_function_all_learn_the_same(kind):
         assert all(torch.equal(a, b) for a, b in zip(weights(one), weights(other), strict=True))
 
 
-@pytest.mark.quick
 def test_trying_a_policy_out_leaves_its_buffers_as_they_were():
     class Noisy(Net):
         def __init__(self, obs_dim, size):
@@ -73,7 +71,6 @@ def test_trying_a_policy_out_leaves_its_buffers_as_they_were():
     assert len(made) == 1 and all(p.grad is not None for p in made[0].parameters())
 
 
-@pytest.mark.quick
 def test_trying_a_policy_out_draws_no_random_numbers_of_the_next_ones_weights():
     class Drawing(Net):
         def forward(self, obs):
@@ -88,7 +85,6 @@ def test_trying_a_policy_out_draws_no_random_numbers_of_the_next_ones_weights():
         assert torch.equal(one, other)
 
 
-@pytest.mark.quick
 def test_a_run_of_ones_own_module_is_saved_and_loaded(tmp_path):
     settings = cd.PPO(num_steps=8, policy=Net())
     run = short(settings, out=tmp_path)
@@ -99,7 +95,6 @@ def test_a_run_of_ones_own_module_is_saved_and_loaded(tmp_path):
         assert torch.equal(a, b)
 
 
-@pytest.mark.quick
 def test_layers_that_are_frozen_stay_as_they_are():
     net = Net()
     net.actor.requires_grad_(False)
@@ -127,7 +122,6 @@ def without_gradients(parameters, value):
     return parameters.detach(), value
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
@@ -229,7 +223,6 @@ MIXING = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", MIXING)
 def test_a_policy_that_mixes_rows_is_refused(how):
     options, words = MIXING[how]
@@ -258,7 +251,6 @@ class Recurrent(nn.Module):
         return self.actor(x), self.critic(x)[:, 0], memory
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "mix",
     [
@@ -286,7 +278,6 @@ class Attention(Net):
         return self.actor(x), self.critic(x).squeeze()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "policy",
     [
@@ -303,7 +294,6 @@ def test_a_policy_that_computes_each_row_by_itself_is_taken(policy):
     make_run("cartpole", cd.PPO(num_steps=8, policy=policy), num_envs=8, device="cpu")
 
 
-@pytest.mark.quick
 def test_layers_that_were_frozen_stay_so_after_inference():
     run = short(cd.PPO(num_steps=8, policy=lambda d, s: Mixing(d, s, layer=nn.BatchNorm1d(d).eval())))
     modes = [part.training for part in run.policies["cart"].modules()]
@@ -312,7 +302,6 @@ def test_layers_that_were_frozen_stay_so_after_inference():
     assert [part.training for part in run.policies["cart"].modules()] == modes and set(modes) == {False, True}
 
 
-@pytest.mark.quick
 def test_a_box_needs_means_and_deviations():
     with pytest.raises(
         ParameterError, match=r"\(4, 1\).*must be \(4, 2\): means and logarithms of deviations of 1 actions"
@@ -320,7 +309,6 @@ def test_a_box_needs_means_and_deviations():
         short(cd.PPO(num_steps=8, policy=Net(3, 1)), "pendulum")
 
 
-@pytest.mark.quick
 def test_one_module_for_two_policies_points_to_a_shared_policy():
     settings = cd.PPO(num_steps=8, policy=Net())
     with pytest.raises(ParameterError, match=r"'tagger' and 'runner' have one and the same.*'tagger\+runner'"):
@@ -334,7 +322,6 @@ def test_one_module_for_two_policies_points_to_a_shared_policy():
 # ---- settings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [
@@ -380,14 +367,12 @@ def test_settings_are_judged_where_they_are_given(kind, given, words):
         kind(**given)
 
 
-@pytest.mark.quick
 def test_a_rate_may_decay_to_nothing():
     assert cd.PPO(learning_rate=[(0, 1e-3), (1e6, 0)], clip_coef=((0, 0.2), (10, 0.0))).learning_rate[-1] == (1e6, 0.0)
     with pytest.raises(ParameterError, match=r"PPO\(0.1\): settings have names"):
         cd.PPO(0.1)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [cd.PPO, cd.A2C, cd.DDPG, cd.OnPolicy])
 def test_help_lists_every_setting(kind):
     from dataclasses import fields
@@ -398,7 +383,6 @@ def test_help_lists_every_setting(kind):
         assert getdoc(kind).count(f"\n    {f.name}: ") == 1
 
 
-@pytest.mark.quick
 def test_on_policy_is_the_base_of_an_algorithm_of_ones_own():
     from cupydrive.training.algorithms.a2c import A2CLearner
 
@@ -421,6 +405,7 @@ def test_on_policy_is_the_base_of_an_algorithm_of_ones_own():
         Calm(lr=1.0)
 
 
+@pytest.mark.full
 def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_is_taken(monkeypatch):
     monkeypatch.setattr(HostExecutor, "free_bytes", lambda self: 8 * 2**30)  # on a machine of any size
     wide = (65_536,) * 8

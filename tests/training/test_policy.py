@@ -29,7 +29,6 @@ def pair(inputs, outputs):
     return padded, plain
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(("inputs", "outputs"), [(4, 64), (64, 3), (7, 21), (64, 64), (1, 1)])
 def test_a_padded_layer_is_a_linear_layer(inputs, outputs, half):
@@ -49,7 +48,6 @@ def test_a_padded_layer_is_a_linear_layer(inputs, outputs, half):
         torch.testing.assert_close(one, other, **tolerance)
 
 
-@pytest.mark.quick
 def test_all_widths_are_multiples_of_eight_in_half_precision_and_forwards_and_backwards():
     policy, x = ActorCritic(4, 2, (64, 64), shared=True), torch.randn(128, 4)
     with Products() as seen:
@@ -61,7 +59,6 @@ def test_all_widths_are_multiples_of_eight_in_half_precision_and_forwards_and_ba
     assert all(width % 8 == 0 for shape in seen.shapes for width in shape), seen.shapes
 
 
-@pytest.mark.quick
 def test_what_is_saved_has_the_plain_shapes():
     shapes = {name: tuple(x.shape) for name, x in ActorCritic(5, 3, (16,)).state_dict().items()}
     assert shapes["actor.0.weight"] == (16, 5) and shapes["actor.2.weight"] == (3, 16)

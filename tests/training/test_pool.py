@@ -83,6 +83,7 @@ def played(run, name="runner"):
     return rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("options", [{"share": 0.0}, {"every": 100}])
 @pytest.mark.parametrize("settings", [PPO, A2C])
@@ -95,7 +96,6 @@ def test_a_pool_in_which_nobody_plays_changes_no_bit(settings, options, learner)
     assert same(run, plain)
 
 
-@pytest.mark.quick
 def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
     """From the newest three, by what ``random.cuh`` says, and nowhere else; runners' are environments 16 to 31 here."""
     run, seen = pooled(num_envs=32, size=3, tagger=cd.Pool(PPO)), set()
@@ -117,7 +117,6 @@ def test_opponents_change_where_an_episode_begins_and_are_drawn_by_philox():
     assert seen == {-1, 0, 1, 2, 3} and int(pool.taken) > 4
 
 
-@pytest.mark.quick
 def test_slots_that_there_are_not_play_nothing():
     """As a damaged checkpoint may name them."""
     run = pooled()
@@ -128,7 +127,6 @@ def test_slots_that_there_are_not_play_nothing():
     assert torch.equal(run.rollout.action["runner"][0], pool.rollout.action["runner"][0])
 
 
-@pytest.mark.quick
 def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
     """One is taken as soon as two iterations have passed and nobody plays what it overwrites."""
     run, past = pooled(params=SMALL | {"max_episode_steps": 50}, every=2), []
@@ -149,12 +147,14 @@ def test_snapshots_are_kept_in_a_ring_and_none_is_overwritten_while_it_plays():
     assert len(past) > 4 and late > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(("env", "settings"), [("tag_grid", replace(A2C, normalize_obs=True)), ("everything", PPO)])
 def test_a_snapshot_acts_as_a_frozen_policy_of_its_weights_would(env, settings, learner):
     check_actions(both(settings, env, learner))
 
 
+@pytest.mark.full
 def test_a_snapshot_with_a_memory_remembers_its_own_episode():
     check_actions(both(replace(A2C, policy=Recurrent, num_steps=4)))
 
@@ -198,7 +198,6 @@ def player_of(pool, slot, distribution):
     return PolicyPlayer(policy, distribution, False, moments)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(("env", "settings"), [("tag_grid", A2C), ("everything", PPO)])
 def test_nobody_learns_from_what_a_snapshot_did(env, settings, learner):
@@ -220,7 +219,6 @@ def test_nobody_learns_from_what_a_snapshot_did(env, settings, learner):
         assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(
     "settings", [replace(PPO, normalize_obs=True, normalize_reward=True), replace(A2C, policy=Recurrent)]
@@ -241,7 +239,6 @@ def test_a_run_with_pools_goes_on_bit_for_bit(settings, learner, tmp_path):
     assert same(loaded, whole) and loaded.settings["runner"].share == 0.5 and "Pool(settings=" in repr(loaded)
 
 
-@pytest.mark.quick
 def test_others_see_the_policy_as_it_is(tmp_path):
     run = pooled()
     for _ in range(4):
@@ -257,7 +254,6 @@ def test_others_see_the_policy_as_it_is(tmp_path):
     assert "past snapshots play runner" in run.choices["all rollouts"]
 
 
-@pytest.mark.quick
 def test_members_change_a_pool_and_what_it_is_of():
     members = [{"learning_rate": 0.02, "size": 3}, {"settings": A2C}]
     small = {"num_envs": 4, "device": "cpu", "progress": False, **SMALL}
@@ -267,7 +263,6 @@ def test_members_change_a_pool_and_what_it_is_of():
     assert eval(spelled(first.settings["runner"]), {"cd": cd}) == first.settings["runner"]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -288,7 +283,6 @@ def test_wrong_settings_are_named(settings, message):
         cd.Pool(**{"settings": PPO, **settings})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("env", "policies", "message"),
     [
@@ -305,7 +299,6 @@ def test_pools_without_opponents_are_refused(env, policies, message):
         make_run(env, policies=policies, num_envs=16, device="cpu")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -325,7 +318,6 @@ def test_a_population_with_a_bad_pool_trains_nothing(change, message, tmp_path):
     assert not told and not out.exists()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("several", [{}, {"seeds": 1}])
 def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path):
     """Of the 1,024 that are suggested a share of 0.0004 is none; of the folder's 4,096 it is two."""
@@ -339,7 +331,6 @@ def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path
         assert (run.num_envs, run.step) == (4096, 4096 * 8) and len(run.learners["tagger"].envs) == 2
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["settings", "size", "share"])
 def test_a_damaged_pool_is_seen(name, tmp_path):
     pooled().save(tmp_path)
@@ -351,7 +342,6 @@ def test_a_damaged_pool_is_seen(name, tmp_path):
         cd.load(tmp_path)
 
 
-@pytest.mark.quick
 def test_pools_of_a_folder_are_compared_as_those_of_a_new_run(tmp_path):
     both(PPO).save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

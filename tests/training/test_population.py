@@ -27,7 +27,6 @@ def rows(run):
     return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in run.metrics]
 
 
-@pytest.mark.quick
 def test_a_member_is_the_run_that_it_would_be_alone():
     members = [{"learning_rate": 1e-2}, {"gamma": 0.5, "gravity": 5.0}]
     population = cd.train("cartpole", ppo(), seed=4, seeds=2, members=members, **SMALL)
@@ -41,14 +40,12 @@ def test_a_member_is_the_run_that_it_would_be_alone():
     assert not same(*population.runs[:2])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("seeds", [[2, 3], (2, 3), range(2, 4), np.array([2, 3])])
 def test_seeds_may_be_listed_by_any_sequence_of_ints(seeds):
     population = cd.train("cartpole", ppo(), seeds=seeds, **SMALL | {"steps": 64})
     assert [run.seed for run in population] == [2, 3] and all(type(run.seed) is int for run in population)
 
 
-@pytest.mark.quick
 def test_members_may_name_an_algorithm_as_text():
     first, second = cd.train("cartpole", members=[{"algorithm": "a2c", "num_steps": 8}, {"num_envs": 4}], **SMALL)
     assert (first.settings["cart"].name, first.settings["cart"].num_steps, second.num_envs) == ("a2c", 8, 4)
@@ -56,7 +53,6 @@ def test_members_may_name_an_algorithm_as_text():
         cd.train("cartpole", members=[{"algorithm": "a2d"}], **SMALL)
 
 
-@pytest.mark.quick
 def test_members_change_policies_of_groups_and_seeds():
     policies = {"tagger": ppo(), "runner": cd.Random()}
     members = [{"gamma": 0.5, "seed": 9}, {"policies": {"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}}]
@@ -66,7 +62,6 @@ def test_members_change_policies_of_groups_and_seeds():
     assert (second.seed, second.settings["tagger"].name, second.settings["runner"]) == (0, "a2c", cd.Heuristic())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -90,7 +85,6 @@ def test_bad_input_is_named_before_anything_is_trained(given, message, tmp_path)
         cd.train("cartpole", ppo(), callback=lambda *_: pytest.fail("trained"), **SMALL, **given)
 
 
-@pytest.mark.quick
 def test_a_name_that_means_two_things_is_refused():
     with pytest.raises(ParameterError, match="'gamma', which is a setting of ppo and a parameter of rice_n"):
         cd.train("rice_n", members=[{"gamma": 0.3}], **SMALL)
@@ -99,7 +93,6 @@ def test_a_name_that_means_two_things_is_refused():
 # ---- folders -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_a_population_goes_on_from_its_folder(tmp_path):
     short = SMALL | {"steps": SMALL["steps"] // 3}
     whole = cd.train("cartpole", ppo(), seeds=2, **SMALL)
@@ -121,7 +114,6 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
     )
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("content", ["{", "[]", '{"format": 1, "members": []}', '{"format": 2, "members": []}', "{}"])
 def test_a_damaged_file_is_named(content, tmp_path):
     (tmp_path / "population.json").write_text(content)
@@ -129,7 +121,6 @@ def test_a_damaged_file_is_named(content, tmp_path):
         cd.load(tmp_path)
 
 
-@pytest.mark.quick
 def test_a_population_that_was_not_begun_says_so(tmp_path):
     (tmp_path / "population.json").write_text(json.dumps({"format": 1, "members": [{"setting": "", "seed": 0}]}))
     with pytest.raises(TrainingError, match="no run was begun"):
@@ -139,7 +130,6 @@ def test_a_population_that_was_not_begun_says_so(tmp_path):
 # ---- what they say together --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_the_interquartile_mean_is_that_of_the_middle_half():
     assert cd.interquartile_mean([8, 1, 7, 2, 6, 3, 5, 100])[0] == (3 + 5 + 6 + 7) / 4
     assert cd.interquartile_mean([1.0, 2.0, 6.0])[0] == 3.0  # of three none is left out
@@ -148,7 +138,6 @@ def test_the_interquartile_mean_is_that_of_the_middle_half():
         cd.interquartile_mean([])
 
 
-@pytest.mark.quick
 def test_its_interval_holds_the_truth_as_often_as_it_says():
     """Of 400 sets of 20 normal numbers: a percentile bootstrap of so few is somewhat narrow, 0.92 instead of 0.95."""
     rng = np.random.default_rng(0)
@@ -156,7 +145,6 @@ def test_its_interval_holds_the_truth_as_often_as_it_says():
     assert 0.92 - 4 * (0.92 * 0.08 / 400) ** 0.5 < np.mean(held) <= 0.98
 
 
-@pytest.mark.quick
 def test_curves_are_medians_with_quartiles():
     runs = [[{"charts/global_step": step, "x/y": slope * step} for step in (10, 20, 40)] for slope in (1, 2, 3, 10)]
     runs[3] = runs[3][1:]  # begins later
@@ -167,6 +155,7 @@ def test_curves_are_medians_with_quartiles():
     assert {(40.0, 70.0), (40.0, 190.0)} <= {tuple(point) for point in band}  # 25 and 75 % of 40, 80, 120, 400
 
 
+@pytest.mark.full
 def test_a_population_tells_the_best_run_and_the_table():
     population = cd.train(
         "cartpole", ppo(), members=[{"gamma": 0.9}, {"gamma": 0.5}], seeds=2, **SMALL | {"steps": 4000}

@@ -20,7 +20,6 @@ PACKAGE = Path(cd.__file__).parent
 ROWS = [{"charts/global_step": 100 * i, "charts/episodic_return": 2.0 * i, "losses/entropy": 1 / i} for i in (1, 2, 3)]
 
 
-@pytest.mark.quick
 def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
     from cupydrive.terminal.curves import curves
 
@@ -33,7 +32,6 @@ def test_curves_hold_the_metrics_and_the_levels_to_compare_with():
         curves(ROWS, ["losses/entropi"])
 
 
-@pytest.mark.quick
 def test_a_live_curve_of_several_runs_is_of_the_last_that_began_and_says_so():
     assert (
         since_its_begin(ROWS) == ROWS and since_its_begin([*ROWS, *ROWS[:2]]) == ROWS[:2] and since_its_begin([]) == []
@@ -41,7 +39,6 @@ def test_a_live_curve_of_several_runs_is_of_the_last_that_began_and_says_so():
     assert of_one("train 9 x cartpole") == "live: one of 9 runs" and of_one("train cartpole") is None
 
 
-@pytest.mark.quick
 def test_many_rows_are_pooled():
     from cupydrive.terminal.curves import curves
 
@@ -60,6 +57,7 @@ def test_many_rows_are_pooled():
         assert x.tolist() == list(range(4, 601, 4)) and y == pytest.approx(want)
 
 
+@pytest.mark.full
 def test_a_run_plots_every_groups_return(tmp_path):
     from matplotlib.image import imread
 
@@ -73,7 +71,6 @@ def test_a_run_plots_every_groups_return(tmp_path):
     assert len(train("ppo", 1).plot().axes) == 1  # no episode has ended yet
 
 
-@pytest.mark.quick
 def test_without_a_terminal_progress_is_lines_of_text(monkeypatch, capfd):
     monkeypatch.setattr("cupydrive.terminal.progress.LOG_SECONDS", 0.0)
     cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=8 * 16 * 8, device="cpu")
@@ -82,7 +79,6 @@ def test_without_a_terminal_progress_is_lines_of_text(monkeypatch, capfd):
     assert len(shown) == 8 and "100%" in shown[-1] and "episodic_return=" in shown[-1] and "\r" not in "".join(lines)
 
 
-@pytest.mark.quick
 def test_a_log_is_short_and_ends_with_the_last_numbers(capfd):
     log = Log(1000, "train it")
     for done in range(100, 1001, 100):
@@ -92,7 +88,6 @@ def test_a_log_is_short_and_ends_with_the_last_numbers(capfd):
     assert "episodic_return=100" in first and second == "that is all"
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("columns", [30, 50, 60, 70, 80, 81, 90, 100, 120, 140, 160])
 def test_a_terminals_line_has_a_bar_and_whole_entries_the_returns_first(columns):
     entries = ["episodic_return/tagger=500", "episodic_return/runner=-12.5", "value_loss=1.25", "entropy=0.5"]
@@ -109,7 +104,6 @@ def test_a_terminals_line_has_a_bar_and_whole_entries_the_returns_first(columns)
     assert (len(shown) > 0) == (columns >= 70) and (shown == entries) == (columns == 160)
 
 
-@pytest.mark.quick
 def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypatch):
     """Each is an output of its own, which is drawn anew in place: what git hosts do to HTML matters to neither."""
     optional("IPython")
@@ -137,7 +131,6 @@ def test_a_notebook_shows_one_line_and_a_curve_without_widgets_and_html(monkeypa
     assert pictures[0]["image/png"] != pictures[-1]["image/png"] and pictures[0]["image/png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.quick
 def test_tables_keep_their_columns_in_a_notebook():
     """Its page gives ``pre`` the font of prose, so every one of ours names another."""
     assert preformatted("a <b\n  1") == '<pre style="font-family:monospace;line-height:1.3">a &lt;b\n  1</pre>'
@@ -147,7 +140,6 @@ def test_tables_keep_their_columns_in_a_notebook():
     assert env._repr_html_().startswith(preformatted(repr(env)))
 
 
-@pytest.mark.quick
 def test_tensorboard_gets_what_the_metrics_hold(tmp_path):
     EventAccumulator = optional("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
@@ -163,7 +155,6 @@ def test_tensorboard_gets_what_the_metrics_hold(tmp_path):
         assert got == pytest.approx(want, rel=1e-6)
 
 
-@pytest.mark.quick
 def test_ctrl_c_finishes_the_iteration_and_keeps_the_result(tmp_path, capfd):
     def press(step, metrics):
         if step == 4 * 16 * 8:
@@ -179,7 +170,6 @@ def test_ctrl_c_finishes_the_iteration_and_keeps_the_result(tmp_path, capfd):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.quick
 def test_after_ctrl_c_it_is_said_whether_anything_is_saved(tmp_path, capfd):
     def press(step, metrics):
         signal.raise_signal(signal.SIGINT)
@@ -190,7 +180,6 @@ def test_after_ctrl_c_it_is_said_whether_anything_is_saved(tmp_path, capfd):
         assert "the result is kept" in line and line.endswith("nothing is saved without out (--out DIR)") != saved
 
 
-@pytest.mark.quick
 def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     def press_twice(step, metrics):
         signal.raise_signal(signal.SIGINT)
@@ -208,7 +197,6 @@ def test_ctrl_c_twice_ends_at_once_and_writes_nothing_more(tmp_path, capfd):
     assert "given up" in (said := capfd.readouterr().err) and "each run keeps its last checkpoint" in said
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("seeds", [{}, {"seeds": 2}])
 def test_a_callback_that_returns_true_ends_training_and_keeps_the_result(seeds, tmp_path, capfd):
     def enough(step, metrics):
@@ -222,7 +210,6 @@ def test_a_callback_that_returns_true_ends_training_and_keeps_the_result(seeds, 
         assert train("ppo", 6, callback=lambda step, metrics, said=said: said).step == 6 * 16 * 8
 
 
-@pytest.mark.quick
 def test_ctrl_c_is_answered_before_the_iteration_ends(capfd):
     said = []
 
@@ -235,7 +222,6 @@ def test_ctrl_c_is_answered_before_the_iteration_ends(capfd):
     assert said == ["cupydrive: interrupted: this iteration is finished first; Ctrl-C again gives it up\n"]
 
 
-@pytest.mark.quick
 def test_progress_can_be_silent(capfd):
     cd.train("cartpole", cd.PPO(num_steps=8, hidden=(16,)), num_envs=16, steps=200, **QUIET)
     assert capfd.readouterr() == ("", "")

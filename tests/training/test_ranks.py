@@ -34,6 +34,7 @@ def said(tmp_path_factory):
     return {size: start(size, folder) for size in SIZES}
 
 
+@pytest.mark.full
 def test_any_number_of_processes_has_the_weights_that_are_committed(said):
     """Two policies, agents that leave, running means and a limit on the divergence among them."""
     assert {size: len(each) for size, each in said.items()} == {size: size for size in SIZES}
@@ -41,6 +42,7 @@ def test_any_number_of_processes_has_the_weights_that_are_committed(said):
         assert all(one["weights"] == recorded() for one in each)
 
 
+@pytest.mark.full
 def test_sums_of_gradients_are_those_of_one_process(said):
     for name in TOGETHER:
         for size in SIZES[1:]:
@@ -59,6 +61,7 @@ def compare_alike(said, name, size):
     assert all(one["alike"][name]["metrics"] == first["metrics"] for one in said[size])
 
 
+@pytest.mark.full
 def test_all_processes_explain_a_failure_as_one_does(said):
     (alone,) = (one["explained"] for one in said[1])
     (environment, told, states, _), (learning, also, gradients, _) = alone
@@ -68,6 +71,7 @@ def test_all_processes_explain_a_failure_as_one_does(said):
     assert all(one["explained"] == alone for size in SIZES[1:] for one in said[size])
 
 
+@pytest.mark.full
 def test_all_processes_end_with_one_error(said):
     for size in SIZES[1:]:
         compare_errors(said[size], size)
@@ -93,7 +97,6 @@ def compare_errors(said, size):
             assert one[what] is not None and all(word in one[what] for word in expected), (what, one[what])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("envs", "size"), [(64, 3), (1, 1), (5, 5), (129, 2), (1000, 7), (300, 128)])
 def test_shards_are_all_environments_in_whole_blocks(envs, size):
     shards = [Shard(envs, Ranks(rank, size)) for rank in range(size)]
@@ -108,7 +111,6 @@ def test_shards_are_all_environments_in_whole_blocks(envs, size):
         Shard(envs, Ranks(0, shards[0].all_blocks + 1))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("envs", [3, 7, 300])
 def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
     """Environments along either dimension; what is summed is the first rank's at first, and equal tensors are anybody's."""
@@ -140,7 +142,6 @@ def test_a_snapshot_is_put_together_of_what_each_rank_takes_of_it(envs):
             assert all(torch.equal(found[name], tensor) for name, tensor in kept.items())
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("backend", ["gloo", None])
 def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch):
     distributed.init_process_group(backend, init_method=(tmp_path / "meeting").as_uri(), rank=0, world_size=1)
@@ -156,7 +157,6 @@ def test_graphs_hold_the_collectives_of_nccl_only(backend, tmp_path, monkeypatch
         distributed.destroy_process_group()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -175,6 +175,7 @@ def test_what_libraries_report_of_a_lost_process_becomes_one_error(words):
 SMALL = ["--device", "cpu", "--num-envs", "20", "--set", "num_steps=8", "hidden=16,16"]
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, capfd):
     """Two, one, three: as one process in one go."""
     options = dict(num_envs=20, seed=5, device="cpu", progress=False)
@@ -239,6 +240,7 @@ def endless(children, folder, count=2):
             continue
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started, tmp_path, capfd, rank):
     endless(started, tmp_path)
@@ -250,7 +252,6 @@ def test_when_one_process_is_killed_the_others_end_and_one_line_says_it(started,
     assert Run.load(tmp_path / "run").step > 0
 
 
-@pytest.mark.quick
 def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(processes, "GRACE", 0.1)
     for code in ("import signal; signal.pause()", "print('cupydrive: no more'); raise SystemExit(5)"):
@@ -261,6 +262,7 @@ def test_a_process_that_does_not_hear_of_it_is_ended(started, tmp_path, monkeypa
     assert capfd.readouterr().err == "cupydrive: process 1 of this run: no more\n"
 
 
+@pytest.mark.full
 def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_path, capfd):
     endless(started, tmp_path)
     started[0].send_signal(signal.SIGINT)
@@ -271,6 +273,7 @@ def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_pa
     assert run.metrics[-1]["charts/global_step"] == run.step and f"{run.step:,} env-steps" in out
 
 
+@pytest.mark.full
 def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capfd):
     given = ["train", "cartpole", *SMALL, "--steps", "1e4"]
     started += [processes.start_one(rank, 2, given + ["--seed", "-1"] * rank, tmp_path) for rank in range(2)]
@@ -279,7 +282,6 @@ def test_an_error_of_another_process_is_said_by_one_line(started, tmp_path, capf
     assert len(said) == 1 and said[0].startswith("cupydrive: process 1 of this run: ") and "seed = -1" in said[0]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -293,7 +295,6 @@ def test_gpus_that_cannot_be_are_refused(given, words, capsys):
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.quick
 def test_a_number_of_processes_that_is_none_is_refused(monkeypatch, capsys):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "two")

@@ -61,7 +61,6 @@ def content(folder):
 # ---- one writer ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_a_second_writer_in_the_same_process_is_refused(folder):
     other = Run.load(folder)
 
@@ -88,6 +87,7 @@ def test_a_second_writer_in_the_same_process_is_refused(folder):
     assert Run.load(folder).step == run.step == 48  # and whoever has the lock saves as before
 
 
+@pytest.mark.full
 def test_the_lock_is_released_when_a_process_dies(folder):
     program = (
         "import sys, time; import cupydrive as cd\n"
@@ -116,7 +116,6 @@ def test_the_lock_is_released_when_a_process_dies(folder):
     assert Run.load(folder).step == 48 and not part.exists()
 
 
-@pytest.mark.quick
 def test_a_run_that_another_has_overtaken_does_not_write_over_it(folder):
     one, other = Run.load(folder), Run.load(folder)
     cd.train(one, steps=32, out=folder, progress=False)
@@ -132,7 +131,6 @@ def test_a_run_that_another_has_overtaken_does_not_write_over_it(folder):
 # ---- nothing is lost -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("keep", [0, -1, 1.5, None, "3"])
 def test_at_least_one_checkpoint_is_kept(keep, tmp_path, folder):
     with pytest.raises(ParameterError, match="keep = "):
@@ -158,7 +156,6 @@ def broken(kept):
     yield kept | {"env/clock": clock}
 
 
-@pytest.mark.quick
 def test_restore_checks_everything_before_it_writes_anything(trained):
     run = Run.load(trained)
     kept = Run.load(trained).snapshot()
@@ -173,7 +170,6 @@ def test_restore_checks_everything_before_it_writes_anything(trained):
     assert all(torch.equal(kept[name], tensor) for name, tensor in run.snapshot().items())
 
 
-@pytest.mark.quick
 def test_a_snapshot_whose_time_is_up_is_refused_and_changes_nothing():
     env = cd.make("cartpole", 3, device="cpu")
     env.reset(seed=0)
@@ -214,7 +210,6 @@ def odd_paths(tmp_path):
     }
 
 
-@pytest.mark.quick
 def test_odd_paths_are_one_error_and_leave_nothing(tmp_path, trained):
     everywhere, to_read = odd_paths(tmp_path)
     env = cd.make("cartpole", 2, device="cpu")
@@ -239,7 +234,6 @@ def test_odd_paths_are_one_error_and_leave_nothing(tmp_path, trained):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.quick
 def test_names_as_long_as_names_can_be_work(tmp_path):
     env = cd.make("cartpole", 2, device="cpu")
     env.reset(seed=0)
@@ -248,7 +242,6 @@ def test_names_as_long_as_names_can_be_work(tmp_path):
     assert cd.Snapshot.load(path).num_envs == 2 and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("where", ["config.json", "checkpoints", "metrics.jsonl"])
 def test_a_run_whose_parts_are_no_files_is_one_error(where, folder):
     target = folder / where
@@ -288,6 +281,7 @@ def own(made, monkeypatch):
     return made
 
 
+@pytest.mark.full
 def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
     for load, path in ((cd.load, "run"), (cd.Run.load, "run"), (cd.Recording.load, "episodes.npz")):
         with pytest.raises(
@@ -311,7 +305,6 @@ def test_runs_and_recordings_of_ones_own_file_work_with_env(own):
         cd.load("run", env="cartpole")
 
 
-@pytest.mark.quick
 def test_a_folder_that_holds_no_run_is_told_with_the_runs_that_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for load in (cd.load, cd.Run.load):
@@ -339,7 +332,6 @@ COMMANDS = (
 )
 
 
-@pytest.mark.quick
 def test_commands_print_the_one_that_works(own, capsys):
     for command in COMMANDS:
         envs._registered.clear()
@@ -351,6 +343,7 @@ def test_commands_print_the_one_that_works(own, capsys):
         assert code == 0 or "has no drawing" in capsys.readouterr().err  # `point` cannot draw itself
 
 
+@pytest.mark.full
 def test_changed_files_are_a_warning(own, capsys):
     env = cd.make("point.py", 4, device="cpu", validate=False)
     env.reset(seed=0)
@@ -372,7 +365,6 @@ def test_changed_files_are_a_warning(own, capsys):
     ]
 
 
-@pytest.mark.quick
 def test_an_environment_from_cells_counts_once_it_is_registered(tmp_path):
     cd.register(PYTHON, KERNEL)
     cd.train("point", settings(), num_envs=4, steps=16, out=tmp_path / "run", **QUIET)
@@ -385,7 +377,6 @@ def test_an_environment_from_cells_counts_once_it_is_registered(tmp_path):
     assert cd.load(tmp_path / "run", env=spec).step == 16
 
 
-@pytest.mark.quick
 def test_checkpoints_are_sorted_by_their_step(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     for name in ("000000000000009.pt", "1000000000000000.pt", "000000000000010.pt", "5 (copy).pt", "x.pt"):

@@ -51,7 +51,7 @@ def without_time(rows):
     return [{key: value for key, value in row.items() if key != "charts/SPS"} for row in rows]
 
 
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path):
     whole = train(kind, 9)
@@ -65,14 +65,13 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     assert without_time(resumed.metrics) == without_time(whole.metrics[4:])
 
 
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_seed_gives_one_run_and_another_another(kind):
     assert same(train(kind, 3), train(kind, 3))
     assert not same(train(kind, 3), train(kind, 3, seed=6))
 
 
-@pytest.mark.quick
 def test_a_run_folder_holds_configuration_metrics_and_checkpoints(tmp_path):
     seen = []
     run = train("ppo", 6, out=tmp_path, callback=lambda step, metrics: seen.append((step, metrics)), keep=1)
@@ -93,7 +92,6 @@ def test_a_run_folder_holds_configuration_metrics_and_checkpoints(tmp_path):
         cd.load(tmp_path, device="gpu")
 
 
-@pytest.mark.quick
 def test_more_steps_go_on_where_the_run_stopped(tmp_path):
     run = train("ppo", 3)
     with pytest.raises(ParameterError, match="pass steps="):
@@ -109,7 +107,6 @@ class Planted:
         return (Path.write_text, (Path("planted"), "code ran"))
 
 
-@pytest.mark.quick
 def test_loading_runs_no_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train("ppo", 1, out=tmp_path)
@@ -121,7 +118,6 @@ def test_loading_runs_no_code(tmp_path, monkeypatch):
     assert not Path("planted").exists()
 
 
-@pytest.mark.quick
 def test_all_settings_that_differ_from_the_runs_are_named(tmp_path):
     plan = dict(num_envs=8, steps=128, out=tmp_path, device="cpu", progress=False)
     cd.train("cartpole", cd.PPO(num_steps=16, gamma=0.9, gae_lambda=0.8), **plan)
@@ -137,7 +133,6 @@ def test_all_settings_that_differ_from_the_runs_are_named(tmp_path):
         Run.load(tmp_path)
 
 
-@pytest.mark.quick
 def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(TrainingError, match="no run folder"):
         Run.load(tmp_path / "nothing")
@@ -162,7 +157,6 @@ def test_folders_that_cannot_be_used(tmp_path):
         train("ppo", 1, out=tmp_path / "file")
 
 
-@pytest.mark.quick
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     run = train("ppo", 2, out=tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
@@ -179,6 +173,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
 EXPLODES = KERNEL.replace("s.x += s.v;", "s.x += s.v; if (env.elapsed == 30 && s.x > 0.0f) s.x = math::not_a_number();")
 
 
+@pytest.mark.full
 def test_numbers_that_are_none_stop_training_with_name_step_and_environment(tmp_path):
     cd.register(PYTHON, EXPLODES)
     settings = cd.PPO(num_steps=8, hidden=(16,))
@@ -191,7 +186,6 @@ def test_numbers_that_are_none_stop_training_with_name_step_and_environment(tmp_
     assert all(torch.isfinite(p).all() for policy in run.policies.values() for p in policy.parameters())
 
 
-@pytest.mark.quick
 def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
     class Broken(torch.nn.Module):
         def __init__(self):
@@ -210,7 +204,6 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
     assert torch.isfinite(made[0].logits).all()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -242,7 +235,6 @@ def test_settings_that_do_not_fit(options, words):
         cd.train("cartpole", **{"steps": 1000, "num_envs": 16, **QUIET, **options})
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -263,7 +255,6 @@ def test_settings_check_themselves(make, words):
         make()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("settings", "options", "words"),
     [
@@ -295,6 +286,7 @@ def test_ddpg_says_before_it_trains_that_it_would_never_begin_to_learn(settings,
         assert re.search(f"policy 'point' would not learn in point: DDPG.learning_starts = {words}", str(said.message))
 
 
+@pytest.mark.full
 def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
     plan = {"num_envs": 16, "out": tmp_path, "resume": True, **QUIET}
     settings = cd.DDPG(batch_size=8, hidden=(8,), learning_starts=100)
@@ -303,12 +295,12 @@ def test_a_resumed_ddpg_counts_what_it_has_collected(tmp_path):
     assert bool(cd.train("point", settings, steps=128, **plan).learners["point"].started)
 
 
-@pytest.mark.quick
 def test_ddpgs_buffer_must_hold_an_iteration():
     with pytest.raises(ParameterError, match=r"buffer_size = 10 holds less than one iteration of 64"):
         cd.train("point", cd.DDPG(buffer_size=10), num_envs=16, steps=64, **QUIET)
 
 
+@pytest.mark.full
 def test_policies_by_group_and_shared_policies():
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, max_episode_steps=8, **QUIET)
     run = cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.Heuristic()}, **common)
@@ -323,7 +315,6 @@ def test_policies_by_group_and_shared_policies():
         cd.train("tag_grid", policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)}, **common)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [{}, {"seeds": 2}])
 def test_training_in_which_nobody_learns_says_so_once(options):
     policies = {"tagger": cd.Random(), "runner": cd.Heuristic()}
@@ -334,7 +325,6 @@ def test_training_in_which_nobody_learns_says_so_once(options):
     assert len(said) == 1
 
 
-@pytest.mark.quick
 def test_a_trained_policy_plays_on_in_another_run(tmp_path):
     common = dict(steps=2 * 8 * 8, num_envs=8, grid_length=6, **QUIET)
     first = cd.train("tag_grid", cd.PPO(num_steps=8), out=tmp_path, **common)
@@ -347,6 +337,7 @@ def test_a_trained_policy_plays_on_in_another_run(tmp_path):
     assert first.step == 2 * 8 * 8
 
 
+@pytest.mark.full
 def test_a_killed_run_always_loads_and_goes_on():
     from kill import kill_many
 
@@ -359,7 +350,6 @@ PUT_BACK = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 @pytest.mark.parametrize("broken", PUT_BACK)
 def test_a_run_put_back_to_before_its_failure_has_not_failed(broken, learner):

@@ -29,6 +29,7 @@ def optuna():
     return optional("optuna")
 
 
+@pytest.mark.full
 def test_what_is_drawn_is_what_was_asked_for(tmp_path):
     space = {"learning_rate": (1e-3, 1e-2, "log"), "gamma": [0.9, 0.99], "update_epochs": (1, 3), "gravity": (5.0, 9.8)}
     found = cd.sweep("cartpole", SMALL, trials=5, batch=2, space=space, out=tmp_path, **COMMON)
@@ -40,7 +41,6 @@ def test_what_is_drawn_is_what_was_asked_for(tmp_path):
     assert found.best.value == max(trial.value for trial in found.trials)
 
 
-@pytest.mark.quick
 def test_the_line_to_paste_trains_the_best_trial(tmp_path):
     space = {"learning_rate": (1e-3, 1e-2, "log"), "gravity": (5.0, 9.8)}
     found = cd.sweep("cartpole", SMALL, trials=3, space=space, out=tmp_path, **COMMON)
@@ -49,6 +49,7 @@ def test_the_line_to_paste_trains_the_best_trial(tmp_path):
     assert run.metrics[-1]["charts/episodic_return"] == found.best.value and found.line() in repr(found)
 
 
+@pytest.mark.full
 def test_choices_may_be_texts_and_a_name_that_is_both_is_the_setting(tmp_path):
     """An environment whose parameter has the name of a setting can be swept with nothing named, too: rice_n has gamma."""
     python, kernel = (text.replace("unused", "gamma") for text in (masked.PYTHON, masked.KERNEL))
@@ -58,6 +59,7 @@ def test_choices_may_be_texts_and_a_name_that_is_both_is_the_setting(tmp_path):
     assert f"activation {found.best.params['activation']}" in repr(found)
 
 
+@pytest.mark.full
 def test_a_sweep_goes_on_from_its_folder(tmp_path):
     first = cd.sweep("cartpole", SMALL, trials=2, out=tmp_path, **COMMON)
     more = cd.sweep("cartpole", SMALL, trials=4, out=tmp_path, resume=True, **COMMON)
@@ -76,7 +78,6 @@ def test_a_sweep_goes_on_from_its_folder(tmp_path):
     assert (tmp_path / "sweep.jsonl").read_bytes() == kept
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "content", ["", "garbage\n", "{}\n", '{"op_code": 0}\n', '{"op_code": 99, "worker_id": "a"}\n']
 )
@@ -86,6 +87,7 @@ def test_a_file_of_no_sweep_is_named(content, tmp_path):
         cd.sweep("cartpole", SMALL, out=tmp_path, resume=True, **COMMON)
 
 
+@pytest.mark.full
 def test_an_interrupt_keeps_the_trials_that_are_done(tmp_path, monkeypatch):
     from cupydrive.training import trials
 
@@ -108,6 +110,7 @@ LARGE = 2**30  # steps of a rollout: with 64 copies no machine keeps them
 NEVER_FITS = {"num_steps": [8, LARGE], "learning_rate": (1e-4, 1e-2, "log")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_trial_that_does_not_fit_into_memory_fails_and_the_others_are_trained(batch, tmp_path):
     options = COMMON | {"num_envs": 64, "steps": 5000}
@@ -120,6 +123,7 @@ def test_a_trial_that_does_not_fit_into_memory_fails_and_the_others_are_trained(
     assert run.metrics[-1][RETURN] == found.best.value  # also of one that was trained alone after its batch
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "space, fails",
     [({"num_steps": [LARGE]}, "needs .* are free"), ({"learning_rate": [1e30]}, "is not finite|infinite")],
@@ -132,7 +136,6 @@ def test_a_sweep_whose_trials_have_all_failed_says_why(space, fails, tmp_path):
         cd.sweep("cartpole", BY_TORCH, trials=2, space=space, out=tmp_path, **COMMON | {"num_envs": 64})
 
 
-@pytest.mark.quick
 def test_a_mistake_in_a_callers_network_still_ends_a_sweep(tmp_path):
     def network(obs_dim, size):
         raise RuntimeError("no memory of how to do this")
@@ -159,6 +162,7 @@ def whole(trial, mark=None, device="cpu"):
     return objective(rows, RETURN, mark, 4000), levels
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pruner", PRUNERS)
 def test_what_is_not_pruned_is_trained_as_if_there_were_no_pruner(pruner, tmp_path):
     found = cd.sweep("cartpole", SMALL, trials=12, batch=6, space=RATES, pruner=pruner, out=tmp_path, **LONGER)
@@ -170,6 +174,7 @@ def test_what_is_not_pruned_is_trained_as_if_there_were_no_pruner(pruner, tmp_pa
     assert found.best.state.name == "COMPLETE" and found.best.value == max(trial.value for trial in found.done)
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_a_gpu_prunes_and_times_the_winner(tmp_path):
     options = LONGER | {"device": "cuda", "time_best": True, "pruner": "median"}
@@ -179,6 +184,7 @@ def test_a_gpu_prunes_and_times_the_winner(tmp_path):
     assert found.alone["trial"] == found.best.number and found.alone["seconds"] > 0
 
 
+@pytest.mark.full
 def test_the_median_prunes_what_is_worse_than_half_of_those_that_were_done_before_its_batch(tmp_path):
     found = cd.sweep("cartpole", SMALL, trials=15, batch=5, space=RATES, pruner="median", out=tmp_path, **LONGER)
     done = []
@@ -198,6 +204,7 @@ def test_the_median_prunes_what_is_worse_than_half_of_those_that_were_done_befor
     assert 5 <= len(done) < 15
 
 
+@pytest.mark.full
 def test_a_trial_that_is_at_the_mark_at_a_rung_is_done_there(tmp_path, monkeypatch):
     from cupydrive.training import trials
 
@@ -225,6 +232,7 @@ def test_a_trial_that_is_at_the_mark_at_a_rung_is_done_there(tmp_path, monkeypat
     assert found.best.value == min(trial.value for trial in found.done) and found.reached
 
 
+@pytest.mark.full
 def test_an_interrupt_between_rungs_keeps_what_was_done_or_pruned_before(tmp_path, monkeypatch):
     from cupydrive.training import trials
 
@@ -250,7 +258,6 @@ def test_an_interrupt_between_rungs_keeps_what_was_done_or_pruned_before(tmp_pat
     assert len(more.trials) == 10 and [trial.number for trial in more.trials][: len(kept)] == kept
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [1, 7, 8, 9, 1000])
 def test_rungs_ascend_and_end_with_the_whole(steps):
     assert rungs(steps, None) == [steps]
@@ -258,7 +265,6 @@ def test_rungs_ascend_and_end_with_the_whole(steps):
     assert found[-1] == steps and found == sorted(set(found)) and found[0] == math.ceil(steps / 8)
 
 
-@pytest.mark.quick
 def test_pruned_trials_are_crosses_and_leave_the_best_alone():
     axes = best_so_far([3.0, None, 2.0, 5.0, None], "trial", "return").axes[0]
     dots, best, crosses = (line.get_xydata() for line in axes.lines)
@@ -269,7 +275,6 @@ def test_pruned_trials_are_crosses_and_leave_the_best_alone():
 # ---- the winner's time, the mark -------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_the_winner_is_timed_alone_once(tmp_path, monkeypatch):
     options = COMMON | {"objective": "mark", "mark": 20.0, "time_best": True}
     found = cd.sweep("cartpole", SMALL, trials=2, out=tmp_path, space=RATES, **options)
@@ -287,7 +292,6 @@ def test_the_winner_is_timed_alone_once(tmp_path, monkeypatch):
     assert again.alone is None and again.best.number == more.best.number
 
 
-@pytest.mark.quick
 def test_the_mark_is_the_environments_own_with_its_default_parameters(tmp_path):
     spaces = iter(range(9))
 
@@ -303,7 +307,6 @@ def test_the_mark_is_the_environments_own_with_its_default_parameters(tmp_path):
     assert not (tmp_path / "tag").exists()
 
 
-@pytest.mark.quick
 def test_a_sweep_in_which_nothing_is_done_says_so():
     found = Sweep("cartpole", SMALL, {}, (), None)
     assert "no trial is done" in repr(found) and not found.reached
@@ -311,13 +314,11 @@ def test_a_sweep_in_which_nothing_is_done_says_so():
         found.line()
 
 
-@pytest.mark.quick
 def test_what_counts_is_the_return_at_the_end_or_the_way_to_the_mark():
     assert objective(ROWS, "r", None, 50) == 4.0 and objective(ROWS, "s", None, 50) == -math.inf
     assert objective(ROWS, "r", 2.5, 50) == 30.0 and objective(ROWS, "r", 4.5, 50) == 100.0
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -347,7 +348,6 @@ def test_bad_input_is_named_and_nothing_is_written(given, message, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("given", [{}, {"objective": "mark", "mark": 1.0}])
 def test_a_loss_that_there_is_not_is_told_once_the_first_trials_were_trained(given, tmp_path):
     options = COMMON | {"steps": 64, "trials": 3, "batch": 1, "space": RATES} | given
@@ -357,7 +357,6 @@ def test_a_loss_that_there_is_not_is_told_once_the_first_trials_were_trained(giv
     assert '"trial_id":0' in study and '"trial_id":1' not in study  # the others were not trained
 
 
-@pytest.mark.quick
 def test_a_sweep_without_any_return_names_no_best(tmp_path):
     """So few steps that no environment can have ended an episode."""
     found = cd.sweep(
@@ -369,7 +368,6 @@ def test_a_sweep_without_any_return_names_no_best(tmp_path):
         found.line()
 
 
-@pytest.mark.quick
 def test_a_trial_with_a_return_is_better_than_one_without():
     assert objective([{"r": 1.0}, {"r": math.nan}], "r", None, 50) == -math.inf
     trials = tuple(trial(value) for value in (-math.inf, 3.0, -math.inf))
@@ -384,7 +382,6 @@ def trial(value):
     return create_trial(value=value)
 
 
-@pytest.mark.quick
 def test_the_return_of_several_groups_is_named(tmp_path, capsys):
     assert main(["sweep", "tag_grid", "--out", str(tmp_path / "new"), "--device", "cpu"]) == 2
     assert "several returns; pass --key as one of charts/episodic_return/tagger, " in capsys.readouterr().err
@@ -392,12 +389,12 @@ def test_the_return_of_several_groups_is_named(tmp_path, capsys):
         cd.sweep("tag_grid", SMALL, out=tmp_path / "new", **COMMON)
 
 
-@pytest.mark.quick
 def test_settings_that_are_tried_by_default_exist():
     known = {name for kind in (cd.PPO, cd.A2C, cd.DDPG) for name in kind.__dataclass_fields__}
     assert known >= SPACE.keys()
 
 
+@pytest.mark.full
 def test_the_command_line(tmp_path, capsys):
     command = f"sweep cartpole --out {tmp_path} --trials 2 --steps 2e3 --num-envs 8 --device cpu".split()
     assert main(command) == 0

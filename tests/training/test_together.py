@@ -56,7 +56,6 @@ CASES = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", CASES)
 def test_each_has_the_bits_that_it_has_alone(case, monkeypatch):
     env, algorithm, policies, params = CASES[case]
@@ -81,7 +80,6 @@ def prepared(found, prepare):
     return noting
 
 
-@pytest.mark.quick
 def test_settings_and_physics_may_differ_and_schedules_follow_their_own_steps():
     members = [
         {"learning_rate": ((0, 1e-2), (100, 1e-3), (400, 1e-5)), "gamma": 0.5},
@@ -98,7 +96,6 @@ def test_settings_and_physics_may_differ_and_schedules_follow_their_own_steps():
         assert same(run, alone) and rows(run) == rows(alone)
 
 
-@pytest.mark.quick
 def test_other_shapes_run_in_turn_and_keep_their_places():
     members = [{}, {"num_steps": 4}, {"gamma": 0.5}, {"num_envs": 4}, {"hidden": (8,)}]
     planned = plan_population("cartpole", {"algorithm": ppo(), "policies": None, "num_envs": 8}, None, members)
@@ -109,7 +106,6 @@ def test_other_shapes_run_in_turn_and_keep_their_places():
     assert population.settings[2] == "gamma 0.5" and all(run.step >= STEPS for run in population)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", CASES)
 def test_launches_do_not_grow_with_members(case):
     env, algorithm, policies, params = CASES[case]
@@ -121,7 +117,6 @@ def test_launches_do_not_grow_with_members(case):
     assert len(few.steps) == len(many.steps) == len(recording(runs[0]))
 
 
-@pytest.mark.quick
 def test_whatever_torch_computes_is_refused_before_it_is_done():
     run = make_run("cartpole", cd.A2C(num_steps=8, hidden=(8,)), learner="torch", num_envs=8, device="cpu")
     before = run.snapshot()
@@ -138,6 +133,7 @@ def test_whatever_torch_computes_is_refused_before_it_is_done():
         torch.empty(3)
 
 
+@pytest.mark.full
 def test_runs_by_torch_train_in_turn():
     given = {"learner": "torch", **SMALL}
     population = cd.train("cartpole", ppo(), seeds=2, steps=STEPS, **given)
@@ -145,7 +141,6 @@ def test_runs_by_torch_train_in_turn():
     assert same(population.runs[1], alone) and rows(population.runs[1]) == rows(alone)
 
 
-@pytest.mark.quick
 def test_runs_of_other_shapes_are_not_joined():
     one, other = (make_run("cartpole", ppo(), num_envs=n, device="cpu") for n in (8, 16))
     assert kind(recording(one)) != kind(recording(other))
@@ -153,6 +148,7 @@ def test_runs_of_other_shapes_are_not_joined():
         Together([one, other])
 
 
+@pytest.mark.full
 def test_what_launches_point_to_lives_as_long_as_they():
     """Whoever holds what runs an iteration holds the runs: else it would write into memory that is somebody else's."""
     runs = [make_run("cartpole", ppo(), seed=k, num_envs=8, device="cpu") for k in range(3)]
@@ -168,7 +164,6 @@ def test_what_launches_point_to_lives_as_long_as_they():
     assert all(run() is None for run in kept)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_members_share_threads(threads, monkeypatch):
     """Elements of all members are one range: threads take parts of it that begin and end within members."""
@@ -193,7 +188,6 @@ KERNEL_OF_MEMBERS(noted, Noted)
 NOTED = np.dtype([("calls", "u8"), ("code", "i4")], align=True)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("count", [1, 4, 2**31 - 1])  # the most elements that a member has: those of three are no int
 def test_a_range_of_all_members_elements_is_one_range_of_each_member_in_it(count):
     """Wherever it begins and ends, on a CPU; and an error of one member is the launch's."""
@@ -215,7 +209,6 @@ def test_a_range_of_all_members_elements_is_one_range_of_each_member_in_it(count
         assert np.array_equal(calls, expected) and code == codes[within].sum(), (begin, end)
 
 
-@pytest.mark.quick
 def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
     members = [{"vf_coef": 0.5}, {"vf_coef": 3e38}, {"vf_coef": 0.25}]
     population = cd.train("cartpole", ppo(), members=members, steps=STEPS, out=tmp_path, **SMALL)
@@ -228,6 +221,7 @@ def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
         cd.train("cartpole", ppo(vf_coef=3e38), seeds=2, steps=STEPS, **SMALL)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_an_interrupt_keeps_what_was_trained_and_a_resume_goes_on(learner, tmp_path):
     def callback(step, metrics):
@@ -245,6 +239,7 @@ def test_an_interrupt_keeps_what_was_trained_and_a_resume_goes_on(learner, tmp_p
     assert len(resumed) == 3 and cd.train("cartpole", ppo(), seeds=3, resume=True, **given).runs[2].step == STEPS
 
 
+@pytest.mark.full
 def test_members_at_different_steps_go_on_side_by_side_with_those_at_theirs(tmp_path):
     given = {"out": tmp_path, **SMALL}
     population = cd.train("cartpole", ppo(), seeds=4, steps=STEPS // 3, **given)
@@ -253,7 +248,6 @@ def test_members_at_different_steps_go_on_side_by_side_with_those_at_theirs(tmp_
     assert [run.step for run in resumed] == [STEPS] * 4
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("num_envs", "alone"), [(1, 3), (2, 8), (8, 32), (3, 12)])
 def test_the_last_row_becomes_the_first(num_envs, alone):
     """Of masks, whose rows are no whole words, and of observations; nothing else changes."""
@@ -272,7 +266,6 @@ def test_the_last_row_becomes_the_first(num_envs, alone):
         assert torch.equal(row[0], before[-1]) and torch.equal(row[1:], before[1:])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("num_envs", [40, 128])  # 128 are one for each chain of sums.cuh
 def test_a_report_has_the_numbers_of_the_run(num_envs):
     run = make_run("tag_grid", ppo(), num_envs=num_envs, device="cpu", grid_length=5, max_episode_steps=21)
@@ -305,7 +298,6 @@ def test_a_report_has_the_numbers_of_the_run(num_envs):
     assert all(behind == 7.0 for behind in behinds) and run.rollout.iteration == 6
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("threads", [4, 8])  # the members take their turns in other orders
 def test_a_teams_report_is_one_threads(threads, monkeypatch):
     run = make_run("cartpole", ppo(), num_envs=300, device="cpu", max_episode_steps=9)
@@ -323,7 +315,6 @@ def test_a_teams_report_is_one_threads(threads, monkeypatch):
     assert torch.equal(*(numbers.view(torch.int64) for numbers in found)) and found[0][1] > 0
 
 
-@pytest.mark.quick
 def test_schedules_are_written_for_all_and_begin_anew_after_their_table_ends(monkeypatch):
     monkeypatch.setattr("cupydrive.training.together.AHEAD", 3)
     settings = [ppo(), ppo(gamma=((0, 0.9), (200, 0.5))), ppo(learning_rate=1e-3)]
@@ -362,6 +353,7 @@ def test_each_has_the_bits_of_a_cpu_exactly(case, capture, monkeypatch):
         assert same(run, alone) and rows(run) == rows(alone)
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize("hidden", [(64, 64), (256, 256)])
 def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
@@ -374,6 +366,7 @@ def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
     assert all("tensor" in run.choices["cart"] for run in one)
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_launches_on_a_gpu_do_not_grow_with_members():
     settings = cd.PPO(num_steps=8)

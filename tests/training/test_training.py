@@ -36,7 +36,6 @@ def same(one, other):
 # ---- the same lines twice --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_out_of_a_run_says_what_goes_on_and_all_of_it_works(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     first = train(out=tmp_path)
@@ -61,7 +60,6 @@ def test_out_of_a_run_says_what_goes_on_and_all_of_it_works(tmp_path):
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == len(anew.metrics)
 
 
-@pytest.mark.quick
 def test_resume_begins_a_run_where_there_is_none_and_gives_the_bits_of_a_whole_one(tmp_path):
     whole = train(5)
     part = train(2, out=tmp_path / "run", resume=True)
@@ -69,7 +67,6 @@ def test_resume_begins_a_run_where_there_is_none_and_gives_the_bits_of_a_whole_o
     assert same(whole, train(5, out=tmp_path / "run", resume=True))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -90,6 +87,7 @@ def test_resume_names_what_differs_and_changes_nothing(tmp_path, change, words):
     assert cd.train("cartpole", out=tmp_path, steps=3 * EACH, resume=True, **QUIET).step == 3 * EACH
 
 
+@pytest.mark.full
 def test_resume_of_ones_own_network_takes_it_from_the_call(tmp_path):
     class Net(torch.nn.Module):
         def __init__(self, obs_dim, size):
@@ -106,7 +104,6 @@ def test_resume_of_ones_own_network_takes_it_from_the_call(tmp_path):
     assert same(whole, train(4, settings=settings, out=tmp_path, resume=True))
 
 
-@pytest.mark.quick
 def test_overwrite_takes_the_lock_and_loses_nothing_to_a_mistake(tmp_path):
     run = train(out=tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*.pt")}
@@ -117,7 +114,6 @@ def test_overwrite_takes_the_lock_and_loses_nothing_to_a_mistake(tmp_path):
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.pt")} == before
 
 
-@pytest.mark.quick
 def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
     line = ["train", "cartpole", "--num-envs", "8", "--set", "num_steps=8", "hidden=[8]", "--device", "cpu"]
     line += ["--steps", "128", "--out", str(tmp_path / "run")]
@@ -132,7 +128,6 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -155,7 +150,6 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
     assert cd.train(run, steps=EACH, progress=False, device="cpu").step == 3 * EACH
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -184,7 +178,6 @@ class Mistake(Exception):
     """What a user's function raises."""
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [Mistake, MemoryError])
 def test_a_callback_that_raises_loses_nothing(tmp_path, kind):
     mistake = kind("a slip")
@@ -203,7 +196,6 @@ def test_a_callback_that_raises_loses_nothing(tmp_path, kind):
     assert same(train(9), cd.train(run, out=tmp_path, progress=False))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [Mistake, MemoryError, SystemExit])
 def test_without_a_folder_the_exception_of_a_callback_carries_the_run(kind):
     mistake, seen = kind("a slip"), []
@@ -233,7 +225,6 @@ def limit():
     torch.set_num_threads(before)
 
 
-@pytest.mark.quick
 def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back(limit):
     assert [threads_for(n, 8) for n in (10**6, 2**30, 2**31, 2**40)] == [1, 1, 2, 8]
     assert threads_for(2**40, 1) == 1  # never raised
@@ -274,7 +265,6 @@ PLAYING = {
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("way", PLAYING)
 def test_policies_play_on_as_many_threads_as_they_are_worth_and_what_was_set_comes_back(
     way, limit, tmp_path, monkeypatch
@@ -382,6 +372,7 @@ def plain(tmp_path_factory):
     return folder, results(folder)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_results_do_not_depend_on_torchs_modes(plain, mode):
     folder, expected = plain
@@ -404,6 +395,7 @@ class Halving(torch.nn.Module):
         return out[:, 1:], out[:, 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{"precision": "bfloat16"}, {"policy": Halving}])
 @pytest.mark.parametrize("inner", [True, False])  # also where the caller has switched it off again
 def test_weights_that_an_inner_autocast_casts_are_those_of_now(settings, inner):
@@ -415,7 +407,6 @@ def test_weights_that_an_inner_autocast_casts_are_those_of_now(settings, inner):
     assert same(found, expected)
 
 
-@pytest.mark.quick
 def test_what_is_made_in_inference_mode_works_after_it():
     with torch.inference_mode():
         env = cd.make("cartpole", 4, device="cpu")
@@ -430,6 +421,7 @@ def test_what_is_made_in_inference_mode_works_after_it():
     assert same(cd.train(run, steps=EACH, progress=False), train(3, learner="torch"))
 
 
+@pytest.mark.full
 def test_threads_give_the_weights_of_one():
     """Whatever draws from torch's global generator meanwhile; it goes on as if nothing had been trained."""
     settings = {"torch": TRAINED["torch"], "ddpg": ddpg, "own": TRAINED["own"]}
@@ -444,6 +436,7 @@ def test_threads_give_the_weights_of_one():
             assert torch.equal(*seen.result(), evaluated)
 
 
+@pytest.mark.full
 def test_networks_of_ours_leave_torchs_generator_alone():
     def drawing():
         while not done:
@@ -467,7 +460,6 @@ def test_networks_of_ours_leave_torchs_generator_alone():
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.quick
 def test_what_several_threads_change_of_torch_comes_back(limit):
     """The first one to begin may be the first one to end; one that begins meanwhile computes on as many threads."""
     torch.set_default_dtype(torch.float64)
@@ -495,7 +487,6 @@ def test_what_several_threads_change_of_torch_comes_back(limit):
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.quick
 def test_a_host_without_memory_is_a_memory_limit_error():
     with pytest.raises(MemoryLimitError, match=r"DefaultCPUAllocator.*lower num_envs"), memory_errors():
         torch.empty(2**60, dtype=torch.uint8)
@@ -507,7 +498,6 @@ def test_a_host_without_memory_is_a_memory_limit_error():
 # ---- difference ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 def test_difference_is_two_numbers_and_a_sentence():
     chance = cd.evaluate("tag_grid", {"tagger": cd.Random()}, episodes=50, device="cpu", grid_length=6)
     heuristic = cd.evaluate("tag_grid", episodes=50, device="cpu", grid_length=6)
@@ -527,7 +517,6 @@ def test_difference_is_two_numbers_and_a_sentence():
         cd.difference(one, one, "return")
 
 
-@pytest.mark.quick
 def test_the_return_of_the_only_group_is_called_as_it_is_printed():
     one, other = (cd.evaluate("cartpole", "random", episodes=20, seed=3, device="cpu", gravity=g) for g in (5.0, 9.8))
     found = cd.difference(one, other, "return")
@@ -548,6 +537,5 @@ class Still:
         rollout.action[self.group][t].zero_()
 
 
-@pytest.mark.quick
 def test_a_player_that_is_no_network_needs_to_say_no_more_than_how_it_acts():
     assert cd.evaluate("cartpole", {"cart": Still()}, episodes=5, device="cpu").length.min() >= 1

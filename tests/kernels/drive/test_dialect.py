@@ -33,7 +33,6 @@ def members(path, struct):
     return {*functions, *data}
 
 
-@pytest.mark.quick
 def test_the_page_of_the_dialect_names_what_an_environment_may_use():
     functions = set(re.findall(r"^DEVICE \w+ (\w+)\(", (KERNELS / "drive" / "math.cuh").read_text(), re.M))
     assert len(functions) > 25 and not {f for f in functions - INSIDE if not named(f"math::{f}")}
@@ -45,7 +44,6 @@ def test_the_page_of_the_dialect_names_what_an_environment_may_use():
         assert len(found) >= least and not {name for name in found if not named(name)}, found
 
 
-@pytest.mark.quick
 def test_the_page_of_the_dialect_names_what_the_packages_environments_use():
     for path in (KERNELS / "envs").glob("*.cu"):
         code = re.sub(r"//.*", "", path.read_text())
@@ -55,13 +53,13 @@ def test_the_page_of_the_dialect_names_what_the_packages_environments_use():
         assert not {name for name in used if not named(name) and not named(name.split(".")[-1])}, path.name
 
 
-@pytest.mark.quick
 def test_messages_offer_the_mathematics_that_there_is():
     """A compile error names a function of C's that has one of ours, and lists ours where it has none."""
     on_page = set(re.findall(r"`math::([a-z]\w*)\(", DIALECT)) - {"bits", "from_bits"}
     assert on_page == set(MATH) and not on_page & set(NOT_OFFERED)
 
 
+@pytest.mark.full
 def test_operations_and_errors_of_mathematics_are_the_counted_and_the_measured_ones():
     recorded = json.loads((ROOT / "docs" / "dialect.json").read_text())["operations"]
     assert recorded == dialect_costs.count()

@@ -39,6 +39,7 @@ ROUNDED = [
 ] + [pytest.param(name, "cuda", marks=pytest.mark.gpu) for name in envs.names()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "device"), ROUNDED)
 def test_they_are_the_float_ones_rounded(name, device):
     whole, half = rolled(name, device, "float32"), rolled(name, device, "bfloat16")
@@ -59,7 +60,7 @@ def test_cpu_and_gpu_have_the_same_bits(name, layout):
         assert cuda[key].tobytes() == array.tobytes(), key
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_tensors_are_bfloat16_and_steps_equal_rollouts(device):
     env = cd.make("pendulum", 5, device=device, obs_dtype="bfloat16")
@@ -89,6 +90,7 @@ def observed(words, device, layout=None):
     return batch.executor.get(batch.current_obs[batch.groups[0].name])[:, 0, 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_numbers_round_to_the_nearest_and_ties_to_even(device):
     """As torch does: all upper halves but NaN's, denormals and zeros among them, with lower halves about a tie and none."""
@@ -99,7 +101,7 @@ def test_numbers_round_to_the_nearest_and_ties_to_even(device):
     np.testing.assert_array_equal(observed(words, device), rounded(words.view(np.float32)))
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_infinities_stay_and_every_nan_is_the_same_one(device):
     """A NaN whose bits are all in the lower half must not become infinite, nor one of all ones a zero."""
@@ -112,6 +114,7 @@ def test_infinities_stay_and_every_nan_is_the_same_one(device):
     np.testing.assert_array_equal(observed(none, device), np.full(len(none), 0x7FC0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"debug": True}, {"team_threads": 4}], ids=["bounds", "team"])
 def test_other_builds_agree(options):
     found = []
@@ -124,7 +127,6 @@ def test_other_builds_agree(options):
         assert found[1][key].tobytes() == array.tobytes(), key
 
 
-@pytest.mark.quick
 def test_what_cannot_be_is_said():
     with pytest.raises(ParameterError, match="'float16'; it must be 'float32' or 'bfloat16'"):
         cd.make("cartpole", device="cpu", obs_dtype="float16")

@@ -111,7 +111,6 @@ def collected(function, rank, n, *more):
     return found[:count].tolist()
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("n", COUNTS)
 def test_members_have_every_teamth_index_from_their_rank_on(team, n):
     members, program = team
@@ -127,7 +126,6 @@ def test_members_have_every_teamth_index_from_their_rank_on(team, n):
         assert collected(program.all_of, rank, n) == [rank + members * k for k in range(turns)]  # as many for each
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("written", "pasted"),
     [
@@ -146,13 +144,11 @@ def test_a_backend_writes_the_loops_over_own_agents(written, pasted):
     assert written in unit.files[unit.shown]  # as errors show it
 
 
-@pytest.mark.quick(1)
 def test_one_member_leads(team):
     members, program = team
     assert [program.leads(rank) for rank in range(members)] == [1] + [0] * (members - 1)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("size", SIZES)
 def test_an_array_is_one_of_numpys_wherever_it_lies(team, size):
     """All that can be done with an element, at random, leaves what NumPy's leaves and gives what it gives."""
@@ -179,7 +175,6 @@ SUMS = [sum(STRETCHES[:k]) for k in range(len(STRETCHES))]
 DIGITS = [int(digit) for digit in "31415926535897932384626433832795"]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("values", "array"), [(STRETCHES, 0), (SUMS, 0), ([3, 3], 0), ([2, 6], 1), (DIGITS, 1)])
 def test_numbers_of_many_heads_are_arithmetic_or_an_array(values, array):
     text = pick_int(values)

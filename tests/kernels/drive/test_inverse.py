@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from test_math import GPU_FUNCTION, GPU_PRELUDE, NVRTC_OPTIONS, source
 
+pytestmark = pytest.mark.full
+
 INVERSES = """
 extern "C" __global__ void wrong_inverses(unsigned long long* wrong) {
   for (u32 word = 0x3f800000u + blockIdx.x * blockDim.x + threadIdx.x; word <= 0x71800000u; word += gridDim.x * blockDim.x) {

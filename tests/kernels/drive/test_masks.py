@@ -18,6 +18,7 @@ def masked():
     return cd.register(PYTHON, KERNEL)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("walkers", [2, 1])
 def test_the_checker_compares_masks_and_random_actions_obey_them(masked, walkers):
     """Of one agent, too: such environments step side by side on a CPU, unless they have masks."""
@@ -26,6 +27,7 @@ def test_the_checker_compares_masks_and_random_actions_obey_them(masked, walkers
     assert any(field == "mask.walker" for _, field in report.tallies)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("walkers", [3, 4])  # rows of 15 bytes, and of 20, which are words
 def test_all_choices_may_be_allowed_at_once(walkers):
     first = "DEVICE void observe(Env& env) {\n"
@@ -36,6 +38,7 @@ def test_all_choices_may_be_allowed_at_once(walkers):
     assert report.passed, str(report)
 
 
+@pytest.mark.full
 def test_a_mask_that_is_not_written_is_found_without_a_reference():
     kernel = KERNEL.replace("env.walker.mask(i, 1, 1) = place != 4;", "")
     spec = replace(cd.register(PYTHON, kernel), step=None, reset=None, observe=None, events=())
@@ -44,6 +47,7 @@ def test_a_mask_that_is_not_written_is_found_without_a_reference():
     assert re.match(words, report.failures()[0]), str(report)
 
 
+@pytest.mark.full
 def test_a_head_that_allows_nothing_allows_all():
     kernel = KERNEL.replace("mask(i, 0, 1) = place != 0", "mask(i, 0, 1) = false")
     kernel = kernel.replace("mask(i, 1, 1) = place != 4", "mask(i, 1, 1) = false")
@@ -55,6 +59,7 @@ def test_a_head_that_allows_nothing_allows_all():
     assert abs(jumps.mean() - 0.5) < 4 * 0.5 / jumps.numel() ** 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -68,7 +73,6 @@ def test_a_wrong_mask_fails_the_check(old, new):
     assert not report.passed and "mask.walker" in str(report)
 
 
-@pytest.mark.quick
 def test_masks_arrive_with_their_observation_and_bind():
     env = cd.make("masked", 50, device="cpu")
     obs, info = env.reset(seed=1)
@@ -91,6 +95,7 @@ def test_masks_arrive_with_their_observation_and_bind():
     assert batch.episode["forbidden"][batch.truncated].sum() == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [cd.PPO(num_steps=8), cd.A2C(num_steps=8)])
 def test_training_never_takes_a_forbidden_choice_and_learns(settings):
     run = cd.train("masked", settings, num_envs=32, steps=32 * 8 * 40, device="cpu", progress=False)
@@ -100,7 +105,6 @@ def test_training_never_takes_a_forbidden_choice_and_learns(settings):
     assert last > first
 
 
-@pytest.mark.quick
 def test_a_box_cannot_be_masked():
     import numpy as np
     from gymnasium import spaces

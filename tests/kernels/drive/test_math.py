@@ -229,6 +229,7 @@ ONE_ARGUMENT = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, exact, x, bound", ONE_ARGUMENT)
 def test_error_of_one_argument(cpu, name, exact, x, bound):
     reference = exact(x.astype(np.float64))
@@ -236,6 +237,7 @@ def test_error_of_one_argument(cpu, name, exact, x, bound):
     assert worst_ulp(cpu(name, x)[keep], reference[keep]) <= bound
 
 
+@pytest.mark.full
 def test_error_of_atan2(cpu):
     random = np.random.default_rng(2)
     y, x = (random.permutation(both_signs(between(1e-15, 1e15, COUNT))) for _ in range(2))
@@ -244,7 +246,6 @@ def test_error_of_atan2(cpu):
     assert worst_ulp(cpu("atan2", y, x), np.arctan2(y.astype(np.float64), x)) <= 1.6
 
 
-@pytest.mark.quick
 def test_error_of_pow(cpu):
     random = np.random.default_rng(3)
     x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
@@ -255,7 +256,6 @@ def test_error_of_pow(cpu):
     assert worst_ulp(cpu("pow", x, y), np.power(x.astype(np.float64), y)) <= 5
 
 
-@pytest.mark.quick
 def test_error_of_pow_minus_1(cpu):
     random = np.random.default_rng(4)
     x, y = (random.uniform(low, high, COUNT).astype(np.float32) for low, high in ((0.001, 10), (-4, 4)))
@@ -265,7 +265,6 @@ def test_error_of_pow_minus_1(cpu):
         assert worst_ulp(cpu("pow_minus_1", x, power)[keep], exact[keep]) <= bound
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "name, low, high, bound", [("wrap_angle", -np.pi, np.pi, 3.6e-7), ("wrap_turn", 0, 2 * np.pi, 4.8e-7)]
 )
@@ -287,7 +286,6 @@ def test_wrapped_angles(cpu, name, low, high, bound):
     assert np.isnan(cpu(name, [np.inf, -np.inf, np.nan])).all()
 
 
-@pytest.mark.quick
 def test_the_shortest_turn(cpu):
     """At most half a turn, and it leads to where it should, to a rounding or two."""
     random = np.random.default_rng(4)
@@ -301,6 +299,7 @@ def test_the_shortest_turn(cpu):
 # --- edge cases ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, a, b, result", EDGE_CASES)
 def test_edge_case(cpu, name, a, b, result):
     expected, got = np.array([result], np.float32), cpu(name, [a], [b])
@@ -310,7 +309,6 @@ def test_edge_case(cpu, name, a, b, result):
     ), got
 
 
-@pytest.mark.quick
 def test_integers(cpu):
     big = 2**31 - 1
     for a, result in [
@@ -325,7 +323,6 @@ def test_integers(cpu):
     assert np.array_equal(cpu.words("abs_int", words).view(np.int32), np.abs(integers))
 
 
-@pytest.mark.quick
 def test_bits_are_counted(cpu):
     words = np.concatenate([patterns(10_007).view(np.uint32), 1 << np.arange(32), [2**32 - 1]]).astype(np.uint32)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").reshape(-1, 32)
@@ -334,6 +331,7 @@ def test_bits_are_counted(cpu):
     assert np.array_equal(cpu.words("count_trailing_zeros", words.view(np.float32)), zeros)
 
 
+@pytest.mark.full
 def test_shape_for_every_float(cpu):
     """Sine, cosine and tanh stay in [-1, 1]; tanh is odd; NaN in, NaN out; no result is denormal."""
     x = patterns(1021)
@@ -347,7 +345,6 @@ def test_shape_for_every_float(cpu):
         assert not denormal(cpu(name, a, b)).any(), name
 
 
-@pytest.mark.quick
 def test_a_divisor_divides(cpu):
     """Within 0.51 ulp of the quotient, which is 1 and 0 where it should be."""
     rng = np.random.default_rng(0)
@@ -359,6 +356,7 @@ def test_a_divisor_divides(cpu):
 # --- the same bits everywhere -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("flags", [["-O0"], ["-O1"], ["-O3", "-fno-math-errno", "-fno-trapping-math"]], ids=" ".join)
 def test_optimisation_keeps_the_bits(cpu, tmp_path, flags):
     other = Library(host_compiler(), flags, tmp_path)
@@ -367,6 +365,7 @@ def test_optimisation_keeps_the_bits(cpu, tmp_path, flags):
         assert_same(name, a, b, cpu.words(name, a, b), other.words(name, a, b))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compiler", other_compilers(), ids=" ".join)
 def test_compilers_agree(cpu, tmp_path, compiler):
     other = Library(compiler, ["-O3"], tmp_path)
@@ -375,7 +374,6 @@ def test_compilers_agree(cpu, tmp_path, compiler):
         assert_same(name, a, b, cpu.words(name, a, b), other.words(name, a, b))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
 def test_compiles_under_nvrtc(architecture):
     code, log, ptx = compile_to(SimpleNamespace(text=source(GPU_PRELUDE, GPU_FUNCTION)), architecture)
@@ -386,7 +384,6 @@ def test_compiles_under_nvrtc(architecture):
     assert ".f64" not in ptx and ".approx" not in ptx and "call" not in ptx
 
 
-@pytest.mark.quick
 @pytest.mark.gpu
 def test_gpu_gives_the_same_bits(cpu):
     cupy = pytest.importorskip("cupy")

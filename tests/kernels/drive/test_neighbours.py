@@ -65,7 +65,6 @@ def expected(x, y, active, k):
     return order, np.isfinite(np.take_along_axis(squared, order, axis=1))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("agents", "k", "device"), [
     pytest.param(*size, device, marks=() if size in SAMPLE[device] else pytest.mark.slow)
     for device in EXECUTORS for size in SIZES
@@ -115,6 +114,7 @@ def compare(device, agents, k, layout=None):
         np.testing.assert_array_equal(got[e][:, 5 + 5 * k : 5 + 6 * k], there & (order == 0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("agents", "k"), [(3, 2), (9, 3), (300, 1)])
 def test_who_is_out_has_no_neighbours(agents, k):
     """An environment may ask who they are: each is the one that is out itself."""
@@ -127,6 +127,7 @@ def test_who_is_out_has_no_neighbours(agents, k):
     assert out.any() and (got[out][:, 5 : 5 + 7 * k] == 0).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("agents", "k", "device"), [
     (3, 2, "cpu"), (3, 2, "team"), (9, 3, "cpu"), (9, 3, "debug"), (300, 1, "cpu"),
     *(pytest.param(*case, marks=pytest.mark.slow) for case in (
@@ -141,6 +142,7 @@ def test_who_is_out_has_a_row_of_zeros(agents, k, device):
     assert out.any() and not got[out].any() and np.isfinite(got).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", EXECUTORS)
 def test_everybody_is_seen_by_id(device):
     """A team of four has one member more than there are agents."""
@@ -157,6 +159,7 @@ def test_everybody_is_seen_by_id(device):
         np.testing.assert_array_equal(got[e][:, 0] != 0, sees[:, 0] & (states["x"][e] != 0))
 
 
+@pytest.mark.full
 def test_who_has_no_row_writes_nothing():
     """In a team of four, which writes seven rows, one member has none; whatever it puts, no row shows it."""
     asked = "if (seen.out) row.put_zeros();"

@@ -24,7 +24,7 @@ KNOWN = [
 ]
 
 
-@pytest.mark.quick
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
 def test_numpy_gives_the_known_answers(counter, key, words):
     assert tuple(int(w) for w in philox(counter, key)) == words
@@ -45,7 +45,6 @@ SPEC = EnvSpec("philox_words", Params, lambda p: (Field("words", "u4", (KNOWN, 4
 """.replace("KNOWN", str(len(KNOWN)))
 
 
-@pytest.mark.quick
 def test_c_gives_the_known_answers():
     """The counter's words are set by hand, as a draw of agent 0 would pack them."""
     fill = "\n".join(
@@ -65,7 +64,6 @@ def test_c_gives_the_known_answers():
     assert batch.state["words"][0].tolist() == [list(words) for _, _, words in KNOWN]
 
 
-@pytest.mark.quick
 def test_uniform_and_below_stay_in_range_and_are_even():
     words = RandomStream(1, np.arange(10_000), 0).bits(10).ravel()  # 400,000 words
     u = unit(words)
@@ -79,7 +77,7 @@ def test_uniform_and_below_stay_in_range_and_are_even():
         assert chi_square < (n - 1) + 5 * np.sqrt(2 * (n - 1))  # mean and five standard deviations
 
 
-@pytest.mark.quick
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
@@ -97,7 +95,6 @@ def test_numbers_of_another_stream_are_refused(draw, words):
     assert stream.bits(1, 4095, 65_535).shape == (1, 1, 4) and stream.uniform(65_536).shape == (1, 65_536, 4)
 
 
-@pytest.mark.quick
 def test_streams_of_other_env_agent_episode_step_purpose_and_draw_differ():
     base = RandomStream(7, [3], [2], 5, DYNAMICS).bits(1)[0, 0].tolist()
     others = [
@@ -115,7 +112,6 @@ def test_streams_of_other_env_agent_episode_step_purpose_and_draw_differ():
     assert len(seen) == len(others) + 1
 
 
-@pytest.mark.quick
 def test_an_agent_has_no_more_heads_than_random_actions_tell_apart():
     assert Group("typist", 1, 1, spaces.MultiDiscrete([2] * 4096)).heads == 4096
     with pytest.raises(SpecError, match="action_space has 4,097 numbers; random actions have at most 4,096"):

@@ -25,12 +25,14 @@ def specs():
     return [cd.register(everything.PYTHON.replace("HORIZON", kind), everything.KERNEL) for kind in ("limit", "task")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("horizon", [0, 1], ids=["limit", "task"])
 def test_everything_passes_the_check(horizon):
     report = check(specs()[horizon], agent_steps=6000, device="cpu", progress=False)
     assert report.passed, str(report)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cartpole", "mountain_car_continuous", "pendulum"])
 def test_environments_side_by_side_pass_the_check(name):
     """Of one agent, a metric or none, actions of both kinds, observations of 2, 3 and 4 entries."""
@@ -38,6 +40,7 @@ def test_environments_side_by_side_pass_the_check(name):
     assert report.passed, str(report)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("far", [{}, {"rows_near": False}, {"rows_near": False, "state_near": False}])
 def test_near_and_far_memory_have_the_same_bits(far):
     spec = specs()[0]
@@ -51,7 +54,6 @@ def test_near_and_far_memory_have_the_same_bits(far):
             assert np.ascontiguousarray(other[key]).tobytes() == np.ascontiguousarray(array).tobytes(), key
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["cartpole", "everything"])
 def test_without_autoreset_an_environment_keeps_its_last_state(name):
     """Recordings and videos step so: what ends stays, with its state, clock and observation, and everything else goes on."""
@@ -81,6 +83,7 @@ def test_without_autoreset_an_environment_keeps_its_last_state(name):
         np.testing.assert_array_equal(kept_on.reward[g.name], got["reward"][g.name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("executor", [{"threads": 1}, {"team_threads": 4}], ids=["fast", "team"])
 def test_observing_changes_nothing_but_the_observation(executor):
     spec = specs()[0]
@@ -102,7 +105,6 @@ def flatten_state(kept):
     return {key: value for key, value in kept.items() if key != "returns"} | kept["returns"]
 
 
-@pytest.mark.quick
 def test_rollouts_without_final_observations_are_the_same_otherwise():
     for name in ("cartpole", "everything"):
         spec = specs()[0] if name == "everything" else envs.get(name)
@@ -120,7 +122,6 @@ def test_rollouts_without_final_observations_are_the_same_otherwise():
                 assert array.tobytes() == without[key][group].tobytes(), (key, group)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("executor", [{"threads": 1}, {"team_threads": 4}], ids=["fast", "team"])
 def test_a_rollout_goes_on_where_the_last_one_ended(executor):
     """In the middle of episodes, whose returns and counts so far are kept between launches."""
@@ -137,7 +138,6 @@ def test_a_rollout_goes_on_where_the_last_one_ended(executor):
         ), key
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["cartpole", "everything"])
 def test_steps_with_given_actions_are_those_of_a_rollout(name):
     """One launch of env_step may take several: here the actions that a rollout has drawn, (T, N, agents, heads)."""
@@ -158,7 +158,6 @@ def test_steps_with_given_actions_are_those_of_a_rollout(name):
         assert np.ascontiguousarray(got[key][first:]).tobytes() == np.ascontiguousarray(array[first:]).tobytes(), key
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "executor", [{"threads": 1}, {"team_threads": 2}, {"debug": True}], ids=["fast", "team", "debug"]
 )
@@ -181,7 +180,6 @@ def test_actions_are_drawn_for_groups_agents_and_heads_of_their_own(executor):
         )
 
 
-@pytest.mark.quick
 def test_flags_of_flatten_cover_every_array():
     """What tests compare by `flatten` is everything that a batch returns and keeps."""
     spec = specs()[0]

@@ -35,6 +35,7 @@ for n in (1, 15, 17):
 """
 
 
+@pytest.mark.full
 def test_no_lane_leaves_the_states_of_the_environment():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -65,6 +66,7 @@ def entries(name):
 
 
 # Rows of tens of thousands of numbers take gigabytes.
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if entries(name) > 20_000 else name for name in envs.names()]
 )
@@ -98,13 +100,13 @@ def gusty():
     return cd.register(python, point.KERNEL.replace("s.x += s.v;", blow))
 
 
+@pytest.mark.full
 def test_what_a_step_draws_and_counts_and_a_limit_that_ends_the_task_are_the_references():
     """No environment of the package that has one agent does any of it."""
     report = cd.check(gusty(), agent_steps=5_000, device="cpu", progress=False)
     assert report.passed, str(report)
 
 
-@pytest.mark.quick
 def test_a_step_reads_no_action_behind_the_last():
     """Five environments leave eleven lanes empty; behind their actions lies memory that nobody may read."""
     memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)

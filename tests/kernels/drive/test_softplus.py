@@ -13,6 +13,7 @@ def exact_softplus(x):
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "exact", "x", "bound"),
     [
@@ -40,14 +41,12 @@ EDGE_CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "x", "result"), EDGE_CASES)
 def test_edge_case(cpu, name, x, result):  # noqa: F811
     got = cpu(name, [x])[0]
     assert np.array_equal(got, np.float32(result), equal_nan=True) or got == pytest.approx(result, rel=1.2e-7)
 
 
-@pytest.mark.quick
 def test_softplus_of_every_float_is_at_least_0_and_at_least_x(cpu):  # noqa: F811
     x = patterns(509)
     x = x[~np.isnan(x)]

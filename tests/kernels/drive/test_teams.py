@@ -33,7 +33,6 @@ def assert_same_bits(got, want):
 
 # Of one agent every further member is idle, whatever their number. In `make test` several agents have a team of fewer than
 # they are and one of more, and one agent has a pair.
-@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "team"),
     [
@@ -55,7 +54,6 @@ def test_a_large_team_copies_the_observations_before_a_rollout_before_any_of_its
     assert_same_bits(got, wide(name, HostExecutor(threads=1), steps=steps))
 
 
-@pytest.mark.quick
 def test_a_large_team_steps_by_given_actions_as_one_thread_does():
     """There is no row before the first then, and nothing to copy there."""
     spec = envs.get("tag_grid")
@@ -85,7 +83,7 @@ FAR = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.full
 @pytest.mark.parametrize("far", FAR)
 @pytest.mark.parametrize("name", NEAR)
 def test_what_is_kept_near_shows_in_no_bit(name, far):

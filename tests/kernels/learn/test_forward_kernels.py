@@ -98,11 +98,13 @@ def assert_alike(name, executor, n):
             assert (a - exact).norm() <= 0.02 * exact.norm()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_warps_own_rows_have_the_bits_of_rows_that_a_block_shares(name):
     assert_alike(name, HostExecutor(flags=("-O1",)), 200)
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NETWORKS)
 def test_so_they_have_on_a_gpu(name):
@@ -111,6 +113,7 @@ def test_so_they_have_on_a_gpu(name):
     assert_alike(name, CudaExecutor(), 5_003)
 
 
+@pytest.mark.full
 def test_a_team_of_threads_gives_the_bits_of_one_thread():
     """A sync that is missing shows each time: threads of a team take turns in an order that is shuffled at every sync."""
     layout, weights, obs, at, scale = random_case("separate, uneven", "cpu", 9)
@@ -123,7 +126,6 @@ def test_a_team_of_threads_gives_the_bits_of_one_thread():
         assert torch.equal(one, of_team)
 
 
-@pytest.mark.quick
 def test_layers_that_are_too_wide_for_a_warp_are_shared_by_a_block():
     for width, file in ((64, "warp_forward"), (65, "tensor_forward")):
         layout = NetworkLayout.of(PPO(hidden=(width,)), 4, 2)
@@ -180,6 +182,7 @@ DRAWS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("way", "actions", "n"), DRAWS)
 def test_actions_are_those_of_a_launch_of_their_own(way, actions, n):
     assert_drawn(way, actions, n, HostExecutor(flags=("-O1",)))

@@ -50,7 +50,6 @@ def sampled(names):
     return [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", sampled(CASES))
 def test_gradients_are_torchs_in_float64(name):
     config, about = CASES[name]
@@ -87,6 +86,7 @@ def outputs(case, arithmetic, executor):
     return logits, value
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shared", "way"), [(False, TENSOR), (True, TENSOR), (False, WIDE)])
 def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(shared, way):
     """Of 6,144 draws one in a hundred may differ; no probability by more than 0.02, no value by more than 2 % of their size."""
@@ -105,7 +105,6 @@ def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(sh
     assert (values - near_values).abs().max() < 0.02 * values.abs().max()
 
 
-@pytest.mark.quick
 def test_no_thread_of_a_tensor_block_has_more_sums_than_registers_hold():
     """Of many rows a block has fewer threads, unless each would have too many sums."""
     executor = HostExecutor()
@@ -116,7 +115,6 @@ def test_no_thread_of_a_tensor_block_has_more_sums_than_registers_hold():
     assert not fitting(NetworkLayout.of(PPO(hidden=(256, 256)), 4, 2), executor)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("envs", [7, 128, 129, 300])
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_the_host_knows_where_each_row_of_a_minibatch_is(envs, minibatches):
@@ -146,6 +144,7 @@ EXECUTORS = {
 NEEDED = {"narrow vectors": "avx512f", "products by a library": "fma"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", sampled(EXECUTORS))
 def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
     if how in NEEDED and NEEDED[how] not in Path("/proc/cpuinfo").read_text():
@@ -162,7 +161,6 @@ def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
     assert found[0] == found[1]
 
 
-@pytest.mark.quick
 def test_gradients_below_the_limit_of_their_norm_are_not_scaled():
     config, found, norm = PPO(num_steps=8, hidden=(16,), **PLAIN), [], None
     for limit in (1e6, 1.3):
@@ -174,7 +172,6 @@ def test_gradients_below_the_limit_of_their_norm_are_not_scaled():
     assert found[0] == found[1]
 
 
-@pytest.mark.quick
 def test_epochs_after_too_large_a_divergence_are_skipped_until_the_iteration_ends():
     config = PPO(num_steps=8, hidden=(16,), update_epochs=3, num_minibatches=1, target_kl=1e-9)
     case = problem(config, envs=9, obs_dim=3)
@@ -190,7 +187,6 @@ def test_epochs_after_too_large_a_divergence_are_skipped_until_the_iteration_end
     assert bits(case.steps.weights) != stopped
 
 
-@pytest.mark.quick
 def test_pieces_of_any_size_have_the_same_sum():
     config, found = PPO(num_steps=8, hidden=(16,), num_minibatches=2), []
     for per_block in (False, True):
@@ -207,6 +203,7 @@ def test_pieces_of_any_size_have_the_same_sum():
     assert not chunks.isnan().any()  # each piece has worked in memory of its own
 
 
+@pytest.mark.full
 def test_adam_is_torchs():
     config = PPO(num_steps=4, hidden=(16,), num_minibatches=1)
     case = problem(config, envs=4, gain=3.0)
@@ -229,7 +226,6 @@ def test_adam_is_torchs():
         assert torch.allclose(case.steps.second[k].double(), state["exp_avg_sq"], rtol=1e-5, atol=1e-12)
 
 
-@pytest.mark.quick
 def test_adam_by_hand():
     """The first step is the learning rate against the gradient's sign, where the gradient is far above epsilon."""
     case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1, max_grad_norm=1e6), envs=4, gain=3.0)
@@ -243,7 +239,6 @@ def test_adam_by_hand():
         assert torch.allclose(case.steps.second[k], 0.001 * g * g, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.quick
 def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
     case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
     for _ in range(30):
@@ -259,7 +254,6 @@ def test_corrections_of_a_checkpoints_step_are_those_of_going_on():
     assert case.steps.corrections.tolist() == pytest.approx([1 - 0.9**10, 1 - 0.999**10, 10], rel=1e-5)
 
 
-@pytest.mark.quick
 def test_corrections_of_many_steps():
     case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
     case.steps.steps.fill_(2000.0)
@@ -268,7 +262,6 @@ def test_corrections_of_many_steps():
     assert (first, second, step) == (pytest.approx(1, rel=1e-6), pytest.approx(1 - 0.999**2001, rel=1e-4), 2001.0)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("bad", ["obs", "log_prob", "returns", "weights"])
 def test_a_number_that_is_not_finite_stops_all_steps(bad):
     case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
@@ -289,7 +282,6 @@ def test_a_number_that_is_not_finite_stops_all_steps(bad):
         assert bits(case.steps.weights) == before
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("alone", ["loss", "norm"])
 def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
     case = problem(PPO(num_steps=4, hidden=(), num_minibatches=1), envs=4)
@@ -305,7 +297,6 @@ def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
     assert (case.shared["bad"], case.steps.steps.sum()) == (1, 0)
 
 
-@pytest.mark.quick
 def test_an_epoch_above_the_target_is_the_last():
     config = PPO(num_steps=4, hidden=(16,), num_minibatches=2, update_epochs=2, target_kl=1e-3)
     case = problem(config, envs=4)
@@ -318,7 +309,6 @@ def test_an_epoch_above_the_target_is_the_last():
     assert bits(case.steps.weights) == before and case.shared["metric_sums"][-1] == 2
 
 
-@pytest.mark.quick
 def test_the_target_is_of_the_mean_divergence():
     def skipped(target):
         case = problem(PPO(num_steps=4, hidden=(16,), num_minibatches=1), envs=4)
@@ -332,6 +322,7 @@ def test_the_target_is_of_the_mean_divergence():
     assert [skipped(divergence * factor)[0] for factor in (0.99, 1.01)] == [1.0, 0.0]
 
 
+@pytest.mark.full
 def test_unpadded_is_the_whole_gradient():
     case = problem(PPO(num_steps=4, hidden=(24, 17)), envs=4)
     compute(case)

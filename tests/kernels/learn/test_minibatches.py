@@ -17,7 +17,6 @@ from cupydrive.training.algorithms import PPO
 from cupydrive.training.algorithms.kernels.gradients import COLUMNS, Minibatches, drawers
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("envs", "agents"), [(1, (1,)), (5, (2, 3, 1)), (300, (1,)), (129, (1, 2))])
 def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
     config = PPO(
@@ -64,7 +63,6 @@ def advantages(rng, steps, envs, agents):
 MANY = (200, 35, (1, 1), 2, 1)  # of 70 or 140 rows a block, fewer than a sum has chains, or more
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("sizes", "how"),
     [(MANY, {}), ((*MANY[:3], 1, 1), {}), ((200, 5, (1,), 2, 1), {"team_threads": 4}), ((100, 1, (1,), 2, 2), {})],
@@ -83,7 +81,6 @@ def test_moments_are_those_of_all_rows_in_the_game(sizes, how):
         assert all(found == pytest.approx([1, 0, 1e-8, 0], rel=1e-5) for found in of_none)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("envs", [7, 130, 300])
 def test_a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all(envs):
     steps, size, config = 6, 3, PPO(num_steps=6, update_epochs=2, num_minibatches=3)
@@ -105,6 +102,7 @@ def test_a_rank_draws_and_weighs_the_rows_of_its_blocks_as_one_that_has_all(envs
         assert torch.equal(own, rows[:, 2 * steps * shard.envs.start : 2 * steps * shard.envs.stop])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sizes",
     [(1, 2000, (1, 1), 1, 1), (2, 3, (128,), 1, 1), (130, 5, (2, 1), 1, 1), (130, 5, (2, 1), 1, 2)],
@@ -132,7 +130,6 @@ def test_minibatches_are_the_same_by_any_team_in_any_order(sizes):
         assert torch.equal(memory["order"][0].long(), torch.argsort(block_of_env[env], stable=True))
 
 
-@pytest.mark.quick
 def test_all_bits_of_an_iterations_number_draw_others():
     columns, config = advantages(np.random.default_rng(0), 4, 3, (1,)), PPO(num_steps=4, num_minibatches=2)
     orders = []
@@ -144,7 +141,6 @@ def test_all_bits_of_an_iterations_number_draw_others():
     assert len(set(orders)) == 4
 
 
-@pytest.mark.quick
 def test_a_minibatch_of_no_rows_has_a_gradient_of_0():
     """Nothing is left of the minibatch before."""
     case = problem(PPO(num_steps=1, hidden=(), num_minibatches=2, update_epochs=2), envs=4)
@@ -152,6 +148,7 @@ def test_a_minibatch_of_no_rows_has_a_gradient_of_0():
     assert not any(g.any() for g in compute(case, 1, 0))
 
 
+@pytest.mark.full
 def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
     """It is not beyond the bound, and of two losses that are equal each counts by half. This build checks indices of arrays."""
     config = PPO(num_steps=4, hidden=(), clip_vloss=True, update_epochs=1, num_minibatches=1)
@@ -174,7 +171,6 @@ def test_a_value_at_the_bound_of_its_clip_has_the_gradient_of_torch():
     assert reported["value_loss"] == pytest.approx(losses["value_loss"], rel=1e-5)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("crowded", [False, True])
 def test_a_chunk_of_any_size_has_threads_that_a_block_can_have(crowded):
     for rows in (1, 3, 4, 5, 8, 31, 32, 33, 63, 64, 65, 128, 1000):

@@ -94,6 +94,7 @@ def both(about, way, executors, change=lambda case: None):
 
 
 # A team of threads does in another order what one thread does; `make test-all` has both.
+@pytest.mark.full
 @pytest.mark.parametrize("how", [pytest.param("one thread", marks=pytest.mark.slow), "team"])
 @each_way
 def test_one_block_learns_what_launches_do(way, cases, name, how):
@@ -118,6 +119,7 @@ def test_one_block_of_a_gpu_learns_what_launches_do(way, cases, name):
 one_way = pytest.mark.parametrize("way", [BY_ONE_BLOCK, BY_ONE_GROUP], ids=["blocks", "groups"])
 
 
+@pytest.mark.full
 @one_way
 def test_steps_of_a_checkpoint_go_on_with_their_corrections(way):
     def read(case):
@@ -128,7 +130,6 @@ def test_steps_of_a_checkpoint_go_on_with_their_corrections(way):
     assert one["steps"][0] == 1000 + 2 * SMALL["num_minibatches"] * SMALL["update_epochs"]
 
 
-@pytest.mark.quick(1)
 @each_way
 def test_a_number_that_is_not_finite_stops_all_steps_behind_it(way, cases, name):
     def spoil(case):
@@ -141,6 +142,7 @@ def test_a_number_that_is_not_finite_stops_all_steps_behind_it(way, cases, name)
     assert other["bad"] == 1 and other["steps"][0] <= 2 * SMALL["num_minibatches"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("alone", ["loss", "norm"])
 def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
     """No step is taken, nor one with sound numbers afterwards."""
@@ -156,7 +158,6 @@ def test_either_the_loss_or_the_norm_may_overflow_alone(alone):
     assert after["steps"].sum() == 0 and not any(after[f"weights.{k}"].any() for k in range(len(case.steps.weights)))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("way", "cases", "name"), [(BY_ONE_BLOCK, CASES, "two towers"), (BY_ONE_GROUP, GROUPED, "one tower")]
 )
@@ -194,7 +195,6 @@ CHOSEN = {  # settings and entries of an observation; what the GPU has otherwise
 }
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_who_learns_by_one_block_and_how(name):
     """By warp groups where two have room and wgmma is there, else by the other blocks, else by launches: never by chance."""
@@ -205,6 +205,7 @@ def test_who_learns_by_one_block_and_how(name):
     assert resident_way(layout, config, (Shard(about["envs"]), 32, [1]), executor) == way
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 def test_members_that_have_a_processor_each_learn_by_one_block_as_alone():
     """As many as a GPU has processors; a run alone learns by launches, to other bits and the same numbers."""

@@ -13,7 +13,6 @@ from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.normalize import RunningMeanStd
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 3), (3, 43, 2, 1), (20, 100, 2, 5), (9, 300, 1, 2)])  # T, N, C, D
 @pytest.mark.parametrize("pauses", [False, True])
 def test_statistics_are_those_of_all_rows_so_far(sizes, pauses):
@@ -33,7 +32,6 @@ def test_statistics_are_those_of_all_rows_so_far(sizes, pauses):
         np.testing.assert_allclose(rms.tensors()[name].numpy(), want, rtol=2e-6, atol=2e-7)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("sizes", [(9, 300, 2, 3), (3, 7, 1, 2)])
 def test_a_rank_sums_up_its_blocks_as_one_that_has_all(sizes):
     values = torch.from_numpy(np.random.default_rng(2).normal(3, 2, sizes).astype(np.float32))
@@ -51,7 +49,6 @@ def test_a_rank_sums_up_its_blocks_as_one_that_has_all(sizes):
         assert not shard.ranks.left
 
 
-@pytest.mark.quick
 def test_a_block_of_very_many_environments_is_all_of_it():
     """Of more than there are 32 bits for, once their number is multiplied by that of blocks; of the other ranks' is nothing."""
     shard = Shard(2**26 + 5, Ranks(127, 128))
@@ -60,7 +57,6 @@ def test_a_block_of_very_many_environments_is_all_of_it():
     assert statistics.sums_of(1, 1)[0].view(-1).tolist() == [0] * 127 + [shard.num_envs]
 
 
-@pytest.mark.quick
 def test_scales_are_one_over_the_deviation():
     rms, (center, scale) = RunningMeanStd((3,), "cpu"), torch.full((2, 3), 5.0)
     rms.mean.copy_(torch.tensor([1.0, -2.0, 3.0]))
@@ -74,7 +70,6 @@ def test_scales_are_one_over_the_deviation():
     assert torch.equal(alone, expected)
 
 
-@pytest.mark.quick
 def test_returns_are_discounted_until_their_episode_ends():
     over = torch.tensor([[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]], dtype=torch.bool)
     parts = dict(terminated=over.clone(), truncated=torch.zeros_like(over))
@@ -91,7 +86,6 @@ def test_returns_are_discounted_until_their_episode_ends():
     assert counts is None and torch.equal(found.view(5, 2, 2), torch.stack(expected)) and torch.equal(running, now)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("held", [0, 1])
 def test_returns_of_a_pause_are_those_of_the_step_before_it(held):
     """One agent, active in steps 1, 3 and 5; its episode ends with step 3. Rewards are 1, 2, 4, 8, 16, 32.

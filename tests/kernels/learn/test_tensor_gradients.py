@@ -110,6 +110,7 @@ def assert_near(name, executor, arithmetic):
         assert torch.nn.functional.cosine_similarity(mine, exact, dim=0) >= 0.999
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "arithmetic"), [("A2C", TENSOR), ("three hidden layers", BY_GROUPS)])
 def test_rounded_operands_are_near_float64_where_nothing_is_decided(name, arithmetic):
     """Within 1 %, and in its direction: the loss and the activation are smooth, the weights as they begin."""
@@ -127,7 +128,6 @@ def test_rounded_operands_are_near_float64_where_nothing_is_decided(name, arithm
 SKIPPED = (*LONG, "15 rows", "several heads, masks", "squashed", "larger weights")
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(("name", "arithmetic"), ways(SKIPPED))
 def test_gradients_of_bfloat16_factors_are_near_torchs(name, arithmetic, monkeypatch):
     if name == "part by part":
@@ -135,6 +135,7 @@ def test_gradients_of_bfloat16_factors_are_near_torchs(name, arithmetic, monkeyp
     assert_near(name, None, arithmetic)
 
 
+@pytest.mark.full
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "arithmetic"), ways())
 def test_gradients_by_matrix_units_are_near_torchs(name, arithmetic):

@@ -14,6 +14,8 @@ from cupydrive.training.algorithms import PPO
 from cupydrive.training.algorithms.kernels import tensor, wide
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR, WIDE
 
+pytestmark = pytest.mark.full
+
 
 def by_teams(arithmetic, team, envs, found, obs_dim=19):
     """Return what ``found(case, executor)`` gives for blocks of 16 rows of one network, by one thread and by a team of them."""

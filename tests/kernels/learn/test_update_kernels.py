@@ -44,6 +44,7 @@ def bits(tensors):
 SIZES = [(100, 3, 1, 1, True), (128, 32, 1, 5, False), (37, 4, 7, LAYOUT.rows, True), (16, 16, 2, 7, False)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", SIZES)
 def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
     pieces = np.random.default_rng(0).normal(0, 1, (sizes[0], LAYOUT.gradient)).astype(np.float32)
@@ -68,6 +69,7 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
     assert found[1:] == found[:1] * 5
 
 
+@pytest.mark.full
 def test_a_team_larger_than_any_row_reads_nothing_behind_the_last():
     """As large as a GPU's, whose members load what they need first before they know what becomes of the step."""
     pieces, found = torch.full((1, LAYOUT.gradient), 0.125), []
@@ -88,7 +90,6 @@ def after(numbers, **settings):
 
 
 # Sums of the policy's loss, of the values' and of the entropy; one over the rows.
-@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("sums", "settings", "overflows"),
     [
@@ -106,7 +107,6 @@ def test_a_loss_that_overflows_stops_the_step(sums, settings, overflows):
     assert (shared["bad"], shared["metric_sums"][-1]) == ((1, 0) if overflows else (0, 1))
 
 
-@pytest.mark.quick
 def test_a_divergence_at_the_target_is_not_above_it():
     """Of what is exact in float32."""
     sums = (0.0, 0.0, 0.0, 0.0, 2.0)

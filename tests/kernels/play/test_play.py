@@ -135,6 +135,7 @@ def assert_alike(plain, *others, iterations=3):
         assert [name for name in want if got[name].numpy().tobytes() != want[name].numpy().tobytes()] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", SAMPLED)
 def test_one_launch_has_the_bytes_of_many(case):
     plain, fused = made(case), made(case)
@@ -143,6 +144,7 @@ def test_one_launch_has_the_bytes_of_many(case):
     assert_alike(plain, fused)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", [
     "time limits, three layers", pytest.param("no hidden layer", marks=pytest.mark.slow),
     pytest.param("squashed, normalised", marks=pytest.mark.slow), "two policies",
@@ -155,6 +157,7 @@ def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
     assert_alike(plain, fused)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "team", "tensor"),
     [
@@ -180,14 +183,12 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch)
     assert_alike(plain, fused, iterations=2)
 
 
-@pytest.mark.quick
 def test_a_cpu_takes_the_plain_path_and_says_so():
     run = made("episodes end")
     line = "rollouts are launched step by step: a CPU is faster where one launch computes the rows of all environments"
     assert make_play(run.rollout) == (None, line) and line in repr(run)
 
 
-@pytest.mark.quick
 def test_a_crew_is_some_warps_or_one_larger_team():
     assert PlayLayout(1, 16, crews=4).threads == 128 and PlayLayout(1, 16, crews=4).block_envs == 64
     assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3, warps=4).threads == 384

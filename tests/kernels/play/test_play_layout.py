@@ -41,6 +41,7 @@ def block_bytes(batch, policies, layout):
     return int(re.search(r"block_bytes = (\d+)", ptx)[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tensor", [False, True], ids=["exact", "tensor"])
 @pytest.mark.parametrize(("env", "settings", "team", "envs"), NETWORKS)
 def test_a_block_has_the_bytes_that_its_layout_was_chosen_by(env, settings, team, envs, tensor):
@@ -51,6 +52,7 @@ def test_a_block_has_the_bytes_that_its_layout_was_chosen_by(env, settings, team
     assert abs(2 * one - two - weights) <= PADDING
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tensor", [False, True], ids=["exact", "tensor"])
 def test_agents_of_few_environments_have_a_thread_each(tensor):
     batch, policies = playing("tag_grid", cd.A2C(), tensor, num_taggers=4)
@@ -58,7 +60,6 @@ def test_agents_of_few_environments_have_a_thread_each(tensor):
     assert gpu_layout(on_h200(batch, 65_536), policies).team == 1
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("num_envs", [256, 1_024, 4_096, 16_384, 65_536])
 @pytest.mark.parametrize("shared", [False, True])
 def test_blocks_reach_all_processors_and_are_there_at_once(num_envs, shared):

@@ -68,7 +68,7 @@ def reference(reward, value, terminated, truncated, final, active, left, gamma, 
     return out
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("leaves", [False, True])
 def test_advantages_are_discounted_sums_of_errors(leaves):
     rng = np.random.default_rng(3)
@@ -109,7 +109,6 @@ def flag(*values):
     return np.array(values, bool).reshape(3, -1)
 
 
-@pytest.mark.quick
 def test_cases_worked_out_by_hand():
     # errors: 1 + 10 - 10 = 1; 1 + 15 - 20 = -4; 1 + 20 - 30 = -9
     assert by_hand() == [1 + 0.25 * (-4 + 0.25 * -9), -4 + 0.25 * -9, -9]
@@ -122,7 +121,6 @@ def test_cases_worked_out_by_hand():
     assert by_hand(**gone) == [1 + 0.25 * -18, -18, 0]
 
 
-@pytest.mark.quick
 def test_what_is_cut_beyond_the_last_slot_is_worth_nothing():
     """Final observations of one slot: the first truncation has it, of the second nothing is known."""
     assert by_hand(truncated=flag(1, 1, 0), final_value=np.full((1, 1, 1), 6.0)) == [1 + 3 - 10, 1 - 20, -9]
@@ -182,7 +180,6 @@ def test_rewards_of_a_pause_belong_to_the_step_before_it_in_any_rollout(steps):
     assert (times[known] - 1).sum() <= total // steps * n * agents  # again: one held step of each agent in each rollout
 
 
-@pytest.mark.quick
 def test_advantages_look_beyond_a_pause():
     """The agent pauses in the second of four steps: its first step has that reward, too, and one gamma to the third."""
     arrays = dict(
@@ -196,7 +193,7 @@ def test_advantages_look_beyond_a_pause():
     assert estimate(**arrays, gamma=0.5, lam=0.5)[0].ravel().tolist() == [first, 0, third, last]
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("hidden_state", [False, True])
 def test_critics_learn_the_value_of_a_pause(hidden_state):
     """Steps 0 and 1 are of one rollout, the agent pauses from step 1 on; the next two rollouts begin in the pause.
@@ -226,14 +223,12 @@ def test_critics_learn_the_value_of_a_pause(hidden_state):
     assert found[2] == ([again, 1], [16 + 99 if hidden_state else 31 + 0.5 * 99, 32 + 0.5 * 30])
 
 
-@pytest.mark.quick
 def test_rewards_are_scaled():
     plain = estimate(np.full((3, 2, 1), 3.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab"))
     scaled = estimate(np.full((3, 2, 1), 6.0), np.zeros((4, 2, 1)), *(np.zeros((3, 2), bool) for _ in "ab"), scale=0.5)
     np.testing.assert_array_equal(plain, scaled)
 
 
-@pytest.mark.quick
 def test_truncations_are_found_in_order():
     rng = np.random.default_rng(0)
     truncated = rng.random((30, 50)) < 0.08

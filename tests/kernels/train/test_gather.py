@@ -31,12 +31,12 @@ def rows_are_right(device, widths, size, chosen, seed=0):
         assert torch.equal(taken[name], column[index]), name
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_rows_of_any_width(width):
     rows_are_right("cpu", [width], size=300, chosen=100)
 
 
+@pytest.mark.full
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.sampled_from(WIDTHS), min_size=1, max_size=4, unique=True), st.integers(1, 200), st.integers(1, 500))
 def test_several_columns_at_once(widths, size, chosen):
@@ -50,7 +50,6 @@ def test_rows_of_any_width_on_a_gpu(width):
     rows_are_right("cuda", [width, 3], size=70_000, chosen=50_001)
 
 
-@pytest.mark.quick
 def test_a_team_of_threads_is_refused_on_the_cpu():
     with pytest.raises(DeviceError, match="a team on the CPU has 1 member, the layout says 4; leave layout out"):
         cd.make("tag_grid", device="cpu", layout=Layout(4))

@@ -15,7 +15,6 @@ from cupydrive.training.algorithms.replay import ReplayBuffer, transitions
 QUIET = dict(device="cpu", progress=False)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("steps", [1, 3, 4])
 def test_replayed_transitions_go_from_one_active_step_to_the_next(steps):
     """The ring holds all of the stream: each transition has the rewards until the agent's next active step, and leads there."""
@@ -49,6 +48,7 @@ def test_replayed_transitions_go_from_one_active_step_to_the_next(steps):
     np.testing.assert_allclose(found[known], torch.from_numpy(want)[known], rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize(
     "settings", [cd.PPO(learning_rate=1e-2, num_steps=n) for n in (1, 3)] + [cd.A2C(learning_rate=1e-2, num_steps=1)]
@@ -61,6 +61,7 @@ def test_a_reward_that_comes_after_the_turn_is_learnt_from(settings, leaves):
         assert run.policies["actor"](torch.zeros(1, 1))[1].item() > 0.6
 
 
+@pytest.mark.full
 def test_ddpg_learns_from_a_reward_that_comes_after_the_turn():
     settings = cd.DDPG(learning_starts=200, num_steps=3, updates=12, batch_size=128, actor_learning_rate=2e-3)
     space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -68,6 +69,7 @@ def test_ddpg_learns_from_a_reward_that_comes_after_the_turn():
     assert run.evaluate(50).mean("return")[0] > 0.9
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learner", ["kernels", "torch"])
 def test_a_run_with_held_steps_goes_on_bit_for_bit(learner, tmp_path):
     """Stopped where steps are held, and resumed from the folder."""
@@ -83,6 +85,7 @@ def test_a_run_with_held_steps_goes_on_bit_for_bit(learner, tmp_path):
     assert all(torch.equal(a, whole.tensors()[key]) for key, a in again.tensors().items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [1, 3, 16])
 def test_rewards_are_scaled_by_the_returns_of_active_steps(steps):
     """Returns are 0 or 1, half of each: of deviation 0.5."""

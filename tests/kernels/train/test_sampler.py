@@ -47,6 +47,7 @@ def chi_square(counts, probabilities):
     return (statistic - freedom) / math.sqrt(2 * freedom)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", [[2], [5], [3, 7], [21, 21], [2, 1, 4, 9, 3]])
 def test_frequencies_are_the_probabilities(sizes):
     n = DRAWS // 10
@@ -63,6 +64,7 @@ def test_frequencies_are_the_probabilities(sizes):
             assert abs(chi_square(count.double(), torch.softmax(part.double(), 0))) < 5
 
 
+@pytest.mark.full
 def test_masked_and_impossible_choices_are_never_drawn():
     """10^7 draws here, 10^9 on a GPU; the impossible one's neighbours are all but certain or all but impossible."""
     n = 200_000
@@ -75,7 +77,6 @@ def test_masked_and_impossible_choices_are_never_drawn():
         assert torch.isfinite(log_prob).all()
 
 
-@pytest.mark.quick
 def test_a_head_that_allows_nothing_is_not_masked():
     sample = sampler(spaces.Discrete(3), 1000)
     action, log_prob = draw(sample, torch.tensor([0.0, 0.0, 0.0]), 0, torch.zeros(1000, 1, 3, dtype=torch.bool))
@@ -83,20 +84,19 @@ def test_a_head_that_allows_nothing_is_not_masked():
     torch.testing.assert_close(log_prob, torch.full_like(log_prob, -math.log(3)))
 
 
-@pytest.mark.quick
 def test_numbers_that_are_none_give_a_valid_action():
     for logits in ([torch.nan] * 4, [torch.inf] * 4, [-torch.inf] * 4, [1.0, torch.nan, torch.inf, 0.0]):
         action, _ = draw(sampler(spaces.Discrete(4), 100), torch.tensor(logits))
         assert ((action >= 0) & (action < 4)).all()
 
 
-@pytest.mark.quick
 def test_greedy_is_the_first_of_the_likeliest():
     logits = torch.tensor([0.0, 2.0, 2.0, 1.0, 5.0, 6.0])
     action, _ = draw(sampler(spaces.MultiDiscrete([4, 2]), 10), logits, greedy=True)
     assert (action == torch.tensor([1, 1])).all()
 
 
+@pytest.mark.full
 def test_draws_are_independent_over_heads_agents_environments_and_steps():
     n = 200_000
     sample = sampler(spaces.MultiDiscrete([2, 2, 2, 2, 2]), n, count=3)
@@ -113,7 +113,6 @@ def test_draws_are_independent_over_heads_agents_environments_and_steps():
     assert not torch.equal(first, second)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("sizes", [[2], [3, 7, 2], [4, 4], [2] * 138])
 def test_log_probability_and_entropy_equal_torchs(sizes, masked):
@@ -140,6 +139,7 @@ def test_log_probability_and_entropy_equal_torchs(sizes, masked):
     torch.testing.assert_close(ours[1].double(), want_entropy, rtol=1e-6, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("squashed", [False, True])
 def test_gaussian_draws_and_densities(squashed):
     n, generator = 1_000_000, torch.Generator().manual_seed(2)

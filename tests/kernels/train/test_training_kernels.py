@@ -58,7 +58,6 @@ def normal_numbers(stream, heads):
     return pairs.reshape(*u.shape)[..., :heads]
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_choices_are_the_inverse_of_the_cumulative_distribution(masked, device):
@@ -99,7 +98,6 @@ def test_choices_are_the_inverse_of_the_cumulative_distribution(masked, device):
     np.testing.assert_array_equal(got["value_row"].ravel(), value[:, 0])
 
 
-@pytest.mark.quick
 def test_logits_that_are_not_numbers_leave_the_last_choice_that_has_a_weight():
     clock, action = clocks(np.random.default_rng(0), N), np.full((N, AGENTS, 1), -1, np.int32)
     for logits, last in (
@@ -113,7 +111,6 @@ def test_logits_that_are_not_numbers_leave_the_last_choice_that_has_a_weight():
         assert (got["action"] == last).all()
 
 
-@pytest.mark.quick
 def test_what_is_not_asked_for_is_not_written():
     """Neither log-probability nor entropy nor a value: null pointers, which a kernel must not follow."""
     clock = clocks(np.random.default_rng(0), N)
@@ -126,7 +123,6 @@ def test_what_is_not_asked_for_is_not_written():
     assert not (got["action"] == FAR).any() and np.array_equal(got["raw"], got["action"])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("squashed", [0, 1])
 def test_gaussian_actions_are_made_of_their_words(squashed, device):
@@ -155,7 +151,6 @@ def test_gaussian_actions_are_made_of_their_words(squashed, device):
         np.testing.assert_array_equal(got["value_row"].ravel(), value[:, 0])
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("started", [0.0, 1.0])
 def test_exploration_noise_is_made_of_its_words(started, device):
@@ -190,7 +185,6 @@ def test_exploration_noise_is_made_of_its_words(started, device):
     assert (np.abs(wanted) > 1).any() == bool(started)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("purpose", [RESET, DYNAMICS, ACTION])
 def test_words_of_kernels_in_python(purpose, device):
@@ -246,7 +240,6 @@ def feistel(size, draw, count):
     return x.astype(np.int64)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 17, 255, 257, 1023, 1025, 4099, 65_537])
 def test_a_shuffle_is_the_permutation_of_its_keys(size, device):
@@ -257,7 +250,6 @@ def test_a_shuffle_is_the_permutation_of_its_keys(size, device):
         np.testing.assert_array_equal(got[:size], feistel(size, draw, count))
 
 
-@pytest.mark.quick
 def test_shuffles_of_other_epochs_iterations_and_seeds_have_nothing_in_common():
     """Independent permutations agree in about one place, whatever their length (Poisson of mean 1), and do not correlate."""
     size, base = 4099, dict(draw=1, count=2)
@@ -272,7 +264,6 @@ def test_shuffles_of_other_epochs_iterations_and_seeds_have_nothing_in_common():
     assert abs(np.corrcoef(first, np.arange(size))[0, 1]) < 5 / np.sqrt(size)
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 def test_random_rows_come_from_their_words_and_reach_every_row(device):
     program, size = build("train/shuffle", device=device), 4001
@@ -292,7 +283,6 @@ def test_random_rows_come_from_their_words_and_reach_every_row(device):
 # ---- ragged ends -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, pytest.param(NAN_OF_A_GPU, id="NaN of a GPU")])
 def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
@@ -317,7 +307,6 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_stands(bad, device):
                 assert got["first"].tolist() == [wanted if array is values else none for array in order]
 
 
-@pytest.mark.quick
 def test_the_earliest_number_that_is_not_finite_is_kept():
     program, values = build("train/finite", (("ARRAYS", 1),)), np.float32([0, 0, 0, 0, 0, np.nan])
     for found_before, wanted in ((2 << 40 | 9, 2 << 40 | 9), (3 << 40 | 9, 3 << 40 | 5), (4 << 40, 3 << 40 | 5)):
@@ -329,7 +318,6 @@ def test_the_earliest_number_that_is_not_finite_is_kept():
 # ---- extreme random words --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("word", [0, 1])
 def test_the_least_and_the_greatest_word_give_finite_numbers_within_bounds(word, device):
