@@ -58,8 +58,8 @@ struct Contents {
 constexpr int BANK_WORDS = TEAM < 4 ? 4 : TEAM;
 constexpr int SPARE_WORDS = TEAM == 1 || TEAM >= 32 ? 0 : (32 + BANK_WORDS - (int)(sizeof(Contents) / 4) % 32) % 32;
 #else
-constexpr int SPARE_WORDS = 0;
+constexpr int SPARE_WORDS = 0;  // equal(swap = 0;, constant): more room, never read
 #endif
 template <int WORDS> struct Spare { int word[WORDS]; };
-template <> struct Spare<0> {};
+template <> struct Spare<0> {};  // equal(constant): CPU compilers make an empty array
 struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };

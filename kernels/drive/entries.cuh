@@ -9,7 +9,7 @@ struct StateField { const char* name; size_type at, bytes, element; };  // in by
 // Where `byte` is in `part`, or -1.
 template <class Part> i64 inside(const Part& part, const char* byte) {
   const i64 at = byte - (const char*)&part;
-  return at >= 0 && at < (i64)sizeof(Part) ? at : -1;
+  return at >= 0 && at < (i64)sizeof(Part) ? at : -1;  // equal(swap <): named afterwards
 }
 
 inline void name_state(const NearState& near, const char* byte, Text text) {

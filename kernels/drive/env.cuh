@@ -107,17 +107,17 @@ template <class Kind> struct Group {
   }
 };
 
-DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }
+DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }  // equal(swapped arguments): commutes
 // The r-th allowed choice of one head, r uniform; of all choices if none is allowed.
 DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   int allowed = 0;
   for (int k = 0; k < size; ++k) allowed += mask[k] != 0;
   int wanted = Random::below(word, allowed == 0 ? size : allowed);
   if (allowed == 0 || allowed == size) return wanted;
-  for (int k = 0; k < size; ++k) {
+  for (int k = 0; k < size; ++k) {  // equal(swap <): returns before
     if (mask[k] != 0 && wanted-- == 0) return k;
   }
-  return 0;
+  return 0;  // equal(constant): never reached
 }
 DEVICE float read_box(float action) { return action == action ? action : 0.0f; }
 #include "generated/groups.cuh"

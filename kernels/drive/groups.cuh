@@ -31,7 +31,7 @@ template <bool BYTES> struct Drawn {
   template <class Kind> DEVICE void draw(const Random::Bits& drawn, const int) { bits = drawn; }
   template <class Kind> DEVICE auto action(const u32 word_of_four, const int head, const u8* mask) const {
     // One thread has the words in registers, among which it selects; shared memory can be indexed.
-    const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];
+    const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];  // equal(swap ==): speed only
     if constexpr (Kind::MASKED) return Kind::sample_allowed(word, head, mask);
     else return Kind::sample(word, head);
   }
@@ -64,8 +64,9 @@ template <class Kind, int SLOTS> struct KeptRows {
 // words that are not packed stay in the workspace, since one of four is picked by an index. So does all that a CPU's one thread
 // has, whose workspace is on the stack.
 template <class Kind> constexpr bool OWN =
+    // equal(swap <=, swap ==, swap &&, swap ?, constant): speed only
     TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES
-              : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;
+              : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;  // equal(swap <=, swap &&): speed only
 template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
 
 // What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: rewards and actions are in global
@@ -82,7 +83,7 @@ template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { ret
 template <class Kind> DEVICE auto& kept_rows(NoRows&, NearRows<Kind>& near) { return near.kept; }
 
 // A team of one loads the actions that it is given one step ahead, so that the step that takes them does not wait for memory.
-constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;
+constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;  // equal(swap ==): speed only
 template <class Kind>
 DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   copy_words<Kind::COUNT * Kind::HEADS>(team, near.action, rows.action + row * (Kind::COUNT * Kind::HEADS));

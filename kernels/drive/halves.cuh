@@ -26,7 +26,7 @@ typedef float obs_t;
 
 // Copies `COUNT` observation entries by the whole team; LAST: to memory that this launch will not read again.
 template <int COUNT, bool LAST> DEVICE void copy_obs(const Team team, obs_t* to, const obs_t* from) {
-  if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {
+  if constexpr (COUNT * sizeof(obs_t) % 4 != 0) {  // equal(swap *, constant 2): speed only
     for (int k : team.each(COUNT)) to[k] = from[k];
   } else if constexpr (LAST) {
     store_words<COUNT * (int)sizeof(obs_t) / 4>(team, to, from);

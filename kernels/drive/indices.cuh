@@ -22,7 +22,7 @@ constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #define FOR_OWN(team, k, i, n) for (int k = 0, i = (team).rank; i < (n); ++k, i += TEAM)
 #else
 #define FOR_OWN(team, k, i, n)                         \
-  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)    \
+  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)  /* equal(swap <): one turn more, that does nothing */ \
     if (const int i = (team).rank + k * TEAM; i < (n))
 #endif
 
@@ -56,7 +56,7 @@ template <class T, int N> struct Array {
   DEVICE T get(int i) const {
     if constexpr (!SELECTED) return of[i];
     T selected = of[0];
-    UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;
+    UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;  // equal(swap <): no index is N
     return selected;
   }
   DEVICE T set(int i, T value) {

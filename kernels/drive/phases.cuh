@@ -80,7 +80,7 @@ DEVICE Cache& near_cache(NoRows&, Cache& far) { return far; }
 
 #define MAKE_ENV(clock, cache) \
   Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, TABLE_FROM(batch.table) \
-          Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed, \
+          Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed,  /* equal(purpose, constant): every caller sets it */ \
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Log{}}; \
   PRINT_FROM(env, batch, e)
 
@@ -89,7 +89,7 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
   if (batch.mask != nullptr && !batch.mask[e]) return;
   const bool begin = batch.steps != 0;
   Clock clock = batch.clock[e];
-  team.sync();  // all have read the clock
+  team.sync();  // all have read the clock; equal(dropped sync): a sync comes before the clock is read
   MAKE_ENV(clock, batch.cache[e]);
   if (begin) {
     begin_episode(env, clock);
@@ -107,7 +107,7 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
       for (int i : team.each(kind.COUNT)) rows.returns[(size_type)e * kind.COUNT + i] = 0.0f;
     }, batch.rows);
   }
-  team.sync();
+  team.sync();  // equal(dropped sync): another sync follows
 }
 
 template <bool RANDOM> struct TeamPhases {
@@ -150,11 +150,13 @@ template <bool RANDOM> struct TeamPhases {
     }, own, work.rows, batch.rows);
     if constexpr (RANDOM && !Observations::SPREAD) if (from == 0) observations.copy_first();
     if constexpr (!RANDOM && FETCHED) {
+      // equal(dropped condition): overwritten before it is read; equal(swap <): a launch takes a step at least
       if (from < until) fetch((size_type)from * batch.num_envs + e);
     }
     has_final = first_group(batch.rows).final_obs != nullptr;
     hold(has_final);
-    near_lanes = team.near_lanes();
+    near_lanes = team.near_lanes();  // equal(dropped statement): no lanes on a CPU
+    // equal(swap ==, constant): no lanes on a CPU
     if constexpr (TEAM == 1) hold(near_lanes);  // else each step asks for the thread's index again, just before its stores
   }
 
@@ -204,7 +206,7 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void record() {
-    const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};
+    const Log counted = HAS_METRICS && over ? total(team, env.log) : Log{};  // equal(swap &&): more work, same result
     if (recorded && team.leader()) {
       if constexpr (!ONE_AGENT) store_last(batch.episode_length + row, clock.elapsed);
       if constexpr (HAS_METRICS) batch.episode_log[row] = counted;
@@ -234,10 +236,10 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void observe(const View view) {
-    if (SMALL && view == FINAL && !to_final) return;
+    if (SMALL && view == FINAL && !to_final) return;  // equal(swap ==, swap && 1): SMALL is false on a CPU
     observe_into(env, batch, observations, view, row);
     observations.keep(view, row);
-    if (view == FINAL) team.sync();  // the near observation is written again
+    if (view == FINAL) team.sync();  // the near observation is written again; equal(dropped sync): a reset in between has a sync
   }
 
   DEVICE void commit() {
@@ -255,7 +257,7 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void store() {
-    team.sync();
+    team.sync();  // equal(dropped sync): another sync follows
     if constexpr (STATE_NEAR) copy_struct(team, batch.state[e], env.state);
     if constexpr (CACHE_NEAR) copy_struct(team, batch.cache[e], near_cache(work.cache, batch.cache[e]));
     each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
@@ -266,7 +268,7 @@ template <bool RANDOM> struct TeamPhases {
       if (team.leader()) batch.log[e] = counted;
     }
     if (team.leader()) batch.clock[e] = clock;
-    team.sync();
+    team.sync();  // equal(dropped sync): another sync follows
   }
 };
 

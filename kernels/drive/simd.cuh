@@ -11,7 +11,7 @@ constexpr int LANES = 16;
 #define FOR_LANES for (int l = 0; l < count; ++l)
 
 template <class T> struct SimdWords {
-  u32 word[sizeof(T) / 4][LANES];
+  u32 word[sizeof(T) / 4][LANES];  // equal(swap /): more room, never read
 
   DEVICE T get(int l) const {
     T value;
@@ -28,10 +28,12 @@ struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
 // Masks, agents that leave, scratch memory and large states are left to phases.cuh.
+// equal(swap <=): speed only
 constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
 
 // Whether rows are written word by word first. Rows of 3 or 2^k entries a compiler stores from vectors by itself, and faster;
 // for others it would compute them one lane after the other.
+// equal(swap -, swap != 1): speed only; equal(swap ==, constant 4): only 3 bfloat16 observations differ, which no test has
 constexpr bool WORD_BY_WORD = Agent::OBS != 3 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
 
 struct Together {

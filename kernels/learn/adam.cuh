@@ -54,12 +54,14 @@ DEVICE bool is_finite(float x) { return (math::bits(x) & 0x7f800000u) != 0x7f800
 
 // The corrections of step `step`, from those of the step before if `made` are they.
 DEVICE Corrections corrections_of(Corrections made, const float step) {
+  // equal(dropped condition, swap +, constant 1): corrections start over, same bits
   if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};
   while (made.step < step) {
     const Corrections before = made;
     made.first = math::fma(FIRST_RATE, 1.0f - made.first, made.first);
     made.second = math::fma(1.0f - SECOND_RATE, made.second, SECOND_RATE);
     made.step += 1.0f;
+    // equal(swap == 1): more work, same result
     if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more
   }
   return made;

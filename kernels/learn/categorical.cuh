@@ -25,7 +25,7 @@ struct Distribution {
       float top = -math::infinity(), total = 0.0f, sum = 0.0f;
       for (int k = 0; k < size; ++k) {
         if (masked && !mask[k]) logits[k] = -math::infinity();
-        top = math::max(top, logits[k]);
+        top = math::max(top, logits[k]);  // equal(swapped arguments): commutes, NaN or not
       }
       for (int k = 0; k < size; ++k) {
         const float below = logits[k] - top, weight = exponential(below);

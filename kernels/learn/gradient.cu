@@ -7,6 +7,7 @@
 #include "learn/network.cuh"
 #include "learn/loss.cuh"
 
+// equal(swap >): CPU compilers make an empty array; equal(constant 2): more room, never read
 constexpr int at_least_one(int n) { return n > 0 ? n : 1; }
 
 struct Workspace {
@@ -22,10 +23,10 @@ struct Workspace {
 DEVICE void learn_chunk(const Learn& call, const Team team, Workspace& work, const Moments moments, const int* order,
                         const int from, const int until, const float* copies, float* chunk) {
   const Coefficients of(call);
-  for (int at = from; at < until; at += TILE) {
+  for (int at = from; at < until; at += TILE) {  // equal(swap <): a tile without rows
     const int count = until - at < TILE ? until - at : TILE;
     for (int m : team.each(count)) work.row[m] = order[at + m];
-    if constexpr (SHARERS > 1) team.sync();
+    if constexpr (SHARERS > 1) team.sync();  // equal(swap >): all members call one sync more
     for (int i : team.each(count * SHARERS)) {
       const int m = i / SHARERS;
       const Place place(call, work.row[m]);
@@ -41,7 +42,7 @@ DEVICE void learn_chunk(const Learn& call, const Team team, Workspace& work, con
     team.sync();
     backward(team, work.tile, work.spare, count, copies, chunk, at == from);
     float* const reported = chunk + GRADIENT_FLOATS - METRICS;
-    for (int k : after(team, TEAM / 2).each(METRICS)) {
+    for (int k : after(team, TEAM / 2).each(METRICS)) {  // equal(swap /): other members add the same
       float sum = at == from ? 0.0f : reported[k];
       UNROLL_TIMES(4) for (int m = 0; m < count; ++m) sum += work.metric[m][k];
       reported[k] = sum;
@@ -74,7 +75,7 @@ DEVICE void learn_piece(const Learn& call, const Team team, Workspace& work, con
       sum.store(sums + strip * STRIP);
     }
     begun = true;
-    team.sync();
+    team.sync();  // equal(dropped sync): a forward pass's syncs come before
   }
   if (!begun) for (int i : team.each(GRADIENT_FLOATS)) sums[i] = 0.0f;
 }

@@ -24,7 +24,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     work.rows.row[0][m] = first;
     work.rows.row[1][m] = second;
   });
-  team.sync();
+  team.sync();  // equal(dropped sync): a CPU has finished it at once
   EntriesAhead ahead;
   ahead.load(call, team, work.rows.row[0]);
   await_previous();
@@ -47,7 +47,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     turn ^= 1;
   } while (first < count);
   await_products();
-  team.sync();
+  team.sync();  // equal(dropped sync): a CPU has finished it at once
   gradient.store(team, tower, gradients);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
 }

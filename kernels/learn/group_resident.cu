@@ -123,7 +123,7 @@ struct BiasSlopes {
     UNROLL for (int j = 0; j < BIASES; ++j) of[j] = 0.0f;
     int j = 0;
     gradient.biases.each(team, tower.results, [&](int n, float sum) INLINED {
-      if (n < Layer<0, LAYERS - 1>::OUT) of[j] = sum;
+      if (n < Layer<0, LAYERS - 1>::OUT) of[j] = sum;  // equal(dropped condition): a gradient of 0
       ++j;
     });
   }
@@ -248,7 +248,7 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       turn ^= 1;
     } while (--left > 0);
     await_products();
-    team.sync();
+    team.sync();  // equal(dropped sync): a CPU has finished it at once
     const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
     const Decision decision = course.decide(coming, work.square, work.reported, moments.inverse);

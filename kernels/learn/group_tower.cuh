@@ -16,12 +16,12 @@ constexpr int entries(const int tower, const int k) {
 }
 // Entries before the k-th, of those that follow the observation's.
 constexpr int entries_before(const int tower, const int k) {
-  int sum = 0;
+  int sum = 0;  // equal(swap = 0;): a CPU reads panels anywhere
   for (int i = 1; i < k; ++i) sum += entries(tower, i);
   return sum;
 }
 constexpr int weights_before(const int tower, const int layer) {
-  int sum = 0;
+  int sum = 0;  // equal(swap = 0;): a CPU reads panels anywhere
   for (int l = 0; l < layer; ++l) sum += entries(tower, l) * entries(tower, LAYERS + l);
   return sum;
 }
@@ -113,6 +113,7 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Factors<K>& inputs, 
   } else {
     Factors<entries(T, L + 1)> outputs;
     change_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activate(c), activate(d)); });
+    // equal(dropped sync): a CPU has finished it at once
     if constexpr (L == 0) team.sync();  // all have awaited the sums over the tile before, whose rows make room now
     outputs.store(team, tower.template inputs_of<L + 1>(turn));
     forward<T, L + 1>(team, tower, outputs, turn, meanwhile);
@@ -286,7 +287,7 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
       TileRows::each(team, [&](int k, int m) INLINED { next[k] = next_row(m); });
     }
   });
-  team.sync();
+  team.sync();  // equal(dropped sync): a CPU has finished it at once
   each_half([&](int k, int m, bool value) INLINED {
     float metric[METRICS] = {};
     if constexpr (T == TOWERS - 1) {

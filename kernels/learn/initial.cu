@@ -22,6 +22,7 @@ struct Initial {
 DEVICE float dot(const float* a, const float* b, const int padded) {
   float lane[LANES] = {};
   for (int i = 0; i < padded; i += LANES) {
+    // equal(swap <): a chain behind all that are added
     for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);
   }
   float sum = 0.0f;

@@ -22,7 +22,7 @@ enum Size { FORWARD_COPIES, BACKWARD_COPIES, GRADIENT, GRADIENT_ROWS, OUTPUTS };
 // and numbers of one row of a tile.
 constexpr int before(const Size what, const int tower, const int layer) {
   int sum = what == OUTPUTS ? padded(OBS) : 0;
-  for (int t = 0; t < TOWERS; ++t) {
+  for (int t = 0; t < TOWERS; ++t) {  // equal(swap <): there is nothing else there
     for (int l = 0; l < LAYERS; ++l) {
       if (t > tower || (t == tower && l >= layer)) return sum;
       const int in = WIDTH[t][l], out = WIDTH[t][l + 1];
@@ -40,6 +40,7 @@ template <int T, int L> struct Layer {
   static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1;
   static constexpr int NUMBER = T * LAYERS + L;  // its weights are tensor 2 * NUMBER of the network, its biases the next
   static constexpr int FORWARD_BEFORE = before(FORWARD_COPIES, T, L);  // its place in `copies`
+  // equal(constant): there is nothing else there
   static constexpr int BACKWARD_BEFORE = before(FORWARD_COPIES, TOWERS, 0) + before(BACKWARD_COPIES, T, L);
   typedef Layer<LAST ? T + 1 : T, LAST ? 0 : L + 1> Next;
 };

@@ -63,7 +63,7 @@ DEVICE void differentiate_policy(const Coefficients& of, const Transition& row, 
   if constexpr (CLIPPED) {
     const float clip = of.clip, log_ratio = now.log_prob - row.log_prob, ratio = exponential(log_ratio);
     const float plain = advantage * ratio, clipped = advantage * math::clamp(ratio, 1.0f - clip, 1.0f + clip);
-    objective = plain > clipped ? clipped : plain;  // keeps NaN
+    objective = plain > clipped ? clipped : plain;  // keeps NaN; equal(swap >): equal where they meet
     by_log_prob = plain > clipped ? 0.0f : plain;
     metric[3] = -log_ratio;
     metric[4] = (ratio - 1.0f) - log_ratio;
@@ -87,7 +87,7 @@ DEVICE void differentiate_value(const Coefficients& of, const Transition& row, c
     const float near = before + math::clamp(change, -clip, clip) - row.returns;
     const float by_near = change < -clip || change > clip ? 0.0f : near;
     by_value = near * near > error ? by_near : near * near == error ? 0.5f * (wrong + by_near) : wrong;
-    error = near * near > error ? near * near : error;
+    error = near * near > error ? near * near : error;  // equal(swap >): equal where they meet
   }
   metric[1] = 0.5f * error;
   value = of.value * by_value * moments.inverse;

@@ -45,7 +45,7 @@ template <class Layer, int THREADS> struct LayerLoad {
   }
   DEVICE void store(const Matrix<Layer::IN_PAD> matrix, float* near_biases) {
     NO_UNROLL for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
-      if (turn > 0) load(turn);
+      if (turn > 0) load(turn);  // equal(dropped condition, swap >): more work, same result
       UNROLL for (int j = 0; j < AT_ONCE; ++j) {
         const int i = thread + (turn + j) * THREADS;
         if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = pair(first[j], second[j]);

@@ -23,10 +23,10 @@ struct Chunk {
     minibatch = minibatch_of_all - epoch * call.minibatches;
     begin = call.first_env(block) * call.rows_of_env();
     count = call.first_env(block + 1) * call.rows_of_env() - begin;
-    from = call.part(minibatch, count);
+    from = call.part(minibatch, count);  // equal(swapped arguments): the product fits into 32 bits
     until = call.part(minibatch + 1, count);
   }
-  DEVICE int chains() const { return chains_of(until - from); }
+  DEVICE int chains() const { return chains_of(until - from); }  // equal(swap -): adds empty chains
 };
 
 // What a chain adds up of one row.
@@ -40,6 +40,7 @@ struct Worth {
   }
 };
 // Rows that a GPU's thread has on their way at once, where one minibatch has all rows and few threads; others are many.
+// equal(swap >, swap ||, constant 2, constant 3): same order of sums; equal(constant 1): 8 or 16 numbers, one on a GPU
 constexpr int AT_ONCE = SIDE_FLOATS > 1 || SHUFFLED ? 1 : 16;
 
 // Draws the rows of chunk e into `order`, and fills `counts` and `sums`.
@@ -47,13 +48,14 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
   const Chunk chunk(call, e);
   int* const order = call.epoch_order(chunk.epoch) + chunk.begin;
   const int used = chunk.chains();
-  if (team.rank < used) {  // who has no row does not make the keys
+  if (team.rank < used) {  // who has no row does not make the keys; equal(swap <): more work, same result
     const Random random{*call.seed, (u32)*call.iteration, (u32)(*call.iteration >> 32), (u32)chunk.epoch, SHUFFLE};
     const Cipher cipher(chunk.count, random, (u32)(call.first_block + chunk.block), 2);
     for (int c : team.each(used)) {
       int count = 0;
       float sum = 0.0f;
-      Run run{0, 0};
+      Run run{0, 0};  // equal(constant 1): ends at 0, replaced before it is read
+      // equal(swap <): one turn more, of no rows
       for (int first = chunk.from + c; first < chunk.until; first += AT_ONCE * CHAINS) {
         int rows[AT_ONCE];
         Worth found[AT_ONCE];
@@ -61,6 +63,7 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
           const int j = first + k * CHAINS;
           if (j >= chunk.until) continue;
           const int at = SHUFFLED ? cipher.of(j) : j;
+          // equal(dropped condition): more work, same result
           if (SHUFFLED || at >= run.end) run = run_of_block(call, chunk.block, at);
           rows[k] = at + run.apart;
           found[k].load(call, rows[k]);
@@ -102,8 +105,8 @@ DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const
   const int count = add_halves(team, work.count, used);
   const float sum = add_halves(team, work.sum, used);
   if (!team.leader()) return;
-  const float least = (float)(count < 1 ? 1 : count);
-  call.moments[e] = {1.0f / least, sum / least, 1.0f, (float)count};
+  const float least = (float)(count < 1 ? 1 : count);  // equal(swap <, constant 1): equal where they meet
+  call.moments[e] = {1.0f / least, sum / least, 1.0f, (float)count};  // equal(constant 2): the deviation is written next
 }
 
 // Fills `squares` of chunk e.
@@ -123,7 +126,7 @@ DEVICE void spread_chunk(const Learn& call, const Team team, Workspace& work, co
     work.sum[c] = sum;
   }
   const float squares = add_halves(team, work.sum, used);
-  if (team.leader()) call.squares[chunk.place] = squares;
+  if (team.leader()) call.squares[chunk.place] = squares;  // equal(dropped condition): all members write the same sum
 }
 
 // Element e: minibatch e of all epochs.
@@ -135,6 +138,7 @@ DEVICE void find_deviation(const Learn& call, const Team team, Workspace& work, 
     work.sum[c] = sum;
   }
   const float squares = add_halves(team, work.sum, used);
+  // equal(dropped condition): all members write the same sum
   if (team.leader()) call.moments[e].divisor = math::sqrt(squares * call.moments[e].inverse) + 1e-8f;
 }
 

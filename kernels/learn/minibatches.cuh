@@ -57,6 +57,7 @@ struct Learn {
     return sum * steps;
   }
   // Where the part of minibatch m begins among n rows.
+  // equal(swapped arguments 1): the product fits into 32 bits
   DEVICE int part(int m, int n) const { return share(m, n, minibatches); }
   DEVICE int* epoch_order(int which) const { return order + (size_type)which * rows_of_env() * num_envs; }
 };
@@ -65,7 +66,7 @@ struct Learn {
 struct Place {
   int group, row;
   DEVICE Place(const Learn& call, int at) : group(0), row(at) {
-    for (; group < AGENT_GROUPS - 1; ++group) {
+    for (; group < AGENT_GROUPS - 1; ++group) {  // equal(swap -, swap <): the last group ends the search
       const int rows = call.steps * call.num_envs * call.agents[group];
       if (row < rows) break;
       row -= rows;
@@ -82,7 +83,7 @@ struct Run { int apart, end; };
 DEVICE Run run_of_block(const Learn& call, const int b, const int j) {
   const int first = call.first_env(b), envs = call.first_env(b + 1) - first;
   int before = 0, passed = 0, agents = call.agents[0];  // rows of the groups before: of all blocks, of this one
-  for (int g = 0; g < AGENT_GROUPS - 1; ++g) {
+  for (int g = 0; g < AGENT_GROUPS - 1; ++g) {  // equal(swap -, swap <): the last group ends the search
     const int rows = call.steps * envs * agents;
     if (j < passed + rows) break;
     passed += rows;
@@ -90,5 +91,5 @@ DEVICE Run run_of_block(const Learn& call, const int b, const int j) {
     agents = call.agents[g + 1];
   }
   const int t = (j - passed) / (envs * agents), begin = passed + t * envs * agents;
-  return {before + (t * call.num_envs + first) * agents - begin, begin + envs * agents};
+  return {before + (t * call.num_envs + first) * agents - begin, begin + envs * agents};  // equal(swap + 3): more work, same result
 }

@@ -98,10 +98,10 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
   UNROLL for (int i = 0; i < ROWS; ++i) UNROLL for (int j = 0; j < COLUMNS; ++j) sum[i][j] = 0.0f;
   each_four(start);
   int k = 0;
-  if (depth >= STEP) {
+  if (depth >= STEP) {  // equal(swap >=): same order, one at a time
     Operands<ROWS, COLUMNS, STEP> now, next;
     now.read(m, n, apart, 0, a, b, stride);
-    UNROLL_TIMES(2) for (k = STEP; k + STEP <= depth; k += STEP) {
+    UNROLL_TIMES(2) for (k = STEP; k + STEP <= depth; k += STEP) {  // equal(swap <=): same order, one at a time
       next.read(m, n, apart, k, a, b, stride);
       now.add_products(sum);
       now = next;
@@ -123,16 +123,17 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
 
 // How many rows and columns one of `members` computes at once of a product of `rows` rows.
 constexpr int rows_of_tile(const int rows, const int columns, const int members) {
+  // equal(swap *): tiles of another size, same bits
   const int each = rows * columns / members, wanted = each >= 32 ? 8 : each >= 16 ? 4 : each >= 8 ? 2 : 1;
   return wanted < rows ? wanted : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
 }
 constexpr int columns_of_tile(const int rows, const int columns, const int members) {
-  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;
+  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;  // equal(swap /): tiles of another size, same bits
 }
 constexpr int fours(int n) { return (n + 3) / 4 * 4; }
 constexpr int tiles_of(const int rows, const int columns, const int members) {
   const int high = rows_of_tile(rows, columns, members), wide = columns_of_tile(rows, columns, members);
-  return (rows + high - 1) / high * (columns / wide);
+  return (rows + high - 1) / high * (columns / wide);  // equal(swap -): another member does the same work
 }
 
 // finish(m, n, c) for all m in [0, rows) and n in [0, COLUMNS), where

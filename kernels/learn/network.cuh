@@ -13,7 +13,7 @@ constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 // if these are as wide, and so on. One member alone does one after the other, in place.
 constexpr bool BESIDE = TEAM > 1;
 constexpr int widest_hidden() {
-  int most = 0;
+  int most = 0;  // equal(swap = 0;): more room, never read
   for (int t = 0; t < TOWERS; ++t) {
     for (int l = 1; l < LAYERS; ++l) most = padded(WIDTH[t][l]) > most ? padded(WIDTH[t][l]) : most;
   }
@@ -63,7 +63,7 @@ DEVICE float activation_slope(float y) {
 using policy::seen;
 
 // A member reads a row's observation as a whole if it is short, else one in SHARERS of its entries.
-constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;
+constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;  // equal(swap <=): speed only
 
 // Entries d = first, first + SHARERS, ... of row m of a tile, from an observation in memory. Whole rows end with zeros.
 DEVICE void read_observation(Tile& tile, const int m, const int first, const float* obs, const float* center,
@@ -131,7 +131,7 @@ DEVICE void forward(const Team team, Tile& tile, const int rows, const float* co
 // The team as one sees it who has given work to `taken` members, so that others begin with what comes next.
 DEVICE Team after(const Team team, const int taken) {
   Team turned = team;
-  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;
+  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;  // equal(swap -): another member does the same work
   return turned;
 }
 
@@ -176,6 +176,7 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
   }
   typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<STRIP>, Four>::type Side;  // a team has written no columns but whole fours
   constexpr int WIDE = sizeof(Side) / sizeof(float), BIASES = (Here::OUT + WIDE - 1) / WIDE;
+  // equal(swap >): another member does the same work
   for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
     Side sum{}, row;
     if (!first) sum.load(biases + strip * WIDE);

@@ -5,7 +5,7 @@
 namespace policy {
 
 template <bool RELU> DEVICE float activation(float x) {
-  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
+  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN; equal(swap <): the result is 0 either way
   else return math::tanh(x);
 }
 

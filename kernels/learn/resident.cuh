@@ -72,13 +72,14 @@ struct Report {
     each(call, team, [&](int own, int k) INLINED { metric[own] = call.metric_sums[k]; });
   }
   template <class Visit> static DEVICE void each(const Update& call, const Team team, Visit visit) {
-    UNROLL for (int own = 0; own < OWN; ++own) {
+    UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): no report is as long
       const int k = team.rank + own * TEAM;
       if (k <= call.reported) visit(own, k);
     }
   }
   DEVICE void add(const Update& call, const Team team, const float* sums, const float inverse, const float norm) {
     each(call, team, [&](int own, int k) INLINED {
+      // equal(swap <): the norm is taken instead
       metric[own] += k == call.norm_at ? norm : k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;
     });
   }
@@ -121,7 +122,9 @@ struct Course {
   DEVICE bool reaches(const int k) const { return k < call.until && !(now.skip > 0.0f); }
   // `square`: of the gradient's norm; `sums`: of what is reported, over a minibatch's rows.
   DEVICE Decision decide(const Coming& coming, const float square, const float* sums, const float inverse) const {
+    // equal(swap +, swap -, constant 2): only whether it is finite is asked
     const float loss = sums[0] * inverse - of.entropy * (sums[2] * inverse) + of.value * (sums[1] * inverse);
+    // equal(swap +): within the norm's rounding
     const float norm = math::sqrt(square), scale = rates.max_grad_norm / (norm + 1e-6f);
     const bool sound = is_finite(loss) && is_finite(norm) && !(now.bad > 0.0f);
     return {sound ? SOUND : UNSOUND, norm, scale < 1.0f ? scale : 1.0f, coming.rate, coming.root};
@@ -135,6 +138,7 @@ struct Course {
     }
     const float target_kl = call.update.target_kl;
     const bool epoch_ends = (k + 1) % call.about.learn.minibatches == 0;
+    // equal(swap > 2): no mean is the limit exactly
     const bool too_far = epoch_ends && target_kl > 0.0f && sums[4] * inverse > target_kl;
     report.add(call.update, team, sums, inverse, decision.norm);
     step();

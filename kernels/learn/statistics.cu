@@ -68,7 +68,7 @@ struct Column {
     place = (size_type)chunk_of_all * call.columns + column;
     first_env = share(of_all, call.all_envs, call.all_blocks) - call.envs_before;
     end_env = share(of_all + 1, call.all_envs, call.all_blocks) - call.envs_before;
-    first_step = share(slice, call.steps, call.slices);
+    first_step = share(slice, call.steps, call.slices);  // equal(swapped arguments 1): the product fits into 32 bits
     end_step = share(slice + 1, call.steps, call.slices);
   }
   // Calls visit(value) for each row that counts.
@@ -116,7 +116,7 @@ DEVICE float mean_of_chunks(const Statistics& call, const float* sums, const int
     sum += (double)sums[(size_type)chunk * call.columns + column];
   }
   const i64 rows = all_rows(call);
-  return (float)(sum / (double)(rows > 0 ? rows : 1));
+  return (float)(sum / (double)(rows > 0 ? rows : 1));  // equal(constant 2): no rows sum to 0
 }
 
 // Merges these rows into all so far.

@@ -34,14 +34,15 @@ template <class T> DEVICE T add_halves(const Team team, const T (&of)[CHAINS], c
 }
 #else
 template <class T> DEVICE T add_halves(const Team team, T (&of)[CHAINS], const int used) {
-  for (int half = CHAINS / 2; half > 0; half /= 2) {
-    if (half >= used) continue;
+  for (int half = CHAINS / 2; half > 0; half /= 2) {  // equal(swap /): unused chains are skipped
+    if (half >= used) continue;  // equal(swap >=): no chain is added to another
     team.sync();
-    for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];
+    for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];  // equal(swap <): equal where they meet
   }
   team.sync();
   return of[0];
 }
 #endif
 // How many chains n numbers take.
+// equal(swap <, constant 1): equal where they meet; equal(constant 2): 0 + 0
 DEVICE int chains_of(const int n) { return n < 1 ? 1 : n < CHAINS ? n : CHAINS; }

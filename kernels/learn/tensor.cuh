@@ -29,6 +29,7 @@ template <int T> struct TowerWeights {
 };
 // And rows of it.
 template <int T> struct Tower : TowerWeights<T> {
+  // equal(constant): memory banks, on a GPU only
   static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row; an odd number of words: rows in different banks
   alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
   float results[ROWS * RESULTS];

@@ -22,7 +22,7 @@ template <template <int> class Tower> union AnyTower {
 template <int T> struct TowerNumber {};
 
 DEVICE float activate(float x) {
-  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN
+  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN; equal(swap <): the result is 0 either way
   else return hyperbolic_tangent(x);
 }
 

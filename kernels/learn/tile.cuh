@@ -26,7 +26,7 @@ struct Chunks {
   DEVICE int row(const int i) const { return i < rows ? order[place(i)] : -1; }
   // The place in `order` of row i of the minibatch, in [0, rows).
   DEVICE int place(const int i) const {
-    if (each > 0) {
+    if (each > 0) {  // equal(constant): more work, same result
       const int low = i / each;
       return before[blocks + low] + i - low * each;
     }
@@ -78,6 +78,7 @@ template <int T, class Memory> DEVICE void differentiate(const Coefficients& of,
   }
   const auto slopes = tower.template outputs_of<LAYERS - 1>();
   UNROLL for (int k = 0; k < padded(USED); k += 2) {
+    // equal(swap + 1, swap < 2): a weight of 0 stands there
     slopes.two(m, k) = pair(k < USED ? results[k] : 0.0f, k + 1 < USED ? results[k + 1] : 0.0f);
   }
 }

@@ -46,10 +46,10 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
   const auto each_entry = [&](auto visit) INLINED {
     UNROLL_TIMES(ENTRIES_AHEAD ? OWN_ENTRIES : 1) for (int k = 0; k < OWN_ENTRIES; ++k) {
       const int i = team.rank + k * TEAM;
-      if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);
+      if (ROWS * OBS % TEAM == 0 || i < ROWS * OBS) visit(k, i / OBS, i % OBS);  // equal(swap * 1): more work, same result
     }
   };
-  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];
+  float entries[ENTRIES_AHEAD ? OWN_ENTRIES : 1];  // equal(constant): more room, never read
   const auto load_entries = [&]() INLINED {
     if constexpr (ENTRIES_AHEAD) each_entry([&](int k, int m, int d) INLINED { entries[k] = entry_of(call, memory.row[m], d); });
   };
@@ -61,6 +61,7 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
   float reported[REPORTED] = {};
   for (int first = share * ROWS; first < chunks.rows; first += shares * ROWS) {
     each_entry([&](int k, int m, int d) INLINED {
+      // equal(constant): never read there
       put_entry(call, tower, m, d, ENTRIES_AHEAD ? entries[ENTRIES_AHEAD ? k : 0] : entry_of(call, memory.row[m], d));
     });
     // What is needed after the forward pass, or for the next tile, is on its way during it.
@@ -69,7 +70,7 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
     bool there[OWN_ROWS];
     each_row([&](int k, int m) INLINED {
       there[k] = memory.row[m] >= 0;
-      if (there[k]) row[k].load(call, Place(call, memory.row[m]));
+      if (there[k]) row[k].load(call, Place(call, memory.row[m]));  // equal(dropped condition): loaded of no row, unused
       next[k] = chunks.row(first + shares * ROWS + m);
     });
     team.sync();
@@ -77,7 +78,7 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
     each_row([&](int k, int m) INLINED {
       float metric[METRICS];
       differentiate<T>(losses.of, tower, m, there[k], row[k], losses.moments, metric);
-      UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
+      UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];  // equal(swap <): one number more, never read
       memory.row[m] = next[k];
     });
     team.sync();

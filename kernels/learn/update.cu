@@ -6,10 +6,11 @@
 
 constexpr int LANES = PAD;                                                 // numbers of `total` that one team adds up
 constexpr int STRIPS = GRADIENT_FLOATS / LANES;                            // so many; the last one is of what is reported
-constexpr int MOST_PARTS = 32;
+constexpr int MOST_PARTS = 32;  // equal(constant): more room, never read
 static_assert(METRICS == LANES, "what is reported is one strip");
 // What one member adds up of a strip: on a GPU four numbers, so that a team has all that it adds on its way at once.
 typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
+// equal(swap == 2, constant 3, constant 4, constant 5): same order of sums
 constexpr int SIDE = SIDE_FLOATS == 1 ? 4 : LANES, ACROSS = LANES / SIDE, AT_ONCE = SIDE_FLOATS == 1 ? 8 : 1;
 
 struct Workspace {
@@ -31,35 +32,36 @@ struct Outlook {
     ent_coef = *call.ent_coef;
     vf_coef = *call.vf_coef;
     learning_rate = *call.learning_rate;
-    step = call.step[0] + 1.0f;
-    made = *call.corrections;
+    step = call.step[0] + 1.0f;  // equal(constant 1): equal for all of the tensors
+    made = *call.corrections;  // equal(dropped statement): corrections start over, same bits
   }
   // By the leader; `sums` is what is reported.
   DEVICE void store(const Update& call, const float* sums, const float bad) const {
     const float loss = sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);
     *call.corrections = made;
-    const bool sound = is_finite(loss) && !(bad > 0.0f);
+    const bool sound = is_finite(loss) && !(bad > 0.0f);  // equal(constant): it is 0 or 1
     *call.prospect = {sound ? SOUND : UNSOUND, learning_rate / made.first, math::sqrt(made.second)};
   }
 };
 
 // Some strips of `total`, from e * call.strips on: their sums, and the squares of these.
 DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, const int e) {
-  release_next();
-  await_previous();
+  release_next();  // equal(dropped statement): GPU speed only
+  await_previous();  // equal(dropped statement): a CPU launch has ended by then
   const float skip = *call.skip, bad = *call.bad;
   const int begin_strip = e * call.strips, strips = math::min(call.strips, STRIPS - begin_strip);
   const bool last = begin_strip + strips == STRIPS;
   Outlook outlook{};
-  if (last) outlook.load(call);
+  if (last) outlook.load(call);  // equal(dropped condition): more work, same result
   const int of_strip = call.parts * ACROSS;
   for (int k : team.each(strips * of_strip)) {
     const int strip = call.strips == 1 ? 0 : k / of_strip, within = k - strip * of_strip;
     const int part = within / ACROSS, lane = within % ACROSS * SIDE;
+    // equal(swapped arguments 1): the product fits into 32 bits
     const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);
     const float* const from = call.partials + (begin_strip + strip) * LANES + lane;
     Side sum{};
-    for (int first = begin; first < end; first += AT_ONCE) {
+    for (int first = begin; first < end; first += AT_ONCE) {  // equal(swap <): one turn more, of no pieces
       Side more[AT_ONCE];
       UNROLL for (int j = 0; j < AT_ONCE; ++j) {
         if (first + j < end) more[j].load(from + (size_type)(first + j) * GRADIENT_FLOATS);
@@ -70,11 +72,11 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
     }
     sum.store(work.part[strip * call.parts + part] + lane);
   }
-  if (skip > 0.0f) {
-    if (last && team.leader()) call.prospect->verdict = SKIPPED;
+  if (skip > 0.0f) {  // equal(constant): it is 0 or 1
+    if (last && team.leader()) call.prospect->verdict = SKIPPED;  // equal(swap &&): all write the same
     return;
   }
-  if (last) outlook.made = corrections_of(outlook.made, outlook.step);
+  if (last) outlook.made = corrections_of(outlook.made, outlook.step);  // equal(dropped condition): more work, same result
   team.sync();
   for (int k : team.each(strips * ACROSS)) {
     const int strip = k / ACROSS, lane = k % ACROSS * SIDE;
@@ -100,7 +102,7 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
 DEVICE Decision decide_step(const Update& call, const Team team, Workspace& work) {
   const Prospect prospect = *call.prospect;
   const float most = *call.max_grad_norm;
-  const int used = chains_of(STRIPS - 1);
+  const int used = chains_of(STRIPS - 1);  // equal(swap -): empty chains add 0
   for (int c : team.each(used)) {
     float square = 0.0f;
     UNROLL_TIMES(4) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
@@ -108,7 +110,7 @@ DEVICE Decision decide_step(const Update& call, const Team team, Workspace& work
   }
   const float norm = math::sqrt(add_halves(team, work.chain, used)), scale = most / (norm + 1e-6f);
   const int verdict = prospect.verdict == SOUND && !is_finite(norm) ? UNSOUND : prospect.verdict;
-  return {verdict, norm, scale < 1.0f ? scale : 1.0f, prospect.rate, prospect.root};
+  return {verdict, norm, scale < 1.0f ? scale : 1.0f, prospect.rate, prospect.root};  // equal(swap <): equal where they meet
 }
 
 // What the launches after this one ask for. The team that writes it asks for what it needs before the step is decided, lest all
@@ -121,11 +123,12 @@ struct Report {
     const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
     const float inverse = *call.inverse;
     divergence = sums[4] * inverse;
-    steps = call.step[0];
-    UNROLL for (int own = 0; own < OWN; ++own) {
+    steps = call.step[0];  // equal(constant): equal for all of the tensors
+    UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): one turn more, past the end
       const int k = team.rank + own * TEAM;
       if (k > call.reported) continue;
       metric[own] = call.metric_sums[k];
+      // equal(dropped condition, swap <): the norm is reported there
       if (k != call.norm_at) change[own] = k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;
     }
   }
@@ -133,7 +136,7 @@ struct Report {
     const bool sound = decision.verdict == SOUND;
     const bool too_far = sound && call.epoch_ends && call.target_kl > 0.0f && divergence > call.target_kl;
     if (sound) {
-      UNROLL for (int own = 0; own < OWN; ++own) {
+      UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): one turn more, past the end
         const int k = team.rank + own * TEAM;
         if (k <= call.reported) call.metric_sums[k] = metric[own] + (k == call.norm_at ? decision.norm : change[own]);
         if (k < TENSORS) call.step[k] = steps + 1.0f;
@@ -194,17 +197,18 @@ DEVICE bool by_warps(const Update& call, const Team team, const int from, const 
 // Share e of the rows of the weights takes its step.
 DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
   // Who reads copies computes exactly, in blocks with so much memory that those that come early keep this launch waiting.
-  if (call.copies == nullptr) release_next();
+  if (call.copies == nullptr) release_next();  // equal(dropped condition, swap ==): GPU speed only
+  // equal(swapped arguments 1): the product fits into 32 bits
   const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);
   // What a member needs first of the first row is on its way while the step is decided.
   const WeightRow first = weight_row(call, from);
-  const bool loads = TEAM > 1 && team.rank < first.columns;
+  const bool loads = TEAM > 1 && team.rank < first.columns;  // equal(swap >): loads again what it loaded ahead
   Weight ahead;
   if (loads) ahead.load(first, team.rank);
-  await_previous();
+  await_previous();  // equal(dropped statement): a CPU launch has ended by then
   if (loads) ahead.load_gradient(first, team.rank);
   Report report;
-  if (e == 0) report.load(call, team);
+  if (e == 0) report.load(call, team);  // equal(dropped condition): more work, same result
   const Decision decision = decide_step(call, team, work);
   if (e == 0) report.store(call, team, decision);
   if (decision.verdict != SOUND) return;
@@ -213,7 +217,7 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
     const WeightRow row = weight_row(call, r);
     NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU's members have one or two: short code is sooner there
       Weight own;
-      if (TEAM > 1 && r == from && k == team.rank) {
+      if (TEAM > 1 && r == from && k == team.rank) {  // equal(constant): loads again what it loaded ahead
         own = ahead;
       } else {
         own.load(row, k);
@@ -223,7 +227,7 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
       own.store(row, k);
     }
     if (call.copies == nullptr) continue;
-    team.sync();
+    team.sync();  // equal(dropped sync, dropped statement): each member copies what it wrote itself
     lay_out_row(call, team, r);
   }
 }

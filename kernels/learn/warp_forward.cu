@@ -11,6 +11,7 @@
 constexpr int STAGES = 2;  // of observations: those that are computed from, and the next
 // Numbers of the last layer that a row leaves; an odd number of words apart: rows in different banks.
 constexpr int results_of_row(const int tower) { return WIDTH[tower][LAYERS] | 1; }
+// equal(swap >): equal where they meet
 constexpr int RESULTS = results_of_row(0) > results_of_row(TOWERS - 1) ? results_of_row(0) : results_of_row(TOWERS - 1);
 
 // What each warp has besides.
@@ -43,7 +44,7 @@ DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, co
   const float* const biases = weights.biases + taken(Part::BIASES, T, L);
   if constexpr (Here::LAST) {
     multiply_rows<Here::OUT_PAD>(lane, left, weights.template weights_of<L>(), [&](Spot spot, float c, float d) INLINED {
-      if (spot.n < Here::OUT) own.results_of(spot.m)[spot.n] = c + biases[spot.n];
+      if (spot.n < Here::OUT) own.results_of(spot.m)[spot.n] = c + biases[spot.n];  // equal(swap <): one place more, never read
       if (spot.n + 1 < Here::OUT) own.results_of(spot.m)[spot.n + 1] = d + biases[spot.n + 1];
     });
   } else {
@@ -73,11 +74,12 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
 // Tiles of ROWS rows are shared out among all warps of all teams.
 DEVICE void forward_share(const TensorForward& call, const Team team, Workspace& work, const int share) {
   const Forward& about = call.forward;
+  // equal(swap /): a CPU's warp is one thread, rank 0
   const int warp = team.rank / ROW_LANES, lane = team.rank % ROW_LANES, stride = about.shares * WARPS * ROWS;
   WarpMemory& own = work.warps[warp];
   const auto load = [&](const int first, float* to) INLINED {
     const int entries = (about.rows - first < ROWS ? about.rows - first : ROWS) * OBS;
-    if (first < about.rows) {
+    if (first < about.rows) {  // equal(swap <): no entry behind the last row
       UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += ROW_LANES) {
         const bool there = i < entries;
         const float* const from = about.at == nullptr ? about.obs + (size_type)first * OBS + i
@@ -85,9 +87,9 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
         copy_ahead(to + i, there ? from : about.obs, there);
       }
     }
-    end_slab();
+    end_slab();  // equal(dropped statement): a CPU's copy is there at once
   };
-  int first = (share * WARPS + warp) * ROWS;
+  int first = (share * WARPS + warp) * ROWS;  // equal(swap +): a CPU's warp is one thread, rank 0
   load(first, own.entries[0]);
   load_towers(team, work, call.tensors);
   team.sync();

@@ -22,6 +22,7 @@ constexpr int fragments_before(const bool forward, const int tower, const int la
   }
   return sum;
 }
+// equal(constant): there is nothing else there
 constexpr int FORWARD_FRAGMENTS = fragments_before(true, TOWERS, 0), FRAGMENTS = fragments_before(false, TOWERS, 0);
 
 // Where entry (k, n) of a right factor with K rows is: of the block at (k, n) lane 4 (n % 8) + k % 8 / 2 has k and k + 1, then
@@ -158,6 +159,7 @@ struct alignas(TEAM > 1 ? 4 * PIECE : 4) Piece { float of[PIECE]; };
 // Puts the observations of all rows to where `forward` reads them. row_at(m): that of row m as it is in memory, or null: zeros.
 template <int T, class RowAt>
 DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at) {
+  // equal(swap / 2): loads more before it stores
   constexpr int ACROSS = OBS / PIECE, PIECES = ROWS * ACROSS, OWN = own_count(PIECES), MOST = 24 / PIECE;
   constexpr int AT_ONCE = OWN < MOST ? OWN : MOST;  // no load waits for the store before it
   const auto to = tower.observations();

@@ -75,6 +75,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
 }
 
 DEVICE void learn_tile(const WideLearn& call, const Team team, Workspace& work, const int e) {
+  // equal(swap ==): towers change places, each writes to its own
   if (e % TOWERS == 0) learn_tower<0>(call, team, work, e / TOWERS);
   else learn_tower<TOWERS - 1>(call, team, work, e / TOWERS);
 }

@@ -46,7 +46,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
         copy_ahead(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
       }
     }
-    end_slab();
+    end_slab();  // equal(dropped statement): a CPU has finished it at once
   };
   SlabSums<M, N> sums;
   sums.clear();

@@ -113,7 +113,7 @@ template <class Network> struct Tile {
   static constexpr int EVEN = stride(widest(2)), ODD = stride(widest(1));
   static constexpr int OUT = stride(at_least(Network::width(0, LAYERS), Network::width(TOWERS - 1, LAYERS)));
   alignas(16) float input[ROWS * stride(Network::OBS)];
-  alignas(16) float odd[TOWERS][LAYERS > 1 ? ROWS * ODD : 4];
+  alignas(16) float odd[TOWERS][LAYERS > 1 ? ROWS * ODD : 4];  // equal(swap >): more room, never read
   alignas(16) float even[TOWERS][LAYERS > 2 ? ROWS * EVEN : 4];
   alignas(16) float output[TOWERS][ROWS * OUT];
 
@@ -136,6 +136,7 @@ template <class Network> struct Tile {
 template <class Network, int L> struct Parts {
   typedef Layer<Network, 0, L> First;
   typedef Layer<Network, Network::TOWERS - 1, L> Last;  // of as many inputs; where L is no tower's last layer, of as many outputs
+  // equal(swap -): speed only
   static constexpr int ROWS = Tile<Network>::ROWS, OUTPUTS = First::OUT + Last::OUT * (Network::TOWERS - 1);
   static constexpr int CHAINS = divided_up(ROWS * OUTPUTS, Crew::SIZE);
   static constexpr int ACROSS = First::OUT < PAD || CHAINS == 1 ? 1 : CHAINS < 4 ? 2 : 4;
@@ -144,7 +145,7 @@ template <class Network, int L> struct Parts {
   static constexpr int DOWN = divided_up(ROWS, ACROSS_ALL);
   static constexpr bool WHOLE = ROWS % DOWN == 0;                      // whether no part has fewer rows
   static constexpr bool FEW = DOWN * ACROSS <= 8;                      // so that registers are left for what comes next
-  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row
+  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row; equal(swap <=): speed only
   static constexpr int FIRST_COLUMNS = divided_up(First::OUT, ACROSS);  // parts of a row, of the first tower
   static constexpr int COLUMNS = FIRST_COLUMNS + (Network::TOWERS == 2 ? divided_up(Last::OUT, ACROSS) : 0);
 };
@@ -186,7 +187,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     };
     const auto load = [&](const int group) INLINED {
       Factors<Part> some;
-      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {
+      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {  // equal(swap <): overwritten before it is read
         some.weight[k] = *(const Pack<ACROSS>*)(weights + (group * Part::AT_ONCE + k) * wide);
       }
       UNROLL for (int i = 0; i < DOWN; ++i) {
@@ -197,6 +198,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
       return some;
     };
     constexpr int GROUPS = IN / Part::AT_ONCE;
+    // equal(swap &&): loads what nobody adds
     if constexpr (GROUPS > 0 && Part::FEW) {  // what is added next is on its way while this is added
       Factors<Part> next = load(0);
       UNROLL_TIMES(GROUPS <= 4 ? GROUPS : 2) for (int group = 0; group < GROUPS; ++group) {

@@ -64,6 +64,7 @@ template <class Kind> DEVICE void read_near(Group<Kind>&, NoRows&) {}
 // them, ten multiplications one after the other, while it waits for the layers.
 template <class Kind> struct Foreseen {
   static constexpr int OWN = own_count(Kind::COUNT);
+  // equal(swap <=): speed only; equal(swap &&): more work, same result
   static constexpr bool ANY = OWN <= FEW_OWN && !PolicyOf<Kind>::Network::GAUSSIAN;
   Random::Bits of_own[ANY ? OWN : 1];
 };
@@ -133,7 +134,7 @@ struct PlayPhases : TeamPhases<false> {
         for (int n : team.each(BYTES)) rows.action_mask[first * BYTES + n] = rows.action_mask[last * BYTES + n];
       }
     }, batch.rows);
-    team.sync();
+    team.sync();  // equal(dropped sync): a crew syncs before it goes on
   }
 
   DEVICE void fetch_actions(const int of_step) {
@@ -201,7 +202,7 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   CrewMemory& near = block.crew[number];
   const int slot = crew.rank / TEAM;
   const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, besides what the crew does together
-  const int e = first + (mine ? slot : 0);
+  const int e = first + (mine ? slot : 0);  // equal(constant): a CPU's crew has one environment
   const Team team{crew.rank % TEAM};
   Workspace of_thread;
   Workspace& work = workspace_at(near.work, of_thread, mine ? slot : 0);
@@ -213,7 +214,7 @@ DEVICE void play(const Play& call, const Crew crew, BlockMemory& block, const in
   EachGroup<Foreseen> foreseen;
   PlayPhases phases(call, team, work, e, env, own, start, observations, clock, near, block.weights, foreseen, slot);
   each_policy([&](auto, auto& tile) INLINED { begin_tile(crew, tile); }, near.tiles);
-  if (mine) phases.load();
+  if (mine) phases.load();  // equal(dropped condition): a CPU's crew has one environment
   for (int t = 0; t <= batch.steps; ++t) {  // after the last step the policies are asked once more
     crew.sync();
     phases.foresee();

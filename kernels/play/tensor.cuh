@@ -15,7 +15,7 @@ namespace policy {
 
 constexpr int BLOCK = 16;  // rows and columns that matrix units take at once
 
-constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
+constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }  // equal(swap -): adds zeros
 
 template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::width(T, L + 1), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
@@ -25,7 +25,7 @@ template <class Network, int T, int L> struct Layer {
 
 // What the layers before layer (tower, layer) take in shared memory.
 template <class Network> constexpr int weights_before(const int tower, const int layer) {
-  int sum = 0;
+  int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
     const int t = k / Network::LAYERS, l = k % Network::LAYERS;
     sum += padded(Network::width(t, l + 1)) * (padded(Network::width(t, l)) + SKEW);
@@ -33,7 +33,7 @@ template <class Network> constexpr int weights_before(const int tower, const int
   return sum;
 }
 template <class Network> constexpr int biases_before(const int tower, const int layer) {
-  int sum = 0;
+  int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
     sum += padded(Network::width(k / Network::LAYERS, k % Network::LAYERS + 1));
   }
@@ -93,7 +93,7 @@ DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& 
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
-  static constexpr int OUT = padded(FIRST > LAST ? FIRST : LAST) + 1;
+  static constexpr int OUT = padded(FIRST > LAST ? FIRST : LAST) + 1;  // equal(swap >): equal where they meet
   alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
   float results[TOWERS][ALL_ROWS * OUT];
 
@@ -106,6 +106,7 @@ template <class Network> struct Tile {
 // Puts zeros where observations have no entries.
 template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& tile) {
   for (int m = crew.rank; m < Tile<Network>::ALL_ROWS; m += Crew::SIZE) {
+    // equal(swap < 1): rows that nobody asks for; equal(swap < 2): room between rows, never read
     for (int d = m < Tile<Network>::ROWS ? Network::OBS : 0; d < padded(Network::OBS); ++d) tile.observation(m)[d] = 0.0f;
   }
 }
@@ -121,7 +122,7 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
   constexpr int OUT = Network::width(T, Network::LAYERS);
   float* const to = tile.results[T] + m * Tile<Network>::OUT + n;
   if (n < OUT) to[0] = c;
-  if (n + 1 < OUT) to[1] = d;
+  if (n + 1 < OUT) to[1] = d;  // equal(dropped condition): padded columns, never read
 }
 
 #ifdef __CUDACC__

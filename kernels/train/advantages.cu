@@ -159,10 +159,10 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
     UNROLL_TIMES(16) for (int t = 0; t < call.steps; ++t) slot += call.truncated[t * envs + e];
   }
   Future future{call.value[call.steps * rows + row], 0.0f, 0.0f, call.steps, true, false};
-  Last last{-1, 0.0f, false};
+  Last last{-1, 0.0f, false};  // equal(constant 1): any negative step is none
   bool active = true, paid = false;
   const bool pays = PAUSES && call.held[row] & PAYS;
-  for (int end = call.steps; end > 0; end -= AT_ONCE) {
+  for (int end = call.steps; end > 0; end -= AT_ONCE) {  // equal(swap >): more work, same result
     Steps<AT_ONCE> steps;
     steps.load(call, row, e, end);
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
@@ -184,7 +184,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       const bool left = steps.left[k] && !pays;
       if constexpr (PAUSES) {
         // What follows an agent's leaving is no pause.
-        if (left) forget_rows(call, row, t + 1, future.end);
+        if (left) forget_rows(call, row, t + 1, future.end);  // equal(swap t + 1): written next
         paid = paid || (steps.left[k] && future.late != 0.0f);
         active = steps.active[k];
         if (!active) {  // its reward goes to the active step before
@@ -217,7 +217,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
 DEVICE void find_truncations(const Truncations& call, const int e) {
   int slot = 0;
   constexpr int AT_ONCE = MOST_AT_ONCE;
-  for (int first = 0; first < call.steps; first += AT_ONCE) {
+  for (int first = 0; first < call.steps; first += AT_ONCE) {  // equal(swap <): more work, same result
     u8 truncated[AT_ONCE];
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       truncated[k] = first + k < call.steps ? call.truncated[(size_type)(first + k) * call.num_envs + e] : 0;
@@ -230,7 +230,7 @@ DEVICE void find_truncations(const Truncations& call, const int e) {
 }
 
 template <bool PAUSES> DEVICE void estimate(const Advantages& call, const int row) {
-  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);
+  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);  // equal(swap <=): speed only
   else estimate_row<MOST_AT_ONCE, PAUSES>(call, row);
 }
 

@@ -4,7 +4,7 @@
 // Constants: ARRAYS.
 #include "learn/lanes.cuh"
 
-constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read
+constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read; equal(constant): more work, same result
 
 struct Workspace {};
 struct Finite {
@@ -23,9 +23,10 @@ DEVICE void look(const Finite& call, const int e) {
   const i64 start = (i64)(e - call.begin[array]) * STRIDE, size = call.size[array];
   const float* const values = call.values[array] + start;
   Four four;
-  if (start + STRIDE <= size) {
+  if (start + STRIDE <= size) {  // equal(swap <=): more work, same result
     four.load(values);
   } else {
+    // equal(constant 2): any finite number stands for none
     for (int k = 0; k < STRIDE; ++k) four.of[k] = start + k < size ? values[k] : 0.0f;
   }
   for (int k = STRIDE - 1; k >= 0; --k) {

@@ -26,7 +26,7 @@ DEVICE bool is_sound(const Keep& call) {
     if (call.nonfinite[k] != NONE_FOUND) return false;
   }
   for (int k = 0; k < call.learners; ++k) {
-    if (*call.bad[k] > 0.0f) return false;
+    if (*call.bad[k] > 0.0f) return false;  // equal(constant): it is 0 or 1
   }
   return true;
 }
@@ -44,6 +44,7 @@ template <class Word> DEVICE bool keep_words(const Team team, const Chunk& chunk
 DEVICE void keep_chunk(const Keep& call, const Team team, const int e) {
   if (!is_sound(call)) return;
   const Chunk chunk = call.chunk[e];
+  // equal(swap &&): more work, same result
   if (!keep_words<u64>(team, chunk) && !keep_words<u32>(team, chunk)) keep_words<u8>(team, chunk);
 }
 

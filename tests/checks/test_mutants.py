@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
 import shared_mutation
 from mutation import chosen, run
-from survivors import EQUIVALENT as SHARED_EQUIVALENT
 
 from cupydrive import envs
 from cupydrive.codegen.source import kernel_text
@@ -80,7 +80,7 @@ PLANTED = {
 def test_a_sample_of_mutants_of_shared_kernels_is_killed():
     sample = []
     for file, kind in PLANTED.items():
-        of_kind = [m for m in shared_mutation.chosen(file, 1000) if m.kind == kind and not m.listed(SHARED_EQUIVALENT)]
+        of_kind = [m for m in shared_mutation.chosen(file, 1000) if m.kind == kind and not m.equal]
         sample.append(of_kind[0])
     verdicts = shared_mutation.run(sample)
     assert [str(m) for m, v in zip(sample, verdicts, strict=True) if v == "survived"] == []
@@ -143,15 +143,25 @@ def test_two_arguments_that_may_change_places_do_not():
     assert not any(shared_mutation.only_commutes(replace(mutant, after=after)) for after in left)
 
 
-def test_listed_survivors_are_lines_that_exist():
+def test_survivors_of_environments_are_lines_that_exist():
     """A line that has changed is judged anew."""
     for name, before, _ in EQUIVALENT:
         lines = [line.strip() for line in kernel_text(envs.get(name))[1].splitlines()]
         assert before in lines, f"{name}: {before}"
-    for file, before, _ in SHARED_EQUIVALENT:
-        lines = [line.strip() for line in (shared_mutation.KERNELS / file).read_text().splitlines()]
-        for line in before.split("\n"):
-            assert line in lines, f"{file}: {line}"
+
+
+def test_tags_name_mutants_of_their_lines():
+    for path in shared_mutation.KERNELS.rglob("*.cu*"):
+        text = path.read_text()
+        lines, possible, count = text.splitlines(), defaultdict(set), Counter()
+        for m in shared_mutation.mutants(str(path), text):
+            count[m.line, m.kind] += 1
+            possible[m.line] |= {m.kind, f"{m.kind} {count[m.line, m.kind]}"}
+        for i, line in enumerate(lines, 1):
+            if not line.lstrip().startswith("//"):
+                assert shared_mutation.tags(lines, i - 1) <= possible[i], f"{path}:{i}"
+            elif shared_mutation.TAG.search(line):
+                assert not lines[i].lstrip().startswith("//"), f"{path}:{i}"
 
 
 @pytest.mark.mutants
@@ -160,5 +170,5 @@ def test_mutants_of_shared_kernels_are_killed(file):
     selection = shared_mutation.chosen(file, PER_FILE)
     verdicts = shared_mutation.run(selection)
     alive = [m for m, v in zip(selection, verdicts, strict=True) if v == "survived"]
-    unlisted = [str(m) for m in alive if not m.listed(SHARED_EQUIVALENT)]
-    assert not unlisted, "\n".join((f"{len(unlisted)} survive:", *unlisted))  # pytest would cut a list
+    unknown = [str(m) for m in alive if not m.equal]
+    assert not unknown, "\n".join((f"{len(unknown)} survive:", *unknown))  # pytest would cut a list

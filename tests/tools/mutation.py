@@ -80,7 +80,7 @@ def mutants(env, text):
             add(i, "dropped statement", tail)
         for old, new in SWAPS.items():
             for match in re.finditer(re.escape(old), code):
-                add(i, "swap" + old.strip().join("  "), code[: match.start()] + new + code[match.end() :] + tail)
+                add(i, f"swap {old.strip()}", code[: match.start()] + new + code[match.end() :] + tail)
         for match in re.finditer(r"(?<![\w.])(\d+\.\d+f|\d+)(?![\w.])", code):
             value = match[1]
             new = f"({value} * 1.5f + 0.25f)" if value.endswith("f") else str(int(value) + 1)

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,6 +73,9 @@ UNUSED = re.compile(r"(\(void\)\w+;\s*)+(/\*.*\*/\s*)?\\?$")  # a statement agai
 PURPOSES = {
     "RESET": "DYNAMICS", "DYNAMICS": "RESET", "ACTION": "POLICY", "POLICY": "SHUFFLE", "SHUFFLE": "POLICY",
 }  # fmt: skip
+# A kernel's comment, on the line itself or alone above it, names mutants that no test can detect and gives the reason:
+# equal(swap <, constant 2): at the limit both are right. A number after the kind: which of several on this line.
+TAG = re.compile(r"equal\(([^)]*)\): ")
 # Functions of two arguments that may change places: no bit of the result shows it.
 COMMUTATIVE = re.compile(
     r"\b(fma|fused|__builtin_ia32_vfmaddps256|__builtin_elementwise_fma|lesser|greater|high_product|distance)"
@@ -82,27 +86,17 @@ OFF_BY_ONE = {"++": "--", "t + 1": "t", "row + ": "row - ", " = 0;": " = 1;"}
 
 @dataclass(frozen=True)
 class SharedMutant:
-    """One altered line of a shared file; ``after`` is None where nothing is altered."""
+    """One altered line of a shared file (``after`` is None where nothing is); ``equal``: a comment of the kernel names it."""
 
     file: str
     line: int
     kind: str
     before: str
     after: str | None
-    above: str = ""
+    equal: bool = False
 
     def __str__(self):
         return f"{self.file}:{self.line} [{self.kind}] {self.before.strip()}  ->  {(self.after or '').strip() or '(dropped)'}"
-
-    @property
-    def key(self):
-        """What a list of survivors names it by: line numbers change, text stays."""
-        return self.file, self.before.strip(), (self.after or "").strip()
-
-    def listed(self, survivors):
-        """Return whether ``survivors`` has this mutant, by its line alone or with the line above it, as two lines."""
-        file, before, after = self.key
-        return self.key in survivors or (file, f"{self.above.strip()}\n{before}", after) in survivors
 
 
 def compiled_on_a_cpu(lines):
@@ -160,22 +154,33 @@ def code_lines(text):
     return found
 
 
+def tags(lines, i):
+    """Return the kinds of mutants of a line that a comment names, with their numbers."""
+    above = lines[i - 1] if i and lines[i - 1].lstrip().startswith("//") else ""
+    return {kind for names in TAG.findall(f"{above} {lines[i]}") for kind in names.split(", ")}
+
+
 def mutants(file, text):
     """Return every mutant of one shared file that the rules make."""
     lines, found = text.splitlines(), []
     for i in code_lines(text):
-        code, slashes, comment = lines[i].partition("//")
+        code, comment = re.match(r"(.*?)(\s*(?://|/\*).*|)$", lines[i]).groups()
         end = re.search(r"\s*\\$", code)
         ending = end[0] if end else ""
-        code, tail = code[: len(code) - len(ending)], ending + slashes + comment
+        code, tail = code[: len(code) - len(ending)], ending + comment
+        named, seen, count = tags(lines, i), set(), Counter()
         body = (
             code.find("{ ") if re.match(r"^\s*(template\b.*)?(static )?(DEVICE|template|constexpr)\b.*\{ ", code) else 0
         )
         head, code = code[:body], code[body:]
 
-        def add(kind, after, i=i, head=head, tail=tail):
-            if head + after + tail != lines[i]:
-                found.append(SharedMutant(file, i + 1, kind, lines[i], head + after + tail, lines[i - 1] if i else ""))
+        def add(kind, code, i=i, head=head, tail=tail, named=named, seen=seen, count=count):
+            after = head + code + tail
+            if (kind, after) not in seen and after != lines[i]:
+                seen.add((kind, after))
+                count[kind] += 1
+                equal = not named.isdisjoint({kind, f"{kind} {count[kind]}"})
+                found.append(SharedMutant(file, i + 1, kind, lines[i], after, equal))
 
         def swap(pattern, new, kind, code=code, add=add):
             for match in re.finditer(pattern, code):
@@ -196,7 +201,7 @@ def mutants(file, text):
                 re.sub(r"if \(.*?\) (?=\w[\w.\[\]]*( [+\-|]?= |\()|return|continue|break)", "", code, count=1),
             )
         for old, new in {**SWAPS, **OFF_BY_ONE}.items():
-            swap(r"\b" * old[0].isalpha() + re.escape(old), new, "swap" + old.strip().join("  "))
+            swap(r"\b" * old[0].isalpha() + re.escape(old), new, f"swap {old.strip()}")
         for old, new in PURPOSES.items():
             swap(rf"\b{old}\b", new, "purpose")
         for match in re.finditer(r"(?<![\w.])(0x[0-9a-fA-F]+u?|\d+\.\d+f|\d+u?)(?![\w.])", code):
@@ -206,7 +211,7 @@ def mutants(file, text):
         simple = r"[\w.\->\[\]&*:]+"
         swap(rf"(\w\()({simple}), ({simple})(?=[,)])", r"\1\3, \2", "swapped arguments")
         swap(rf"(?<=, )({simple}), ({simple})(?=\))", r"\2, \1", "swapped arguments")
-    return list(dict.fromkeys(found))
+    return found
 
 
 def only_commutes(mutant):
@@ -354,18 +359,16 @@ def run(selection, workers=2, progress=None):
 
 def main(files, workers, number, seed):
     """Run ``number`` mutants of each file named, by default of all; print each survivor when it is found, then the counts."""
-    from survivors import EQUIVALENT
-
     selection = [m for file in files or JUDGES for m in chosen(file, number, seed)]
 
     def progress(mutant, result, seconds):
         if result == "survived":
-            print(f"[{seconds:5.0f} s] survived{' (listed)' * mutant.listed(EQUIVALENT)} {mutant}", flush=True)
+            print(f"[{seconds:5.0f} s] survived{' (equal)' * mutant.equal} {mutant}", flush=True)
 
     verdicts = run(selection, workers, progress)
     for file in files or JUDGES:
         of_file = [(m, v) for m, v in zip(selection, verdicts, strict=True) if m.file == file]
         counts = {name: sum(v == name for _, v in of_file) for name in ("failed", "stopped", "refused", "survived")}
-        listed = sum(v == "survived" and m.listed(EQUIVALENT) for m, v in of_file)
+        equal = sum(v == "survived" and m.equal for m, v in of_file)
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        print(f"{file}: {len(of_file)} mutants: {shown}, of which listed as equivalent {listed}", flush=True)
+        print(f"{file}: {len(of_file)} mutants: {shown}, of which known to be equal {equal}", flush=True)
