@@ -1,208 +1,248 @@
-"""Explains a number that was not finite in training: replays the run from the copy of before it, and finds what came first.
+"""Explain a non-finite number in training, by replay.
 
-Iterations are replayed one after the other until one of them meets such a number. If environments or what they are given have
-it, that iteration's rollout is taken once more, step by step, with an eye on the environment that had it first; if learning has
-it, its gradient steps are looked at. Then the run is put back as it was.
+Training resumes bit for bit, so a run that failed can be repeated from its last checkpoint. The first replay finds the
+iteration that fails: it runs at full speed up to the last logged interval, whose numbers were finite, and checks each iteration
+from there. The second replay stops one iteration earlier and records these two: the steps of the environment, or the gradient
+steps.
 """
 
 import json
-from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 
 from cupydrive.errors import TrainingError
+from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
 from cupydrive.playing.rollout import Place
-from cupydrive.training.explanation import EXPLANATION_FILE, Explanation
-from cupydrive.training.gradient_steps import last_unsound, learn, weight_sizes
-from cupydrive.training.kept import SLOTS
+from cupydrive.terminal.progress import follow
+from cupydrive.training.explanation import Explanation, environment_explanation, learning_explanation, no_explanation
+from cupydrive.training.gradient_steps import GradientStep, last_nonfinite, learn, weight_sizes
+from cupydrive.training.report import Report
+from cupydrive.training.runfolder import checkpoints, read_checkpoint
+from cupydrive.training.together import Alone
 from cupydrive.training.torch_settings import memory_errors, precision, threads
 from cupydrive.training.trace import POLICY_ROWS, Trace
 
-ROWS = (*POLICY_ROWS, "advantage", "returns")  # that learners on policy store, in the order they are made
+EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
+LONGEST = 60.0  # seconds of training that are replayed without a checkpoint
+ROWS = (*POLICY_ROWS, "advantage", "returns")  # that on-policy learners store, in the order in which they are computed
 
 
-def explain(run):
-    """Return the ``Explanation`` of why a run's training failed; the run stays as it is.
+@dataclass(frozen=True)
+class Failure:
+    """The end of a training because of a non-finite number.
 
-    Of several processes that train it all must call this.
+    Attributes:
+        step: Env-steps of the run when it was noticed.
+        seconds: Training time of the run in this process until then.
+        message: Text of the error.
+    """
+
+    step: int
+    seconds: float
+    message: str
+
+
+def explain(run, progress: bool = True) -> Explanation:
+    """Explain why training of ``run`` failed. The run stays as it is.
+
+    If several processes train the run, all of them must call this.
+
+    Args:
+        run: ``Run`` whose training has ended with ``NotFiniteError``.
+        progress: Show a progress line.
 
     Raises:
-        TrainingError: If it has not failed, or cannot be replayed.
+        TrainingError: If the run has not failed, or a replay from its start would take more than a minute.
     """
-    failed = run.failed
-    if failed is None:
+    failure = run.failed
+    if failure is None:
+        path = None if run.folder is None else run.folder / EXPLANATION_FILE
+        earlier = f" {path} has what was found before" if path is not None and path.exists() else ""
         raise TrainingError(
-            f"nothing to explain: all numbers of this run have been finite since it was made or loaded.{written(run)}"
+            f"nothing to explain: all numbers of this run have been finite since it was made or loaded.{earlier}"
         )
-    if failed.kept is None:
-        raise TrainingError(f"no copy of the run from before its failure was kept: {failed.reason}")
-    if not failed.kept.sound:
+    saved = None
+    if run.folder is not None and checkpoints(run.folder):
+        saved = read_checkpoint(run.folder, run.spec.name)
+    elif failure.seconds > LONGEST:
         raise TrainingError(
-            "numbers of the run were not finite before this training began, and what came first is not known"
+            f"the replay from the start takes about {failure.seconds:.0f} s, and the limit without a checkpoint is "
+            f"{LONGEST:.0f} s. Train with out=DIR, which keeps checkpoints"
         )
-    with memory_errors(), precision(run), threads(run), unchanged(run, failed.kept):
-        return Replay(run, failed).find()
-
-
-def written(run):
-    """Return where an earlier explanation may be read, in words."""
-    path = None if run.folder is None else run.folder / EXPLANATION_FILE
-    return f" {path} has what was found before" if path is not None and path.exists() else ""
-
-
-@contextmanager
-def unchanged(run, kept):
-    """Let the run be changed in this context, and put it back as it was."""
-    flags = [run.rollout.nonfinite, *(learner.bad for learner in run.learners.values())]
-    tensors = [*kept.own, *flags]
-    before, rates = [tensor.cpu().clone() for tensor in tensors], run.step - run.steps_per_iteration
+    begin = 0 if saved is None else saved["step"]
+    line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
     try:
-        yield
+        with memory_errors(), precision(run), threads(run):
+            return Replay(run, saved, line).find()
     finally:
-        with torch.no_grad():
-            for tensor, values in zip(tensors, before, strict=True):
-                tensor.copy_(values)
-        schedule(run, rates)
-
-
-def schedule(run, step):
-    """Write the settings of all learners as they are after ``step`` env-steps."""
-    for learner in run.learners.values():
-        learner.schedule(step)
-
-
-def plain(number):
-    """Return a number of NumPy as one of Python."""
-    return number.item()
+        line.close()
 
 
 class Replay:
-    """A run that is replayed from before its failure.
+    """A second run, made of the same settings, that repeats a failed one.
 
     Args:
-        run: ``Run``.
-        failed: ``Failed``.
+        failed: ``Run`` that failed.
+        saved: Its last checkpoint, or None: begin at the start.
+        line: Progress line.
     """
 
-    def __init__(self, run, failed):
-        self.run, self.rollout, self.ranks = run, run.rollout, run.shard.ranks
-        self.kept, self.failed = failed.kept, failed
-        self.slots = []  # where the iteration is kept before the one that is replayed, and that one
-        self.learnt = []  # gradient steps of the iteration
+    def __init__(self, failed, saved: dict | None, line):
+        self.failed, self.saved, self.line = failed, saved, line
+        self.ranks, self.replayed = failed.shard.ranks, 0
+        self.restart()
 
-    def find(self):
-        """Return the ``Explanation``."""
-        run, slot = self.run, self.kept.oldest()
-        step = self.kept.put_back(slot)
-        while step < self.failed.until:
-            self.step, self.weights = step, {name: weight_sizes(each) for name, each in run.learners.items()}
-            self.kept.keep(slot)
-            self.slots = [*self.slots[-1:], slot]
-            schedule(run, step)
-            self.rollout.collect()
-            if found := self.unsound_places():
-                rank, place = found
-                rows = place.step - (int(self.rollout.iteration) - 1) * self.rollout.steps
-                return self.by_rank(rank, partial(self.in_environment, place.env, rows))
-            before, self.learnt = self.learnt, []
-            for name, learner in run.learners.items():
-                self.learnt += learn(run, name, learner, step)
-            bad = [name for name, learner in run.learners.items() if float(learner.bad) > 0]
-            if bad:
-                return self.in_learning(bad[0], before)
-            run.episodes.add()
-            step, slot = step + run.steps_per_iteration, (slot + 1) % SLOTS
-        return Explanation.of_nothing(run, self.failed)
+    def restart(self) -> None:
+        """Make the run anew, at the checkpoint or at the start."""
+        self.run = self.trained = self.iterate = None  # frees the memory of the replay before
+        old = self.failed
+        run = type(old)(old.spec, old.params, old.settings, old.num_envs, old.seed, old.device, old.learner)
+        if self.saved is not None:
+            run.restore(self.saved["tensors"])
+            run.step = self.saved["step"]
+        self.run, self.trained = run, Alone(run)
+        with EXCLUSIVE, SETTINGS:
+            self.iterate = self.trained.prepare([Report(run)], self.ranks.captures(run.device))
 
-    def in_environment(self, env, rows):
-        """Return the explanation of what was not finite in an environment after ``rows`` steps of this iteration."""
-        trace = None
-        for slot, count in zip(self.slots, [self.rollout.steps, rows][-len(self.slots) :], strict=True):
-            step = self.kept.put_back(slot)
-            schedule(self.run, step)
-            with torch.no_grad(), self.rollout.stream():
-                self.rollout.carry_rows()
-                trace = trace or Trace.begin(self.run, env, step // self.run.num_envs)
-                for t in range(count):
-                    trace.take(t)
-        return Explanation.of_environment(self.run, self.step, trace, self.unsound_weights())
+    def run_to(self, step: int) -> None:
+        """Iterate at full speed while the run has done fewer than ``step`` env-steps."""
+        while self.run.step < step:
+            self.trained.schedule(self.run.step)
+            self.iterate()
+            self.count()
 
-    def in_learning(self, name, before):
-        """Return the explanation of what was not finite as a policy learnt; ``before``: the iteration before this one."""
-        rank, place = self.first_of_ranks(self.unsound_final_obs())
-        if place is not None:
-            return self.by_rank(rank, partial(self.in_environment, *place))
-        about = self.run, self.step, name, [step for step in (*before, *self.learnt) if step.policy == name]
-        if (weight := self.unsound_weights().get(name)) is not None:
-            return Explanation.of_learning(*about, f"weight.{weight}", self.weights[name][weight])
-        rank, row = self.first_of_ranks(self.unsound_row(name))
-        if row is not None:
-            return self.by_rank(rank, partial(Explanation.of_learning, *about, *row[:2], place=Place(*row[2])))
-        for step in self.learnt:
-            if step.policy == name and (first := step.first()) is not None:
-                return Explanation.of_learning(*about, *first, number=step.number)
-        return Explanation.of_learning(*about, "loss", None)
+    def count(self) -> None:
+        """Count an iteration."""
+        self.run.step += self.run.steps_per_iteration
+        self.replayed += self.run.steps_per_iteration
+        self.line.update(self.replayed, {})
 
-    # ---- of several processes ----
+    def find(self) -> Explanation:
+        """Find the first non-finite number and return its explanation."""
+        rows, each = self.failed.metrics, self.run.steps_per_iteration
+        self.run_to(rows[-1]["charts/global_step"] if rows else 0)
+        while not (found := self.first_place()) and not self.failed_policies():
+            if self.run.step >= self.failed.failed.step:
+                return no_explanation(self.failed)
+            self.run_to(self.run.step + each)
+        begin = self.run.step - each  # of the iteration that fails
+        if found is None:
+            found = self.first_of_ranks(self.nonfinite_final_obs(begin))
+        self.restart()
+        self.run_to(begin - each)
+        return self.in_learning(begin) if found is None else self.in_environment(begin, *found)
 
-    def first_of_ranks(self, found):
-        """Return the first rank that has found something, and what, as JSON knows it; None and None if none has."""
-        each = [found]
-        if not self.ranks.alone:
-            each = [json.loads(said) for said in self.ranks.gather_bytes(json.dumps(found, default=plain).encode())]
-        return next(((rank, one) for rank, one in enumerate(each) if one is not None), (None, None))
+    def in_environment(self, begin: int, rank: int, env: int, steps: int) -> Explanation:
+        """Record an environment of a rank, through the iteration after ``begin`` env-steps and the one before.
 
-    def by_rank(self, rank, explain):
-        """Return what ``explain()`` returns on one rank, on all of them."""
-        if self.ranks.alone:
-            return explain()
-        found, said = None, None
+        Args:
+            begin: Env-steps of the run.
+            rank: Rank that steps the environment.
+            env: Index of the environment in its process.
+            steps: Steps of each environment since the run began, after which the number is not finite.
+        """
+        run = self.run
+        trace = Trace(run, env)
         if self.ranks.rank == rank:
-            try:
-                found = explain()
-                said = found.told_to_others()
-            except Exception as error:  # the others wait for it
-                said = {"error": f"{type(error).__name__}: {error}"}
-        _, said = self.first_of_ranks(said)
-        if "error" in said:
-            raise TrainingError(said["error"])
-        return found or Explanation.of_another(self.run, self.step, said)
+            run.rollout.play = trace
+        self.run_to_by_steps(begin)
+        weights = {name: last_nonfinite(weight_sizes(learner)) for name, learner in run.learners.items()}
+        self.trained.schedule(run.step)
+        run.rollout.collect()
+        return self.by_rank(rank, lambda: environment_explanation(run, begin, trace.up_to(steps), weights))
 
-    # ---- what is not finite ----
+    def in_learning(self, begin: int) -> Explanation:
+        """Record the gradient steps of the iteration after ``begin`` env-steps and of the one before."""
+        run, recorded = self.run, self.run_to_by_steps(begin)
+        weights = {name: weight_sizes(learner) for name, learner in run.learners.items()}
+        recorded += self.watched_iteration()
+        name = self.failed_policies()[0]
+        about = run, begin, name, [step for step in recorded if step.policy == name]
+        if (weight := last_nonfinite(weights[name])) is not None:
+            return learning_explanation(*about, f"weight.{weight}", weights[name][weight])
+        if (found := self.first_of_ranks(self.nonfinite_row(name))) is not None:
+            rank, field, value, place = found
+            return self.by_rank(rank, lambda: learning_explanation(*about, field, value, place=Place(*place)))
+        for step in recorded:
+            if step.policy == name and step.env_steps == begin and (first := step.first()) is not None:
+                return learning_explanation(*about, *first, number=step.number)
+        return learning_explanation(*about, "loss", None)
 
-    def unsound_places(self):
-        """Return the rank that has the first number of a rollout that is not finite, and its ``Place`` there; or None."""
+    def run_to_by_steps(self, step: int) -> list[GradientStep]:
+        """Iterate without a graph up to ``step`` env-steps and return the gradient steps."""
+        recorded = []
+        while self.run.step < step:
+            recorded += self.watched_iteration()
+            self.count()
+        return recorded
+
+    def watched_iteration(self) -> list[GradientStep]:
+        """Iterate once and return the gradient steps of all policies."""
+        run = self.run
+        self.trained.schedule(run.step)
+        run.rollout.collect()
+        recorded = [step for name, learner in run.learners.items() for step in learn(run, name, learner)]
+        run.episodes.add()
+        return recorded
+
+    # ---- non-finite numbers of an iteration ----
+
+    def failed_policies(self) -> list[str]:
+        """Return the policies whose learner has met a non-finite number; wait for the device."""
+        return [name for name, learner in self.run.learners.items() if float(learner.bad) > 0]
+
+    def first_place(self) -> list[int] | None:
+        """Return rank, environment and steps of the first non-finite observation or reward, or None."""
         shard, found = self.run.shard, []
-        for rank, numbers in enumerate(self.ranks.gather(self.rollout.nonfinite).tolist()):
-            place = self.rollout.first_nonfinite(numbers, len(shard.envs_of(rank)))
+        for rank, numbers in enumerate(self.ranks.gather(self.run.rollout.nonfinite).tolist()):
+            place = self.run.rollout.first_nonfinite(numbers, len(shard.envs_of(rank)))
             if place is not None:
-                found.append((place.step, rank, place))
-        return min(found, key=lambda each: each[:2])[1:] if found else None
+                found.append((place.step, rank, place.env))
+        if not found:
+            return None
+        steps, rank, env = min(found)
+        return [rank, env, steps]
 
-    def unsound_weights(self):
-        """Return by policy the name of a weight that was not finite when the iteration began."""
-        found = {name: last_unsound(sizes) for name, sizes in self.weights.items()}
-        return {name: weight for name, weight in found.items() if weight is not None}
-
-    def unsound_final_obs(self):
-        """Return an environment whose last observation of an episode is not finite, and how many steps led there; or None."""
-        rollout = self.rollout
+    def nonfinite_final_obs(self, begin: int) -> list[int] | None:
+        """Return environment and steps of the first non-finite last observation of an episode, or None."""
+        rollout = self.run.rollout
         for t in range(rollout.steps):
             over = rollout.terminated[t] | rollout.truncated[t]
             for rows in rollout.final_obs.values():
                 bad = over & ~torch.isfinite(rows[t]).flatten(1).all(1)
                 if bad.any():
-                    return int(bad.nonzero()[0]), t + 1
+                    return [int(bad.nonzero()[0]), begin // self.run.num_envs + t + 1]
         return None
 
-    def unsound_row(self, name):
-        """Return ``(field, value, place)`` of the first of a policy's rows that is not finite, or None."""
+    def nonfinite_row(self, name: str) -> list | None:
+        """Return field, value and place of the first of a policy's rows that is not finite, or None."""
         learner = self.run.learners[name]
         for group, stored in getattr(getattr(learner, "inner", learner), "stored", {}).items():
             for kind in ROWS:
                 for t, row in enumerate(stored[kind]):
                     if not torch.isfinite(row).all():
                         env, agent = (int(i) for i in (~torch.isfinite(row)).nonzero()[0])
-                        return f"{kind}.{group}", float(row[env, agent]), [t, kind, group, env, agent]
+                        return [f"{kind}.{group}", float(row[env, agent]), [t, kind, group, env, agent]]
         return None
+
+    # ---- several processes ----
+
+    def first_of_ranks(self, found: list | None) -> list | None:
+        """Return the first rank that has found something, followed by what it found; None if no rank has."""
+        each = [json.loads(said) for said in self.ranks.gather_bytes(json.dumps(found).encode())]
+        return next(([rank, *one] for rank, one in enumerate(each) if one is not None), None)
+
+    def by_rank(self, rank: int, make) -> Explanation:
+        """Return on all ranks what ``make`` returns on one; on the others without its arrays."""
+        found, said = None, None
+        if self.ranks.rank == rank:
+            try:
+                found = make()
+                said = [found.as_json()]
+            except Exception as error:  # the other ranks wait for it
+                said = [{"error": f"{type(error).__name__}: {error}"}]
+        _, fields = self.first_of_ranks(said)
+        if "error" in fields:
+            raise TrainingError(fields["error"])
+        return found or Explanation(**fields)

@@ -1,66 +1,52 @@
-"""Explanation: what the first number was that is not finite, what led there, and whether the NumPy reference does the same."""
+"""Explanation of a non-finite number in training: what came first, where, what led there, and the NumPy reference's result."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from cupydrive.playing.rollout import Place
 from cupydrive.spec import kept_params
-from cupydrive.training.gradient_steps import gradient_table, largest, last_steps, tensor_lines
+from cupydrive.training.gradient_steps import GradientStep, gradient_table
+from cupydrive.training.trace import Number, Trace
 
-EXPLANATION_FILE = "explanation.txt"  # beside the checkpoints of a run folder
 SHOWN_STEPS = 8  # of an environment
-SHOWN_ROWS = 5  # of metrics
 SHOWN_NUMBERS = 8  # of one member of the state, or of one group's actions
-TOLD = (  # to other processes
-    "field", "words", "value", "environment", "group", "agent", "step", "episode_step", "policy", "gradient_step", "reference",
-    "same", "no_reference",
-)  # fmt: skip
-LOSSES = "losses/"  # how names of metrics of learning begin
 FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """Why a run's training failed: ``print`` shows all of it, ``line`` is the shortest.
-
-    What does not apply is None or empty.
+    """Why training failed: ``print`` shows all of it, ``line`` is one sentence. What does not apply is None or empty.
 
     Args:
-        env: Name of the environment.
-        params: Its parameters by name.
-        env_steps: Of the run, when the iteration began in which the number was met.
-        field: The first number that is not finite: ``"state.NAME"`` of a member of ``struct State``, ``"reward.GROUP"``,
-            ``"obs.GROUP"``, ``"final_obs.GROUP"``, ``"action.GROUP"``, ``"value.GROUP"``, ``"log_prob.GROUP"``,
-            ``"advantage.GROUP"``, ``"returns.GROUP"``, ``"weight.NAME"`` and ``"gradient.NAME"`` of a network's tensor,
-            ``"loss"`` or ``"grad_norm"``. None: the replay met none.
-        words: The same in words.
-        value: That number; None where a learner says only that there was one.
-        environment: Its number among all environments.
+        line: The first non-finite number, and its place.
+        text: All lines.
+        env_steps: Env-steps of the run when the iteration began that met the number.
+        field: ``"state.NAME"`` of a member of ``struct State``; ``"reward.GROUP"``, ``"obs.GROUP"``, ``"final_obs.GROUP"``,
+            ``"action.GROUP"``, ``"value.GROUP"``, ``"log_prob.GROUP"``, ``"advantage.GROUP"``, ``"returns.GROUP"``;
+            ``"weight.NAME"`` and ``"gradient.NAME"`` of a network's tensor; ``"loss"`` or ``"grad_norm"``. None: the replay met
+            no such number.
+        value: The number; None if a learner reports only that there was one.
+        environment: Index of the environment among all.
         group: Name of the agent's group.
-        agent: Of its group.
-        index: Where the number is: indices of a member of ``State``, of a group agent and entry.
+        agent: Index in the group.
+        index: Indices of a member of ``State``; of a group, agent and entry.
         step: Steps of the environment since the run began, after which the number was there.
         episode_step: Steps of its episode.
-        policy: Which one learnt.
-        gradient_step: In which gradient step of the iteration, from 1 on.
-        reference: The number that the NumPy reference has in that place after a step from the same state with the same actions.
-        same: Whether that is not finite either, in float32. None: there is no such number.
-        no_reference: Why, in words.
-        followed: What else was not finite in that environment, in words.
-        trace: ``Step``s of the environment up to there, from the beginning of the iteration before on.
-        gradient_steps: ``GradientStep``s of that policy, of the iteration and the one before it.
-        metrics: Rows of metrics logged before.
-        notes: Further lines.
-        told: Where another process has found it: its line and its text. What it has as arrays, ``trace`` and
-            ``gradient_steps``, is there alone.
+        policy: Name of the policy that learnt.
+        gradient_step: Number of the gradient step in the iteration, from 1 on.
+        reference: The NumPy reference's result, after a step from the same state with the same actions.
+        same: Whether that is not finite in float32 either. None: there is no such result.
+        no_reference: The reason why.
+        trace: ``Step``s of the environment up to there, from the iteration before on; only in the process that has it.
+        gradient_steps: ``GradientStep``s of the policy, of the iteration and the one before; likewise.
     """
 
-    env: str
-    params: dict
+    line: str
+    text: str
     env_steps: int
-    field: str | None
-    words: str
+    field: str | None = None
     value: float | None = None
     environment: int | None = None
     group: str | None = None
@@ -73,246 +59,142 @@ class Explanation:
     reference: float | None = None
     same: bool | None = None
     no_reference: str | None = None
-    followed: tuple = ()
     trace: tuple = ()
     gradient_steps: tuple = ()
-    metrics: tuple = ()
-    notes: tuple = ()
-    told: tuple = ()
 
-    # ---- how it is made ----
+    def as_json(self) -> dict:
+        """Return all fields but the arrays, as JSON can hold them."""
+        return {name: value for name, value in vars(self).items() if name not in ("trace", "gradient_steps")}
 
-    @classmethod
-    def of_environment(cls, run, env_steps, trace, unsound_weights):
-        """Return that of a number in an environment, or of what an environment was given.
-
-        Args:
-            run: ``Run``.
-            env_steps: When the iteration began.
-            trace: ``Trace``.
-            unsound_weights: By policy the name of a weight that was not finite then.
-        """
-        numbers = trace.numbers()
-        if not numbers:
-            return cls.of_nothing(run, run.failed)
-        agents, begun = sum(g.count for g in run.batch.groups), trace.begun
-        first, *others = numbers
-        value, why_not = trace.reference(first)
-        clock = trace.steps[first.row - 1].clock if first.row else trace.clock
-        group, agent = agent_of(run, first, agents)
-        return cls(
-            **about(run, env_steps),
-            field=f"{first.kind}.{first.name}",
-            words=first.words(agents),
-            value=first.value,
-            environment=run.batch.first_env + trace.env,
-            group=group,
-            agent=agent,
-            index=first.index,
-            step=begun + first.row,
-            episode_step=int(clock["elapsed"][0]) + (first.row > 0),
-            reference=value,
-            same=None if value is None else not abs(value) <= FLOAT32,
-            no_reference=why_not,
-            followed=tuple(f"after step {begun + n.row:,} {n.words(agents)} is {n.value}" for n in others),
-            trace=tuple(trace.steps[: first.row]),
-            notes=tuple(
-                f"weight {weight} of policy {name!r} was not finite" for name, weight in unsound_weights.items()
-            ),
-        )
-
-    @classmethod
-    def of_learning(cls, run, env_steps, policy, gradient_steps, field, value, place=None, number=None):
-        """Return that of a number in learning, or of what a policy gave.
-
-        Args:
-            run: ``Run``.
-            env_steps: When the iteration began.
-            policy: Name of the policy.
-            gradient_steps: ``GradientStep``s.
-            field: As above.
-            value: The number.
-            place: ``Place`` of a policy's row; its step is of this iteration.
-            number: Of the gradient step.
-        """
-        notes, where = [f"policy {policy!r} is {run.settings[policy]}"], {}
-        if place is not None:
-            row = run.rollout.obs[place.name][place.step][place.env, place.agent]
-            where = {"environment": run.batch.first_env + place.env, "group": place.name, "agent": place.agent}
-            where |= {"index": (place.agent,), "step": env_steps // run.num_envs + place.step}
-            notes.append(f"the observation there is finite; the largest of its entries is {float(row.abs().max()):.4g}")
-        return cls(
-            **about(run, env_steps),
-            field=field,
-            words=learnt_words(field, policy),
-            value=value,
-            policy=policy,
-            gradient_step=number,
-            gradient_steps=tuple(gradient_steps),
-            notes=tuple(notes),
-            **where,
-        )
-
-    @classmethod
-    def of_nothing(cls, run, failed):
-        """Return that of a failure which did not come again."""
-        note = (
-            "replayed from before it, the run meets no such number; so it depends on what no copy of a run holds: a policy or "
-            "an environment in Python with a memory of its own, or operations of torch that give other bits each time"
-        )
-        return cls(**about(run, failed.until), field=None, words=failed.words, notes=(note,))
-
-    @classmethod
-    def of_another(cls, run, env_steps, said):
-        """Return that of another process, from what its ``told_to_others`` returned."""
-        return cls(**about(run, env_steps), **{k: tuple(v) if isinstance(v, list) else v for k, v in said.items()})
-
-    def told_to_others(self):
-        """Return it for JSON, without arrays."""
-        told = {name: getattr(self, name) for name in TOLD}
-        return {**told, "index": [int(i) for i in self.index], "told": [self.line, str(self)]}
-
-    # ---- how it reads ----
-
-    @property
-    def line(self):
-        """The shortest: what was first, where, and whether the reference does the same."""
-        if self.told:
-            return self.told[0]
-        if self.field is None:
-            return capital(self.notes[0])
-        if self.value is None:
-            return (
-                f"The rollout after env-step {self.env_steps:,} was finite, and what policy {self.policy!r} learnt from it was "
-                "not; its learner takes gradient steps of its own, which nobody sees"
-            )
-        line = f"First of all, {self.words}{self._place()} is {self.value:.6g}"
-        return f"{line}; {self._compared()}" if self.same is not None else line + self._growth()
-
-    def _place(self):
-        found = "" if self.environment is None else f" in environment {self.environment}"
-        found += "" if self.step is None else f" after its step {self.step:,}"
-        if self.gradient_step is None:
-            return found
-        when = "before" if self.field.startswith("weight.") else "in"
-        return f"{found} {when} gradient step {self.gradient_step} of the iteration after env-step {self.env_steps:,}"
-
-    def _growth(self):
-        """Return how the largest weight changed in the gradient step before the number was met, in words."""
-        steps = last_steps(self.gradient_steps)
-        if len(steps) < 2:
-            return ""
-        before, after = (largest(step.weights) for step in steps[-2:])
-        return f"; the gradient step before has taken the largest weight from {before:.4g} to {after:.4g}"
-
-    def _compared(self):
-        if not self.same:
-            return f"the NumPy reference gives {self.reference:.6g} there"
-        if math.isfinite(self.reference):
-            return f"the NumPy reference gives {self.reference:.6g}, too large for float32"
-        return "the NumPy reference does the same"
-
-    def __str__(self):
-        """Return all of it, as lines: first where, by which action, what the reference has and what to do; then details."""
-        if self.told:
-            return self.told[1]
-        head = [f"{self.env}: {self.line}.", *self._acted(), *self._reference(), *self._to_do()]
-        lines = [f"Then, {words}." for words in self.followed]
-        lines += [f"{capital(note)}." for note in self.notes if self.field is not None]
-        if self.trace:
-            lines += ["", "What led there:", *self._traced()]
-        if self.gradient_steps:
-            shown = last_steps(self.gradient_steps)
-            lines += ["", "Gradient steps, with the largest numbers of gradients and, before the step, of weights:"]
-            lines += [
-                *gradient_table(shown),
-                "Each tensor in the last of them, with the largest of gradient and weight:",
-            ]
-            lines += tensor_lines(shown[-1])
-        logged = [metrics_line(row) for row in self.metrics if any(name.startswith(LOSSES) for name in row)]
-        if logged and not self.trace:
-            lines += ["", "Logged before:", *logged]
-        params = ", ".join(f"{name} = {short(value)}" for name, value in self.params.items())
-        details = "\n".join([*lines, "", f"Parameters: {params}."]).lstrip("\n")
-        return "\n".join([*head, "", details])
+    def __str__(self) -> str:
+        return self.text
 
     __repr__ = __str__
 
-    def _acted(self):
-        """Return the line about the actions that led there, of an environment."""
-        if self.episode_step is None:
-            return []
-        if not self.trace:
-            return ["Actions: none; it was there after the reset."]
-        return [f"Actions: {self._groups(self.trace[-1].action)}, in step {self.episode_step:,} of the episode."]
 
-    def _reference(self):
-        """Return the line about the reference, of an environment."""
-        if self.same is not None:
-            return [f"Reference: from the same state with the same actions, {self._compared()}."]
-        return [f"Reference: not compared; {self.no_reference}."] if self.no_reference else []
+def environment_explanation(run, env_steps: int, trace: Trace, weights: dict) -> Explanation:
+    """Explain a number that an environment computed or was given.
 
-    def _to_do(self):
-        """Return the line that says what to do."""
-        kind, _, name = (self.field or "").partition(".")
-        if self.field is None or self.value is None:
-            return []
-        if kind in ("state", "reward", "obs", "final_obs"):
-            if self.same:
-                advice = f"the rule itself gives this number: guard what writes {self.field}, in kernel and reference"
-            elif self.same is False:
-                advice = (
-                    f"kernel and reference differ: compare what writes {self.field} in both; `cupydrive check` does so"
-                )
-            else:
-                advice = (
-                    f"look at what the kernel writes into {self.field}: a root or logarithm of what may be negative, a "
-                    "division by what may be 0; guard it"
-                )
-        elif kind in ("value", "log_prob", "action"):
-            advice = f"look at the network of {name!r}: what it was given is finite, unless a line below says otherwise"
-        else:
-            steps = last_steps(self.gradient_steps)
-            rate = f" (it was {steps[-1].learning_rate:.3g})" if steps else ""
-            advice = f"lower learning_rate{rate}; where rewards or observations are large, "
-            advice += "normalize_reward=True, normalize_obs=True"
-        return [f"What to do: {advice}."]
-
-    def _traced(self):
-        """Return lines about the last steps of the environment."""
-        first, lines = self.step - len(self.trace), []
-        for number, step in list(enumerate(self.trace, first + 1))[-SHOWN_STEPS:]:
-            lines.append(f"  before step {number:,}: {self._members(step.state)}")
-            lines.append(f"  step {number:,}: actions {self._groups(step.action)}; rewards {self._groups(step.reward)}")
-        last = self.trace[-1]
-        ended = " (the episode has ended: of the next one)" if last.over else ""
-        return [*lines, f"  after it{ended}: {self._members(last.after)}"]
-
-    def _members(self, state):
-        """Return the members of (1,) ``struct State`` in words; of long ones, the row of the agent."""
-        row = self.index[0] if self.field.startswith("state.") and self.index else None
-        return ", ".join(f"{name}{array(state[name][0], row)}" for name in state.dtype.names)
-
-    def _groups(self, arrays):
-        """Return arrays by group in words; of long ones, the row of the agent."""
-        rows = {name: self.agent if name == self.group else None for name in arrays}
-        words = {name: array(values, rows[name]) for name, values in arrays.items()}
-        return ", ".join(f"of {name}{words}" for name, words in words.items())
+    Args:
+        run: ``Run`` that repeats the failed one.
+        env_steps: Env-steps when the iteration began.
+        trace: Steps of the environment up to the number.
+        weights: Name of a non-finite weight, or None, by policy, when the iteration began.
+    """
+    agents = sum(g.count for g in run.batch.groups)
+    first, *others = trace.numbers()
+    reference, no_reference = trace.reference(first)
+    same = None if reference is None else not abs(reference) <= FLOAT32
+    group, agent = agent_of(run, first, agents)
+    environment, step = run.batch.first_env + trace.env, trace.begun + first.row
+    elapsed = (trace.steps[first.row - 1].clock if first.row else trace.clock)["elapsed"]
+    episode_step = int(elapsed[0]) + (first.row > 0)
+    compared = comparison(reference, same)
+    line = f"The first is {first.describe(agents)} in environment {environment} after step {step:,}: {first.value:.6g}"
+    head = [f"{run.spec.name}: {line}."]
+    if first.row:
+        actions = by_group(trace.steps[first.row - 1].action, group, agent)
+        head.append(f"Actions of step {episode_step:,} of the episode: {actions}.")
+    else:
+        head.append("It was there after the reset.")
+    if same is None:
+        head.append(f"NumPy reference: not compared, {no_reference}.")
+    else:
+        head.append(f"From the same state and actions {compared}.")
+    head += [f"Then {number.describe(agents)} is {number.value}." for number in others if number.row == first.row]
+    head += [f"Weight {weight} of policy {name!r} was not finite." for name, weight in weights.items() if weight]
+    return Explanation(
+        line if same is None else f"{line}; {compared}",
+        "\n".join([*head, *state_lines(trace, first, group, agent), *parameters(run)]),
+        env_steps,
+        f"{first.kind}.{first.name}",
+        first.value,
+        environment,
+        group,
+        agent,
+        first.index,
+        step,
+        episode_step,
+        reference=reference,
+        same=same,
+        no_reference=no_reference,
+        trace=tuple(trace.steps[: first.row]),
+    )
 
 
-def about(run, env_steps):
-    """Return what every explanation says of a run."""
-    rows = tuple(row for row in run.metrics if row["charts/global_step"] <= env_steps)[-SHOWN_ROWS:]
-    return {"env": run.spec.name, "params": kept_params(run.params), "env_steps": env_steps, "metrics": rows}
+def learning_explanation(
+    run,
+    env_steps: int,
+    policy: str,
+    gradient_steps: list[GradientStep],
+    field: str,
+    value: float | None,
+    place: Place | None = None,
+    number: int | None = None,
+) -> Explanation:
+    """Explain a number that learning computed, or a policy.
+
+    Args:
+        run: ``Run`` that repeats the failed one.
+        env_steps: Env-steps when the iteration began.
+        policy: Name of the policy.
+        gradient_steps: Its gradient steps in that iteration and the one before.
+        field: Field of ``Explanation``.
+        value: The number.
+        place: Place of a row that the policy computed; its step counts from the beginning of the iteration.
+        number: Number of the gradient step.
+    """
+    where, notes = {}, [f"Policy {policy!r} is {run.settings[policy]}."]
+    kind, _, name = field.partition(".")
+    owner = (
+        f"{name!r}" if place is not None else f"{name} of policy {policy!r}".lstrip() if name else f"policy {policy!r}"
+    )
+    line = f"The first is the {kind.replace('grad_norm', 'gradient norm')} of {owner}"
+    if value is None:
+        line = f"The first is the loss of policy {policy!r}; its learner records no gradient steps"
+    elif place is not None:
+        obs = run.rollout.obs[place.name][place.step][place.env, place.agent]
+        where = {"environment": run.batch.first_env + place.env, "group": place.name, "agent": place.agent}
+        where |= {"index": (place.agent,), "step": env_steps // run.num_envs + place.step}
+        notes.append(f"The observation there is finite. Its largest entry is {float(obs.abs().max()):.4g}.")
+        line += f" in environment {where['environment']} after step {where['step']:,}: {value:.6g}"
+    elif number is not None:
+        line += f" in gradient step {number} of the iteration after env-step {env_steps:,}: {value:.6g}"
+    else:
+        line += f" after env-step {env_steps:,}: {value:.6g}"
+    if gradient_steps:
+        notes += ["", "Gradient steps, with the largest gradient and, before the step, the largest weight:"]
+        notes += gradient_table(gradient_steps)
+    return Explanation(
+        line,
+        "\n".join([f"{run.spec.name}: {line}.", *notes, *parameters(run)]),
+        env_steps,
+        field,
+        value,
+        policy=policy,
+        gradient_step=number,
+        gradient_steps=tuple(gradient_steps),
+        **where,
+    )
 
 
-def agent_of(run, number, agents):
-    """Return the group's name and the agent in it that a ``Number`` belongs to; None and None if to none.
+def no_explanation(run) -> Explanation:
+    """Explain that the replay of a failed run met no non-finite number."""
+    line = (
+        "A replay of the run met no non-finite number, so the failure depends on more than the run's settings: weights or states "
+        "that were changed from outside, a policy or environment in Python with state of its own, or torch operations that are "
+        "not deterministic"
+    )
+    return Explanation(line, "\n".join([f"{run.spec.name}: {line}.", *parameters(run)]), run.failed.step)
+
+
+def agent_of(run, number: Number, agents: int) -> tuple[str | None, int | None]:
+    """Return the group's name and the agent in it that a number belongs to, or None and None.
 
     Args:
         run: ``Run``.
-        number: ``Number``.
-        agents: Of all groups.
+        number: The number.
+        agents: Number of all agents.
     """
     if number.kind != "state":
         return number.name, number.index[0]
@@ -326,42 +208,58 @@ def agent_of(run, number, agents):
     return None, None
 
 
-def learnt_words(field, policy):
-    """Return what a number in learning is."""
-    kind, _, name = field.partition(".")
-    if kind in ("weight", "gradient"):
-        return f"{'weight' if kind == 'weight' else 'the gradient of'} {name} of policy {policy!r}"
-    if kind == "grad_norm":
-        return f"the norm of the gradients of policy {policy!r}"
-    return f"the {kind} of {name!r}" if name else f"the {kind} of policy {policy!r}"
+# ---- text ----
 
 
-# ---- numbers in words ----
+def comparison(reference: float | None, same: bool | None) -> str:
+    """Return what the NumPy reference does."""
+    if same is None:
+        return ""
+    if not same:
+        return f"the NumPy reference gives {reference:.6g}"
+    if math.isfinite(reference):
+        return f"the NumPy reference gives {reference:.6g}, too large for float32"
+    return "the NumPy reference gives the same"
 
 
-def capital(words):
-    """Return words with a capital."""
-    return words[:1].upper() + words[1:]
+def state_lines(trace: Trace, first: Number, group: str | None, agent: int | None) -> list[str]:
+    """Return lines about the last steps of an environment up to a number."""
+    steps = trace.steps[: first.row]
+    if not steps:
+        return []
+    row = first.index[0] if first.kind == "state" and first.index else None
+
+    def members(state: np.ndarray) -> str:
+        return ", ".join(f"{name}{array(state[name][0], row)}" for name in state.dtype.names)
+
+    lines = ["", "Steps before it:"]
+    for number, step in list(enumerate(steps, trace.begun + 1))[-SHOWN_STEPS:]:
+        lines.append(f"  state: {members(step.state)}")
+        actions, rewards = by_group(step.action, group, agent), by_group(step.reward, group, agent)
+        lines.append(f"  step {number:,}: actions {actions}; rewards {rewards}")
+    ended = " of the next episode" if steps[-1].over else ""
+    return [*lines, f"  state{ended}: {members(steps[-1].after)}"]
 
 
-def short(value):
-    """Return a value as few words."""
-    if isinstance(value, list | tuple):
-        return f"{len(value)} numbers" if len(value) > SHOWN_NUMBERS else str(list(value))
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def by_group(arrays: dict, group: str | None, agent: int | None) -> str:
+    """Return arrays by group as text; of long ones, the row of the agent."""
+    return ", ".join(f"{name}{array(values, agent if name == group else None)}" for name, values in arrays.items())
 
 
-def array(values, row=None):
-    """Return `` = ...``, the numbers of an array; of a long one those of one row, or the first."""
+def array(values: np.ndarray, row: int | None = None) -> str:
+    """Return `` = ...``, the numbers of an array; of a long one, those of one row, or the first."""
     values, place = np.asarray(values), ""
     if values.size > SHOWN_NUMBERS and row is not None and row < len(values):
         values, place = values[row], f"[{row}]"
     numbers = [f"{number:.6g}" for number in values.reshape(-1)[:SHOWN_NUMBERS].tolist()]
     more = [f"... {values.size - SHOWN_NUMBERS} more"] * (values.size > SHOWN_NUMBERS)
-    return f"{place} {numbers[0]}" if values.size == 1 else f"{place} [{', '.join([*numbers, *more])}]"
+    return f"{place} = {numbers[0]}" if values.size == 1 else f"{place} = [{', '.join([*numbers, *more])}]"
 
 
-def metrics_line(row):
-    """Return a line about the losses in a row of metrics."""
-    losses = [(name.removeprefix(LOSSES), value) for name, value in row.items() if name.startswith(LOSSES)]
-    return f"  {row['charts/global_step']:,} env-steps: {', '.join(f'{name} {value:.4g}' for name, value in losses)}"
+def parameters(run) -> list[str]:
+    """Return lines about the environment's parameters."""
+    shown = {
+        name: f"{len(value)} numbers" if isinstance(value, list | tuple) and len(value) > SHOWN_NUMBERS else value
+        for name, value in kept_params(run.params).items()
+    }
+    return ["", "Parameters: " + ", ".join(f"{name} = {value}" for name, value in shown.items()) + "."]

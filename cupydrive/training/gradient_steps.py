@@ -1,4 +1,4 @@
-"""What each gradient step of a replay was: losses, and the largest gradient and weight of each layer."""
+"""Record the gradient steps of an iteration: losses, and the largest gradient and weight of each tensor."""
 
 import math
 from dataclasses import dataclass
@@ -8,23 +8,22 @@ import torch
 from cupydrive.training.algorithms.looking import looking
 
 SHOWN_STEPS = 8
-SHOWN_TENSORS = 16
-POLICY = "policy."  # how names of a policy's own tensors begin, among all of a learner's
+POLICY = "policy."  # prefix of a policy's own tensors among all of a learner's
 
 
 @dataclass(frozen=True)
 class GradientStep:
-    """One gradient step; a number that is not finite stands for a tensor that has such a number.
+    """One gradient step. A tensor with a non-finite number has a non-finite largest value.
 
     Args:
-        policy: Its name.
-        env_steps: Of the run, when the iteration began.
-        number: Of the step in the iteration, from 1 on.
+        policy: Name.
+        env_steps: Env-steps of the run when the iteration began.
+        number: Number of the step in the iteration, from 1 on.
         learning_rate: Of the policy.
-        loss: What is descended.
-        reported: What is logged, by name.
-        weights: Largest absolute value of each tensor of all of the learner's networks before the step, by name.
-        gradients: Of its gradient, before it is scaled down.
+        loss: Minimised loss.
+        reported: Logged losses by name.
+        weights: Largest absolute value of each tensor of the learner's networks before the step, by name.
+        gradients: Largest absolute value of its gradient, before clipping.
     """
 
     policy: str
@@ -36,49 +35,49 @@ class GradientStep:
     weights: dict
     gradients: dict
 
-    def first(self):
-        """Return ``(field, value)`` of what is not finite in it and came first, or None."""
-        if (name := last_unsound(self.weights)) is not None:
+    def first(self) -> tuple[str, float] | None:
+        """Return field and value of the non-finite number that was computed first, or None."""
+        if (name := last_nonfinite(self.weights)) is not None:
             return f"weight.{name}", self.weights[name]
         if not math.isfinite(self.loss):
             return "loss", self.loss
-        if (name := last_unsound(self.gradients)) is not None:  # those of the last layers are computed first
+        if (name := last_nonfinite(self.gradients)) is not None:  # the last layers are computed first
             return f"gradient.{name}", self.gradients[name]
         norm = self.reported.get("grad_norm", 0.0)
         return None if math.isfinite(norm) else ("grad_norm", norm)
 
 
-def last_unsound(sizes):
+def last_nonfinite(sizes: dict) -> str | None:
     """Return the last name whose number is not finite, or None."""
     return next((name for name in reversed(sizes) if not math.isfinite(sizes[name])), None)
 
 
-def largest(sizes):
-    """Return the largest of some numbers by name; what is not finite is larger."""
+def largest(sizes: dict) -> float:
+    """Return the largest of some numbers by name; a non-finite one is larger than any other."""
     return max(sizes.values(), key=lambda size: size if math.isfinite(size) else math.inf, default=math.nan)
 
 
-def weights_of(learner):
+def weights_of(learner) -> dict:
     """Return the weights of all of a learner's networks by name."""
     tensors = learner.tensors().items()
     return {key.removeprefix(POLICY): p for key, p in tensors if isinstance(p, torch.nn.Parameter) and p.numel()}
 
 
-def weight_sizes(learner):
-    """Return the largest absolute value of each of them, by name; waits for the device."""
+def weight_sizes(learner) -> dict:
+    """Return the largest absolute value of each weight tensor by name; wait for the device."""
     weights = weights_of(learner)
     return dict(zip(weights, sizes_of(list(weights.values())), strict=True))
 
 
-def sizes_of(tensors):
-    """Return the largest absolute value of each tensor, as a list of floats; NaN where one has a NaN."""
+def sizes_of(tensors: list[torch.Tensor]) -> list[float]:
+    """Return the largest absolute value of each tensor; NaN where one has a NaN."""
     if not tensors:
         return []
     return torch.stack([tensor.detach().abs().amax().double() for tensor in tensors]).tolist()
 
 
-def learn(run, name, learner, env_steps):
-    """Let a learner learn from the run's rollout, and return its ``GradientStep``s, as far as it takes any that can be seen."""
+def learn(run, name: str, learner) -> list[GradientStep]:
+    """Let a learner learn from the run's rollout and return its gradient steps."""
     found, known = [], {p.data_ptr(): key for key, p in weights_of(learner).items()}
     labels = getattr(getattr(learner, "inner", learner), "reported", ())
 
@@ -88,38 +87,24 @@ def learn(run, name, learner, env_steps):
             numbers = torch.stack([x.detach().double().view(()) for x in (skipped, loss, *reported)]).tolist()
             sizes = weight_sizes(learner), dict(zip(names, sizes_of(gradients), strict=True))
         if numbers[0] == 0.0:
-            said = dict(zip(labels, numbers[2:], strict=False))  # which not all learners name
-            found.append(GradientStep(name, env_steps, len(found) + 1, learner.learning_rate, numbers[1], said, *sizes))
+            logged = dict(zip(labels, numbers[2:], strict=False))  # not all learners name them
+            found.append(
+                GradientStep(name, run.step, len(found) + 1, learner.learning_rate, numbers[1], logged, *sizes)
+            )
 
     with looking(look):
         learner.update(run.rollout)
     return found
 
 
-# ---- in words ----
-
-
-def last_steps(steps):
-    """Return the last few of ``GradientStep``s, up to the first in which a number is not finite."""
+def gradient_table(steps: list[GradientStep]) -> list[str]:
+    """Return a table of the last few gradient steps, up to the first with a non-finite number, as lines."""
     end = next((k + 1 for k, step in enumerate(steps) if step.first() is not None), len(steps))
-    return steps[max(0, end - SHOWN_STEPS) : end]
-
-
-def gradient_table(steps):
-    """Return lines about ``GradientStep``s, one below the other."""
+    steps = steps[max(0, end - SHOWN_STEPS) : end]
     rows = [["after env-step", "step", "learning_rate", "loss", *steps[-1].reported, "gradient", "weight"]]
     for step in steps:
         sizes = largest(step.gradients), largest(step.weights)
         numbers = step.learning_rate, step.loss, *step.reported.values(), *sizes
         rows.append([f"{step.env_steps:,}", str(step.number), *(f"{number:.4g}" for number in numbers)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  " + "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True)) for row in rows]
-
-
-def tensor_lines(step):
-    """Return a line about each tensor of a ``GradientStep``; of many, about those whose gradients are the largest."""
-    gradients = step.gradients
-    order = sorted(gradients, key=lambda name: (math.isfinite(gradients[name]), -gradients[name]))
-    shown = [name for name in step.gradients if name in order[:SHOWN_TENSORS]]
-    lines = [f"  {name}: {step.gradients[name]:.4g}, {step.weights.get(name, math.nan):.4g}" for name in shown]
-    return [*lines, f"  and {len(order) - len(shown)} more"] if len(shown) < len(order) else lines
+    return ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from cupydrive.errors import NotFiniteError, TrainingError
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.training.events import Appended, event_writer
-from cupydrive.training.explanation import EXPLANATION_FILE
+from cupydrive.training.explain import EXPLANATION_FILE
 from cupydrive.training.report import Report
 from cupydrive.training.runfolder import check_newest, checkpoints, not_written, pack_metrics
 
@@ -88,11 +88,13 @@ class Logbook:
         if not there[0]:
             self.save()
 
-    def explain(self):
+    def explain(self, progress):
         """Find why training failed, write it into the folder, and return one line for the error."""
         try:
-            found = self.run.explain()
-        except Exception as error:  # a user's functions are called, too: none of them may hide what is to be explained
+            found = self.run.explain(progress)
+        except KeyboardInterrupt:
+            return "It is not explained: interrupted. explain() of the run, which the error has as `run`, begins again"
+        except Exception as error:  # the replay calls functions of the user, which must not hide the failure
             return f"It is not explained: {error}"
         if self.folder is None:
             return f"{found.line}; more: explain() of the run, which the error has as `run`"

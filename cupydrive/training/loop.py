@@ -19,7 +19,7 @@ import torch
 from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
 from cupydrive.executors.processes import handled
-from cupydrive.training.kept import Failed, Keeping, Kept, why_not_kept
+from cupydrive.training.explain import Failure
 from cupydrive.training.logbook import Logbook
 from cupydrive.training.ranks import WISHES, Wishes, require_equal_weights
 from cupydrive.training.runfolder import checkpoints
@@ -60,15 +60,18 @@ class Loop:
         callback: ``callback(step, metrics, number of the run)``, or None; training ends where it returns True.
         checkpoint_seconds: Time between checkpoints.
         keep: Checkpoints to keep.
-        explains: Explain numbers that are not finite, for which copies of the runs are kept.
+        explains: Explain non-finite numbers, by a replay.
+        progress: Show a progress line of the replay.
 
     Attributes:
         failures: By number of a run, the ``NotFiniteError`` that ended it.
     """
 
-    def __init__(self, trained, goal, outs, line, capture, callback, checkpoint_seconds, keep, explains=True):
+    def __init__(
+        self, trained, goal, outs, line, capture, callback, checkpoint_seconds, keep, explains=True, progress=False
+    ):
         self.trained, self.goal, self.line, self.callback = trained, goal, line, callback
-        self.explains, self.keeping, self.not_kept = explains, None, None
+        self.explains, self.progress = explains, progress
         self.capture, self.checkpoint_seconds = capture, checkpoint_seconds
         self.books = [Logbook(run, out, keep) for run, out in zip(trained.runs, outs, strict=True)]
         first = trained.runs[0]
@@ -107,18 +110,10 @@ class Loop:
             self._save()  # before another run can take a folder's lock
         return interrupted
 
-    def _begin_to_keep(self):
-        """Begin to keep copies of runs, or note why not."""
-        runs = self.trained.runs
-        self.not_kept = why_not_kept(runs) if self.explains else "nobody asked for an explanation"
-        if self.not_kept is None:
-            kept = [Kept(run) for run in runs]
-            self.keeping = Keeping(kept, self.trained.keepers(kept))
-
     def _explain(self):
         """Say in the errors of runs that have failed, and in their folders, what came first; of the first MOST_EXPLAINED."""
         for number in list(self.failures)[: MOST_EXPLAINED if self.explains else 0]:
-            line = self.books[number].explain()
+            line = self.books[number].explain(self.progress)
             error = NotFiniteError(f"{self.failures[number]}. {line}")
             error.run, self.failures[number] = self.trained.runs[number], error
 
@@ -137,10 +132,9 @@ class Loop:
         self.started = self.saved = self.compared = time.perf_counter()
 
     def _prepare_iterations(self) -> None:
-        """Describe the iteration, with ``capture`` as a graph, and begin to keep copies of the runs."""
+        """Describe the iteration, with ``capture`` as a graph."""
         with memory_errors(), EXCLUSIVE, SETTINGS, precision(self.trained.runs[0]):  # which graphs keep
             self.iterate = self.trained.prepare([book.report for book in self.books], self.capture)
-            self._begin_to_keep()
 
     def follow_weights(self) -> None:
         """Train where the weights are now, if torch has put any elsewhere.
@@ -165,8 +159,6 @@ class Loop:
         # A callback or another thread may have moved weights between two intervals. The check takes 10 us for each run.
         if self.since == 0 and (len(self.books) == 1 or self.callback is not None):
             self.follow_weights()
-        if self.keeping is not None:
-            self.keeping.keep()
         self.trained.schedule(self.step)
         with memory_errors():
             self.iterate()
@@ -219,8 +211,7 @@ class Loop:
         now = time.perf_counter()
         overdue = self.several and now - self.compared > COMPARE
         each = (now - self.started) / max(1, self.iterations)
-        copying = 0.0 if self.keeping is None else self.keeping.seconds
-        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, overdue, each, copying)
+        return Wishes(interrupted() or self.enough, now - self.saved > self.checkpoint_seconds, overdue, each)
 
     def _count(self):
         """Count the iteration."""
@@ -294,12 +285,11 @@ class Loop:
                 self._call_back(interval.step, row, number)
 
     def _note_failure(self, number, error, step):
-        """Keep a run's error, and what explains it."""
+        """Keep a run's error, and what a replay needs to know."""
         run = self.trained.runs[number]
         error.run, self.failures[number] = run, error
         if run.failed is None:
-            kept = None if self.keeping is None else self.keeping.kept[number]
-            run.failed = Failed(kept, self.not_kept, step, str(error))
+            run.failed = Failure(step, run.seconds + time.perf_counter() - self.started, str(error))
 
     def _agree(self, wishes):
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
@@ -307,8 +297,6 @@ class Loop:
         self.agreed = Wishes(before.stop or wishes.stop, before.save or wishes.save, before.compare or wishes.compare)
         if wishes.seconds > 0:
             self.every = max(1, min(self.most, int(LONGEST / wishes.seconds)))
-            if self.keeping is not None:
-                self.keeping.agree(wishes.copying, wishes.seconds)
 
     def _call_back(self, step, row, number):
         """Call the user's function; if it raises, first log what has been trained, and keep the run.

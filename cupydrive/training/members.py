@@ -38,7 +38,7 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     line, words = follow(iterations * run.steps_per_iteration, f"train {run.spec.name}", progress), None
     capture = run.shard.ranks.captures(run.device) if capture is None else capture
     try:
-        loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep)
+        loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep, progress=progress)
         run.interrupted = loop.go()
         if run.interrupted:
             who = "ended by its callback" if loop.enough else "interrupted"
@@ -245,7 +245,7 @@ def train_members(planned, steps, progress, callback, where, loop):
     check_capture(loop["capture"], planned[0].plan.device == "cuda")
     if out is not None:
         check_members(out, planned, where["resume"], where["overwrite"])
-    training = Training(planned, steps, callback, where, loop)
+    training = Training(planned, steps, callback, where, loop | {"progress": progress})
     training.begin()
     warn_if_never_learning((run, training.goals[number]) for number, run in sorted(training.runs.items()))
     if out is not None:

@@ -139,23 +139,21 @@ class Wishes:
         save: Write a checkpoint.
         compare: Compare the weights.
         seconds: That an iteration takes here.
-        copying: Seconds that a copy of the run takes, 0 if none is kept (``kept.py``).
     """
 
     stop: bool = False
     save: bool = False
     compare: bool = False
     seconds: float = 0.0
-    copying: float = 0.0
 
     @classmethod
     def of_all(cls, told):
-        """Return what all do together, of each rank's wishes, (W, 5) float64: any may stop, the first decides else."""
+        """Return what all do together, of each rank's wishes, (W, 4) float64: any may stop, the first decides else."""
         first = told[0].tolist()
-        return cls(bool(told[:, 0].any()), bool(first[1]), bool(first[2]), first[3], float(told[:, 4].max()))
+        return cls(bool(told[:, 0].any()), bool(first[1]), bool(first[2]), first[3])
 
     def tell(self, ranks, numbers):
-        """Return (W, L + 5) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
+        """Return (W, L + 4) float64 on the device of ``numbers`` (L,): those of each rank, and its wishes behind them."""
         wanted = torch.tensor([float(wish) for wish in astuple(self)], dtype=torch.float64, device="cpu")
         return ranks.gather(torch.cat([numbers, wanted.to(numbers.device)]))
 

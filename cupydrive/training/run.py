@@ -74,7 +74,7 @@ class Run(NotCopied):
         interrupted: Whether Ctrl-C, or what its callback returned, ended the training that came last.
         metrics: One dictionary per logged interval.
         policies: Torch module by policy name, of those that learn.
-        failed: ``Failed`` from when a number was not finite until that is explained.
+        failed: ``Failure`` if the training that came last met a non-finite number, until that is explained.
     """
 
     def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto", share=1):
@@ -215,16 +215,25 @@ class Run(NotCopied):
 
         return render(self, path, **options)
 
-    def explain(self):
-        """Return the ``Explanation`` of why training failed; of several processes that train this run all must call it.
+    def explain(self, progress=True):
+        """Explain why training failed: repeat the run from its last checkpoint, or from its start, up to the failure.
+
+        This takes at most twice the training time since then. If several processes train the run, all must call this.
+
+        Args:
+            progress: Show a progress line.
+
+        Returns:
+            ``Explanation``: the first non-finite number, its place, and what led there.
 
         Raises:
-            TrainingError: If it has not failed since this run was made or loaded, or cannot be replayed.
+            TrainingError: If training has not failed since this run was made or loaded, or a replay from its start would take
+                more than a minute.
         """
         if self.explanation is None:
             from cupydrive.training.explain import explain
 
-            self.explanation, self.failed = explain(self), None
+            self.explanation, self.failed = explain(self, checked_bool("explain", "progress", progress)), None
         return self.explanation
 
     def plot(self, *keys, levels=None):

@@ -4,8 +4,6 @@ Runs side by side share their launches: ``cupydrive/executors/joined.py``. What 
 alone, and how many launches an iteration has does not depend on how many they are.
 """
 
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -13,7 +11,6 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import capture, make_call
 from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
 from cupydrive.executors.ranks import Ranks
-from cupydrive.training.kept import SLOTS
 from cupydrive.training.schedule import value_at
 
 AHEAD = 256  # iterations whose scheduled numbers travel to the device at once
@@ -47,10 +44,6 @@ class Alone:
         """Follow weights that torch has put elsewhere; return whether there are any. ``prepare`` must be called then."""
         return self.runs[0].follow_weights()
 
-    def keepers(self, kept):
-        """Return what queues a copy of the run, for each slot of its ``Kept``."""
-        return [partial(kept[0].keep, slot) for slot in range(SLOTS)]
-
     def schedule(self, step):
         """Write the settings as they are after ``step`` env-steps."""
         for learner in self.runs[0].learners.values():
@@ -61,7 +54,7 @@ class Alone:
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
     def tell(self, wishes):
-        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 5), with ``Wishes``."""
+        """Queue the report and return it, (1, L) float64 on the device; of several ranks (1, W, L + 4), with ``Wishes``."""
         self.report.make(self.numbers[0])
         return self.numbers if self.ranks.alone else wishes.tell(self.ranks, self.numbers[0])[None]
 
@@ -108,18 +101,6 @@ class Together:
 
     def _replay(self):
         self.graph.replay()
-
-    def keepers(self, kept):
-        """Return what queues copies of all runs by one launch, for each slot of their ``Kept``s."""
-        return [self._keeper(kept, slot) for slot in range(SLOTS)]
-
-    def _keeper(self, kept, slot):
-        notes = []
-        for each in kept:
-            with recorded() as noted:
-                each.keep(slot)
-            notes.append(noted)
-        return Joined(notes, self.runs[0].batch.executor, kept).launch
 
     def schedule(self, step):
         """Write the settings of all runs as they are after ``step`` env-steps."""

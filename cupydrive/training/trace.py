@@ -1,27 +1,27 @@
-"""One environment's part of rollouts that are taken step by step: states, actions and what came of them, on the host."""
+"""Record one environment of a rollout step by step: states, actions and results, on the host."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from cupydrive.checks.single import TakenStep, after_reset, reference_number
 from cupydrive.simulation.batch import CLOCK
 
-POLICY_ROWS = ("value", "log_prob")  # that learners on policy store for each row
-# Of numbers that come of one step, the order in which they are made.
-ORDER = ("weight", "value", "log_prob", "action", "state", "reward", "final_obs", "obs")
+POLICY_ROWS = ("value", "log_prob")  # that on-policy learners store for each row
+ORDER = ("value", "log_prob", "action", "state", "reward", "final_obs", "obs")  # in which one step computes them
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is not finite, and where it is.
+    """A non-finite number and its place.
 
     Args:
         kind: One of ``ORDER``.
-        name: Of the member of ``State``, or of the group.
-        row: Steps of the trace after which it was there; of what a policy gives, the step that it is for.
-        index: Of a member of ``State`` its own indices; of a group agent, and entry of an observation or action.
-        value: It.
+        name: Member of ``struct State``, or group.
+        row: Steps of the trace after which it was there; of a policy's output, the step that it is for.
+        index: Indices of a member of ``State``; of a group, agent and entry.
+        value: The number.
     """
 
     kind: str
@@ -30,32 +30,28 @@ class Number:
     index: tuple
     value: float
 
-    def order(self):
-        """Return a key that sorts numbers by when they were made."""
-        return self.row, ORDER.index(self.kind)
-
-    def words(self, agents):
-        """Return what it is; ``agents`` is the number of all agents."""
+    def describe(self, agents: int) -> str:
+        """Return a phrase such as "the reward of 'cart'"; ``agents`` is the number of all agents."""
         if self.kind == "state":
             return f"state {self.name!r}" + "".join(f"[{i}]" for i in self.index)
         agent, *entry = self.index
-        words = f"the {self.kind} of {self.name!r}" + (f", agent {agent}" if agents > 1 else "")
-        return words + "".join(f", entry {k}" for k in entry)
+        phrase = f"the {self.kind} of {self.name!r}" + (f", agent {agent}" if agents > 1 else "")
+        return phrase + "".join(f", entry {k}" for k in entry)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One step of one environment; arrays by group have no axis of environments.
+    """One step of one environment. Arrays by group have no axis of environments.
 
     Args:
         state: (1,) ``struct State`` before it.
         clock: (1,) episode, elapsed and time before it.
-        action: By group: (C, H).
-        policy: By group, of learners that store it: ``value`` and ``log_prob``, (C,) each.
-        after: (1,) state after it; where the episode ended, of the next one.
-        reward: By group: (C,).
-        obs: By group: (C, D), after it.
-        final_obs: By group: (C, D), where the episode ended.
+        action: (C, H) by group.
+        policy: (C,) ``value`` and ``log_prob`` by group, of learners that store them.
+        after: (1,) state after it; if the episode ended, that of the next one.
+        reward: (C,) by group.
+        obs: (C, D) by group, after it.
+        final_obs: (C, D) by group, if the episode ended.
         over: Whether it ended.
     """
 
@@ -70,95 +66,102 @@ class Step:
     over: bool
 
 
-@dataclass
 class Trace:
-    """What one environment did from the beginning of a rollout on.
+    """The steps of one environment from a rollout on; serves the rollout as ``play``.
 
     Args:
-        run: ``Run``.
-        env: Number of the environment in this process.
-        begun: Its steps since the run began.
+        run: ``Run`` between two iterations.
+        env: Index of the environment in this process.
+
+    Attributes:
+        begun: Steps of the environment before the trace.
         state: (1,) ``struct State`` before the first step.
-        clock: (1,) then.
-        obs: By group: (C, D) then.
+        clock: (1,) episode, elapsed and time before it.
+        obs: (C, D) by group before it.
         steps: ``Step``s.
     """
 
-    run: object
-    env: int
-    begun: int
-    state: np.ndarray
-    clock: np.ndarray
-    obs: dict
-    steps: list = field(default_factory=list)
+    def __init__(self, run, env: int):
+        self.run, self.env, self.steps = run, env, []
+        self.begun = run.step // run.num_envs
+        self.state, self.clock = self._now()
+        self.obs = {g: host(rows[-1][env]) for g, rows in run.rollout.obs.items()}
 
-    @classmethod
-    def begin(cls, run, env, begun):
-        """Return the trace of an environment as it is, where no step of the rollout has been taken yet."""
-        obs = {g: host(rows[0][env]) for g, rows in run.rollout.obs.items()}
-        return cls(run, env, begun, *now(run.batch, env), obs)
+    def collect(self) -> None:
+        """Take all steps of a rollout, and record them."""
+        rollout = self.run.rollout
+        rollout.carry_rows()
+        for t in range(rollout.steps):
+            state, clock = self._now()
+            rollout.act(t)
+            rollout.step(t)
+            self.steps.append(self._step(t, state, clock))
 
-    def take(self, t):
-        """Let all environments take step ``t`` of the rollout, and note what this one does."""
-        rollout, env, batch = self.run.rollout, self.env, self.run.batch
-        state, clock = now(batch, env)
-        rollout.act(t)
-        action = {name: host(rows[t][env]) for name, rows in rollout.action.items()}
-        rollout.step(t)
+    def _now(self) -> tuple[np.ndarray, np.ndarray]:
+        batch, env = self.run.batch, self.env
+        pairs = (batch.state, batch.state_dtype), (batch.clock, CLOCK)
+        return tuple(batch.as_records(batch.executor.get(array[env : env + 1]), dtype) for array, dtype in pairs)
+
+    def _step(self, t: int, state: np.ndarray, clock: np.ndarray) -> Step:
+        rollout, env = self.run.rollout, self.env
         over = bool(rollout.terminated[t][env] | rollout.truncated[t][env])
-        after, _ = now(batch, env)
-        self.steps.append(
-            Step(
-                state,
-                clock,
-                action,
-                {name: policy_rows(self.run, name, t, env) for name in action},
-                after,
-                {name: host(rows[t][env]) for name, rows in rollout.reward.items()},
-                {name: host(rows[t + 1][env]) for name, rows in rollout.obs.items()},
-                {name: host(rows[t][env]) for name, rows in rollout.final_obs.items()} if over else {},
-                over,
-            )
+        after, _ = self._now()
+        return Step(
+            state,
+            clock,
+            {name: host(rows[t][env]) for name, rows in rollout.action.items()},
+            {name: self._policy_rows(name, t) for name in rollout.action},
+            after,
+            {name: host(rows[t][env]) for name, rows in rollout.reward.items()},
+            {name: host(rows[t + 1][env]) for name, rows in rollout.obs.items()},
+            {name: host(rows[t][env]) for name, rows in rollout.final_obs.items()} if over else {},
+            over,
         )
 
-    def numbers(self):
-        """Return the ``Number``s that are not finite, as they were made.
+    def _policy_rows(self, name: str, t: int) -> dict:
+        learner = self.run.rollout.player_of[name]
+        stored = getattr(getattr(learner, "inner", learner), "stored", {}).get(name, {})
+        return {kind: host(stored[kind][t][self.env]) for kind in POLICY_ROWS if kind in stored}
 
-        Members of ``State`` may hold infinity for reasons of their own: they count from where they last became so, of those
-        that are not finite in the end.
+    def up_to(self, step: int) -> "Trace":
+        """Drop the steps after ``step`` steps of the environment since the run began, and return the trace."""
+        del self.steps[step - self.begun :]
+        return self
+
+    def numbers(self) -> list[Number]:
+        """Return the non-finite numbers, in the order in which they were computed.
+
+        Members of ``State`` may hold infinity on purpose. Of those that are not finite at the end, the moment counts from which
+        on they were not.
         """
         found = self._state_numbers()
         for name, obs in self.obs.items():
-            found += unsound("obs", name, 0, obs)
+            found += nonfinite("obs", name, 0, obs)
         for row, step in enumerate(self.steps, 1):
             for name, rows in step.policy.items():
                 for kind in rows:
-                    found += unsound(kind, name, row, rows[kind])
+                    found += nonfinite(kind, name, row, rows[kind])
             for kind in ("action", "reward", "final_obs", "obs"):
                 for name, values in getattr(step, kind).items():
-                    found += unsound(kind, name, row, values)
-        return sorted(found, key=Number.order)
+                    found += nonfinite(kind, name, row, values)
+        return sorted(found, key=lambda number: (number.row, ORDER.index(number.kind)))
 
-    def _state_numbers(self):
+    def _state_numbers(self) -> list[Number]:
         states, found = [self.state, *(step.after for step in self.steps)], []
-        if (
-            self.steps
-            and self.steps[-1].over
-            and not any(unsound_member(states[-1], k) for k in states[-1].dtype.names)
-        ):
-            states.pop()  # the next episode's
+        if self.steps and self.steps[-1].over and all(is_finite(states[-1][name]) for name in self.state.dtype.names):
+            states.pop()  # of the next episode
         for name in self.state.dtype.names:
             row = len(states)
-            while row > 0 and unsound_member(states[row - 1], name):
+            while row > 0 and not is_finite(states[row - 1][name]):
                 row -= 1
             if row < len(states):
-                found += unsound("state", name, row, states[row][name][0])
+                found += nonfinite("state", name, row, states[row][name][0])
         return found
 
-    def reference(self, number):
-        """Return what the NumPy reference has for a number, and None; or None and in words why there is nothing."""
+    def reference(self, number: Number) -> tuple[float | None, str | None]:
+        """Return what the NumPy reference computes for a number, or None and the reason why there is nothing."""
         if number.kind not in ("state", "reward", "obs", "final_obs"):
-            return None, "the environment has nothing to do with it"
+            return None, "the environment does not compute it"
         batch, spec = self.run.batch, self.run.spec
         seed, env = int(batch.executor.get(batch.seed)[0]), batch.first_env + self.env
         if number.row > 0:
@@ -168,37 +171,23 @@ class Trace:
         elif self.clock["elapsed"][0] == 0:
             taken = after_reset(seed, env, self.state, self.clock)
         else:
-            return None, "it was there before what could be replayed"
+            return None, "it was there before the replay"
         return reference_number(spec, self.run.params, taken, number.kind, number.name, number.index)
 
 
-def now(batch, env):
-    """Return (1,) state and (1,) clock of one environment."""
-    get = batch.executor.get
-    pairs = (batch.state, batch.state_dtype), (batch.clock, CLOCK)
-    return tuple(batch.as_records(get(array[env : env + 1]), dtype) for array, dtype in pairs)
-
-
-def host(tensor):
+def host(tensor: torch.Tensor) -> np.ndarray:
     """Return a NumPy copy of a tensor."""
     return tensor.detach().cpu().numpy().copy()
 
 
-def policy_rows(run, name, t, env):
-    """Return what a group's learner has stored of its policy's outputs for one row, by kind."""
-    learner = run.rollout.player_of[name]
-    stored = getattr(getattr(learner, "inner", learner), "stored", {}).get(name, {})
-    return {kind: host(stored[kind][t][env]) for kind in POLICY_ROWS if kind in stored}
+def is_finite(values: np.ndarray) -> bool:
+    """Return whether an array holds finite numbers or integers."""
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
-def unsound_member(state, name):
-    """Return whether a member of (1,) ``struct State`` has a number that is not finite."""
-    return state[name].dtype.kind == "f" and not np.isfinite(state[name]).all()
-
-
-def unsound(kind, name, row, values):
-    """Return the first ``Number`` of an array that is not finite, in a list; or an empty one."""
-    if values.dtype.kind != "f" or np.isfinite(values).all():
+def nonfinite(kind: str, name: str, row: int, values: np.ndarray) -> list[Number]:
+    """Return the first ``Number`` of an array that is not finite in a list, or an empty list."""
+    if is_finite(values):
         return []
     index = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
     return [Number(kind, name, row, index, float(np.asarray(values)[index]))]

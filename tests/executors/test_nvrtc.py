@@ -134,7 +134,6 @@ FILES = [
     ("tools/draws", (), ""),
     ("train/finite", (("ARRAYS", 2),), ""),
     ("train/carry", (("ARRAYS", 2),), ""),
-    ("train/keep", (), ""),
     ("train/report", (("NAMES", 3), ("LEARNERS", 2), ("ARRAYS", 2)), ""),
     ("train/schedule", (), ""),
     ("tools/ceilings", (), ""),

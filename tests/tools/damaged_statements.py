@@ -172,7 +172,12 @@ def search(damage: Damage, tests: list[str], processes: int) -> Damage:
         copy = copy_checkout(folder)
         path = copy / damage.file
         path.write_text(damage.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-        return replace(damage, found_by=next(iter(failures(copy, tests, processes, "-x")), ""))
+        try:
+            return replace(damage, found_by=next(iter(failures(copy, tests, processes, "-x")), ""))
+        except LookupError:
+            if tests != [damage.found_by]:
+                raise
+            return replace(damage, found_by="")  # the test has been deleted
 
 
 def search_all(found: list[Damage], tests: list[list[str]], given: argparse.Namespace) -> list[Damage]:
@@ -187,7 +192,11 @@ def search_all(found: list[Damage], tests: list[list[str]], given: argparse.Name
 
 
 def failures(copy: Path, tests: list[str], processes: int, *options: str) -> list[str]:
-    """Return the names of the tests that fail."""
+    """Return the names of the tests that fail.
+
+    Raises:
+        LookupError: If a test does not exist.
+    """
     command = [
         sys.executable,
         "-m",
@@ -203,9 +212,9 @@ def failures(copy: Path, tests: list[str], processes: int, *options: str) -> lis
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(copy)}
     done = subprocess.run([*command, *options, *tests], cwd=copy, env=environment, capture_output=True, text=True)
-    if done.returncode in (0, 4, 5):  # 4, 5: a test that has been deleted
-        return []
-    return FAILED.findall(done.stdout) or [f"exit code {done.returncode}"]
+    if done.returncode in (4, 5):
+        raise LookupError(f"no such test: {done.stderr.strip()[-300:]}")
+    return FAILED.findall(done.stdout) if done.returncode else []
 
 
 def main() -> int:

@@ -250,10 +250,6 @@ JUDGES = {
     "tools/draws.cu": [TRAIN],
     "train/finite.cu": [TRAIN, TOGETHER + "a_report_has_the_numbers_of_the_run"],
     "train/carry.cu": [TOGETHER + "the_last_row_becomes_the_first"],
-    "train/keep.cu": [
-        "tests/training/test_explain.py::test_whole_arrays_are_copied_and_nothing_else",
-        "tests/training/test_explain.py::test_a_copy_is_all_that_the_future_depends_on_until_a_number_is_not_finite",
-    ],
     "train/report.cu": [
         TOGETHER + "a_report_has_the_numbers_of_the_run",
         TOGETHER + "a_teams_report_is_one_threads",

@@ -8,18 +8,16 @@ import reinforce
 import streaks
 import torch
 from streaks import NONE, STREAK
-from training_kernels import build, on_device
 
 import cupydrive as cd
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.errors import NotFiniteError, TrainingError
-from cupydrive.executors.interop import make_call
-from cupydrive.training import kept, loop
+from cupydrive.training import explain, loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.play import Play
 from cupydrive.training.explanation import array
-from cupydrive.training.kept import CHUNK, Kept, NotKeptError, chunks_of, contents, flat
 from cupydrive.training.plan import make_run
+from cupydrive.training.together import Alone
 
 STEPS, ENVS, LIMIT = 8, 6, 50  # of a rollout, and of an episode
 QUIET = {"device": "cpu", "progress": False}
@@ -75,16 +73,17 @@ def test_the_first_environment_step_agent_and_field_are_the_known_ones(learner, 
     assert np.isfinite(before).all() and math.isnan(last[agent])
     assert found.same is same and found.no_reference is None
     assert math.isnan(found.reference) if same else found.reference == pytest.approx(before[agent] + 0.2, rel=1e-6)
-    assert len(found.followed) == 2  # the reward, and what is observed of the total
+    assert str(found).count("\nThen ") == 2  # the reward, and what is observed of the total
     assert (tmp_path / "explanation.txt").read_text() == f"{found}\n"
-    place = f"First of all, state 'total'[{agent}] in environment {env} after its step {step} is nan"
-    words = "the NumPy reference does the same" if same else f"the NumPy reference gives {found.reference:.6g} there"
+    place = f"The first is state 'total'[{agent}] in environment {env} after step {step:,}: nan"
+    words = f"the NumPy reference gives {'the same' if same else f'{found.reference:.6g}'}"
     assert f"{place}; {words}; more: {tmp_path / 'explanation.txt'}" in str(error) and "\n" not in str(error)
-    acted, compared, advice, blank = str(found).splitlines()[1:5]
-    assert acted.startswith(f"Actions: of one{array(found.trace[-1].action['one'], 0 if agent == 0 else None)}, of two")
-    assert acted.endswith(f"in step {step:,} of the episode.") and compared.endswith(f", {words}.") and not blank
-    assert ("the rule itself" if same else "compare what writes state.total") in advice
-    assert str(found).count("  step ") == min(8, len(taken)) and f"  step {step}: actions of one" in str(found)
+    acted, compared = str(found).splitlines()[1:3]
+    one = array(found.trace[-1].action["one"], 0 if agent == 0 else None)
+    assert acted.startswith(f"Actions of step {step:,} of the episode: one{one}, two") and compared.endswith(
+        f"{words}."
+    )
+    assert str(found).count("  step ") == min(8, len(taken)) and f"  step {step}: actions one" in str(found)
 
 
 FIELDS = {
@@ -190,10 +189,8 @@ def test_a_learning_rate_that_is_too_high_is_found_in_the_gradient_step_after_it
     assert [first.number, second.number] == [1, 2] and first.learning_rate == pytest.approx(1e30)
     assert max(first.weights.values()) < 10 and max(second.weights.values()) > 1e29
     assert math.isfinite(first.loss) and not math.isfinite(second.loss) and found.environment is None
-    assert str(found).splitlines()[1].startswith("What to do: lower learning_rate (it was 1e+30)")
-    assert "gradient step before has taken the largest weight from" in str(error) and "PPO(learning_rate=1e+30" in str(
-        found
-    )
+    line = "The first is the loss of policy 'cart' in gradient step 2 of the iteration after env-step 0: "
+    assert line in str(error) and "PPO(learning_rate=1e+30" in str(found)
 
 
 @pytest.mark.parametrize("learner", ["kernels", "torch", "matrix units"])
@@ -204,10 +201,10 @@ def test_gradient_steps_are_those_that_were_logged(learner, monkeypatch):
         monkeypatch.setattr(choice, "why_no_tensor", lambda executor: None)
         learner, precision = "kernels", "tensor"
     rate = ((0, 1e-3), (2 * STEPS * ENVS, 1e-3), (2 * STEPS * ENVS + 1, 1e30))
-    _, found = failed("cartpole", ppo(learning_rate=rate, precision=precision), learner=learner)
+    error, found = failed("cartpole", ppo(learning_rate=rate, precision=precision), learner=learner)
     iteration = [step for step in found.gradient_steps if step.env_steps == 2 * STEPS * ENVS]
     assert len(iteration) == 4 and found.env_steps == 3 * STEPS * ENVS
-    row = found.metrics[-1]
+    row = error.run.metrics[-1]
     for name in ("policy_loss", "value_loss", "entropy", "grad_norm", "approx_kl"):
         assert np.mean([step.reported[name] for step in iteration]) == pytest.approx(
             row[f"losses/{name}"], rel=1e-4, abs=1e-7
@@ -236,9 +233,7 @@ def test_weights_and_a_policys_outputs_are_named():
 
     _, found = failed("cartpole", a2c(policy=Huge))
     assert found.field == "value.cart" and found.policy == "cart" and found.environment is not None
-    assert "The observation there is finite" in str(found) and str(found).splitlines()[1].startswith(
-        "What to do: look at"
-    )
+    assert "The observation there is finite" in str(found)
 
 
 def test_an_off_policy_learners_networks_are_seen():
@@ -258,7 +253,7 @@ def test_a_learner_that_shows_no_gradient_steps_is_named(monkeypatch):
     monkeypatch.setattr(reinforce.ReinforceLearner, "update", fails)
     _, found = failed("cartpole", reinforce.Reinforce(num_steps=STEPS))
     assert (found.field, found.value, found.policy, found.env_steps) == ("loss", None, "cart", 2 * STEPS * ENVS)
-    assert "The rollout after env-step 96 was finite, and what policy 'cart' learnt from it was not" in found.line
+    assert found.line == "The first is the loss of policy 'cart'; its learner records no gradient steps"
 
 
 def test_what_does_not_come_again_is_said():
@@ -274,10 +269,10 @@ def test_what_does_not_come_again_is_said():
             return self.logits.expand(len(obs), -1), torch.full((len(obs),), math.nan if Broken.calls == 60 else 0.0)
 
     error, found = failed("cartpole", a2c(policy=Broken))
-    assert found.field is None and "Replayed from before it, the run meets no such number" in str(error)
+    assert found.field is None and "A replay of the run met no non-finite number" in str(error)
 
 
-# ---- what a run keeps --------------------------------------------------------------------------------------------------
+# ---- replays -----------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
@@ -292,24 +287,51 @@ def test_a_run_is_as_it_was_after_its_explanation(monkeypatch):
     assert flags == [run.rollout.nonfinite.tolist(), float(run.learners["cart"].bad)] and flags[1] == 1.0
 
 
-@pytest.mark.parametrize("seeds", [None, 3])
-@pytest.mark.parametrize("learner", ["kernels", "torch"])
-def test_copies_change_no_bit_of_a_run(seeds, learner, monkeypatch):
-    trained = []
-    for share in (math.inf, 1e-9):  # a copy in each iteration; none but the first
-        monkeypatch.setattr(kept, "SHARE", share)
-        runs = cd.train("cartpole", ppo(), seeds=seeds, learner=learner, **SMALL | {"steps": 6 * STEPS * ENVS})
-        trained.append([run.snapshot() for run in (runs if seeds else [runs])])
-    for one, other in zip(*trained, strict=True):
-        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def counted_iterations(monkeypatch):
+    """Return a list that grows with each iteration of each run."""
+    iterations, schedule = [], Alone.schedule
+    monkeypatch.setattr(Alone, "schedule", lambda self, step: (iterations.append(step), schedule(self, step)))
+    return iterations
 
 
-@pytest.mark.parametrize("share", [math.inf, 1e-9])
-def test_the_explanation_does_not_depend_on_how_often_copies_are_made(share, monkeypatch):
-    step, env, agent, _ = first_streak()
-    monkeypatch.setattr(kept, "SHARE", share)
-    _, found = failed(streaks.spec(streaks.kernel(total=NONE)), a2c())
-    assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+def test_a_replay_begins_at_the_last_checkpoint(monkeypatch, tmp_path):
+    """And explains what a replay from the start does, in at most twice the iterations since the checkpoint."""
+    each = STEPS * ENVS
+    rate = ((0, 1e-3), (20 * each, 1e-3), (20 * each + 1, 1e30))
+    _, expected = failed("cartpole", ppo(learning_rate=rate))
+    run = cd.train("cartpole", ppo(learning_rate=rate), out=tmp_path, **SMALL | {"steps": 15 * each})
+    iterations = counted_iterations(monkeypatch)
+    with pytest.raises(NotFiniteError) as caught:
+        cd.train(run, steps=20 * each, progress=False, out=tmp_path)
+    found = caught.value.run.explain()
+    trained = iterations.index(15 * each, 1)  # where the first replay begins
+    assert iterations[0] == 15 * each and len(iterations) - trained <= 2 * trained
+    assert str(found) == str(expected)
+
+
+def test_a_long_run_without_a_checkpoint_is_not_replayed(monkeypatch):
+    monkeypatch.setattr(explain, "LONGEST", 0.0)
+    with pytest.raises(NotFiniteError, match=r"It is not explained: the replay .* is 0 s. Train with out=DIR"):
+        cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
+
+
+def test_weights_that_a_callback_changes_are_no_part_of_a_replay():
+    def spoil(step, metrics):
+        with torch.no_grad():
+            next(iter(runs[0].policies.values())).actor[0].weight.fill_(math.nan)
+
+    runs = [make_run("cartpole", ppo(), num_envs=ENVS, device="cpu")]
+    with pytest.raises(NotFiniteError, match="met no non-finite number, so the failure depends on more than the run"):
+        cd.train(runs[0], steps=SMALL["steps"], progress=False, callback=spoil)
+
+
+def test_an_interrupted_explanation_keeps_the_error(monkeypatch):
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(explain.Replay, "find", press)
+    with pytest.raises(NotFiniteError, match="It is not explained: interrupted"):
+        cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
 
 
 def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
@@ -336,70 +358,3 @@ def test_a_run_that_has_not_failed_says_so(tmp_path):
         cd.load(tmp_path / "failed").explain()
     cd.train("cartpole", ppo(), out=tmp_path / "failed", overwrite=True, **SMALL | {"steps": STEPS * ENVS})
     assert not (tmp_path / "failed" / "explanation.txt").exists()
-
-
-def test_without_memory_for_copies_the_error_says_why(monkeypatch):
-    monkeypatch.setattr(kept, "MOST_MEMORY", 0.0)
-    with pytest.raises(
-        NotFiniteError, match=r"It is not explained: no copy .* was kept: copies take [\d,]+ bytes, which is more than"
-    ):
-        cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
-
-
-def test_a_copy_is_all_that_the_future_depends_on_until_a_number_is_not_finite():
-    """Of masks and of flags too, whose rows are no whole words."""
-    run = make_run("tag_grid", ppo(), num_envs=3, device="cpu", grid_length=6)
-    copy = Kept(run)
-    assert copy.sound and {name.partition(".")[0] for name in contents(run)} >= {
-        "env/state",
-        "env/clock",
-        "env/returns",
-    }
-    for _ in range(2):
-        run.iterate()
-    copy.keep(1)
-    before = run.snapshot()
-    run.iterate()
-    run.rollout.nonfinite[-1] = 5
-    copy.keep(0)
-    copy.keep(1)
-    assert copy.oldest() == 0 and copy.put_back(1) == 2 * run.steps_per_iteration
-    after = run.snapshot()
-    assert all(torch.equal(before[name], after[name]) for name in before) and Kept(run).sound
-    next(iter(run.learners.values())).bad.fill_(1.0)
-    copy.keep(0)
-    assert not Kept(run).sound and copy.put_back(0) == 0
-
-
-@pytest.mark.parametrize("device", ["cpu", "debug"])
-def test_whole_arrays_are_copied_and_nothing_else(device):
-    """Of any size and place, if no number was met; memory before and after an array is nobody's business."""
-    rng, program = np.random.default_rng(0), build("train/keep", device=device)
-    sizes, none = (1, 2, 3, 4, 7, 8, 12, 16, 1001, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 8), (1 << 63) - 1
-    own = [on_device(rng.integers(0, 256, size, dtype=np.uint8), device) for size in sizes]
-    for found, bad, kept_now in [
-        ([none, none], [0.0, 0.0], True),
-        ([none, 5], [0.0, 0.0], False),
-        ([3, none], [0.0, 0.0], False),
-        ([none, none], [0.0, 1.0], False),
-        ([none, none], [1.0, 0.0], False),
-    ]:
-        for shift in (0, 1, 4):
-            memory = [torch.zeros(size + 8, dtype=torch.uint8) for size in sizes]
-            copies = [each[shift : shift + size] for each, size in zip(memory, sizes, strict=True)]
-            chunks, flags = chunks_of(own, copies), [torch.tensor(each) for each in bad]
-            ints = {"chunks": len(chunks), "watched": 2, "learners": 2}
-            pointers = {"nonfinite": torch.tensor(found), "bad": torch.tensor([each.data_ptr() for each in flags])}
-            program.launch("keep", make_call(ints, pointers | {"chunk": chunks}), len(chunks), 0)
-            for tensor, each in zip(own, memory, strict=True):
-                wanted = torch.zeros_like(each)
-                if kept_now:
-                    wanted[shift : shift + len(tensor)] = tensor
-                assert torch.equal(each, wanted)
-
-
-def test_tensors_are_copied_in_whatever_order_their_dimensions_lie():
-    rows = torch.arange(24.0).view(2, 3, 4)
-    assert torch.equal(flat("rows", rows.permute(2, 0, 1)).view(torch.float32), torch.arange(24.0))
-    with pytest.raises(NotKeptError, match="its tensor rows does not lie in one piece"):
-        flat("rows", rows[:, :2])
