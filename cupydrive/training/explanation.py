@@ -181,9 +181,9 @@ def learning_explanation(
 def no_explanation(run) -> Explanation:
     """Explain that the replay of a failed run met no non-finite number."""
     line = (
-        "A replay of the run met no non-finite number, so the failure depends on more than the run's settings: weights or states "
-        "that were changed from outside, a policy or environment in Python with state of its own, or torch operations that are "
-        "not deterministic"
+        "A replay of the run met no non-finite number, so the failure depends on more than the run's settings: weights or "
+        "states that were changed from outside, a policy or environment in Python with state of its own, or torch operations "
+        "that are not deterministic"
     )
     return Explanation(line, "\n".join([f"{run.spec.name}: {line}.", *parameters(run)]), run.failed.step)
 
