@@ -32,7 +32,7 @@ MOST_BEFORE = 20  # launches
 
 
 def profile(env, *, num_envs=None, steps=None, device="auto", **params):
-    """Return the ``Profile`` of an environment's random rollouts: what they cost, what binds them, and what to try.
+    """Return the ``Profile`` of an environment's random rollouts: what they cost, what binds them, and one thing to try.
 
     Launches of a GPU are timed as a CUDA graph replays them, without what the host takes. It takes about two seconds where the
     kernel is compiled already, and a few more where it is not, most of them because operations are counted by another build,

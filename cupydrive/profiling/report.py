@@ -6,8 +6,19 @@ from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.timing import short
 from cupydrive.codegen.layout import WARP
 from cupydrive.errors import ParameterError
-from cupydrive.profiling.advice import BINDS, advice, binding
 from cupydrive.terminal.progress import image, preformatted
+
+# Shares from which a resource is named. Kernels that only write their rows reach 0.6 to 0.9 of the limit.
+LATENCY, LAUNCHES, WRITES, ARITHMETIC, OBSERVING, RESETS = 0.75, 0.25, 0.6, 0.5, 0.5, 0.3
+BINDS = {  # what binds: an explanation, and what to try
+    "latency": ("the environments do not fill the device", "more environments"),
+    "launches": ("beginning and ending a launch takes as long as its steps", "more steps a launch"),
+    "writes": ("results leave nearly as fast as this device writes", 'obs_dtype="bfloat16", or smaller observations'),
+    "arithmetic": ("float operations run nearly as fast as this device can", "fewer operations, such as math::Divisor"),
+    "observations": ("observations take most of a step", "rows of struct Shared for what each pair of agents reads"),
+    "resets": ("a warp waits while one of its environments resets", "a cheaper reset, or longer episodes"),
+    "instructions": ("neither writes nor arithmetic are near their limit", "selections instead of branches"),
+}
 
 
 @dataclass(frozen=True)
@@ -109,11 +120,6 @@ class Profile:
         return self.rate * self.operations_per_step / self.ceilings.arithmetic
 
     @property
-    def halved_gain(self):
-        """How many times as many steps writes allow where observations take half of the bytes."""
-        return self.bytes_per_step / (self.bytes_per_step - self.observed_bytes / 2)
-
-    @property
     def half_share(self):
         """Time that half of the copies take, of that of all: 0.5 where the device is full, 1 where copies cost nothing."""
         return self.seconds["half"] / self.seconds["rollout"]
@@ -147,13 +153,18 @@ class Profile:
 
     @property
     def binds(self):
-        """What binds: a key of ``cupydrive.profiling.advice.BINDS``."""
-        return binding(self)
-
-    @property
-    def advice(self):
-        """Three sentences on what to try, the most promising first."""
-        return advice(self)
+        """What binds, as far as times show it: a key of ``BINDS``."""
+        if self.half_share >= LATENCY:
+            return "latency"
+        if self.launch_share >= LAUNCHES:
+            return "launches"
+        if self.write_share >= WRITES:
+            return "writes"
+        if (self.arithmetic_share or 0.0) >= ARITHMETIC:
+            return "arithmetic"
+        if self.observe_share >= OBSERVING and self.observe_share >= self.reset_share:
+            return "observations"
+        return "resets" if self.reset_share >= RESETS else "instructions"
 
     # ---- shown ----
 
@@ -169,8 +180,8 @@ class Profile:
             f"{self.write_share:.0%} of the {short(self.ceilings.write)}B/s that this device writes",
             f"  arithmetic   {self._operations()}",
             f"  parts        {self._parts()}; half of the copies take {self.half_share:.0%}",
-            f"  what binds   {BINDS[self.binds]}",
-            *(f"  {'to try' if k == 0 else '':<12} {k + 1}. {sentence}" for k, sentence in enumerate(self.advice)),
+            f"  what binds   {self.binds}: {BINDS[self.binds][0]}",
+            f"  to try       {BINDS[self.binds][1]}",
         ]
         return "\n".join(lines)
 
@@ -232,7 +243,6 @@ class Profile:
             "observe_share": self.observe_share,
             "reset_share": self.reset_share,
             "binds": self.binds,
-            "advice": self.advice,
         }
 
 

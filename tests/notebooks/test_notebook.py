@@ -110,7 +110,7 @@ def test_a_cell_says_what_its_kernel_costs(shell, magic, monkeypatch):
     else:
         shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL)
         found = shell.run_line_magic("cuda_profile", "cell_point")
-    assert found.env == "cell_point" and found.rate > 0 and len(found.advice) == 3
+    assert found.env == "cell_point" and found.rate > 0
     with pytest.raises(CupydriveError, match="no environment 'cel_point'"):
         shell.run_line_magic("cuda_profile", "cel_point")
 
