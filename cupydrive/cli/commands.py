@@ -11,7 +11,6 @@ import tyro
 
 from cupydrive import envs
 from cupydrive.cli.afterwards import after_training
-from cupydrive.cli.flags import swallowed
 from cupydrive.cli.interrupts import ended_as_by_ctrl_c
 from cupydrive.cli.options import (
     Algorithm,
@@ -115,7 +114,7 @@ def run_train(
             if env is not None:
                 raise CupydriveError(f"--env goes with --resume; a new run takes the file: cupydrive train {env}")
             if name is None:
-                raise CupydriveError(f"train what? {swallowed(set=set, param=param, heuristic=heuristic, pool=pool)}")
+                raise CupydriveError(f"train what? Environments: {', '.join(envs.names())}")
             settings, params = suggested_algorithm(name, algorithm, **parsed(set)), parsed(param)
             spec = envs.get(name)
             groups = [g.name for g in spec.groups(spec.make_params(**params))]

@@ -20,7 +20,6 @@ import tyro
 from cupydrive import __version__, envs
 from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_render, run_sweep, run_train
 from cupydrive.cli.data import run_data
-from cupydrive.cli.flags import wrong_count, wrong_option
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
 from cupydrive.cli.mistakes import missing_package, own_mistake
@@ -300,10 +299,6 @@ def main(args=None):
     if args and not args[0].startswith("-") and args[0] not in COMMANDS:
         _say(f"there is no command {shown(args[0])}.{did_you_mean(args[0], COMMANDS)} There are: {', '.join(COMMANDS)}")
         return 2
-    for wrong in (wrong_option, wrong_count) if args[0] in COMMANDS else ():
-        if (words := wrong(args[0], COMMANDS[args[0]], args[1:])) is not None:
-            _say(words)
-            return 2
     try:
         with watched, warnings.catch_warnings():
             warnings.simplefilter("always", CupydriveWarning)

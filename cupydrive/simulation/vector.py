@@ -18,7 +18,7 @@ from cupydrive import envs
 from cupydrive.errors import OrderError, ParameterError
 from cupydrive.executors.interop import as_numpy, as_torch, member, torch_stream
 from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, shown
-from cupydrive.inputs.names import NotCopied, no_attribute
+from cupydrive.inputs.names import NotCopied
 from cupydrive.simulation.actions import ActionReader
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.snapshots import Snapshot, StateViews, checked_values
@@ -408,9 +408,6 @@ class VectorEnv(NotCopied):
             self.batch.executor.synchronise()
         self._closed, self._results, self._rollouts, self._held, self.batch = True, None, {}, None, None
         self.__dict__.pop("_fields", None)
-
-    def __getattr__(self, name):  # of those that nothing else finds
-        raise no_attribute(self, name)
 
     def __enter__(self):
         return self

@@ -30,7 +30,6 @@ from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import unpooled, with_settings
-from cupydrive.training.algorithms.settings import setting_elsewhere
 from cupydrive.training.outfolder import taken
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
@@ -168,7 +167,7 @@ def changed(spec, given, change, suggested, where):
         else:
             names = sorted({*known, *parameters, *WHOLE})
             raise ParameterError(
-                f"train: {where} has {name!r}, which is no setting and no parameter.{setting_elsewhere(name, names)} "
+                f"train: {where} has {name!r}, which is no setting and no parameter.{did_you_mean(name, names)} "
                 f"There are: {', '.join(names)}"
             )
     own["algorithm"], own["policies"] = None, None

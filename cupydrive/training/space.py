@@ -3,10 +3,9 @@
 from dataclasses import fields
 from itertools import islice, product
 
-from cupydrive.errors import CupydriveError, ParameterError
+from cupydrive.errors import CupydriveError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
 from cupydrive.training.algorithms.pool import unpooled
-from cupydrive.training.algorithms.settings import setting_elsewhere
 from cupydrive.training.population import setting_names
 
 # What is tried by default, of the settings that an algorithm has: (low, high), (low, high, "log"), or a list of choices.
@@ -42,9 +41,7 @@ def distributions(spec, settings, space):
         checked_str("sweep", "a name in space", name)
         if name not in known | floats:
             names = sorted(known | floats)
-            raise ParameterError(
-                f"sweep: space has {name!r}.{setting_elsewhere(name, names)} There are: {', '.join(names)}"
-            )
+            raise ParameterError(f"sweep: space has {name!r}.{did_you_mean(name, names)} There are: {', '.join(names)}")
         found[name] = distribution(name, each)
     return found
 

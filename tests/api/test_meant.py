@@ -235,14 +235,3 @@ def test_a_slip_is_told_with_its_place_and_a_short_traceback(call, words, tmp_pa
     assert str(caught.value).startswith(words)
     shown = "".join(traceback.format_exception(caught.value)).splitlines()
     assert len(shown) <= 30, "\n".join(shown)
-
-
-def test_what_gymnasium_calls_render_is_told():
-    env = cd.make("cartpole", 2, device="cpu")
-    with pytest.raises(
-        AttributeError, match=r"no attribute 'render': env\.view\(\) shows .* cupydrive\.render\(env, "
-    ) as told:
-        env.render()
-    assert told.value.obj is env and not hasattr(env, "render") and not hasattr(env, "__wrapped__")
-    with pytest.raises(AttributeError, match=r"^'VectorEnv' object has no attribute 'rest'$"):
-        env.rest(seed=0)

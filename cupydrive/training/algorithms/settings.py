@@ -9,55 +9,13 @@ from itertools import pairwise
 
 import numpy as np
 
-import cupydrive
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_int, shown
-from cupydrive.inputs.names import argument_elsewhere, arguments_of
 from cupydrive.training.schedule import checked_number, checked_schedule
 
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
-# What other libraries call settings, where spelling alone would not lead to our name.
-NAMES_ELSEWHERE = {
-    "lr": "learning_rate",
-    "pi_lr": "actor_learning_rate",
-    "n_steps": "num_steps",
-    "unroll_length": "num_steps",
-    "rollout_length": "num_steps",
-    "horizon": "num_steps",
-    "n_epochs": "update_epochs",
-    "epochs": "update_epochs",
-    "num_epochs": "update_epochs",
-    "minibatches": "num_minibatches",
-    "nminibatches": "num_minibatches",
-    "batch_size": "num_minibatches",
-    "minibatch_size": "num_minibatches",
-    "clip": "clip_coef",
-    "clip_range": "clip_coef",
-    "clip_ratio": "clip_coef",
-    "clip_eps": "clip_coef",
-    "clip_range_vf": "clip_vloss",
-    "entropy_coef": "ent_coef",
-    "entropy_cost": "ent_coef",
-    "value_coef": "vf_coef",
-    "discount": "gamma",
-    "discounting": "gamma",
-    "lam": "gae_lambda",
-    "lambda_": "gae_lambda",
-    "max_norm": "max_grad_norm",
-    "grad_clip": "max_grad_norm",
-    "net_arch": "hidden",
-    "hidden_sizes": "hidden",
-    "layers": "hidden",
-    "normalize_advantage": "norm_adv",
-    "network": "policy",
-    "model": "policy",
-    "polyak": "tau",
-    "gradient_steps": "updates",
-    "capacity": "buffer_size",
-    "action_noise": "exploration_noise",
-}
 
 
 def schedule(default, low=-np.inf, high=np.inf, positive=False):
@@ -162,24 +120,10 @@ def checked_widths(kind, hidden):
     return tuple(checked_int(kind, "hidden", n, 1, WIDEST) for n in hidden)
 
 
-def setting_elsewhere(name, known):
-    """Return which of the ``known`` names may have been meant, also where another library calls it ``name``; as a sentence."""
-    meant = NAMES_ELSEWHERE.get(name)
-    return f" Did you mean {meant!r}?" if meant in known else did_you_mean(name, known)
-
-
 def unknown_setting(kind, name):
-    """Return what to say of a setting that the algorithm does not have."""
+    """Return the error message for a setting that the algorithm does not have."""
     known = [f.name for f in fields(kind)]
-    argument = name if name in arguments_of(cupydrive.train) else argument_elsewhere(name, cupydrive.train)
-    hint = setting_elsewhere(name, known)
-    if argument and NAMES_ELSEWHERE.get(name) not in known:
-        hint = f" Pass {argument}=... to train."
-    if NAMES_ELSEWHERE.get(name, name) == "policy" and "policy" not in known:
-        hint = f" {kind.__name__} makes its networks, of hidden=(...) units; PPO(policy=...) and A2C(policy=...) take yours."
-    if name in ("batch_size", "minibatch_size") and NAMES_ELSEWHERE[name] in known:
-        hint += " (rows of a minibatch: num_steps x environments x agents / num_minibatches)"
-    return f"{kind.__name__} has no setting {name!r}.{hint} It has: {', '.join(known)}"
+    return f"{kind.__name__} has no setting {name!r}.{did_you_mean(name, known)} It has: {', '.join(known)}"
 
 
 def require_network_memory(where, batch, rows, networks):
