@@ -92,7 +92,8 @@ def test_module_runs_as_a_program_and_passes_the_exit_code_on():
 
 
 @pytest.mark.parametrize(("line", "told"), [
-    ("check cartpole --seed x", "--seed"), ("info extra", "extra"), ("evaluate", "RUN|NAME|FILE.py"), ("render runs/r", "--out FILE"),
+    ("check cartpole --seed x", "--seed"), ("info extra", "extra"), ("evaluate", "RUN|NAME|FILE.py"),
+    ("render runs/r", "--out FILE"),
     ("train cartpole --steps abc", "'abc'"), ("sweep cartpole --trails 3 --out o", "--trials"), ("new one two", "two"),
     ("train", "train what? Environments: acrobot"), ("train nope --steps 1e4", "'nope'"),
     ("bench nope", "case = 'nope'; it must be 'rollout', 'stepping', 'sampling', 'training' or 'startup'"),
