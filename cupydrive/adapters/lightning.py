@@ -3,14 +3,14 @@
 Lightning's Trainer says when to iterate, log, save and stop; what an iteration computes is what ``cupydrive.train`` computes.
 """
 
+import json
 import math
 from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
 
-from cupydrive.adapters.lightning_checkpoint import KEY, packed, plain, unpacked
-from cupydrive.errors import OrderError, ParameterError
+from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.terminal.progress import Silent
@@ -31,32 +31,8 @@ except ImportError as missing:
         "cupydrive.lightning needs Lightning: pip install lightning, or the extra `lightning`"
     ) from missing
 
-# Arguments of ``cupydrive.train`` that are Lightning's here.
-LIGHTNINGS = {
-    "device": "Trainer(accelerator=...)",
-    "out": "Trainer(default_root_dir=...)",
-    "resume": "fit(..., ckpt_path=...)",
-    "overwrite": "Trainer(default_root_dir=...)",
-    "progress": "Trainer(enable_progress_bar=...)",
-    "callback": "Trainer(callbacks=...)",
-    "checkpoint_minutes": "ModelCheckpoint(...)",
-    "keep": "ModelCheckpoint(save_top_k=...)",
-    "seeds": "a module for each, or cupydrive.train",
-    "members": "a module for each, or cupydrive.train",
-    "capture": "nothing: on a GPU iterations are captured",
-}
-# Callbacks that work on weights, gradients or rates of Lightning's, of which a run has none.
-REFUSED = {
-    callbacks.BaseFinetuning: "policies learn whole",
-    callbacks.BatchSizeFinder: "num_envs and num_steps say how much a policy learns from",
-    callbacks.GradientAccumulationScheduler: "num_steps and num_minibatches say how much a gradient is of",
-    callbacks.LearningRateFinder: "pass learning_rate to the algorithm, or search with cupydrive.sweep",
-    callbacks.LearningRateMonitor: "charts/learning_rate is logged anyway",
-    callbacks.ModelPruning: "policies learn whole",
-    callbacks.SpikeDetection: "losses are logged, and none is returned",
-    callbacks.StochasticWeightAveraging: "weights are not averaged",
-    callbacks.WeightAveraging: "weights are not averaged",
-}
+KEY = "cupydrive"  # of a run in Lightning's checkpoint
+SAME = ("env", "params", "num_envs", "seed", "learner", "policies")  # of Run.config(), which a checkpoint must share
 
 
 class RLModule(LightningModule):
@@ -73,9 +49,9 @@ class RLModule(LightningModule):
     before. ``charts/episodic_return`` is there once each environment has ended an episode: ``EarlyStopping(..., strict=False)``
     waits for it. Weights stay in the run: Lightning's summary of the model counts a single number.
 
-    A checkpoint of Lightning's holds what a run folder holds, as text and one tensor of bytes, and loads with
-    ``weights_only=True``; ``fit(..., ckpt_path=...)`` goes on bit for bit. Lightning hears of Ctrl-C at the end of an
-    iteration, from where ``run`` can go on; pressed twice, it ends at once.
+    A checkpoint of Lightning's holds what a run folder holds, and loads with ``weights_only=True``; ``fit(..., ckpt_path=...)``
+    goes on bit for bit. Lightning hears of Ctrl-C at the end of an iteration, from where ``run`` can go on; pressed twice, it
+    ends at once. Callbacks that change weights, gradients or learning rates have no effect on a run.
 
     With ``Trainer(devices=W, strategy="ddp")`` each of W processes steps a share of the environments, and gradients are summed
     as ``cupydrive.train`` sums them in several processes; Lightning's wrapper sees none of them. The run must be made in each
@@ -120,9 +96,6 @@ class RLModule(LightningModule):
         # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
         self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
         steps = None if steps is None else checked_count("RLModule", "steps", steps)
-        for name in LIGHTNINGS.keys() & params.keys():
-            given = f"{name} = {shown(params[name])}"
-            raise ParameterError(f"RLModule: {given} is an argument of cupydrive.train; here it is {LIGHTNINGS[name]}")
         given = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "learner": learner}
         if isinstance(env, Run):
             refuse_for_run(env, given, params, "auto", "RLModule")
@@ -268,16 +241,31 @@ class RLModule(LightningModule):
             raise OrderError(f"RLModule: {why}, so that nothing is saved")
         if self.loop is not None:
             self.loop.flush()  # a number that is not finite is found before anything is saved
-        checkpoint[KEY] = packed(self.run, self.began)
+        tensors, run = self.run.snapshot(), self.run
+        if run.shard.ranks.rank == 0:
+            config, metrics = json.dumps(run.config()), json.dumps(run.metrics)
+            kept = {"began": self.began, "step": run.step, "config": config, "metrics": metrics, "tensors": tensors}
+            checkpoint[KEY] = kept
 
     def on_load_checkpoint(self, checkpoint):
         """Go on where the run in Lightning's checkpoint was.
 
         Raises:
-            TrainingError: If there is none, it is damaged, or of another environment or other settings; nothing has
-                changed then.
+            TrainingError: If there is none, or one of another environment or other settings. Nothing has changed then.
         """
-        self.began, self.resumed = unpacked(self._made(), checkpoint.get(KEY)), True
+        kept, run = checkpoint.get(KEY), self._made()
+        if not isinstance(kept, dict) or kept.keys() != {"began", "step", "config", "metrics", "tensors"}:
+            raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
+        mine, theirs = plain(run.config()), json.loads(kept["config"])
+        for name in SAME:
+            if mine[name] != theirs.get(name):
+                raise TrainingError(
+                    f"{name} of the checkpoint is {shown(theirs.get(name))}, and {shown(mine[name])} here. Make the RLModule "
+                    "from the settings of that run, or begin without ckpt_path"
+                )
+        run.restore(kept["tensors"])
+        run.step, run.metrics = kept["step"], json.loads(kept["metrics"])
+        self.began, self.resumed = kept["began"], True
 
 
 class Listener(callbacks.Callback):
@@ -333,58 +321,43 @@ class Batches:
         """Do nothing."""
 
 
-# ---- what a Trainer may be asked to do ---------------------------------------------------------------------------------
-
-
-def check_trainer(trainer, run):
-    """Raise ``ParameterError`` if a Trainer is to do something to a run that it cannot, or that would be ignored.
-
-    Args:
-        trainer: ``Trainer``.
-        run: ``Run``, or None: not made yet.
-    """
+def check_trainer(trainer, run: Run | None) -> None:
+    """Raise ``ParameterError`` if a Trainer is set to something that a run cannot do, or would ignore."""
     strategy, where = trainer.strategy, trainer.strategy.root_device.type
-    if isinstance(strategy, DeepSpeedStrategy) or not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
-        refuse("strategy", type(strategy).__name__, "a run keeps its weights whole; pass strategy='auto' or 'ddp'")
-    if (begin := getattr(strategy, "_start_method", "popen")) != "popen":
-        refuse("strategy", f"ddp_{begin}", "a run would end with its process; pass strategy='ddp', in a script")
-    if where not in ("cpu", "cuda"):
-        refuse("accelerator", where, "kernels run on a CPU or on NVIDIA GPUs; pass accelerator='cpu'")
-    if run is not None and run.device != where:
-        ours = {"cpu": "cpu", "cuda": "gpu"}[run.device]
-        refuse("accelerator", where, f"the run is on {run.device!r}; pass accelerator={ours!r}, or load it there")
-    if trainer.precision != "32-true":
-        refuse("precision", trainer.precision, "leave it out; PPO and A2C have a setting precision=")
-    if trainer.gradient_clip_val:
+    known = isinstance(strategy, SingleDeviceStrategy | DDPStrategy) and not isinstance(strategy, DeepSpeedStrategy)
+    if not known or getattr(strategy, "_start_method", "popen") != "popen":
+        refuse("strategy", type(strategy).__name__, "pass strategy='auto', or 'ddp' in a script")
+    if where not in ("cpu", "cuda") or (run is not None and run.device != where):
         refuse(
-            "gradient_clip_val", trainer.gradient_clip_val, "leave it out; PPO and A2C have a setting max_grad_norm="
+            "accelerator",
+            where,
+            f"kernels of this run need {'a CPU or an NVIDIA GPU' if run is None else run.device!r}",
         )
-    if trainer.accumulate_grad_batches != 1:
-        fix = "leave it out; num_steps and num_minibatches say how much a gradient is of"
-        refuse("accumulate_grad_batches", trainer.accumulate_grad_batches, fix)
-    for callback in trainer.callbacks:
-        for kind, why in REFUSED.items():
-            if isinstance(callback, kind):
-                refuse("callbacks", [type(callback).__name__], f"{why}; leave it out")
-        if getattr(callback, "_train_time_interval", None) is not None:
-            fix = "Lightning 2.6 ignores it here, without a word; pass every_n_epochs, and limit_train_batches to the Trainer"
-            refuse("callbacks", ["ModelCheckpoint(train_time_interval=...)"], fix)
+    for name, default, fix in (
+        ("precision", "32-true", "PPO and A2C have a setting precision="),
+        ("gradient_clip_val", None, "PPO and A2C have a setting max_grad_norm="),
+        ("accumulate_grad_batches", 1, "num_steps and num_minibatches set the rows of a gradient"),
+    ):
+        value = getattr(trainer, name)
+        if value != default:
+            refuse(name, value, f"leave it out; {fix}")
     if run is not None:
         check_ranks(trainer, run)
 
 
-def check_ranks(trainer, run):
-    """Raise ``ParameterError`` if a run has another share of the environments than a Trainer's process is to have."""
+def check_ranks(trainer, run: Run) -> None:
+    """Raise ``ParameterError`` if a run was made for another number of processes than a Trainer has."""
     processes, ranks = trainer.num_devices * trainer.num_nodes, run.shard.ranks
     if ranks.size != processes:
-        refuse(
-            "devices",
-            processes,
-            f"this run was made for {ranks.size}; pass what it is made of, RLModule({run.spec.name!r}, ...), so that each "
-            "process makes its share",
-        )
+        fix = f"the run was made for {ranks.size}; pass RLModule({run.spec.name!r}, ...), so that each process makes its share"
+        refuse("devices", processes, fix)
 
 
-def refuse(name, value, fix):
+def refuse(name: str, value, fix: str) -> None:
     """Raise ``ParameterError`` for an argument of a Trainer."""
     raise ParameterError(f"RLModule: Trainer({name}={shown(value)}) cannot train a run: {fix}")
+
+
+def plain(config: dict) -> dict:
+    """Return a configuration as JSON returns it: lists instead of tuples."""
+    return json.loads(json.dumps(config))
