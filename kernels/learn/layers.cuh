@@ -10,7 +10,7 @@
 //   gradients  rows of derivatives: each layer's OUT rows (padded IN), then one of its biases (padded OUT); after all layers
 //              one row of METRICS sums
 #pragma once
-#include "learn/lanes.cuh"
+#include "learn/exact/lanes.cuh"
 #include "generated/spaces.cuh"
 
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one member adds up

@@ -3,7 +3,7 @@
 // A crew (one or some warps, or one team that is larger) has environments of its own. Before each step all its threads compute
 // what the policies say of its agents' observations, which lie in shared memory beside the weights; then the teams draw actions
 // by the random numbers and functions of train/categorical.cu and gaussian.cu, and step as phases.cuh does. All that is written
-// has the bits of one launch of learn/forward.cu, of sampling and of env_step after the other.
+// has the bits of one launch of learn/exact/forward.cu, of sampling and of env_step after the other.
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"

@@ -1,4 +1,4 @@
-// tensor.cuh -- what perceptron.cuh does, by matrix units: the forward pass of learn/tensor_forward.cu, with its bits.
+// tensor.cuh -- what perceptron.cuh does, by matrix units: the forward pass of learn/mma/tensor_forward.cu, with its bits.
 //
 // A result is summed up in blocks of 16 factors, whatever rows are beside it, so that it has the same bits in a tile of any size.
 // One warp takes rows through all layers of a tower, in registers: where matrix units leave two products of 16 x 8 is where the
@@ -8,7 +8,7 @@
 #pragma once
 #define APPROXIMATE 1
 #include "learn/functions.cuh"
-#include "learn/matrix_units.cuh"
+#include "learn/mma/matrix_units.cuh"
 #include "learn/neuron.cuh"
 
 namespace policy {

@@ -2,7 +2,7 @@
 //
 // `first` keeps the least of (iteration << 40 | index) that was ever found: index in [0, 2^40), all ones: none.
 // Constants: ARRAYS.
-#include "learn/lanes.cuh"
+#include "learn/exact/lanes.cuh"
 
 constexpr int STRIDE = 4;  // numbers per element of the launch: one 16-byte read; equal(constant): more work, same result
 

@@ -142,19 +142,19 @@ FILES = [
     ("learn/initial", (), ""),
     ("learn/statistics", (), ""),
     ("learn/minibatches", (("AGENT_GROUPS", 2), ("SHUFFLED", 1)), ""),
-    ("learn/forward", (*NETWORK, *DRAWN), WIDTHS + head_sizes((3, 7))),
-    ("learn/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
+    ("learn/exact/forward", (*NETWORK, *DRAWN), WIDTHS + head_sizes((3, 7))),
+    ("learn/exact/gradient", (*NETWORK, *LOSS, ("HEADS", 2), ("CHOICES", 10)), WIDTHS + head_sizes((3, 7))),
     ("learn/update", NETWORK, WIDTHS),
-    ("learn/tensor_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
-    ("learn/warp_forward", (*NETWORK, ("ROWS", 32), *DRAWN), WIDTHS + head_sizes((3, 7))),
-    ("learn/wide_weights", (*NETWORK, ("ROWS", 16)), WIDTHS),
-    ("learn/wide_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
-    ("learn/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
-    ("learn/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
-    ("learn/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
-    ("learn/resident", TILED, WIDTHS + head_sizes((3, 7))),
-    ("learn/group_resident", ONE_TOWER, ONE_WIDTHS + head_sizes((3, 7))),
-    ("learn/group_gradient", TILED, WIDTHS.replace("17", "40") + head_sizes((3, 7))),
+    ("learn/mma/tensor_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
+    ("learn/mma/warp_forward", (*NETWORK, ("ROWS", 32), *DRAWN), WIDTHS + head_sizes((3, 7))),
+    ("learn/wide/wide_weights", (*NETWORK, ("ROWS", 16)), WIDTHS),
+    ("learn/wide/wide_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
+    ("learn/wide/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/wide/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/hopper/group_resident", ONE_TOWER, ONE_WIDTHS + head_sizes((3, 7))),
+    ("learn/hopper/group_gradient", TILED, WIDTHS.replace("17", "40") + head_sizes((3, 7))),
 ]
 WARP_GROUPS = 90  # the one architecture that has wgmma
 MATRIX_UNITS = 80  # the first architecture whose matrix units take bfloat16
@@ -180,14 +180,16 @@ def unit_of(name, constants, generated):
 
 
 def test_every_kernel_that_is_no_environments_is_compiled_here():
-    files = {f"{p.parent.name}/{p.stem}" for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"}
+    files = {
+        p.relative_to(KERNELS).with_suffix("").as_posix() for p in KERNELS.rglob("*.cu") if p.parent.name != "envs"
+    }
     assert files == {path for path, _, _ in FILES}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("name", "constants", "generated"), FILES, ids=[path for path, _, _ in FILES])
 def test_other_kernels_compile_without_a_warning(name, constants, generated, architecture):
-    if name.startswith(("learn/tensor", "learn/resident", "learn/warp", "learn/wide")) and architecture < MATRIX_UNITS:
+    if name.startswith(("learn/mma/", "learn/wide/")) and architecture < MATRIX_UNITS:
         pytest.skip("its matrix units do not take bfloat16: it learns by exact kernels")
     unit = unit_of(name, constants, generated)
     if unit.architecture_specific and architecture != WARP_GROUPS:
@@ -218,7 +220,14 @@ def each_kernel():
 
 def joined_kernels():
     """Yield one unit of each kind that runs launch together; the first of each way to make a kernel in `make test`, too."""
-    few = {"env_play", "tag_grid", "learn/statistics", "learn/update", "learn/gradient", "learn/tensor_gradient"}
+    few = {
+        "env_play",
+        "tag_grid",
+        "learn/statistics",
+        "learn/update",
+        "learn/exact/gradient",
+        "learn/mma/tensor_gradient",
+    }
     for case in each_kernel():
         yield pytest.param(*case.values, id=case.id, marks=() if case.id in few else pytest.mark.slow)
 

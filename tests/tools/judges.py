@@ -149,43 +149,54 @@ RACES = [
     "tests/checks/test_races.py",
 ]
 JUDGES = {
-    "learn/multiply.cuh": NETWORK,
+    "learn/exact/multiply.cuh": NETWORK,
     "learn/layers.cuh": [*NETWORK, LEARN + "adam_by_hand"],
-    "learn/network.cuh": NETWORK,
-    "learn/lanes.cuh": [
+    "learn/exact/network.cuh": NETWORK,
+    "learn/exact/lanes.cuh": [
         *NETWORK,
         *(TEAM.replace("team of 4", how) for how in ("narrow vectors", "products by a library")),
         TENSOR[1],
     ],
-    "learn/gradient.cu": [
+    "learn/exact/gradient.cu": [
         ROWS_OF + "a_minibatch_of_no_rows_has_a_gradient_of_0",
         LEARN + "pieces_of_any_size_have_the_same_sum",
         *LOSSES,
     ],
     **dict.fromkeys(
-        ("learn/tensor.cuh", "learn/matrix_units.cuh", "learn/tower_gradient.cuh", "learn/tensor_gradient.cu"), TENSOR
+        (
+            "learn/mma/tensor.cuh",
+            "learn/mma/matrix_units.cuh",
+            "learn/mma/tower_gradient.cuh",
+            "learn/mma/tensor_gradient.cu",
+        ),
+        TENSOR,
     ),
-    "learn/tile.cuh": [CHUNKS, *TENSOR],
-    **dict.fromkeys(("learn/warp_groups.cuh", "learn/group_tower.cuh", "learn/group_gradient.cu"), GROUPS),
-    **dict.fromkeys(("learn/bfloat.cuh", "learn/warps.cuh"), TENSOR + GROUPS),
-    "learn/tensor_layers.cuh": [*TENSOR, *GROUPS, WIDE_FORWARD],
-    "learn/warp_forward.cu": [f"{TEAMS_OF}outputs_{BY_TEAMS}[warps]", *PASSES_AND_DRAWS],
-    **dict.fromkeys(("learn/warp_rows.cuh", "learn/outputs.cuh"), PASSES_AND_DRAWS),
-    "learn/tensor_forward.cu": [
+    "learn/mma/tile.cuh": [CHUNKS, *TENSOR],
+    **dict.fromkeys(
+        ("learn/hopper/warp_groups.cuh", "learn/hopper/group_tower.cuh", "learn/hopper/group_gradient.cu"), GROUPS
+    ),
+    **dict.fromkeys(("learn/mma/bfloat.cuh", "learn/mma/warps.cuh"), TENSOR + GROUPS),
+    "learn/mma/tensor_layers.cuh": [*TENSOR, *GROUPS, WIDE_FORWARD],
+    "learn/mma/warp_forward.cu": [f"{TEAMS_OF}outputs_{BY_TEAMS}[warps]", *PASSES_AND_DRAWS],
+    **dict.fromkeys(("learn/mma/warp_rows.cuh", "learn/mma/outputs.cuh"), PASSES_AND_DRAWS),
+    "learn/mma/tensor_forward.cu": [
         f"{TEAMS_OF}outputs_{BY_TEAMS}[block]",
         *PASSES,
         FORWARD + "a_team_of_threads_gives_the_bits_of_one_thread",
     ],
-    **dict.fromkeys(("learn/wide.cuh", "learn/wide_gradient.cu", "learn/wide_rows.cuh", "learn/wide_sums.cu"), WIDE),
-    "learn/wide_forward.cu": [
+    **dict.fromkeys(
+        ("learn/wide/wide.cuh", "learn/wide/wide_gradient.cu", "learn/wide/wide_rows.cuh", "learn/wide/wide_sums.cu"),
+        WIDE,
+    ),
+    "learn/wide/wide_forward.cu": [
         f"{TEAMS_OF}outputs_{BY_TEAMS}[wide]",
         FORWARD + "actions_are_those_of_a_launch_of_their_own[wide, several, 30]",
         WIDE_FORWARD,
         WIDE[-1],
     ],
-    "learn/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
+    "learn/wide/wide_weights.cu": [*WIDE[:2], WIDE[-1]],
     "learn/observations.cuh": PASSES_AND_DRAWS,
-    "learn/slabs.cuh": [*PASSES[:2], *WIDE],
+    "learn/wide/slabs.cuh": [*PASSES[:2], *WIDE],
     "learn/functions.cuh": LOSSES,
     **{f"learn/{name}": [*MINIBATCHES, *LOSSES] for name in ("minibatches.cuh", "sums.cuh")},
     "learn/minibatches.cu": [*MINIBATCHES, ROWS_OF + "all_bits_of_an_iterations_number_draw_others", *LOSSES, RECORDED],
@@ -212,7 +223,10 @@ JUDGES = {
         "tests/training/test_learner.py::test_policies_layers_and_seeds_differ",
         "tests/training/test_learner.py::test_any_number_of_threads_gives_the_recorded_weights",
     ],
-    "learn/forward.cu": [TEAM, "tests/training/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other"],
+    "learn/exact/forward.cu": [
+        TEAM,
+        "tests/training/test_learner.py::test_checkpoints_go_from_one_learner_to_the_other",
+    ],
     "learn/statistics.cu": [
         "tests/kernels/learn/test_statistics.py::test_statistics_are_those_of_all_rows_so_far",
         "tests/kernels/learn/test_statistics.py::test_a_rank_sums_up_its_blocks_as_one_that_has_all",

@@ -56,7 +56,7 @@ GPU_BLOCKS = (
 )
 # Kernels of warps, of which a CPU has one, of one thread: a team of more does not compile to something that is right. That no
 # sync of theirs is missing is judged on a GPU, by the race detector of compute-sanitizer.
-ONE_THREAD = {"learn/warp_forward.cu"}
+ONE_THREAD = {"learn/mma/warp_forward.cu"}
 # What chooses the fastest among ways that are promised to have the same results: sizes of blocks, pieces and vectors, where
 # a member keeps what is its own, and a team its cache, which arrays are selected from, when observations are copied or loaded,
 # how many registers a thread is given, how many columns a member adds up, how many members share a product. What else depends

@@ -19,7 +19,7 @@ from cupydrive.training.algorithms.kernels.tensor import GROUPS, THREADS, WARP_G
 from cupydrive.training.algorithms.looking import looking
 
 BY_LAUNCHES = replace(TENSOR, gradients=TensorGradients)
-BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("resident", 64, THREADS)))
+BY_ONE_BLOCK = replace(TENSOR, gradients=partial(ResidentGradients, way=Way("mma/resident", 64, THREADS)))
 BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
 BY_ONE_GROUP = replace(TENSOR, gradients=partial(ResidentGradients, way=GROUP_RESIDENT))
 EQUAL = {"num_steps": 12, "num_minibatches": 2, "update_epochs": 3}  # chunks of equally many rows
@@ -185,10 +185,10 @@ def test_who_looks_sees_each_gradient_before_its_step(way, cases, name):
 TOWER = (PPO(shared_layers=True), 4)
 CHOSEN = {  # settings and entries of an observation; what the GPU has otherwise than an H200 of which each run has a processor
     "one tower": (TOWER, {}, GROUP_RESIDENT),
-    "two towers": ((PPO(), 4), {}, Way("resident", 64, THREADS)),
-    "narrow": ((PPO(hidden=(32, 32), shared_layers=True), 4), {}, Way("resident", 128, THREADS)),
-    "no wgmma": (TOWER, {"capability": "80"}, Way("resident", 64, THREADS)),
-    "no room for two warp groups": (TOWER, {"team_bytes": 2 * 104_448}, Way("resident", 32, THREADS)),
+    "two towers": ((PPO(), 4), {}, Way("mma/resident", 64, THREADS)),
+    "narrow": ((PPO(hidden=(32, 32), shared_layers=True), 4), {}, Way("mma/resident", 128, THREADS)),
+    "no wgmma": (TOWER, {"capability": "80"}, Way("mma/resident", 64, THREADS)),
+    "no room for two warp groups": (TOWER, {"team_bytes": 2 * 104_448}, Way("mma/resident", 32, THREADS)),
     "a processor more": (TOWER, {"processors": 2}, None),
     "a CPU": (TOWER, {"name": "cpu"}, None),
     "more rows": (TOWER, {"envs": 33}, None),

@@ -1,6 +1,6 @@
 """Launches that turn the rows of a rollout into the gradient of one minibatch.
 
-They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/gradient.cu``.
+They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/exact/gradient.cu``.
 
 Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups that share the policy.
 """
@@ -65,19 +65,19 @@ def loss_parts(distribution, config, agent_groups):
 
 
 def forward_unit(layout, distribution, executor, rows):
-    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/forward.cu`` for passes of ``rows`` rows."""
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes of ``rows`` rows."""
     tiles = forward_tiles(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
-    return tiles.rows, layout.unit("forward", executor, (*tiles.constants, *constants), spaces)
+    return tiles.rows, layout.unit("exact/forward", executor, (*tiles.constants, *constants), spaces)
 
 
 def gradient_unit(layout, distribution, config, sizes, executor):
-    """Return the ``Unit`` of ``kernels/learn/gradient.cu``; the arguments are those of ``Gradients``."""
+    """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``; the arguments are those of ``Gradients``."""
     shard, steps, agents = sizes
     rows = -(-shard.all_envs // shard.all_blocks) * steps * sum(agents)  # of a block at most
     tiles = gradient_tiles(layout, executor, -(-rows // passes(config)[1]))
     constants, spaces = loss_parts(distribution, config, len(agents))
-    return layout.unit("gradient", executor, (*tiles.constants, *constants), spaces)
+    return layout.unit("exact/gradient", executor, (*tiles.constants, *constants), spaces)
 
 
 class Minibatches:

@@ -1,8 +1,8 @@
 """PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's operations.
 
 The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a checkpoint of either learner
-can be read by the other. In exact arithmetic every sum has a fixed order (``kernels/learn/gradient.cu``), so that a run has the
-same bits with any number of threads, on a CPU and on a GPU.
+can be read by the other. In exact arithmetic every sum has a fixed order (``kernels/learn/exact/gradient.cu``), so that a run
+has the same bits with any number of threads, on a CPU and on a GPU.
 
 Letters: T steps, N environments, C agents of a group, D observation entries.
 """

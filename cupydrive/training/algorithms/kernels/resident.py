@@ -1,4 +1,4 @@
-"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/resident.cu`` and ``group_resident.cu``.
+"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/mma/resident.cu`` and ``group_resident.cu``.
 
 For runs side by side that are as many as blocks have room for: each has a block of its own, which keeps the weights and Adam's
 averages from the first minibatch to the last. A run alone is sooner by the launches of ``tensor.py`` and ``steps.py``, each of
@@ -29,7 +29,7 @@ from cupydrive.training.algorithms.looking import looker
 
 MOST_ROWS = 256  # of a minibatch
 MOST_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks
-GROUP_RESIDENT = Way("group_resident", GROUPS.rows, GROUPS.threads)
+GROUP_RESIDENT = Way("hopper/group_resident", GROUPS.rows, GROUPS.threads)
 
 
 def block_bytes(layout, rows):
@@ -82,7 +82,7 @@ def resident_way(layout, config, sizes, executor):
     if able and fits_groups(layout.towers[0], executor):
         return GROUP_RESIDENT
     at_once = rows_at_once(layout, executor, rows)
-    return Way("resident", at_once, THREADS) if register_sums(layout) <= MOST_SUMS and at_once else None
+    return Way("mma/resident", at_once, THREADS) if register_sums(layout) <= MOST_SUMS and at_once else None
 
 
 def resident_unit(layout, distribution, config, sizes, executor, way=None):

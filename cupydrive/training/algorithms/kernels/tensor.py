@@ -1,7 +1,8 @@
-"""Gradients and forward passes by a GPU's matrix units: ``kernels/learn/tensor_gradient.cu`` and ``tensor_forward.cu``.
+"""Gradients and forward passes on tensor cores: ``kernels/learn/mma`` and ``kernels/learn/hopper``.
 
-Of many rows gradients are those of ``kernels/learn/group_gradient.cu`` where layers are as wide as a warp group wants them, and
-forward passes those of ``kernels/learn/warp_forward.cu`` where layers have room in the registers of a warp.
+Gradients of many rows are computed by ``hopper/group_gradient.cu`` if the widths of all layers suit a warpgroup, otherwise by
+``mma/tensor_gradient.cu``. Forward passes are computed by ``mma/warp_forward.cu`` if layers fit into the registers of a warp,
+otherwise by ``mma/tensor_forward.cu``.
 
 Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same kernels for tests.
 Letters: T steps, N environments; B blocks of environments, as in ``kernels/learn/minibatches.cuh``.
@@ -102,14 +103,14 @@ def forward_unit(layout, distribution, executor, rows):
     constants, spaces = distribution_parts(distribution)
     if rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS and warp_bytes(layout) <= executor.team_bytes:
         threads = min(executor.max_team, THREADS)
-        unit = layout.unit("warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads)
+        unit = layout.unit("mma/warp_forward", executor, (("ROWS", WARP_ROWS), *constants), spaces, threads)
         return max(1, threads // WARP) * WARP_ROWS, unit
     tile, threads = shape(layout, executor, rows)
-    return tile, layout.unit("tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
+    return tile, layout.unit("mma/tensor_forward", executor, (("ROWS", tile), *constants), spaces, threads)
 
 
 def warp_bytes(layout):
-    """Return the bytes of a block of ``kernels/learn/warp_forward.cu``, or more than there are where layers are too wide."""
+    """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are too wide."""
     if max(width for tower in layout.towers for width in tower[1:]) > WIDEST:
         return 2**30
     results = max(tower[-1] for tower in layout.towers) + 1
@@ -125,8 +126,13 @@ class Way:
     rows: int
     threads: int
 
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel in the file."""
+        return self.file.rpartition("/")[2]
 
-GROUPS = Way("group_gradient", 64, 128)
+
+GROUPS = Way("hopper/group_gradient", 64, 128)
 
 
 def gradient_way(layout, executor, rows):
@@ -134,11 +140,11 @@ def gradient_way(layout, executor, rows):
     able = executor.name == "cuda" and int(executor.device.compute_capability) == WARP_GROUPS
     if able and rows >= MANY_GROUP_ROWS and all(map(grouped, layout.towers)):
         return GROUPS
-    return Way("tensor_gradient", *shape(layout, executor, rows))
+    return Way("mma/tensor_gradient", *shape(layout, executor, rows))
 
 
 def grouped(tower):
-    """Return whether a tower's layers are as ``kernels/learn/group_gradient.cu`` wants them."""
+    """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu`` wants them."""
     first, *hidden, last = tower
     wide = hidden and all(WIDEST // 2 < width <= WIDEST for width in hidden)
     return wide and first < WIDEST and last <= WIDEST and group_sums(tower) <= MOST_GROUP_SUMS
@@ -174,7 +180,7 @@ class TensorGradients(Minibatches):
         self.way = way or gradient_way(layout, executor, part)
         self.program = executor.build(gradient_unit(layout, distribution, config, sizes, executor, self.way))
         towers = len(layout.towers)
-        teams = executor.resident_teams(self.program, self.way.file)
+        teams = executor.resident_teams(self.program, self.way.kernel)
         shares = min(-(-part // self.way.rows), max(1, teams // towers))
         pieces = shares * towers
         crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
@@ -190,7 +196,7 @@ class TensorGradients(Minibatches):
         """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
-        self.program.launch(self.way.file, self.call, self.pieces, self.rows // self.minibatches)
+        self.program.launch(self.way.kernel, self.call, self.pieces, self.rows // self.minibatches)
         self.exchange()
 
 

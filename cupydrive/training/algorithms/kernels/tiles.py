@@ -13,7 +13,7 @@ ROOM = 64  # bytes of a block that alignment takes
 NEAR_ROWS = 32  # at least, for which weights and gradient give up their place
 PAD = 16  # rows of matrices begin at multiples of it
 # Threads of one block on a GPU, by the file that they run.
-TEAMS = {"forward": 256, "gradient": 256, "update": 128}
+TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
 
 
 def padded(n):

@@ -51,7 +51,7 @@ def wide_shape(layout, executor, rows):
 
 
 def stages(executor):
-    """Return how many slabs of rows ``kernels/learn/wide_sums.cu`` has at once."""
+    """Return how many slabs of rows ``kernels/learn/wide/wide_sums.cu`` has at once."""
     bytes_of = {n: 2 * n * SLAB * (MOST_OUT + MOST_IN + 2 * SKEW) for n in STAGES}
     return next((n for n in STAGES if bytes_of[n] <= executor.team_bytes), STAGES[-1])
 
@@ -75,15 +75,15 @@ def fragment_entries(layout):
 
 
 def weights_unit(layout, executor):
-    """Return the ``Unit`` of ``kernels/learn/wide_weights.cu``."""
-    return layout.unit("wide_weights", executor, (("ROWS", ROWS[-1]),), team=1)
+    """Return the ``Unit`` of ``kernels/learn/wide/wide_weights.cu``."""
+    return layout.unit("wide/wide_weights", executor, (("ROWS", ROWS[-1]),), team=1)
 
 
 def forward_unit(layout, distribution, executor, rows):
-    """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide_forward.cu`` for passes of ``rows`` rows."""
+    """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for passes of ``rows`` rows."""
     tile = wide_shape(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
-    return tile, layout.unit("wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
+    return tile, layout.unit("wide/wide_forward", executor, (("ROWS", tile), *constants), spaces, THREADS)
 
 
 def gradient_units(layout, distribution, config, sizes, executor):
@@ -92,7 +92,9 @@ def gradient_units(layout, distribution, config, sizes, executor):
     tile = wide_shape(layout, executor, minibatch_rows(config, sizes) * len(layout.towers))
     tiles = ("ROWS", tile), ("MOST_OUT", MOST_OUT), ("MOST_IN", MOST_IN), ("SLAB", SLAB), ("STAGES", stages(executor))
     constants = (*tiles, *constants)
-    return [layout.unit(path, executor, constants, spaces, THREADS) for path in ("wide_gradient", "wide_sums")]
+    return [
+        layout.unit(path, executor, constants, spaces, THREADS) for path in ("wide/wide_gradient", "wide/wide_sums")
+    ]
 
 
 class WideSteps(UncopiedSteps):

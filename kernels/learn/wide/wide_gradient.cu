@@ -2,9 +2,9 @@
 //
 // They and the layers' inputs leave for wide_sums.cu, which makes the weights' gradients of them. A block has one tile of ROWS
 // rows and one tower. Constants: those of wide.cuh, minibatches.cuh and loss.cuh.
-#include "learn/wide.cuh"
-#include "learn/wide_rows.cuh"
-#include "learn/tile.cuh"
+#include "learn/wide/wide.cuh"
+#include "learn/wide/wide_rows.cuh"
+#include "learn/mma/tile.cuh"
 
 struct Workspace {
   AnyTower<WideTower> tower;

@@ -3,7 +3,7 @@
 #pragma once
 #define APPROXIMATE 1
 #include "learn/functions.cuh"
-#include "learn/bfloat.cuh"
+#include "learn/mma/bfloat.cuh"
 #include "learn/layers.cuh"
 #include "learn/neuron.cuh"
 

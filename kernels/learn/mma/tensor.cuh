@@ -5,8 +5,8 @@
 // in float32. The gradients of the weights stay in registers from the first row of a launch to the last.
 // Constants: those of layers.cuh; ROWS, a multiple of 16.
 #pragma once
-#include "learn/matrix_units.cuh"
-#include "learn/tensor_layers.cuh"
+#include "learn/mma/matrix_units.cuh"
+#include "learn/mma/tensor_layers.cuh"
 
 enum class Part { WEIGHTS, BIASES, ENTRIES };
 // What the layers of a tower before `layer` take: numbers of weights and of biases, entries of one row that has observations

@@ -2,7 +2,7 @@
 // Constants: those of layers.cuh.
 #pragma once
 #include "learn/observations.cuh"
-#include "learn/tensor_layers.cuh"
+#include "learn/mma/tensor_layers.cuh"
 
 struct TensorForward {
   Forward forward;

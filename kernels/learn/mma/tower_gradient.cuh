@@ -2,8 +2,8 @@
 //
 // Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
 #pragma once
-#include "learn/tensor.cuh"
-#include "learn/tile.cuh"
+#include "learn/mma/tensor.cuh"
+#include "learn/mma/tile.cuh"
 
 // What a block has of a tile besides the tower's rows.
 struct TileMemory {

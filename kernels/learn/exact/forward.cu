@@ -1,7 +1,7 @@
 // forward.cu -- what a network gives for rows of observations: parameters of the distribution of actions, and values.
 //
 // Constants: those of network.cuh; NEAR_COPIES: whether the weights are kept in a GPU's shared memory.
-#include "learn/network.cuh"
+#include "learn/exact/network.cuh"
 #include "learn/observations.cuh"
 
 struct Workspace {

@@ -7,8 +7,8 @@
 // factors of sums over rows, are read from memory. What was written there before, all members must have published.
 #pragma once
 #define ARCHITECTURE_SPECIFIC 1
-#include "learn/bfloat.cuh"
-#include "learn/warps.cuh"
+#include "learn/mma/bfloat.cuh"
+#include "learn/mma/warps.cuh"
 
 constexpr int GROUP_ROWS = 64;
 

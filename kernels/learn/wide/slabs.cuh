@@ -1,7 +1,7 @@
 // slabs.cuh -- sums over many rows of products of two matrices' columns: slabs of rows on their way to shared memory while the
 // ones before are multiplied by matrix units.
 #pragma once
-#include "learn/matrix_units.cuh"
+#include "learn/mma/matrix_units.cuh"
 
 #ifdef __CUDACC__
 // 16 bytes of global memory on their way to shared memory, or zeros if they are not there.

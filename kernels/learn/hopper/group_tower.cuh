@@ -5,8 +5,8 @@
 // than 64: a column of ones stands behind them. Sums over a tile's rows are still under way when the next tile begins.
 // Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
 #pragma once
-#include "learn/warp_groups.cuh"
-#include "learn/tile.cuh"
+#include "learn/hopper/warp_groups.cuh"
+#include "learn/mma/tile.cuh"
 
 static_assert(ROWS == GROUP_ROWS, "a warp group has 64 rows");
 

@@ -3,7 +3,7 @@
 // Tiles of ROWS rows of a minibatch are shared out among `pieces` blocks, each of which adds up those that it has in one order:
 // the same bits in each run on the same GPU, other ones than on another.
 // Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
-#include "learn/tower_gradient.cuh"
+#include "learn/mma/tower_gradient.cuh"
 
 struct Workspace {
   AnyTower<Tower> tower;

@@ -6,8 +6,8 @@
 // All sizes are multiples of 16. Rows of a matrix begin at multiples of 16 bytes, and SKEW entries apart from one another, so
 // that eight rows' pieces of 16 bytes lie in different banks. Whoever reads what a product finishes must sync first.
 #pragma once
-#include "learn/bfloat.cuh"
-#include "learn/warps.cuh"
+#include "learn/mma/bfloat.cuh"
+#include "learn/mma/warps.cuh"
 
 constexpr int SKEW = 8;
 

@@ -4,8 +4,8 @@
 // gradients it has in its registers: there it keeps the weights, too, and Adam's averages of them in memory that only it reads.
 // So a gradient is stored nowhere, and products see a step's weights, rounded, behind one sync.
 // Constants: those of group_tower.cuh.
-#include "learn/group_tower.cuh"
-#include "learn/resident.cuh"
+#include "learn/hopper/group_tower.cuh"
+#include "learn/mma/resident.cuh"
 
 static_assert(TOWERS == 1, "the gradient of another tower would have to be kept");
 

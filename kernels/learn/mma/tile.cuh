@@ -3,7 +3,7 @@
 // A tower's memory, Tower<T> of tensor.cuh or one like it, has `results_of(row)`, the last layer's outputs, and
 // `outputs_of<layer>()`, matrices of bfloat16. Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
 #pragma once
-#include "learn/tensor_layers.cuh"
+#include "learn/mma/tensor_layers.cuh"
 #include "learn/loss.cuh"
 
 constexpr int MOST_BLOCKS = 128;  // that environments are shared among

@@ -1,8 +1,8 @@
 // wide_forward.cu -- what a wide network gives for rows of observations, by matrix units: as forward.cu, but each team has one
 // tile, since no weights stay with it.
 // Constants: those of wide.cuh.
-#include "learn/wide.cuh"
-#include "learn/outputs.cuh"
+#include "learn/wide/wide.cuh"
+#include "learn/mma/outputs.cuh"
 
 struct Workspace { AnyTower<WideTower> tower; };
 struct WideForward {

@@ -4,9 +4,9 @@
 // rows are shared out among `pieces` shares; element e is share e / TILES of tile e % TILES.
 // Constants: those of wide_rows.cuh and loss.cuh; ROWS, as wide_gradient.cu has it; MOST_OUT and MOST_IN, multiples of 16;
 // SLAB rows at once, a multiple of 16; STAGES of them in shared memory.
-#include "learn/wide_rows.cuh"
+#include "learn/wide/wide_rows.cuh"
 #include "learn/loss.cuh"
-#include "learn/slabs.cuh"
+#include "learn/wide/slabs.cuh"
 
 // Into how many parts n rows or columns are cut, and how many a part has; the last one may have fewer.
 constexpr int cuts(const int n, const int most) { return (n + most - 1) / most; }

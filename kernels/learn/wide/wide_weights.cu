@@ -1,6 +1,6 @@
 // wide_weights.cu -- weights as the kernels of wide networks read them: wide.cuh says in which order.
 // Constants: those of wide.cuh.
-#include "learn/wide.cuh"
+#include "learn/wide/wide.cuh"
 
 struct Workspace {};
 struct WideWeights {

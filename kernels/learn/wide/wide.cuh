@@ -6,7 +6,7 @@
 // side, and multiplies many rows by it. First those of all layers for forward passes, then, but for first layers, those for
 // backward passes, which are the same ones transposed. Constants: those of layers.cuh; ROWS, a power of two from 16 on.
 #pragma once
-#include "learn/tensor.cuh"
+#include "learn/mma/tensor.cuh"
 
 // ---- weights as fragments ----
 

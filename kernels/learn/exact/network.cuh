@@ -2,7 +2,7 @@
 //
 // layers.cuh says what the arrays are. Constants: its own, and TILE (rows at once).
 #pragma once
-#include "learn/multiply.cuh"
+#include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
 #include "learn/neuron.cuh"
 

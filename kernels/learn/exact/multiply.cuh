@@ -5,7 +5,7 @@
 // members read four at a time and one step ahead: a GPU's thread then computes 8 x 8 results from 16 numbers, as shared memory
 // gives no more than it needs. Tiles change speed and no bit.
 #pragma once
-#include "learn/lanes.cuh"
+#include "learn/exact/lanes.cuh"
 
 // A matrix in memory: entry (m, k) is at[m * stride + k], or, BY_COLUMN, at[k * stride + m].
 template <bool BY_COLUMN> struct Entries {

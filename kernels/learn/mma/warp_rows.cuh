@@ -3,7 +3,7 @@
 //
 // Results have the bits of `product` in matrix_units.cuh. A CPU's one member has plain loops. Constants: ROWS, a multiple of 16.
 #pragma once
-#include "learn/matrix_units.cuh"
+#include "learn/mma/matrix_units.cuh"
 
 // Where two results side by side go: row m, columns n and n + 1; as the word `word` of a lane's 16 x 16 block (block, column).
 struct Spot { int m, n, block, column, word; };

@@ -1,7 +1,7 @@
 // tensor_forward.cu -- what a network gives for rows of observations, by matrix units: as forward.cu.
 // Constants: those of tensor.cuh.
-#include "learn/tensor.cuh"
-#include "learn/outputs.cuh"
+#include "learn/mma/tensor.cuh"
+#include "learn/mma/outputs.cuh"
 
 struct Workspace { AnyTower<Tower> tower; };
 

@@ -1,6 +1,6 @@
 // group_gradient.cu -- what tensor_gradient.cu computes, of many rows, by blocks of one warp group (group_tower.cuh).
 // Constants: those of tensor_layers.cuh, minibatches.cuh and loss.cuh; ROWS.
-#include "learn/group_tower.cuh"
+#include "learn/hopper/group_tower.cuh"
 
 struct Workspace {
   AnyTower<Tower> tower;

@@ -3,10 +3,10 @@
 // A block keeps the weights of all towers, and each of its warps has ROWS rows of its own at a time, in registers from layer to
 // layer. The observations of its next rows are on their way meanwhile.
 // Constants: those of tensor.cuh; ROWS.
-#include "learn/tensor.cuh"
-#include "learn/outputs.cuh"
-#include "learn/slabs.cuh"
-#include "learn/warp_rows.cuh"
+#include "learn/mma/tensor.cuh"
+#include "learn/mma/outputs.cuh"
+#include "learn/wide/slabs.cuh"
+#include "learn/mma/warp_rows.cuh"
 
 constexpr int STAGES = 2;  // of observations: those that are computed from, and the next
 // Numbers of the last layer that a row leaves; an odd number of words apart: rows in different banks.

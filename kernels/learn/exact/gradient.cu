@@ -4,7 +4,7 @@
 // added within P parts of neighbouring blocks, then part after part (update.cu).
 // Constants: those of network.cuh, minibatches.cuh and loss.cuh; NEAR_COPIES and NEAR_CHUNK: whether the weights and the sums of
 // a chunk are kept in a GPU's shared memory.
-#include "learn/network.cuh"
+#include "learn/exact/network.cuh"
 #include "learn/loss.cuh"
 
 // equal(swap >): CPU compilers make an empty array; equal(constant 2): more room, never read

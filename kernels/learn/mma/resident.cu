@@ -4,8 +4,8 @@
 // minibatches of few rows, which other blocks could not share: many members of a population have a block each.
 // Steps are those of tensor_gradient.cu and update.cu, where the squares of a gradient are added in another order.
 // Constants: those of tensor.cuh, minibatches.cuh and loss.cuh.
-#include "learn/tower_gradient.cuh"
-#include "learn/resident.cuh"
+#include "learn/mma/tower_gradient.cuh"
+#include "learn/mma/resident.cuh"
 
 constexpr bool ONE_TOWER = TOWERS == 1;  // nobody needs it any more when its gradient is there, which takes its place
 

@@ -5,7 +5,7 @@
 // Constants: those of layers.cuh, minibatches.cuh and loss.cuh.
 #pragma once
 #include "learn/adam.cuh"
-#include "learn/tile.cuh"
+#include "learn/mma/tile.cuh"
 
 constexpr int NUMBERS = GRADIENT_FLOATS - METRICS;  // of a gradient
 
