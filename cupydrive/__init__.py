@@ -37,6 +37,7 @@ _HOME = {
     "render": "rendering.video",
     "Video": "rendering.video",
     "view": "rendering.viewer",
+    "play": "rendering.play",
     "PPO": "training.algorithms",
     "A2C": "training.algorithms",
     "DDPG": "training.algorithms",

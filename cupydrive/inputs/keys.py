@@ -1,70 +1,65 @@
-"""Keys by which a person plays: their names, and what is right in an environment's ``keys``.
+"""Keys of a person who plays: their names, and the check of an environment's ``keys``.
 
 Letters: H action heads.
 """
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from cupydrive.errors import SpecError, did_you_mean
-from cupydrive.inputs.arguments import checked_float, checked_int, checked_mapping, shown
+from cupydrive.errors import SpecError
+from cupydrive.inputs.arguments import checked_choice, checked_mapping, shown
 
 ARROWS = {"ArrowLeft": "\u2190", "ArrowRight": "\u2192", "ArrowUp": "\u2191", "ArrowDown": "\u2193"}
-NONE = ""  # no key at all
-PAUSE, END, AGAIN = " ", "q", "r"  # what all games have
-RIGHT = f'an arrow ({", ".join(ARROWS)}), a letter from a to z but {END} and {AGAIN}, a digit, or "", which is no key'
+NONE = ""  # no key is pressed
+PAUSE, RESTART, QUIT = " ", "r", "q"  # of every game
+ALLOWED = (
+    f'an arrow ({", ".join(ARROWS)}), a letter from a to z but {QUIT} and {RESTART}, a digit, or "", which is no key'
+)
 
 
-def check_keys(where, groups, keys):
-    """Raise ``SpecError`` unless ``keys`` says for some groups which keys take which actions, and what no key does."""
-    names = [g.name for g in groups]
+def check_keys(where: str, groups: Sequence[Any], keys: Any) -> None:
+    """Raise ``SpecError`` unless ``keys`` maps groups to keys and their actions, among them ``""``.
+
+    Args:
+        where: Name of the environment, for the message.
+        groups: Its ``Group``s.
+        keys: What ``EnvSpec.keys`` returned.
+    """
+    by_name = {g.name: g for g in groups}
     for name, actions in checked_mapping(where, "keys", keys, SpecError).items():
-        if name not in names:
-            raise SpecError(
-                f"{where}: keys name a group {shown(name)} that there is not.{did_you_mean(name, names)} Groups: "
-                f"{', '.join(names)}"
-            )
-        group, here = groups[names.index(name)], f"keys[{name!r}]"
+        group, here = by_name[checked_choice(where, "a group of keys", name, by_name, SpecError)], f"keys[{name!r}]"
         for key, action in checked_mapping(where, here, actions, SpecError).items():
-            if not (isinstance(key, str) and (key == NONE or key in ARROWS or re.fullmatch("[0-9a-ps-z]", key))):
-                raise SpecError(f"{where}: {here} has a key {shown(key)}; it must be {RIGHT}")
-            by_head(f"{where}: {here}", key, action, group)
+            if key != NONE and key not in ARROWS and not re.fullmatch("[0-9a-ps-z]", key):
+                raise SpecError(f"{where}: {here} has a key {shown(key)}; it must be {ALLOWED}")
+            action_by_head(f"{where}: {here}", key, action, group)
         if NONE not in actions:
             raise SpecError(
-                f'{where}: {here} = {shown(actions)}; it needs a key "": what happens while none is pressed'
+                f'{where}: {here} = {shown(actions)}; it needs a key "": the action while no key is pressed'
             )
 
 
-def by_head(where, key, action, group):
-    """Return an action as a tuple of H numbers; None is a head that it leaves as it is.
+def action_by_head(where: str, key: str, action: Any, group: Any) -> tuple[float | None, ...]:
+    """Return the action of a key as a tuple of H numbers; None keeps the head's previous choice.
 
     Args:
         where: For the message.
         key: Likewise.
-        action: A number, None, or one of them for each head.
+        action: A number, None, or a tuple of one for each head.
         group: The ``Group`` that takes it.
 
     Raises:
-        SpecError: If it is none of the group's actions.
+        SpecError: If the group has no such action.
     """
-    given = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
-    if len(given) != group.heads or (group.heads > 1 and not isinstance(action, tuple | list | None)):
-        raise SpecError(
-            f"{where}[{key!r}] = {shown(action)}; {group.action_space} needs a tuple of {group.heads}, or None"
-        )
-    for head, value in enumerate(given):
-        if value is None:
-            continue
-        if group.continuous:
-            low, high = (float(limit[head]) for limit in (group.action_space.low, group.action_space.high))
-            number = checked_float(where, f"[{key!r}]", value, error=SpecError)
-            checked_float(where, f"[{key!r}]", float(np.float32(number)), low, high, SpecError)  # bounds are float32
-        else:
-            checked_int(where, f"[{key!r}]", value, 0, group.sizes[head] - 1, SpecError)
-    return given
-
-
-def in_words(key):
-    """Return what a key is called where it is shown."""
-    return ARROWS.get(key, key)
+    heads = tuple(action) if isinstance(action, tuple | list) else (action,) * group.heads
+    if group.continuous:
+        limits = zip(heads, group.action_space.low, group.action_space.high, strict=False)
+        fits = [x is None or (isinstance(x, int | float) and low <= np.float32(x) <= high) for x, low, high in limits]
+    else:
+        fits = [x is None or x in range(size) for x, size in zip(heads, group.sizes, strict=False)]
+    if len(heads) != group.heads or not all(fits):
+        such = "a number or None" if group.heads == 1 else f"a tuple of {group.heads} numbers or Nones"
+        raise SpecError(f"{where}[{key!r}] = {shown(action)}; it must be an action of {group.action_space}: {such}")
+    return heads

@@ -1,152 +1,158 @@
-"""A game: one environment in which a person plays one agent by keys, step by step, episode after episode.
+"""A game: one environment in which a person plays one agent by keys, in real time, episode after episode."""
 
-Letters: C agents of a group, H action heads.
-"""
-
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from cupydrive import envs
-from cupydrive.errors import OrderError, ParameterError
+from cupydrive.drawing.frames import score
+from cupydrive.errors import ParameterError
 from cupydrive.executors import checked_device, choose, executor
 from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import ordinary_modes
-from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, shown
-from cupydrive.playing.given import require_players, unwrapped
-from cupydrive.playing.keyboard import Keyboard, KeyboardPlayer, keys_of, seat
-from cupydrive.playing.players import PLAYERS, Heuristic, Random
+from cupydrive.inputs.arguments import checked_bool, checked_int
+from cupydrive.inputs.keys import PAUSE, QUIT, RESTART
+from cupydrive.playing.given import players_by_group, unwrapped
+from cupydrive.playing.keyboard import KeyboardPlayer, find_agent
+from cupydrive.playing.players import Heuristic, Random
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
 from cupydrive.protocols import Policies
 from cupydrive.simulation.batch import Batch
 
-PERSON = "you"  # what a recording calls a person
-SLOWEST, FASTEST = 10, 30  # steps a second
+AFTER_THE_END = 1.2  # seconds between two episodes
+LEAVE = "Escape"  # pauses, and never resumes
 
 
 class Game:
     """One environment in which a person plays one agent. Episode k starts as environment 0 does after ``reset(seed + k)``.
 
-    Args:
-        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (another copy of it), or ``Run``.
-        agent: Whom the person plays: ``"runner"``, ``"tagger 2"``; None: the first agent of the first group with keys.
-        others: Who plays the others, also those of the person's own group: ``"heuristic"``, ``"random"``, or settings by group
-            as for ``evaluate``. By default a run's own policies, or the heuristic, or random actions where there is none.
-        seed: Of starts and actions.
-        greedy: A run's policies take the likeliest action.
-        device: ``"cuda"``, ``"cpu"`` or ``"auto"``; a run's own device.
-        **params: Parameters of the environment; a run's own are what is not given.
+    The game starts with a pause. A front end calls ``press`` for each key and ``tick`` when ``wait`` says so, and shows
+    ``moment`` and ``text``. Arguments and errors are those of ``cupydrive.play``, which makes games.
 
     Attributes:
         spec: ``EnvSpec``.
-        params: Parameters of this episode.
+        params: Parameters of the environment.
         group: Name of the person's group.
-        agent: Number of the person's agent in it.
-        episode: Episodes begun so far.
-        moment: ``Moment`` of the one environment, after the latest step.
-
-    Raises:
-        ParameterError: If an argument is wrong, or the environment has no keys.
+        agent: Index of the person's agent in it.
+        player: ``KeyboardPlayer`` of the person's group.
+        players: Description of each group's player, by group.
+        fps: Steps per second.
+        episode: Number of episodes begun.
+        moment: ``Moment`` of the environment after the latest step.
+        scores: Steps and returns of each finished episode, as text.
+        running: Whether steps are taken. False while paused.
+        ended: Whether the person has quit, or the last episode is over.
     """
 
-    def __init__(self, what, agent=None, others=None, *, seed=10_000, greedy=True, device="auto", **params):
+    def __init__(
+        self,
+        what: Any,
+        players: Any = None,
+        *,
+        agent: str | None = None,
+        seed: int = 10_000,
+        greedy: bool = True,
+        device: str = "auto",
+        fps: int | None = None,
+        episodes: int | None = None,
+        **params: Any,
+    ) -> None:
         what, device, params = unwrapped("play", what, device, params)
-        device = checked_device(device, "play")
-        self._run = what if isinstance(what, Policies) else None
-        self._greedy = checked_bool("play", "greedy", greedy)
-        self.seed = checked_int("play", "seed", seed, 0, 2**64 - 1)
-        self.spec = self._run.spec if self._run else envs.get(what)
+        run = what if isinstance(what, Policies) else None
+        self.spec = run.spec if run else envs.get(what)
+        device, greedy = checked_device(device, "play"), checked_bool("play", "greedy", greedy)
+        self.seed = checked_int("play", "seed", seed, 0, 2**63)
+        self.fps = min(max(self.spec.render_fps, 10), 30) if fps is None else checked_int("play", "fps", fps, 1, 60)
+        self.episodes = None if episodes is None else checked_int("play", "episodes", episodes)
         self.spec.require_known(params, Game)
-        own = asdict(self._run.params) if self._run else {}
-        made = self.spec.make_params(**{**own, **params})
-        self._executor = executor(self._run.device if self._run else choose(device)[0])
-        self._agent, self._others = agent, self._checked_others(made, others)
-        self.episode, self.params, self._next = 0, None, made
+        if run and params:
+            raise ParameterError(f"play: a run brings its own parameters; leave out {', '.join(params)}")
+        self.params = run.params if run else self.spec.make_params(**params)
+        self.group, self.agent, keys = find_agent(self.spec, self.params, agent)
+        groups = {g.name: g for g in self.spec.groups(self.params)}
+        settings = {} if players is None else players_by_group("play", self.spec, list(groups.values()), players)
+        for name in groups.keys() - settings.keys():
+            settings[name] = run.frozen(name, greedy) if run else Heuristic() if self.spec.heuristic else Random()
+        self.players = {name: getattr(settings[name], "brief", str(settings[name])) for name in groups}
+        alone = groups[self.group].count == 1
+        self.players[self.group] = "you" if alone else f"you and {self.players[self.group]}"
+        if alone:
+            del settings[self.group]
+        playing = {name: each.player(self.spec, groups[name]) for name, each in settings.items()}
+        self.player = KeyboardPlayer(groups[self.group], self.agent, keys, playing.get(self.group))
+        self._batch = Batch(self.spec, 1, self.params, executor(run.device if run else choose(device)[0]))
+        self._batch.reset(self.seed)
+        self._rollout = Rollout(self._batch, {**playing, self.group: self.player}, 1, final_obs=False)
+        self.episode, self.scores, self.running, self.ended = 0, [], False, False
+        self._finished, self._due = None, 0.0
         self.begin()
 
-    def _checked_others(self, params, others):
-        """Return settings by group of who plays but the person."""
-        groups = self.spec.groups(params)
-        if others is not None and self.spec.one_agent(params):
-            raise ParameterError(f"play: others = {shown(others)}; nobody else plays in {self.spec.name}: leave it out")
-        if isinstance(others, str):
-            player = PLAYERS[checked_choice("play", "others", others, PLAYERS)]
-            return {g.name: player() for g in groups}
-        given = {} if others is None else checked_mapping("play", "others", others)
-        require_players(self.spec, groups, "others", given)
-        if self._run is not None:
-            return {g.name: self._run.frozen(g.name, self._greedy) for g in groups} | given
-        return {g.name: Heuristic() if self.spec.heuristic else Random() for g in groups} | given
+    # ---- the loop ----
 
-    # ---- parameters ----
+    def press(self, key: str, now: float) -> None:
+        """Handle a key that went down: a command of the game, or a key that starts or resumes it.
 
-    def change(self, **params):
-        """Set parameters that the next episode begins with.
-
-        Raises:
-            ParameterError: If they are wrong, or whoever plays does not fit; nothing has changed then.
+        Args:
+            key: As pages name keys: ``"ArrowLeft"``, ``"a"``, ``" "``.
+            now: Time in seconds, of any clock.
         """
-        self.spec.require_known(params)
-        made = self.spec.make_params(**{**asdict(self._next), **params})
-        seat(self.spec, made, self._agent)
-        if self._run is not None:
-            for mine, theirs in zip(self.spec.groups(self._run.params), self.spec.groups(made), strict=True):
-                if (mine.obs_dim, mine.action_space) != (theirs.obs_dim, theirs.action_space):
-                    raise ParameterError(
-                        f"play: with {params} {theirs.name!r} observes {theirs.obs_dim} numbers and acts in "
-                        f"{theirs.action_space}; the run's policies know {mine.obs_dim} and {mine.action_space}"
-                    )
-        self._next = made
+        if self.ended:
+            return
+        if key == QUIT:
+            self.ended, self.running = True, False
+        elif key == LEAVE or (key == PAUSE and self.running):
+            self.running = False
+        else:
+            if key == RESTART:
+                self.begin()
+            if not self.running:
+                self.running, self._due = True, now
 
-    def choices(self):
-        """Return which parameters may be changed, and within which limits: by name a dictionary that JSON can hold."""
-        return {f.name: found for f in fields(self.spec.params) if (found := choice(f, getattr(self.params, f.name)))}
+    def tick(self, now: float, down: Sequence[str]) -> bool:
+        """Take a step or begin the next episode if it is due, and return whether there is a new moment.
 
-    # ---- episodes ----
-
-    def begin(self):
-        """Begin an episode, with the parameters that ``change`` has set; return its first ``Moment``."""
-        if self.params != self._next:
-            self._sit(self._next)
-        with self._rollout.stream():
-            self._batch.reset((self.seed + self.episode) % 2**64)
-        self._rollout.terminated[0] = True  # memories of policies end here
-        self.episode += 1
-        self._player.chosen = self.keyboard.first
-        self._taken = {g.name: [] for g in self._batch.groups}
-        self._returns = {g.name: np.zeros((1, g.count), np.float32) for g in self._batch.groups}
-        self.moment = self._moment(0, False)
-        return self.moment
-
-    def _sit(self, params):
-        """Make the environment with other parameters, and everybody who plays in it."""
-        group, agent = seat(self.spec, params, self._agent)
-        groups = {g.name: g for g in self.spec.groups(params)}
-        keyboard = Keyboard(groups[group], keys_of(self.spec, params)[group])
-        alone = groups[group].count == 1
-        players = {
-            name: self._others[name].player(self.spec, g) for name, g in groups.items() if not (alone and name == group)
-        }
-        person = players[group] = KeyboardPlayer(agent, keyboard, players.get(group))
-        batch = Batch(self.spec, 1, params, self._executor)
-        batch.reset(self.seed)
-        rollout = Rollout(batch, players, 1, final_obs=False)
-        self.group, self.agent, self.keyboard, self._player = group, agent, keyboard, person
-        self._batch, self._rollout, self.params = batch, rollout, params
-
-    def step(self, pressed=()):
-        """Take one step with these keys down, in the order in which they went down; return the ``Moment`` after it.
-
-        Raises:
-            OrderError: If the episode is over; ``begin`` another.
+        Args:
+            now: Time in seconds, of the clock of ``press``.
+            down: Keys that are down, in the order of pressing.
         """
+        if not self.running or now < self._due:
+            return False
+        late = now - self._due > 1 / self.fps
+        self._due = (now if late else self._due) + 1 / self.fps  # missed steps are not made up for
         if self.moment.over[0]:
-            raise OrderError("step() after the end of an episode; call begin() first")
+            self.begin()
+        elif self.step(down).over[0]:
+            self.scores.append(f"{self.moment.step} steps, {score(self.moment, 0)}")
+            self._finished, self._due = self._record(), now + AFTER_THE_END
+            self.ended = len(self.scores) == self.episodes
+            self.running = not self.ended
+        return True
+
+    def wait(self, now: float) -> float | None:
+        """Return the seconds until ``tick`` is due, or None while the game is paused or has ended."""
+        return max(0.0, self._due - now) if self.running else None
+
+    # ---- the simulation ----
+
+    def begin(self) -> None:
+        """Begin an episode."""
+        with self._rollout.stream():
+            self._batch.reset(self.seed + self.episode)
+        self._rollout.terminated[0] = True  # resets the hidden states of policies
+        self.episode += 1
+        self.player.reset()
+        self._taken = {g.name: [] for g in self._batch.groups}
+        returns = {g.name: np.zeros((1, g.count), np.float32) for g in self._batch.groups}
+        self.moment = Moment(0, self._batch.get_state()["state"], np.array([0]), np.array([False]), returns)
+
+    def step(self, down: Sequence[str] = ()) -> Moment:
+        """Take one step while these keys are down, and return the ``Moment`` after it. The episode must not be over."""
         rollout, batch = self._rollout, self._batch
-        self._player.chosen = self.keyboard.action(pressed, self._player.chosen)
+        self.player.press(down)
         modes = ordinary_modes(rollout.device.type, tf32=False)
         with modes, torch.no_grad(), rollout.stream(), acting_threads(rollout):
             for rows, current in ((rollout.obs, batch.current_obs), (rollout.action_mask, batch.current_mask)):
@@ -157,80 +163,46 @@ class Game:
             written = batch.step([rollout.action[g.name][0].data_ptr() for g in batch.groups], autoreset=False)
             over = bool(as_torch(written.terminated)[0] | as_torch(written.truncated)[0])
             rollout.terminated[0] = over
-            said = outcome(batch, written)
-        for name, actions in self._taken.items():
-            actions.append(rollout.action[name][0].cpu().numpy().copy())
-        for name, reward in said["reward"].items():
-            self._returns[name] += reward
-        self.moment = self._moment(self.moment.step + 1, over, **said)
+            found = outcome(batch, written)
+        action = {name: actions[0].cpu().numpy().copy() for name, actions in rollout.action.items()}
+        for name, taken in self._taken.items():
+            taken.append(action[name])
+        step, states = self.moment.step + 1, batch.get_state()["state"]
+        returns = {name: before + found["reward"][name] for name, before in self.moment.returns.items()}
+        self.moment = Moment(step, states, np.array([step]), np.array([over]), returns, action, **found)
         return self.moment
 
-    def _moment(self, step, over, **said):
-        states = self._batch.get_state()["state"]
-        returns = {name: array.copy() for name, array in self._returns.items()}
-        action = {name: actions[-1] for name, actions in self._taken.items() if actions}
-        return Moment(step, states, np.array([step]), np.array([over]), returns, action, **said)
+    # ---- the results ----
 
     @property
-    def usual_pace(self):
-        """Steps a second, as near to those of the environment's videos as a person can play."""
-        return min(max(self.spec.render_fps, SLOWEST), FASTEST)
+    def recording(self) -> Recording | None:
+        """``Recording`` of the last finished episode, or of the first one so far. None before the first step."""
+        return self._record() if self._finished is None and self.moment.step else self._finished
 
-    @property
-    def help(self):
-        """What the keys do, in one line."""
-        return str(self.keyboard)
-
-    @property
-    def players(self):
-        """Who plays each group, in words."""
-        words = {name: getattr(who, "brief", str(who)) for name, who in self._others.items()}
-        lone = [g.name for g in self._batch.groups if g.count == 1]
-        return {
-            name: (PERSON if name in lone else f"{PERSON} and {who}") if name == self.group else who
-            for name, who in words.items()
-        }
-
-    @property
-    def recording(self):
-        """The ``Recording`` of this episode so far: ``cupydrive.render`` makes a video of it.
-
-        Raises:
-            OrderError: Before its first step.
-        """
-        if not self.moment.step:
-            raise OrderError("recording of an episode without a step; play it first")
+    def _record(self) -> Recording:
         groups = {g.name: g for g in self._batch.groups}
         action = {name: np.stack(taken).astype(action_dtype(groups[name])) for name, taken in self._taken.items()}
-        length, seed = np.array([self.moment.step], np.int32), (self.seed + self.episode - 1) % 2**64
         about = {"origin": envs.origin(self.spec), **self.spec.about_tables(self.params)}
+        length, seed = np.array([self.moment.step], np.int32), self.seed + self.episode - 1
         return Recording(self.spec, self.params, seed, self.players, length, action, **about)
 
-    def __repr__(self):
-        agent = self.group if self._rollout.action[self.group].shape[2] == 1 else f"{self.group} {self.agent}"
-        return f"<Game {self.spec.name}: you play {agent}; episode {self.episode}, step {self.moment.step}>"
+    @property
+    def text(self) -> str:
+        """Three lines for the person: the score, the last action, the keys."""
+        moment, name = self.moment, self.group if self.players[self.group] == "you" else f"{self.group} {self.agent}"
+        status = (
+            "ended" if self.ended else "over" if moment.over[0] else "" if self.running else "paused: press any key"
+        )
+        last = ""
+        if moment.step:
+            heads = ", ".join(f"{x:.4g}" for x in moment.action[self.group][0, self.agent].tolist())
+            last = f", action {heads}, reward {moment.reward[self.group][0, self.agent]:.4g}"
+        return (
+            f"episode {self.episode}, step {moment.step}, {score(moment, 0)}   {status}\n"
+            f"you play {name}{last}\n"
+            f"{self.player}; space pauses, {RESTART} starts a new episode, {QUIT} quits"
+        )
 
-
-def checked_pace(where, fps):
-    """Return ``fps``, the steps a second that a person plays at."""
-    return checked_int(where, "fps", fps, SLOWEST, FASTEST)
-
-
-def choice(about, value):
-    """Return what a person may choose for a parameter, a dictionary that JSON can hold, or None: nothing.
-
-    Args:
-        about: Its dataclass field, made by ``param``.
-        value: Its value now.
-    """
-    meta, default = about.metadata, about.default
-    found = {"value": value, "help": meta["help"], "unit": meta["unit"]}
-    if isinstance(default, bool):
-        return found | {"kind": "bool"}
-    if isinstance(default, str):
-        return found | {"kind": "choice", "choices": list(meta["choices"])}
-    if isinstance(default, tuple):
-        return None
-    low, high = meta["vary"] or ((min(0, 2 * default), max(0, 2 * default)) if default else (-1, 1))
-    low, high = max(min(low, value), meta["low"]), min(max(high, value), meta["high"])
-    return found | {"kind": type(default).__name__, "low": low, "high": high} if low < high else None
+    def __repr__(self) -> str:
+        scores = [f"episode {k + 1}: {score}" for k, score in enumerate(self.scores)]
+        return "\n".join([f"<Game {self.spec.name}: {len(scores)} finished episodes>", *scores])

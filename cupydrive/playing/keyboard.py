@@ -1,150 +1,108 @@
-"""A person as a player: keys become the action of one agent; its fellows play on as they would.
+"""A person as a player: pressed keys become the action of one agent; another player controls the rest of its group.
 
 Letters: N environments, C agents of a group, H action heads.
 """
 
-import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from cupydrive import envs
-from cupydrive.errors import ParameterError, did_you_mean
-from cupydrive.inputs.arguments import checked_str, shown
-from cupydrive.inputs.keys import NONE, by_head, in_words
-
-
-class Keyboard:
-    """What the keys of one group do.
-
-    Args:
-        group: ``Group``.
-        keys: Of it, as ``EnvSpec.keys`` returns them.
-    """
-
-    def __init__(self, group, keys):
-        self.actions = {key: by_head("keys", key, action, group) for key, action in keys.items()}
-        space = group.action_space
-        nothing = np.clip(0, space.low, space.high) if group.continuous else np.zeros(group.heads)
-        self.first = nothing.astype(group.action_dtype)  # what heads begin with that no key has decided about
-
-    def action(self, pressed, before):
-        """Return the action, (H,), of the keys that are down.
-
-        Args:
-            pressed: Keys in the order in which they went down: the last one decides about a head. Others than this group's
-                count as none.
-            before: The action of the step before, (H,).
-        """
-        chosen = before.copy()
-        for key in (NONE, *(key for key in pressed if key in self.actions)):
-            for head, value in enumerate(self.actions[key]):
-                if value is not None:
-                    chosen[head] = value
-        return chosen
-
-    def __str__(self):
-        """What the keys do, in one line."""
-        actions = dict(self.actions)
-        nothing = actions.pop(NONE)
-        what = ", ".join(f"{in_words(key)} {taken(action)}" for key, action in actions.items())
-        idle = "the action before" if all(value is None for value in nothing) else taken(nothing)
-        return f"actions: {what}; no key {idle}"
-
-
-def taken(action):
-    """Return what a key does as text: a number for each head."""
-    heads = ["as it is" if value is None else f"{value:.4g}" for value in action]
-    return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
+from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import checked_choice, checked_str, shown
+from cupydrive.inputs.keys import ARROWS, NONE, action_by_head
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player
+from cupydrive.spec import EnvSpec, Group
 
 
 class KeyboardPlayer:
-    """Plays one agent of a group by ``chosen``, and its fellows by another player.
+    """Plays one agent of a group by keys, and the others by another player.
 
     Args:
-        agent: Number of the agent in its group.
-        keyboard: ``Keyboard``.
-        fellows: ``Player`` of the rest of the group; None: there is no rest.
+        group: The ``Group``.
+        agent: Index of the agent in it.
+        keys: The group's keys, as ``EnvSpec.keys`` returns them.
+        others: ``Player`` of the other agents. None if there are none.
 
     Attributes:
-        chosen: (H,) action that the agent takes next.
+        actions: By key, the H choices that it makes. None keeps a head's previous choice.
+        action: (H,) action that the agent takes next.
     """
 
-    def __init__(self, agent, keyboard, fellows=None):
-        self.agent, self.fellows, self.chosen = agent, fellows, keyboard.first
+    def __init__(self, group: Group, agent: int, keys: dict[str, Any], others: Player | None) -> None:
+        self.group, self.agent, self.others = group, agent, others
+        self.actions = {key: action_by_head("keys", key, action, group) for key, action in keys.items()}
+        self.reset()
 
-    def begin(self, rollout, group):
+    def reset(self) -> None:
+        """Forget the action of the step before, as an episode begins."""
+        space = self.group.action_space
+        first = np.clip(0, space.low, space.high) if self.group.continuous else np.zeros(self.group.heads)
+        self.action = first.astype(self.group.action_dtype)
+
+    def press(self, keys: Sequence[str]) -> None:
+        """Set the next action to that of the keys that are down.
+
+        Args:
+            keys: In the order of pressing. The last one decides about a head. Unknown keys have no effect.
+        """
+        for key in (NONE, *(key for key in keys if key in self.actions)):
+            for head, value in enumerate(self.actions[key]):
+                if value is not None:
+                    self.action[head] = value
+
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
-        self.group = group
-        if self.fellows is not None:
-            self.fellows.begin(rollout, group)
+        if self.others is not None:
+            self.others.begin(rollout, group)
 
-    def act(self, rollout, t):
-        """Write the actions of row t."""
-        if self.fellows is not None:
-            self.fellows.act(rollout, t)
+    def act(self, rollout: Rollout, t: int) -> None:
+        """Write the actions of row t. Where a mask forbids the person's choice, take the first one that it allows."""
+        if self.others is not None:
+            self.others.act(rollout, t)
         action, mask = rollout.action[self.group.name][t], rollout.mask(self.group, t)
         if mask is not None:
-            self.chosen = allowed(self.group, self.chosen, mask[0, self.agent].cpu().numpy())
-        action[:, self.agent] = torch.from_numpy(self.chosen).to(action.device)
+            mine = mask[0, self.agent].cpu().numpy()
+            for head, allowed in enumerate(np.split(mine, self.group.first_choices[1:])):
+                if allowed.any() and not allowed[self.action[head]]:
+                    self.action[head] = allowed.argmax()
+        action[:, self.agent] = torch.from_numpy(self.action).to(action.device)
 
-    def module(self, rollout, group):
-        """Refuse: a person is no function of observations."""
-        raise ParameterError(f"group {group.name!r} is played by a person; leave it out")
-
-
-def allowed(group, action, mask):
-    """Return ``action``, (H,), with the first choice that ``mask``, (choices,) bool, allows for each head that it forbids."""
-    found = action.copy()
-    for head, (first, size) in enumerate(zip(group.first_choices, group.sizes, strict=True)):
-        may = mask[first : first + size]
-        if may.any() and not may[found[head]]:
-            found[head] = int(may.argmax())
-    return found
-
-
-def keys_of(spec, params):
-    """Return what keys do, by group, of an environment that a person can play.
-
-    Raises:
-        ParameterError: If nobody can; it names environments that can be played.
-    """
-    keys = {} if spec.keys is None else spec.keys(params)
-    keys = {name: actions for name, actions in keys.items() if len(actions) > 1}
-    if not keys:
-        playable = [name for name in envs.names() if envs.get(name).keys is not None]
-        raise ParameterError(
-            f"{spec.name} has no keys for a person to play by; give its EnvSpec keys=, or play one of: {', '.join(playable)}"
+    def __str__(self) -> str:
+        """Return what the keys do, in one line."""
+        idle = self.actions[NONE]
+        keys = [f"{ARROWS.get(key, key)} {in_words(action)}" for key, action in self.actions.items() if key != NONE]
+        return (
+            f"actions: {', '.join(keys)}; no key {in_words(idle) if any(x is not None for x in idle) else 'as before'}"
         )
-    return keys
 
 
-def seat(spec, params, agent=None):
-    """Return (group's name, number of the agent in it) of the agent that ``agent`` means.
+def in_words(action: tuple[float | None, ...]) -> str:
+    """Return an action as text: a number for each head."""
+    heads = ["as before" if value is None else f"{value:.4g}" for value in action]
+    return heads[0] if len(heads) == 1 else f"({', '.join(heads)})"
+
+
+def find_agent(spec: EnvSpec, params: Any, agent: str | None) -> tuple[str, int, dict[str, Any]]:
+    """Return (group, index, keys) of the agent that a person plays.
 
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        agent: ``"runner"``, whose first one is meant, or ``"tagger 2"``; None: the first of the first group with keys.
+        agent: ``"runner"``, the first one of the group, or ``"tagger 2"``. None is the first group with keys.
 
     Raises:
         ParameterError: If there is no such agent, or no keys for it.
     """
-    keys, groups = keys_of(spec, params), {g.name: g for g in spec.groups(params)}
-    if agent is None:
-        return next(name for name in groups if name in keys), 0
-    name, number = re.fullmatch(r"(.*?)(?: ([0-9]{1,9}))?", checked_str("play", "agent", agent), re.DOTALL).groups()
-    if name not in groups:
-        raise ParameterError(
-            f"play: agent = {shown(agent)}; {spec.name} has no group of that name.{did_you_mean(name, groups)} It has: "
-            f"{', '.join(groups)}"
-        )
-    if name not in keys:
-        raise ParameterError(f"play: agent = {shown(agent)}; {spec.name} has keys for {', '.join(keys)} alone")
-    if int(number or 0) >= groups[name].count:
-        last = groups[name].count - 1
-        raise ParameterError(
-            f"play: agent = {shown(agent)}; {name!r} has {last + 1} agent{'s' * (last > 0)}: pass {name!r}"
-            + f" to '{name} {last}'" * (last > 0)
-        )
-    return name, int(number or 0)
+    keys = {} if spec.keys is None else spec.keys(params)
+    groups = {g.name: g for g in spec.groups(params) if len(keys.get(g.name, ())) > 1}
+    if not groups:
+        raise ParameterError(f"play: {spec.name} has no keys for a person to play by; give its EnvSpec keys=")
+    agent = next(iter(groups)) if agent is None else checked_str("play", "agent", agent)
+    name = checked_choice("play", "agent", agent.partition(" ")[0], groups)
+    agents = [f"{name} {k}" for k in range(groups[name].count)]
+    if agent not in (name, *agents):
+        raise ParameterError(f"play: agent = {shown(agent)}; it must be {name!r}, or {agents[0]!r} to {agents[-1]!r}")
+    return name, 0 if agent == name else agents.index(agent), keys[name]

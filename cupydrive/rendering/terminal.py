@@ -1,157 +1,122 @@
-"""A game in a terminal: pictures of half blocks, two pixels a character, in 256 colours; keys by curses."""
+"""A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours. Keys come from curses."""
 
-import locale
+import curses
 import sys
 import time
+from itertools import groupby, product
 
 import numpy as np
+from PIL import Image
 
 from cupydrive.drawing.canvas import Canvas
-from cupydrive.drawing.frames import Stage, score
+from cupydrive.drawing.frames import Stage
 from cupydrive.errors import RenderError
-from cupydrive.rendering.rounds import KEYS, Rounds
+from cupydrive.playing.game import Game
 
-HOLD = 0.1  # seconds for which a key counts: a terminal tells no release, and repeats a key that is held within less
-LINES = 4  # of text below the picture
+HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
+LINES = 3  # of text below the picture
 SMALLEST = 24  # pixels of the picture's shorter side
-LEVELS = np.array([0, 95, 135, 175, 215, 255])  # of each channel in the colour cube of 256 colours, which begins at 16
-CUBE, GREYS = 16, 232  # 24 greys follow the cube: 8, 18, ... 238
-UPPER = "\u2580"  # the upper half of a character's cell
-MOST_PAIRS = 32_767  # of colours, that curses counts in 16 bits
-ELSEWHERE = "try another terminal, or --window"
+UPPER = "\u2580"  # upper half block: the foreground is the upper pixel, the background the lower one
+MOST_PAIRS = 32_767  # colour pairs that curses can number
+CUBE = 16  # number of the first colour of the palette, after 16 that users may redefine
+PALETTE = Image.new("P", (1, 1))
+PALETTE.putpalette(
+    [*np.ravel([*product((0, 95, 135, 175, 215, 255), repeat=3), *((8 + 10 * k,) * 3 for k in range(24))])]
+)
 
 
-def play_in_terminal(game, fps, episodes=None):
-    """Play a ``Game`` until the person ends it, or ``episodes`` are over; return its ``Rounds``.
+def play_in_terminal(game: Game) -> None:
+    """Play until the game ends or Ctrl-C is pressed. The terminal is restored, also after an error.
 
     Raises:
-        RenderError: If the terminal is too small, has too few colours, or cannot show half blocks.
+        RenderError: If the terminal is too small or has too few colours.
     """
     try:
-        import curses
-    except ImportError:
-        raise RenderError(f"this Python has no module curses, which draws in terminals; {ELSEWHERE}") from None
-    codes = locale.nl_langinfo(locale.CODESET)
-    if codes.upper().replace("-", "") != "UTF8":
-        raise RenderError(f"this terminal's texts are {codes}; half blocks need UTF-8, as with LC_ALL=C.UTF-8")
-    rounds = Rounds(game, fps, episodes)
-    try:
-        curses.wrapper(lambda screen: Terminal(rounds, screen, curses).play())
-    except curses.error as error:  # such as a TERM that nobody knows
-        raise RenderError(f"this terminal cannot be drawn on: {error}; {ELSEWHERE}") from None
+        curses.wrapper(lambda screen: Screen(game, screen).run())
+    except curses.error as error:
+        raise RenderError(f"play: the terminal cannot show the game ({error}); try another one") from None
     except KeyboardInterrupt:
-        rounds.ended = True
-    return rounds
+        game.ended = True
 
 
-class Terminal:
-    """A screen of curses that shows a game.
+class Screen:
+    """A curses screen that shows a game and reads its keys.
 
     Args:
-        rounds: ``Rounds`` of it.
+        game: ``Game``.
         screen: Window of curses.
-        curses: The module, which not every Python has.
     """
 
-    def __init__(self, rounds, screen, curses):
+    def __init__(self, game: Game, screen: curses.window) -> None:
         if curses.COLORS < 256:
             raise RenderError(
-                f"this terminal shows {curses.COLORS} colours; 256 are needed, as with TERM=xterm-256color: {ELSEWHERE}"
+                f"play: the terminal has {curses.COLORS} colours, 256 are needed; try TERM=xterm-256color"
             )
-        self.rounds, self.screen, self.curses, self.game = rounds, screen, curses, rounds.game
+        self.game, self.screen = game, screen
         arrows = {"LEFT": "ArrowLeft", "RIGHT": "ArrowRight", "UP": "ArrowUp", "DOWN": "ArrowDown"}
-        self.named = {getattr(curses, f"KEY_{name}"): key for name, key in arrows.items()}
-        self.pairs, self.until = {}, {}  # until when each key counts
+        self.names = {getattr(curses, f"KEY_{name}"): key for name, key in arrows.items()}
+        self.pairs: dict[tuple[int, int], int] = {}  # by colours
+        self.until: dict[str, float] = {}  # by key: the time until which it counts as down
         curses.curs_set(0)
-        self.stage = self._stage()
+        self.stage = self._make_stage()
 
-    def play(self):
-        """Take in keys and show what comes of them, until the game has ended."""
+    def run(self) -> None:
+        """Play until the game ends."""
+        game = self.game
         self._show()
-        while not self.rounds.ended:
-            wait = self.rounds.due - time.monotonic() if self.rounds.running else None
-            self.screen.timeout(-1 if wait is None else max(0, int(1000 * wait) + 1))
-            code = self.screen.getch()
-            if code == -1 and not sys.stdin.isatty():  # the terminal has gone, and with it the person
-                self.rounds.ended = True
-                return
-            changed, now = self._read(code), time.monotonic()
+        while not game.ended:
+            wait = game.wait(time.monotonic())
+            self.screen.timeout(-1 if wait is None else int(1000 * wait) + 1)
+            code, now = self.screen.getch(), time.monotonic()
+            if code == curses.KEY_RESIZE:
+                past = self.stage.past
+                self.stage = self._make_stage()
+                self.stage.past.extend(past)
+            elif code > 0:
+                key = self.names.get(code, chr(code).lower())
+                game.press(key, now)
+                self.until.pop(key, None)  # the latest key is the last one
+                self.until[key] = now + max(HOLD, 1 / game.fps)
+            elif not sys.stdin.isatty():  # the terminal was closed
+                game.ended = True
             down = [key for key, until in self.until.items() if until >= now]
-            if self.rounds.tick(now, down):
-                self.until = {key: until for key, until in self.until.items() if until > now + 1 / self.rounds.fps}
-                changed = True
-            if changed:
+            if game.tick(now, down) or code > 0:
                 self._show()
 
-    def _read(self, code):
-        """Take in what curses has read; return whether there is something new to show."""
-        if code == -1:
-            return False
-        if code == self.curses.KEY_RESIZE:
-            before, self.stage = self.stage, self._stage()
-            self.stage.past, self.stage.latest = before.past, before.latest
-            return True
-        now, key = time.monotonic(), self.named.get(code, chr(code).lower() if 0 < code < 128 else "")
-        if self.rounds.press(key, now):
-            self.until.pop(key, None)
-            self.until[key] = now + max(HOLD, 1 / self.rounds.fps)  # the last one comes last
-            return False
-        return True
-
-    def _stage(self):
+    def _make_stage(self) -> Stage:
         """Return a ``Stage`` as large as the terminal allows."""
-        rows, columns = self.screen.getmaxyx()
-        wide, high = self.game.spec.render_size
-        scale = min(columns / wide, 2 * (rows - LINES) / high)
-        size = [int(scale * side) // 2 * 2 for side in (wide, high)]
+        (rows, columns), (width, height) = self.screen.getmaxyx(), self.game.spec.render_size
+        scale = min(columns / width, 2 * (rows - LINES) / height)
+        size = [int(scale * side) // 2 * 2 for side in (width, height)]
         if min(size) < SMALLEST:
-            least = SMALLEST / min(wide, high)
-            raise RenderError(
-                f"the terminal has {columns} x {rows} characters; {self.game.spec.name} needs {int(least * wide) + 2} x "
-                f"{int(least * high / 2) + 2 + LINES}"
-            )
+            raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
         canvas = Canvas(*size, header=0, played=(self.game.group, self.game.agent))
         return Stage(self.game.spec, self.game.params, canvas)
 
-    def _show(self):
-        """Draw the picture of the moment, and lines of text below it."""
-        game, moment, screen = self.game, self.game.moment, self.screen
-        pixels = colours(self.stage.picture(moment))
-        upper, lower = pixels[::2], pixels[1::2]
-        screen.erase()
-        for row in range(len(upper)):
-            for first, last in runs(upper[row], lower[row]):
-                pair = self._pair(int(upper[row, first]), int(lower[row, first]))
-                screen.addstr(row, first, UPPER * (last - first), self.curses.color_pair(pair))
-        told = score(moment, 0)
-        if moment.step:
-            told += f"   your last reward {moment.reward[game.group][0, game.agent]:.4g}"
-        lines = (repr(game).strip("<>"), f"{told}   {self.rounds.said}", game.help, KEYS)
-        for k, line in enumerate(lines):
-            screen.addnstr(len(upper) + k, 0, line, screen.getmaxyx()[1] - 1)
-        screen.refresh()
+    def _show(self) -> None:
+        """Draw the moment, and the text below it."""
+        pixels = nearest_colours(self.stage.picture(self.game.moment))
+        self.screen.erase()
+        for row, (upper, lower) in enumerate(zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True)):
+            column = 0
+            for colours, cells in groupby(zip(upper, lower, strict=True)):
+                text = UPPER * len(list(cells))
+                self.screen.addstr(row, column, text, curses.color_pair(self._pair(colours)))
+                column += len(text)
+        for k, line in enumerate(self.game.text.splitlines()):
+            self.screen.addnstr(len(pixels) // 2 + k, 0, line, self.screen.getmaxyx()[1] - 1)
+        self.screen.refresh()
 
-    def _pair(self, front, back):
-        """Return the number of curses' pair of two colours."""
-        if (front, back) not in self.pairs:
-            if len(self.pairs) + 1 >= min(self.curses.COLOR_PAIRS, MOST_PAIRS):
-                self.pairs.clear()  # all are chosen anew, and all cells drawn again
-                self.screen.clear()
-            self.curses.init_pair(len(self.pairs) + 1, front, back)
-            self.pairs[front, back] = len(self.pairs) + 1
-        return self.pairs[front, back]
+    def _pair(self, colours: tuple[int, int]) -> int:
+        """Return the number of the pair of two colours."""
+        if colours not in self.pairs:
+            if len(self.pairs) + 1 == min(curses.COLOR_PAIRS, MOST_PAIRS):
+                self.pairs.clear()
+            curses.init_pair(len(self.pairs) + 1, *colours)
+            self.pairs[colours] = len(self.pairs) + 1
+        return self.pairs[colours]
 
 
-def colours(frame):
-    """Return the nearest of a terminal's 256 colours for each pixel, (H, W), of a frame (H, W, 3) uint8."""
-    pixels = frame.astype(np.int64)
-    of_cube = np.abs(pixels[..., None] - LEVELS).argmin(axis=-1)  # (H, W, 3)
-    grey = ((pixels.mean(axis=-1) - 8) / 10).round().clip(0, 23).astype(np.int64)
-    far = ((LEVELS[of_cube] - pixels) ** 2).sum(axis=-1), ((8 + 10 * grey[..., None] - pixels) ** 2).sum(axis=-1)
-    return np.where(far[0] <= far[1], CUBE + of_cube @ np.array([36, 6, 1]), GREYS + grey)
-
-
-def runs(upper, lower):
-    """Yield (first, last + 1) of neighbours in a row, (W,), that look alike."""
-    changes = np.flatnonzero((np.diff(upper) != 0) | (np.diff(lower) != 0)) + 1
-    yield from zip((0, *changes.tolist()), (*changes.tolist(), len(upper)), strict=True)
+def nearest_colours(frame: np.ndarray) -> np.ndarray:
+    """Return the nearest of a terminal's 256 colours, (H, W), for each pixel of a frame, (H, W, 3) uint8."""
+    return np.asarray(Image.fromarray(frame).quantize(palette=PALETTE, dither=Image.Dither.NONE)) + CUBE

@@ -379,18 +379,16 @@ class VectorEnv(NotCopied):
         self.__init__(made, self.validate)
         return False
 
-    def view(self, players=None, *, episodes=None, steps=None, seed=None, **options):
-        """Return a viewer for a notebook: a few episodes of other copies, step by step, with a slider.
+    def view(self, players=None, *, seed=None, **options):
+        """Return a viewer for a notebook: episodes of new environments like these, step by step, with a slider.
 
         Args:
             players: As for ``view``.
-            episodes: As for ``view``.
-            steps: As for ``view``.
-            seed: By default this environment's.
+            seed: Random seed. Defaults to this environment's.
             **options: As for ``view``.
         """
         seed = (10_000 if self.seed is None else self.seed) if seed is None else seed
-        return cupydrive.view(self, players, episodes=episodes, steps=steps, seed=seed, **options)
+        return cupydrive.view(self, players, seed=seed, **options)
 
     def _repr_html_(self):
         from cupydrive.terminal.progress import preformatted

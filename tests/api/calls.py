@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.playing.game import Game
 
 
 @dataclass
@@ -205,6 +206,14 @@ ROWS = {
             "max_episode_steps": 3,
         },
         after=lambda it, viewer: viewer.words(), words={"what": ("what", "env")},
+    ),
+    "play": Row(
+        lambda it, **given: Game(**given),  # which play() makes before it asks for a terminal
+        lambda it: {
+            "what": "tag_grid", "players": "random", "agent": "tagger 1", "seed": 1, "greedy": True, "device": "cpu", "fps": 20,
+            "episodes": 2, "max_episode_steps": 3,
+        },
+        after=lambda it, game: [game.step(["ArrowUp"]).states, game.text], words={"what": ("what", "env")},
     ),
 }  # fmt: skip
 

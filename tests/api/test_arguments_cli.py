@@ -57,7 +57,7 @@ ODD = (
 LONG = {("train", "--steps"), ("sweep", "--steps"), ("check", "--agent-steps")}
 UNENDING = {
     *(("--seeds", "1_000"), ("--trials", "1_000"), ("--steps", "None")),
-    *((option, odd) for option in ("--env", "--training", "--window") for odd in ("None", "--")),
+    *((option, odd) for option in ("--env", "--training") for odd in ("None", "--")),
 }
 CASES = [
     (command, option, odd)

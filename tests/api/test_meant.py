@@ -159,7 +159,7 @@ TAKES_A_DEVICE = {
     "evaluate": lambda device: cd.evaluate("cartpole", "random", episodes=2, device=device).length.device.type,
     "train": lambda device: cd.train("cartpole", device=device, steps=1, num_envs=4, progress=False).device,
     "train of a run": lambda device: cd.train(short_run(), device=device, steps=1, progress=False).device,
-    "Game": lambda device: Game("cartpole", device=device)._executor.name,
+    "play": lambda device: Game("cartpole", device=device)._batch.executor.name,
     "check": lambda device: next(iter(usable(device, cd.make("cartpole", device="cpu").spec)[0])),
 }
 

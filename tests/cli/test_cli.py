@@ -147,7 +147,11 @@ def test_a_name_that_this_package_has_lost_is_a_mistake_of_this_program(monkeypa
 
 @pytest.mark.parametrize(
     ("command", "option"),
-    [(["train", "cartpole"], "--learner"), (["evaluate", "tag_grid"], "--players"), (["play", "tag_grid"], "--others")],
+    [
+        (["train", "cartpole"], "--learner"),
+        (["evaluate", "tag_grid"], "--players"),
+        (["play", "tag_grid"], "--players"),
+    ],
 )
 def test_a_word_that_is_none_of_a_few_is_one_line(command, option, capsys):
     assert main([*command, option, "kernel"]) == 2

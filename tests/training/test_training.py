@@ -261,7 +261,7 @@ PLAYING = {
     "evaluate": lambda run, folder: run.evaluate(4),
     "render": lambda run, folder: run.render(folder / "a.gif", size=(64, 64), progress=False),
     "tournament": lambda run, folder: cd.tournament({"one": run, "two": cd.Random()}, episodes=4, progress=False),
-    "a game": lambda run, folder: Game(run, "runner").step(),
+    "a game": lambda run, folder: Game(run, agent="runner").step(),
 }
 
 

@@ -21,9 +21,8 @@ SECONDS = 40_000  # milliseconds that anything may take on a busy machine
 CELLS = (
     'import cupydrive as cd\nlook = dict(device="cpu", num_taggers=2, grid_length=60)\n'
     'cd.view("tag_grid", steps=10, size=(200, 160), **look)',
-    'look |= dict(agent="tagger 1", others="random", size=(300, 240), max_episode_steps=999)\n'
-    'game = cd.view("tag_grid", "keyboard", **look)\ngame',
-    'print("said", game.game.params.grid_length, sorted(set(game.recording.action["tagger"][:, 0, 1, 0].tolist())), "end")',
+    'game = cd.play("tag_grid", "random", agent="tagger 1", max_episode_steps=999, fps=10, **look)',
+    'print("said", game.ended, game.episode, sorted(set(game.recording.action["tagger"][:, 0, 1, 0].tolist())), "end")',
 )
 OUTPUT = ".jp-OutputArea-output"
 
@@ -131,15 +130,13 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
     for key in "dd":  # which deletes a cell
         page.keyboard.press(key)
     assert active(page) == before
-    page.keyboard.press("Space")
+    viewer.get_by_role("button", name="play").click()
     page.wait_for_function("document.querySelector('.jp-OutputArea-output input').value === '3'")
-    page.keyboard.press("Space")
-    viewer.get_by_role("button", name="play").wait_for()
+    viewer.get_by_role("button", name="stop").click()
     assert active(page) == before
 
     run_cell(page, 1)
     game = page.get_by_role("group", name="tag_grid, played by keys")
-    words = game.locator("pre")
 
     def until(pattern):
         page.wait_for_function(
@@ -148,35 +145,33 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
             arg=pattern,
         )
 
-    until("episode 1, step 0\n")
+    until("episode 1, step 0, .* paused: press any key\n")
     game.locator("img").click()
     before = active(page)
     for key, action in (("ArrowRight", 1), ("ArrowUp", 3)):
         page.keyboard.down(key)
-        until(f"tagger 1, you +{action} ")
+        until(f"you play tagger 1, action {action},")
         page.keyboard.up(key)
-        until("tagger 1, you +0 ")
+        until("you play tagger 1, action 0,")
     page.keyboard.press("ArrowLeft")  # shorter than a step
-    until("tagger 1, you +2 ")
+    until("you play tagger 1, action 2,")
     page.keyboard.press("Space")
-    game.get_by_role("button", name="play").wait_for()
+    until("paused: press any key")
+    page.keyboard.press("r")
+    until("episode 2, step [1-9]")
     for key in "dd":  # which deletes a cell
         page.keyboard.press(key)
-    assert active(page) == before
-    page.keyboard.press("Space")
-    game.locator("summary").click()
-    game.get_by_label("grid_length").focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowLeft")
-    game.get_by_role("button", name="new episode").click()
-    until("episode 2, step [1-9]")
     page.keyboard.down("ArrowDown")
-    until("tagger 1, you +4 ")
+    until("you play tagger 1, action 4,")
     page.keyboard.press("Escape")
-    assert active(page) == before and "episode 2" in words.text_content()
+    until("episode 2.* paused: press any key")
+    assert active(page) == before
+    game.locator("img").click()
+    page.keyboard.press("q")
+    until("episode 2.* ended")
 
     run_cell(page, 2)
-    page.get_by_text(re.compile(r"said 57 \[(0, )?4\] end")).last.wait_for()
+    page.get_by_text(re.compile(r"said True 2 \[(0, )?4\] end")).last.wait_for()
     page.close()
 
 

@@ -1,0 +1,44 @@
+"""A game in a notebook: the page sends keys, and shows the picture and text of the answer. Needs anywidget."""
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+from PIL import Image
+
+from cupydrive.drawing.canvas import Canvas
+from cupydrive.drawing.frames import Stage
+from cupydrive.playing.game import Game
+
+
+class NotebookScreen(anywidget.AnyWidget):
+    """A widget that shows a game and takes its keys. Each step is a message of the page, so nothing runs while nobody plays.
+
+    Args:
+        game: ``Game``.
+    """
+
+    _esm = Path(__file__).with_name("notebook.js")
+    title = traitlets.Unicode().tag(sync=True)
+    width = traitlets.Int().tag(sync=True)
+
+    def __init__(self, game: Game) -> None:
+        width, height = game.spec.render_size
+        super().__init__(title=f"{game.spec.name}, played by keys", width=width // 2)
+        self.game = game
+        canvas = Canvas(width, height, header=0, labels=True, played=(game.group, game.agent))
+        self.stage = Stage(game.spec, game.params, canvas)
+        self.on_msg(self._answer)
+
+    def _answer(self, _: Any, message: dict[str, list[str]], __: Any) -> None:
+        """Handle the keys of a message, take a step if it is due, and send the moment and the time of the next message."""
+        game, now = self.game, time.monotonic()
+        for key in message["pressed"]:
+            game.press(key, now)
+        game.tick(now, message["down"])
+        file = io.BytesIO()
+        Image.fromarray(self.stage.picture(game.moment)).save(file, "JPEG", quality=90)
+        self.send({"text": game.text, "wait": game.wait(time.monotonic())}, buffers=[file.getvalue()])
