@@ -66,7 +66,8 @@ class Game:
         self.spec = run.spec if run else envs.get(what)
         device, greedy = checked_device(device, "play"), checked_bool("play", "greedy", greedy)
         self.seed = checked_int("play", "seed", seed, 0, 2**63)
-        self.fps = min(max(self.spec.render_fps, 10), 30) if fps is None else checked_int("play", "fps", fps, 1, 60)
+        fps = min(max(self.spec.render_fps, 10), 30) if fps is None else fps
+        self.fps = checked_int("play", "fps", fps, 1, 60)
         self.episodes = None if episodes is None else checked_int("play", "episodes", episodes)
         self.spec.require_known(params, Game)
         if run and params:
@@ -74,19 +75,24 @@ class Game:
         self.params = run.params if run else self.spec.make_params(**params)
         self.group, self.agent, keys = find_agent(self.spec, self.params, agent)
         groups = {g.name: g for g in self.spec.groups(self.params)}
-        settings = {} if players is None else players_by_group("play", self.spec, list(groups.values()), players)
+        players = {} if players is None else players
+        settings = players_by_group("play", self.spec, list(groups.values()), players)
+        default = Heuristic() if self.spec.heuristic else Random()
         for name in groups.keys() - settings.keys():
-            settings[name] = run.frozen(name, greedy) if run else Heuristic() if self.spec.heuristic else Random()
+            settings[name] = run.frozen(name, greedy) if run else default
         self.players = {name: getattr(settings[name], "brief", str(settings[name])) for name in groups}
-        alone = groups[self.group].count == 1
-        self.players[self.group] = "you" if alone else f"you and {self.players[self.group]}"
-        if alone:
+        if groups[self.group].count == 1:
+            self.players[self.group] = "you"
             del settings[self.group]
+        else:
+            self.players[self.group] = f"you and {self.players[self.group]}"
         playing = {name: each.player(self.spec, groups[name]) for name, each in settings.items()}
         self.player = KeyboardPlayer(groups[self.group], self.agent, keys, playing.get(self.group))
-        self._batch = Batch(self.spec, 1, self.params, executor(run.device if run else choose(device)[0]))
+        where = executor(run.device if run else choose(device)[0])
+        self._batch = Batch(self.spec, 1, self.params, where)
         self._batch.reset(self.seed)
-        self._rollout = Rollout(self._batch, {**playing, self.group: self.player}, 1, final_obs=False)
+        playing[self.group] = self.player
+        self._rollout = Rollout(self._batch, playing, 1, final_obs=False)
         self.episode, self.scores, self.running, self.ended = 0, [], False, False
         self._finished, self._due = None, 0.0
         self.begin()
@@ -145,9 +151,10 @@ class Game:
         self._rollout.terminated[0] = True  # resets the hidden states of policies
         self.episode += 1
         self.player.reset()
-        self._taken = {g.name: [] for g in self._batch.groups}
+        self._actions = []  # by step and group
+        states, over = self._batch.get_state()["state"], np.array([False])
         returns = {g.name: np.zeros((1, g.count), np.float32) for g in self._batch.groups}
-        self.moment = Moment(0, self._batch.get_state()["state"], np.array([0]), np.array([False]), returns)
+        self.moment = Moment(0, states, np.array([0]), over, returns)
 
     def step(self, down: Sequence[str] = ()) -> Moment:
         """Take one step while these keys are down, and return the ``Moment`` after it. The episode must not be over."""
@@ -155,21 +162,19 @@ class Game:
         self.player.press(down)
         modes = ordinary_modes(rollout.device.type, tf32=False)
         with modes, torch.no_grad(), rollout.stream(), acting_threads(rollout):
-            for rows, current in ((rollout.obs, batch.current_obs), (rollout.action_mask, batch.current_mask)):
-                for name, array in current.items():
-                    rows[name][0].copy_(as_torch(array))
-            for player in rollout.players:
-                player.act(rollout, 0)
-            written = batch.step([rollout.action[g.name][0].data_ptr() for g in batch.groups], autoreset=False)
-            over = bool(as_torch(written.terminated)[0] | as_torch(written.truncated)[0])
+            rollout.carry_obs()
+            rollout.carry_rows()
+            rollout.act(0)
+            actions = [rollout.action[g.name][0].data_ptr() for g in batch.groups]
+            written = batch.step(actions, autoreset=False)
+            over = as_torch(written.terminated) | as_torch(written.truncated)
             rollout.terminated[0] = over
             found = outcome(batch, written)
-        action = {name: actions[0].cpu().numpy().copy() for name, actions in rollout.action.items()}
-        for name, taken in self._taken.items():
-            taken.append(action[name])
-        step, states = self.moment.step + 1, batch.get_state()["state"]
-        returns = {name: before + found["reward"][name] for name, before in self.moment.returns.items()}
-        self.moment = Moment(step, states, np.array([step]), np.array([over]), returns, action, **found)
+        action = {name: rows[0].cpu().numpy().copy() for name, rows in rollout.action.items()}
+        self._actions.append(action)
+        returns = {name: x + found["reward"][name] for name, x in self.moment.returns.items()}
+        step, states, over = self.moment.step + 1, batch.get_state()["state"], over.cpu().numpy()
+        self.moment = Moment(step, states, np.array([step]), over, returns, action, **found)
         return self.moment
 
     # ---- the results ----
@@ -180,28 +185,25 @@ class Game:
         return self._record() if self._finished is None and self.moment.step else self._finished
 
     def _record(self) -> Recording:
-        groups = {g.name: g for g in self._batch.groups}
-        action = {name: np.stack(taken).astype(action_dtype(groups[name])) for name, taken in self._taken.items()}
+        action = {}
+        for g in self._batch.groups:
+            action[g.name] = np.stack([taken[g.name] for taken in self._actions]).astype(action_dtype(g))
         about = {"origin": envs.origin(self.spec), **self.spec.about_tables(self.params)}
         length, seed = np.array([self.moment.step], np.int32), self.seed + self.episode - 1
         return Recording(self.spec, self.params, seed, self.players, length, action, **about)
 
     @property
     def text(self) -> str:
-        """Three lines for the person: the score, the last action, the keys."""
-        moment, name = self.moment, self.group if self.players[self.group] == "you" else f"{self.group} {self.agent}"
-        status = (
-            "ended" if self.ended else "over" if moment.over[0] else "" if self.running else "paused: press any key"
-        )
-        last = ""
+        """Four lines for the person: the score, the last action, the keys of the environment and those of the game."""
+        moment, status = self.moment, "" if self.running else "paused: press any key"
+        if self.ended or moment.over[0]:
+            status = "ended" if self.ended else "over"
+        last = "you play " + (self.group if self.players[self.group] == "you" else f"{self.group} {self.agent}")
         if moment.step:
             heads = ", ".join(f"{x:.4g}" for x in moment.action[self.group][0, self.agent].tolist())
-            last = f", action {heads}, reward {moment.reward[self.group][0, self.agent]:.4g}"
-        return (
-            f"episode {self.episode}, step {moment.step}, {score(moment, 0)}   {status}\n"
-            f"you play {name}{last}\n"
-            f"{self.player}; space pauses, {RESTART} starts a new episode, {QUIT} quits"
-        )
+            last += f", action {heads}, reward {moment.reward[self.group][0, self.agent]:.4g}"
+        first = f"episode {self.episode}, step {moment.step}, {score(moment, 0)}   {status}"
+        return f"{first}\n{last}\n{self.player}\nspace pauses, {RESTART} starts a new episode, {QUIT} quits"
 
     def __repr__(self) -> str:
         scores = [f"episode {k + 1}: {score}" for k, score in enumerate(self.scores)]

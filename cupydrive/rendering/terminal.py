@@ -14,7 +14,7 @@ from cupydrive.errors import RenderError
 from cupydrive.playing.game import Game
 
 HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
-LINES = 3  # of text below the picture
+LINES = 4  # of text below the picture
 SMALLEST = 24  # pixels of the picture's shorter side
 UPPER = "\u2580"  # upper half block: the foreground is the upper pixel, the background the lower one
 MOST_PAIRS = 32_767  # colour pairs that curses can number
@@ -58,7 +58,7 @@ class Screen:
         self.pairs: dict[tuple[int, int], int] = {}  # by colours
         self.until: dict[str, float] = {}  # by key: the time until which it counts as down
         curses.curs_set(0)
-        self.stage = self._make_stage()
+        self.stage = Stage(game.spec, game.params, self._make_canvas())
 
     def run(self) -> None:
         """Play until the game ends."""
@@ -69,9 +69,7 @@ class Screen:
             self.screen.timeout(-1 if wait is None else int(1000 * wait) + 1)
             code, now = self.screen.getch(), time.monotonic()
             if code == curses.KEY_RESIZE:
-                past = self.stage.past
-                self.stage = self._make_stage()
-                self.stage.past.extend(past)
+                self.stage.canvas = self._make_canvas()
             elif code > 0:
                 key = self.names.get(code, chr(code).lower())
                 game.press(key, now)
@@ -83,28 +81,28 @@ class Screen:
             if game.tick(now, down) or code > 0:
                 self._show()
 
-    def _make_stage(self) -> Stage:
-        """Return a ``Stage`` as large as the terminal allows."""
+    def _make_canvas(self) -> Canvas:
+        """Return a ``Canvas`` as large as the terminal allows."""
         (rows, columns), (width, height) = self.screen.getmaxyx(), self.game.spec.render_size
         scale = min(columns / width, 2 * (rows - LINES) / height)
         size = [int(scale * side) // 2 * 2 for side in (width, height)]
         if min(size) < SMALLEST:
             raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
-        canvas = Canvas(*size, header=0, played=(self.game.group, self.game.agent))
-        return Stage(self.game.spec, self.game.params, canvas)
+        return Canvas(*size, header=0, played=(self.game.group, self.game.agent))
 
     def _show(self) -> None:
         """Draw the moment, and the text below it."""
         pixels = nearest_colours(self.stage.picture(self.game.moment))
+        cells = np.stack([pixels[::2], pixels[1::2]], axis=-1)  # (rows, columns, 2)
         self.screen.erase()
-        for row, (upper, lower) in enumerate(zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True)):
+        for row, line in enumerate(cells.tolist()):
             column = 0
-            for colours, cells in groupby(zip(upper, lower, strict=True)):
-                text = UPPER * len(list(cells))
+            for colours, alike in groupby(map(tuple, line)):
+                text = UPPER * len(list(alike))
                 self.screen.addstr(row, column, text, curses.color_pair(self._pair(colours)))
                 column += len(text)
-        for k, line in enumerate(self.game.text.splitlines()):
-            self.screen.addnstr(len(pixels) // 2 + k, 0, line, self.screen.getmaxyx()[1] - 1)
+        for row, line in enumerate(self.game.text.splitlines(), len(cells)):
+            self.screen.addnstr(row, 0, line, self.screen.getmaxyx()[1] - 1)
         self.screen.refresh()
 
     def _pair(self, colours: tuple[int, int]) -> int:
@@ -119,4 +117,5 @@ class Screen:
 
 def nearest_colours(frame: np.ndarray) -> np.ndarray:
     """Return the nearest of a terminal's 256 colours, (H, W), for each pixel of a frame, (H, W, 3) uint8."""
-    return np.asarray(Image.fromarray(frame).quantize(palette=PALETTE, dither=Image.Dither.NONE)) + CUBE
+    image = Image.fromarray(frame).quantize(palette=PALETTE, dither=Image.Dither.NONE)
+    return np.asarray(image) + CUBE
