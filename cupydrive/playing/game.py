@@ -159,7 +159,7 @@ class Game:
     def step(self, down: Sequence[str] = ()) -> Moment:
         """Take one step while these keys are down, and return the ``Moment`` after it. The episode must not be over."""
         rollout, batch = self._rollout, self._batch
-        self.player.press(down)
+        self.player.choose(down)
         modes = ordinary_modes(rollout.device.type, tf32=False)
         with modes, torch.no_grad(), rollout.stream(), acting_threads(rollout):
             rollout.carry_obs()

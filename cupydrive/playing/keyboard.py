@@ -42,13 +42,13 @@ class KeyboardPlayer:
         first = np.clip(0, space.low, space.high) if self.group.continuous else np.zeros(self.group.heads)
         self.action = first.astype(self.group.action_dtype)
 
-    def press(self, keys: Sequence[str]) -> None:
+    def choose(self, down: Sequence[str]) -> None:
         """Set the next action to that of the keys that are down.
 
         Args:
-            keys: In the order of pressing. The last one decides about a head. Unknown keys have no effect.
+            down: In the order of pressing. The last one decides about a head. Unknown keys have no effect.
         """
-        for key in (NONE, *(key for key in keys if key in self.actions)):
+        for key in (NONE, *(key for key in down if key in self.actions)):
             for head, value in enumerate(self.actions[key]):
                 if value is not None:
                     self.action[head] = value
@@ -72,11 +72,8 @@ class KeyboardPlayer:
 
     def __str__(self) -> str:
         """Return what the keys do, in one line."""
-        idle = self.actions[NONE]
-        keys = [f"{ARROWS.get(key, key)} {in_words(action)}" for key, action in self.actions.items() if key != NONE]
-        return (
-            f"actions: {', '.join(keys)}; no key {in_words(idle) if any(x is not None for x in idle) else 'as before'}"
-        )
+        keys = [f"{ARROWS.get(key, key) or 'no key'} {in_words(action)}" for key, action in self.actions.items()]
+        return f"actions: {', '.join(keys)}"
 
 
 def in_words(action: tuple[float | None, ...]) -> str:

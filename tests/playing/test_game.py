@@ -88,7 +88,7 @@ def test_no_two_keys_do_the_same(name):
 @pytest.mark.full
 def test_the_last_key_decides_each_head():
     def act(player, *keys):
-        player.press(keys)
+        player.choose(keys)
         return player.action.tolist()
 
     player = Game("tag_continuous", device="cpu", **CROWD).player
