@@ -1,11 +1,12 @@
 """Real keys in JupyterLab and in Notebook 7, which take arrows, space and letters as commands of their own."""
 
-import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -13,6 +14,8 @@ import pytest
 from conftest import optional, python_path
 from test_view import small
 
+import cupydrive as cd
+from cupydrive.errors import RenderError
 from cupydrive.rendering.viewer import HINT, STILL
 
 pytestmark = pytest.mark.full
@@ -44,30 +47,27 @@ def server(tmp_path_factory):
     cells = [cells[0] | {"outputs": [{"output_type": "display_data", "data": shown, "metadata": {}}]}]
     (folder / "sent.ipynb").write_text(json.dumps(content | {"cells": cells}))  # with outputs, by somebody else
     own = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("RUNTIME", "DATA", "CONFIG")}
-    options = ["ServerApp.ip=127.0.0.1", "ServerApp.port=0", "IdentityProvider.token=x", f"ServerApp.root_dir={folder}"]
-    options += ["LabApp.news_url=None", "LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    said = folder / "said"
-    with open(said, "w") as log:  # not a pipe, whose end would be that of the kernels, too
-        started = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "jupyterlab",
-                "--no-browser",
-                "--allow-root",
-                *(f"--{option}" for option in options),
-            ],
-            env={**os.environ, **own, "IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": python_path()},
-            stderr=log,
-        )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {
+        "ServerApp.ip": "127.0.0.1",
+        "ServerApp.port": port,
+        "ServerApp.root_dir": folder,
+        "LabApp.news_url": None,
+    }
+    options |= {"IdentityProvider.token": "x", "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate"}
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    environment = {**os.environ, **own, "IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": python_path()}
+    command += [f"--{name}={value}" for name, value in options.items()]
+    started = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
-        while not (found := re.search(r"http://127\.0\.0\.1:(\d+)/", said.read_text())):
-            runs_on(started, said)
-        address = found[0]
+        address = f"http://127.0.0.1:{port}/"
+        while not answers(address):
+            assert started.poll() is None
+            time.sleep(0.1)
         session = {"path": "keys.ipynb", "type": "notebook", "name": "keys.ipynb", "kernel": {"name": "python3"}}
         header = {"Authorization": "token x"}
-        while not answers(address):  # it says where it listens a moment before it does
-            runs_on(started, said)
         urlopen(Request(f"{address}api/sessions", json.dumps(session).encode(), header), timeout=SECONDS / 1000).close()
         yield address
     finally:
@@ -75,13 +75,6 @@ def server(tmp_path_factory):
         # does not exist" ends its cleaning up). Kernels end by themselves when their server is gone.
         started.kill()
         started.wait()
-
-
-def runs_on(server, said):
-    """Give a server that begins a moment more, and fail if it ends."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        server.wait(0.05)
-        pytest.fail(f"the server has ended: {said.read_text()}")
 
 
 def answers(address):
@@ -184,3 +177,10 @@ def test_the_viewer_of_a_notebook_that_is_not_trusted_says_that_it_does_not_move
     assert viewer.get_by_text(HINT).count() == viewer.locator("script").count() == 0
     assert viewer.get_by_role("button", name="play").is_disabled()
     page.close()
+
+
+def test_a_notebook_without_anywidget_gets_its_name(monkeypatch):
+    monkeypatch.setattr("cupydrive.rendering.play.in_notebook", lambda: True)
+    monkeypatch.setitem(sys.modules, "cupydrive.rendering.notebook", None)
+    with pytest.raises(RenderError, match="pip install anywidget"):
+        cd.play("cartpole", device="cpu")
