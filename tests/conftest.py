@@ -37,7 +37,10 @@ if DATA.is_dir():
     os.environ.setdefault("CUPYDRIVE_DATA", str(DATA))
 os.environ.setdefault("CUPYDRIVE_DATA_URL", "http://127.0.0.1:9")
 # Modules of all folders import each other by name, in this process and in programs that it starts. Names are unique.
-FOLDERS = [str(ROOT), str(ROOT / "docs"), *sorted({str(path.parent) for path in (ROOT / "tests").rglob("*.py")})]
+FOLDERS = [
+    *(str(ROOT / name) for name in ("", "docs", "gallery")),
+    *sorted({str(path.parent) for path in (ROOT / "tests").rglob("*.py")}),
+]
 sys.path[:0] = FOLDERS
 os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])])
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -1,14 +1,16 @@
 """What is timed: random rollouts in one launch, one step per launch, and the sampling of actions."""
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
+from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.bench.operations import count_operations
 from cupydrive.bench.timing import make_row, timed
 from cupydrive.executors.interop import capture, torch_stream
+from cupydrive.playing.policy import Categorical, Sampler
 from cupydrive.simulation.batch import Batch
 from cupydrive.simulation.buffers import Buffers
 
@@ -27,13 +29,10 @@ class Work:
     obs_dtype: str = "float32"
 
 
+CONTROL = ("acrobot", "mountain_car", "mountain_car_continuous", "pendulum")
 ROLLOUTS = {
     "cpu": (
-        Work("cartpole", 10_000, 64),
-        Work("acrobot", 10_000, 64),
-        Work("mountain_car", 10_000, 64),
-        Work("mountain_car_continuous", 10_000, 64),
-        Work("pendulum", 10_000, 64),
+        *(Work(name, 10_000, 64) for name in ("cartpole", *CONTROL)),
         Work("tag_grid", 2000, 32, {"num_taggers": 4}),
         Work("tag_continuous", 100, 8, LARGE_TAG),
         Work("catalysis", 10_000, 64),
@@ -44,10 +43,7 @@ ROLLOUTS = {
         Work("cartpole", 1_048_576, 32),
         Work("cartpole", 1_048_576, 32, obs_dtype="bfloat16"),
         Work("cartpole", 10_000, 128),
-        Work("acrobot", 1_048_576, 32),
-        Work("mountain_car", 1_048_576, 32),
-        Work("mountain_car_continuous", 1_048_576, 32),
-        Work("pendulum", 1_048_576, 32),
+        *(Work(name, 1_048_576, 32) for name in CONTROL),
         Work("tag_grid", 2000, 128, {"num_taggers": 4}),
         Work("tag_grid", 200_000, 32, {"num_taggers": 4}),
         Work("tag_grid", 2000, 32, {"num_taggers": 999}),
@@ -142,12 +138,6 @@ def row(case, work, batch, seconds, size):
 
 def measure_sampling(where, runs=9):
     """Return two ``Row``s: actions of 21 choices drawn from logits by the sampling kernel, and by torch's ``Categorical``."""
-    from dataclasses import replace
-
-    from gymnasium import spaces
-
-    from cupydrive.playing.policy import Categorical, Sampler
-
     n = SAMPLES[where.name]
     batch = Batch(envs.get("cartpole"), n, executor=where)
     batch.reset(0)

@@ -1,6 +1,8 @@
 """How many float operations a step takes: of an environment, counted by a float that counts; of a learner, from its layers."""
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from cupydrive import envs
 from cupydrive.errors import CompileError, DeviceError
@@ -46,17 +48,17 @@ def count_steps(spec, params):
     return (batch.program.operations - before) / (batch.num_envs * steps)
 
 
-def learning_operations(layers, epochs):
+def learning_operations(towers: Sequence[Sequence[int]], epochs: int) -> int:
     """Return the operations that one row of a rollout costs in a network's matrix products, from acting to the last epoch.
 
-    Acting is one forward pass, and so is each epoch; on the way back each product gives the gradient of its weights, and
-    the derivative by its input unless that is the observation. A multiplication with addition counts as two. Left out:
+    Acting is one forward pass, and so is each epoch. Backward, each product gives the gradient of its weights, and the
+    gradient of its input unless that is the observation. A multiplication with addition counts as two. Left out are
     activations, losses, the optimiser, and values that no row learns from, those after the last step.
 
     Args:
-        layers: For each tower, pairs (inputs, outputs) of its linear layers.
+        towers: Widths of each tower, from the observation to its output.
         epochs: Times that a row is learnt from.
     """
-    products = [[2 * inputs * outputs for inputs, outputs in tower] for tower in layers]
+    products = [[2 * inputs * outputs for inputs, outputs in pairwise(tower)] for tower in towers]
     forward = sum(map(sum, products))
     return forward + epochs * (3 * forward - sum(tower[0] for tower in products))

@@ -25,8 +25,6 @@ class Bench:
         ceilings: ``Ceilings``.
         rows: ``Row``s.
         startup: By environment: what ``start_times`` returned.
-        train_startup: By environment and learner: what ``train_start_times`` returned.
-        creation: What ``creation_time`` returned.
         skipped: What was not done, and why.
         interrupted: Whether it ended early.
     """
@@ -39,8 +37,6 @@ class Bench:
     ceilings: Ceilings
     rows: list[Row] = field(default_factory=list)
     startup: dict = field(default_factory=dict)
-    train_startup: dict = field(default_factory=dict)
-    creation: dict = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     interrupted: bool = False
 
@@ -76,25 +72,16 @@ class Bench:
         return (
             f"{row.case:<9}{row.env:<24}{row.agents:>7,}{row.num_envs:>11,}{row.steps:>5}{short(row.rate):>12}"
             f"{row.spread:>8.1%}{size:>8}{written:>12}{share:>9}{operations:>12}{of_them:>9}  {row.who}"
-            f"{f' ({row.note})' if row.note else ''}{f'; {row.kernels}' if row.kernels else ''}"
+            f"{f' ({row.note})' if row.note else ''}"
         )
 
     def tail(self):
         """Return the lines below the rows."""
-        found = [""] if self.startup or self.train_startup or self.creation else []
+        found = [""] if self.startup else []
         for env, by_cache in self.startup.items():
             for cache, parts in by_cache.items():
-                found.append(f"start {env:<16} {cache} cache {own_seconds(parts):.2f} s   ({all_parts(parts)})")
-        for what, by_cache in self.train_startup.items():
-            for cache, parts in by_cache.items():
-                first, solved = own_seconds(parts, "first iteration"), parts["until solved"] is not None
-                end = f"solved after {own_seconds(parts):.2f} s" if solved else "not solved"
-                found.append(
-                    f"train {what:<20} {cache} cache first iteration after {first:.2f} s, {end}   ({all_parts(parts)})"
-                )
-        if self.creation:
-            c = self.creation
-            found.append(f"create {c['num_envs']:,} x {c['env']} of {c['agents']} agents: {c['seconds']:.2f} s")
+                each = ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
+                found.append(f"start {env:<16} {cache} cache {own_seconds(parts):.2f} s   (all parts: {each})")
         return found + [f"not done: {text}" for text in self.skipped]
 
     def to_dict(self):
@@ -105,9 +92,3 @@ class Bench:
     def from_dict(cls, kept):
         """Return the ``Bench`` of what ``to_dict`` returned."""
         return cls(**{**kept, "ceilings": Ceilings(**kept["ceilings"]), "rows": [Row(**row) for row in kept["rows"]]})
-
-
-def all_parts(parts):
-    """Return the parts of a start in words."""
-    each = (f"{name} {'none' if seconds is None else format(seconds, '.2f')}" for name, seconds in parts.items())
-    return f"all parts: {', '.join(each)}"

@@ -26,7 +26,6 @@ class Row:
         factors: What they multiply: ``"float32"`` or ``"bfloat16"``.
         params: Parameters of the environment.
         note: Settings, or what is not alike.
-        kernels: Registers and spills of the kernels, in words.
     """
 
     case: str
@@ -42,7 +41,6 @@ class Row:
     factors: str = "float32"
     params: dict = field(default_factory=dict)
     note: str = ""
-    kernels: str = ""
 
     @property
     def spread(self):

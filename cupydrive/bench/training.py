@@ -4,14 +4,14 @@ Learners that are compared are timed in turn, run by run, so that what else the 
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import torch
 
 from cupydrive.bench.cases import LARGE_TAG, SMALL_TAG
 from cupydrive.bench.operations import learning_operations
-from cupydrive.bench.timing import make_row
+from cupydrive.bench.timing import Row, make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
@@ -66,14 +66,22 @@ LESSONS = {
 }
 
 
-def measure_lesson(lesson, device, runs):
+# What is trained in several processes.
+SEVERAL = {
+    "cuda": (
+        Lesson("cartpole", 65_536, SHARED, KERNELS),
+        Lesson("tag_continuous", 2_000, A2C(**WIDE), KERNELS, LARGE),
+    ),
+    "cpu": (Lesson("cartpole", 256, SHARED, KERNELS),),
+}
+
+
+def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
     """Return the ``Row``s of one lesson, in the order of its learners.
 
     Raises:
         MemoryLimitError: If it does not fit into memory.
     """
-    if lesson.settings.compile:
-        torch.compiler.reset()
     with memory_errors():
         made = [start(lesson, learner, device) for learner in lesson.learners]
     times = [[] for _ in made]
@@ -83,16 +91,16 @@ def measure_lesson(lesson, device, runs):
                 seconds.append(timed(iterate, REPLAYS[device], device))
     rows = []
     for learner, (run, _), seconds in zip(lesson.learners, made, times, strict=True):
-        agents = sum(g.count for g in run.batch.groups)
+        agents, found = sum(g.count for g in run.batch.groups), arithmetic(run, lesson.settings)
         rows.append(make_row(
             "training", lesson.env, lesson.num_envs * lesson.members, agents, lesson.settings.num_steps, seconds[UNTIMED:],
-            operations_per_step=run_operations(run), factors=factors(run, lesson.settings), params=lesson.params,
-            note=about(run, learner, lesson), kernels=", ".join(registers(run)),
+            operations_per_step=run_operations(run), factors="bfloat16" if found in ("tensor", "bfloat16") else "float32",
+            params=lesson.params, note=about(run, learner, found, lesson),
         ))  # fmt: skip
     return rows
 
 
-def start(lesson, learner, device):
+def start(lesson: Lesson, learner: str, device: str):
     """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
     given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, **lesson.params}
     runs = [plan(lesson.env, **given, seed=k, device=device).run(lesson.members) for k in range(lesson.members)]
@@ -106,19 +114,19 @@ def start(lesson, learner, device):
         return run, capture(run.iterate, lambda: run.restore(kept)).replay
 
 
-def about(run, learner, lesson):
-    """Return what a row's figures are of, in words: runs side by side, algorithm, learner, network, sizes of an update."""
+def about(run, learner: str, found: str, lesson: Lesson) -> str:
+    """Return what a row was trained with: runs side by side, algorithm, learner, network, sizes of an update."""
     settings = lesson.settings
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (lesson.members > 1)
-    words += [f"{settings.name} by {learner}", arithmetic(run, settings), networks(run)]
-    words += [f"compile={settings.compile}"] * bool(settings.compile)
+    widths = dict.fromkeys("-".join(map(str, tower)) for own in run.learners.values() for tower in towers(own))
+    words += [f"{settings.name} by {learner}", found, f"network {' and '.join(widths)}"]
     if settings.name == "ppo":
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
     words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")
     return ", ".join(words)
 
 
-def arithmetic(run, settings):
+def arithmetic(run, settings) -> str:
     """Return the precision that was used: that of the settings, or what ``auto`` stands for."""
     made = {getattr(learner, "arithmetic", None) for learner in run.learners.values()}
     if None not in made:
@@ -126,62 +134,27 @@ def arithmetic(run, settings):
     return "float32" if settings.precision == "auto" else settings.precision
 
 
-def factors(run, settings):
-    """Return what matrix products multiply: ``"bfloat16"`` or ``"float32"``."""
-    return "bfloat16" if arithmetic(run, settings) in ("tensor", "bfloat16") else "float32"
-
-
-def networks(run):
-    """Return the widths of the networks that learn, such as ``network 4-64-64-3``; separate towers joined by ``and``."""
-    found = {
-        name: " and ".join("-".join(map(str, tower)) for tower in towers(own)) for name, own in run.learners.items()
-    }
-    if len(set(found.values())) == 1:
-        return f"network {next(iter(found.values()))}"
-    return ", ".join(f"{name}'s network {widths}" for name, widths in found.items())
-
-
-def towers(learner):
+def towers(learner) -> tuple:
     """Return the widths of each tower of a learner's default network, from the observation to its output."""
-    group = learner.groups[0]
-    return NetworkLayout.of(learner.config, group.obs_dim, learner.distribution.size).towers
+    return NetworkLayout.of(learner.config, learner.groups[0].obs_dim, learner.distribution.size).towers
 
 
-def run_operations(run):
+def run_operations(run) -> float:
     """Return the float32 operations of matrix products that one env-step costs, of all agents that learn."""
     return sum(
         sum(g.count for g in learner.groups)
-        * learning_operations(
-            [list(pairwise(tower)) for tower in towers(learner)], getattr(learner.config, "update_epochs", 1)
-        )
+        * learning_operations(towers(learner), getattr(learner.config, "update_epochs", 1))
         for learner in run.learners.values()
     )
 
 
-def registers(run):
-    """Return, for each kernel of the learners on a GPU, a thread's registers and bytes of local memory, spills among them.
-
-    A CPU's programs do not tell, and torch's operations have no program here.
-    """
-    found = {}
-    for learner in run.learners.values():
-        for part in (getattr(learner, "gradients", None), getattr(learner, "steps", None), learner):
-            for program in (getattr(part, name, None) for name in ("program", "sums")):
-                kernels = getattr(program, "kernels", {})
-                found |= {name: (k.num_regs, k.local_size_bytes) for name, k in kernels.items()}
-    return [
-        f"{name} {count} registers{f' and {local} B of local memory' * bool(local)}"
-        for name, (count, local) in found.items()
-    ]
-
-
-def timed(iterate, times, device):
+def timed(iterate: Callable[[], object], times: int, device: str) -> float:
     """Return the seconds of one iteration, averaged over ``times`` that are queued together."""
     if device == "cuda":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    begin = time.perf_counter()
     for _ in range(times):
         iterate()
     if device == "cuda":
         torch.cuda.synchronize()
-    return (time.perf_counter() - start) / times
+    return (time.perf_counter() - begin) / times

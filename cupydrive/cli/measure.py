@@ -38,7 +38,6 @@ def run_bench(
     gpus: Annotated[str | None, unsaid(metavar="N1,N2,...")] = None,
     compare: bool = False,
     json_file: JsonFile = None,
-    chart: ChartFile = None,
 ) -> int:
     """Time this machine beside its own limits.
 
@@ -51,17 +50,14 @@ def run_bench(
         gpus: With training: how it gets faster with the number of GPUs, several numbers, such as 1,2.
         compare: Also time the other libraries that are installed (from a checkout: tests/peers).
         json_file: Write the result to this file.
-        chart: Draw it into this file (png, svg or pdf).
     """
     from cupydrive.bench import bench
-    from cupydrive.bench import chart as draw
     from cupydrive.bench.sweep import listed
     from cupydrive.bench.sweep import sweep as combinations
     from cupydrive.executors import choose
     from cupydrive.executors.processes import numbers_of_gpus
 
     check_writable(json_file)
-    check_chart(chart)
     if sweep and len(env) != 1:
         raise ParameterError(f"--sweep needs --env with one environment to vary; it names {len(env)}")
     if sweep:
@@ -82,8 +78,6 @@ def run_bench(
     )
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
-    if chart is not None:
-        write_chart(chart, draw(result))
     return 130 if result.interrupted else 0
 
 

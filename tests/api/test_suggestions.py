@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from reinforce import Reinforce
+from solving import solve
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.bench.solving import solve
 from cupydrive.cli.main import main
 from cupydrive.training.plan import plan
 from cupydrive.training.suggestions import all_suggestions, suggestion

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from cupydrive.bench import Row, peers
-from cupydrive.bench.cases import Work
-from cupydrive.bench.chosen import Chosen
 from cupydrive.bench.peers import run_peers
 
 pytestmark = pytest.mark.full
@@ -56,11 +54,9 @@ def test_peers_time_only_the_environments_that_are_asked_for(monkeypatch, tmp_pa
         assert not left.value.code and capsys.readouterr() == ("", "")
     (tmp_path / "peer.py").write_text("import sys\nsys.exit(' '.join(sys.argv[1:]))\n")
     monkeypatch.setattr("cupydrive.bench.peers.FOLDER", tmp_path)
-    chosen = Chosen([Work("cartpole", 8, 2), Work("acrobot", 8, 2)], "cpu")
-    ((_, said),) = run_peers("cpu", ["rollout"], 2, chosen.names)
-    assert said == ["peer failed: --device cpu --runs 2 --cases rollout --envs cartpole acrobot"]
-    ((_, said),) = run_peers("cpu", ["rollout"], 2, Chosen(None, "cpu").names)
-    assert said == ["peer failed: --device cpu --runs 2 --cases rollout"]
+    for envs, words in ((["cartpole", "acrobot"], " --envs cartpole acrobot"), (None, "")):
+        ((_, said),) = run_peers("cpu", ["rollout"], 2, envs)
+        assert said == [f"peer failed: --device cpu --runs 2 --cases rollout{words}"]
 
 
 def test_gymnasiums_program_tells_rows(monkeypatch):

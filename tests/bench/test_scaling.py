@@ -1,66 +1,46 @@
-"""The benchmark of several processes: it counts the sums that an update needs, and compares what it has measured."""
+"""The benchmark of several processes: it compares what it has measured, and refuses what this machine cannot run."""
 
 import pytest
 import torch
 
-import cupydrive as cd
-from cupydrive.bench import bench
-from cupydrive.bench.scaling import LESSONS, check_counts, compared, measure, measure_scaling
+from cupydrive.bench import bench, scaling
+from cupydrive.bench.scaling import check_counts, measure_scaling
 from cupydrive.bench.timing import make_row
-from cupydrive.bench.training import Lesson
+from cupydrive.bench.training import SEVERAL
 from cupydrive.cli.main import main
 from cupydrive.errors import DeviceError, ParameterError
-from cupydrive.training.plan import plan
 
 
 @pytest.mark.full
-def test_two_processes_add_every_gradient_and_what_minibatches_need():
-    (row,) = measure_scaling((2,), "cpu", 1)
-    lesson = LESSONS["cpu"][0]
-    settings = lesson.settings
-    run = plan(lesson.env, settings, num_envs=lesson.num_envs, device="cpu").run()
-    gradient = sum(p.numel() for policy in run.policies.values() for p in policy.parameters())
-    updates = settings.update_epochs * settings.num_minibatches
-    words = row.note.split("; ")
-    assert words[0] == "2 processes" and row.num_envs == 2 * lesson.num_envs
-    sums, total = words[1].split(" sums of ")
-    # Beside a gradient in pieces for each update: counts, sums and squares of the advantages of all minibatches, each once.
-    assert int(sums) == updates + 3
-    assert int(total.split()[0].replace(",", "")) >= 4 * gradient * updates
-    assert row.rate == pytest.approx(row.num_envs * settings.num_steps / sorted(row.seconds)[0])
+def test_two_processes_train_together():
+    (row,) = measure_scaling([2], 0, "cpu", 1)
+    (lesson,) = SEVERAL["cpu"]
+    assert row.note.startswith("2 processes; ppo by kernels") and row.num_envs == 2 * lesson.num_envs
+    assert row.rate == pytest.approx(row.num_envs * lesson.settings.num_steps / row.seconds[0])
 
 
-def test_one_process_adds_nothing():
-    found = measure(Lesson("cartpole", 8, cd.PPO(num_steps=4, hidden=(8,))), 8, "cpu", 1)
-    assert (found["calls"], found["bytes"], found["exchange"]) == (0, 0, 0.0)
-    assert found["row"]["num_envs"] == 8 and "network 4-8-" in found["row"]["note"]
+def test_rows_say_how_much_of_a_perfect_speed_up_is_reached(monkeypatch):
+    def measured(count, *_):
+        seconds = {1: (1.0, 1.0), 2: (1.25, 0.8)}[count]
+        sizes = zip(("weak", "strong"), (100 * count, 100), seconds, strict=True)
+        return {kind: make_row("training", "cartpole", n, 1, 10, [t], note="ppo") for kind, n, t in sizes}
 
-
-def test_rows_say_how_much_of_a_perfect_speed_up_is_had():
-    def found(envs, seconds, calls):
-        row = vars(make_row("training", "cartpole", envs, 1, 10, [seconds], note="ppo"))
-        return {"row": row, "exchange": 0.1, "calls": calls, "bytes": 1200}
-
-    alone = {kind: found(100, 1.0, 0) for kind in ("weak", "strong")}
-    two = {"weak": found(200, 1.25, 3), "strong": found(100, 0.8, 3)}
-    assert [row.note for row in compared(alone, alone, 1, 1)] == ["1 process; ppo"]
-    assert [row.note for row in compared(two, alone, 2, 1)] == [
-        "2 processes, weak scaling: 80% of 2 times that of 1; 3 sums of 1,200 bytes in all, alone 8% of the time; ppo",
-        "2 processes, strong scaling: 62% of 2 times that of 1; 3 sums of 1,200 bytes in all, alone 12% of the time; ppo",
+    monkeypatch.setattr(scaling, "measure_in", measured)
+    assert [row.note for row in measure_scaling([1, 2], 0, "cpu", 1)] == [
+        "1 process; ppo",
+        "2 processes, weak scaling: 80% of 2 times that of 1; ppo",
+        "2 processes, strong scaling: 62% of 2 times that of 1; ppo",
     ]
 
 
 @pytest.mark.parametrize(("counts", "words"), [((), "at least one"), ((0,), "processes = 0"), ((1, 129), "129")])
-def test_numbers_of_processes_that_cannot_be_are_refused(counts, words):
+def test_impossible_numbers_of_processes_are_refused(counts, words):
     with pytest.raises(ParameterError, match=words):
         check_counts(counts, "cpu")
 
 
-def test_each_number_counts_once_and_the_least_comes_first():
+def test_numbers_of_processes_are_ordered_and_more_gpus_than_there_are_refused():
     assert check_counts((4, 1, 4), "cpu") == [1, 4]
-
-
-def test_more_gpus_than_there_are_are_refused():
     with pytest.raises(DeviceError, match=f"this machine has {torch.cuda.device_count()}"):
         check_counts((128,), "cuda")
 

@@ -1,17 +1,53 @@
 """What lessons ask for: no less than the environments' marks, and no more than value iteration says is possible."""
 
+from dataclasses import replace
+
 import learning
 import numpy as np
 import pytest
+from solving import marks, solve
 from value_iteration import Grid, grid, iterate, play, starts
 
-from cupydrive.bench.solving import marks
+from cupydrive import envs
+from cupydrive.errors import ParameterError, SpecError
+from cupydrive.training.algorithms import PPO
+from cupydrive.training.plan import make_run
+from cupydrive.training.train import train
 
 
 def test_lessons_ask_for_no_less_than_the_environments_do():
     assert learning.MARKS.keys() == marks().keys()
     for name, mark in marks().items():
         assert learning.LESSONS[f"{name} ppo"].mark == learning.MARKS[name] >= mark, name
+
+
+def test_a_mark_is_a_number_of_the_only_group():
+    assert marks()["cartpole"] == envs.get("cartpole").mark == 475.0
+    assert all(len(envs.get(name).groups(envs.get(name).make_params())) == 1 for name in marks())
+    with pytest.raises(ParameterError, match="tag_grid says no mark; pass mark="):
+        solve("tag_grid", device="cpu")
+    with pytest.raises(SpecError, match="mark = 'high'"):
+        replace(envs.get("cartpole"), mark="high")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("learner", ["kernels", pytest.param("torch", marks=pytest.mark.slow)])
+def test_solving_ends_at_the_mark_and_trains_what_train_does(learner):
+    """The mark is what the policy of plain training gets after so many env-steps: it is reached there, or before."""
+    options = {"seed": 3, "device": "cpu", "learner": learner, "num_envs": 16}
+    settings, means = PPO(num_steps=16, learning_rate=1e-2), []
+    run = make_run("cartpole", settings, **options)
+
+    def evaluate(step, row):
+        means.append(run.evaluate(1000).mean("cart")[0])
+
+    train(run, steps=2560, progress=False, callback=evaluate)
+    mark = max(means[1::2])
+    found = solve("cartpole", mark, settings, steps=2560, **options)
+    assert found.mean == mark and found.env_steps == 512 * (1 + means[1::2].index(mark))
+    assert 0 < found.first_iteration < found.training < found.seconds
+    never = solve("cartpole", 501.0, settings, steps=1024, **options)
+    assert never.seconds is never.training is None and never.env_steps == 1024
 
 
 def test_interpolation_is_exact_where_values_are_bilinear():

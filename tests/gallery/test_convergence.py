@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_named(content, tmp_path, capsys):
 
 def test_the_committed_trainings_are_as_the_gallery_says():
     """CartPole takes as many iterations with 100 copies as with 100,000, nearly, and those of more copies take longer."""
-    found = convergence.read(Path(convergence.__file__).parents[2] / "gallery" / "convergence.json")
+    found = convergence.read(Path(convergence.__file__).parent / "convergence.json")
     rows = {row["copies"]: row for row in results(found) if row["env"] == "cartpole" and row["copies"] >= 100}
     iterations = {copies: row["env_steps_to_mark"] / (32 * copies) for copies, row in rows.items()}
     assert "num_steps=32" in found["envs"]["cartpole"]["settings"]

@@ -11,12 +11,12 @@ import tag_figures
 import tag_gallery
 import tag_published
 import torch
+from side_by_side import SideBySide
 
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import BESIDE, GAP, pictures_beside
 from cupydrive.errors import ParameterError
-from cupydrive.gallery.beside import SideBySide
 from cupydrive.gallery.build import read_entries
 from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
@@ -218,7 +218,7 @@ def test_a_clip_is_of_the_first_episode_that_taggers_ended(lengths, kept, tmp_pa
 
 
 def test_committed_clips_say_which_steps_they_draw_and_how_many_their_taggers_tag():
-    gallery = tag_gallery.Path(tag_gallery.__file__).parents[2] / "gallery"
+    gallery = tag_gallery.Path(tag_gallery.__file__).parent
     for entry, tags in (("tag_published", True), ("tag_grid_published", False)):
         for clip in read_entries(gallery)[entry]["clips"]:
             files = [clip["recording"], *clip.get("beside", [])]

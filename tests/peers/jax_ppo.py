@@ -140,8 +140,10 @@ def main():
             state, lengths = iterate(state, count)
             lengths.block_until_ready()
             seconds.append((time.perf_counter() - started) / count)
-        note = f"ppo, hidden (64, 64), {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
-        note += f"; compiles in {compiled:.1f} s; episodes of {float(lengths[-1]):.0f} steps at the end"
+        note = f"ppo, hidden layers (64, 64), {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
+        note += (
+            f"; {compiled:.1f} s to compile (not counted); its episodes last {float(lengths[-1]):.0f} steps at the end"
+        )
         who = f"JAX {version('jax')} on gymnax {version('gymnax')}"
         tell(make_row("training", "cartpole", n, 1, SETTINGS.num_steps, seconds, who=who, note=note))
 

@@ -71,7 +71,7 @@ def time_one(number, runs, backend):
             step()
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
-    note = f"keeps the last step; starts after {compiled:.1f} s"
+    note = f"stores only the last step; {compiled:.1f} s to start (not counted)"
     tell(make_row("rollout", work.env, work.n, agents, work.steps, seconds[1:], who=who(backend), note=note))
 
 

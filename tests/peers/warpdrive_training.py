@@ -118,7 +118,7 @@ def time_one(number, runs, backend):
         trainer = trainer_of(work, configuration(work, folder), backend)
         iterate(trainer, 1)  # the first that is not logged
         torch.cuda.synchronize()
-        note = f"{about(trainer)}; starts after {time.perf_counter() - begin:.1f} s"
+        note = f"{about(trainer)}; {time.perf_counter() - begin:.1f} s to start (not counted)"
         for iteration in range(2, UNTIMED + 1):
             iterate(trainer, iteration)
         seconds, agents = timed(trainer, runs, UNTIMED + 1), trainer.cuda_envs.env.num_agents

@@ -10,7 +10,8 @@ import torch
 
 import cupydrive as cd
 from cupydrive import envs, profiling
-from cupydrive.bench import Ceilings, written_bytes
+from cupydrive.bench import Ceilings
+from cupydrive.bench.cases import written_bytes
 from cupydrive.bench.operations import count_operations
 from cupydrive.cli.main import main
 from cupydrive.codegen.layout import Layout

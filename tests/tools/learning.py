@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
+from solving import marks, solve
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.bench.solving import marks, solve
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
 from cupydrive.training.plan import make_run

@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from cupydrive.bench.solving import marks, solve
+from solving import marks, solve
+
 from cupydrive.inputs.files import write_atomically
 
 LEARNERS = ("kernels", "torch")

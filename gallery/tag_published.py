@@ -1,7 +1,7 @@
 """Tag as WarpDrive published it: taggers and runners learn together, and play against heuristics and their earlier selves.
 
-    python tests/tools/tag_published.py --case continuous-1.0 --seed 0 --steps 2e8 --out runs/tag [--resume] [--seconds 500]
-    python tests/tools/tag_published.py --case continuous-1.0 --seed 0 --steps 2e8 --out runs/tag --evaluate --json FILE
+    python gallery/tag_published.py --case continuous-1.0 --seed 0 --steps 2e8 --out runs/tag [--resume] [--seconds 500]
+    python gallery/tag_published.py --case continuous-1.0 --seed 0 --steps 2e8 --out runs/tag --evaluate --json FILE
 
 ``--case`` and ``--seed`` may be given several times. A run that ``--seconds`` or Ctrl-C stops goes on with ``--resume`` and the
 same other options: schedules refer to ``--steps``. Each run has a folder in ``--out``: its last checkpoint, which is what goes
@@ -23,7 +23,7 @@ import time
 from functools import cache, partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tag_figures
 import torch
@@ -98,7 +98,7 @@ def about(device):
     """Return command, machine, versions and date, as results have them."""
     here = info()
     return {
-        "command": "python tests/tools/tag_published.py " + shlex.join(sys.argv[1:]),
+        "command": "python gallery/tag_published.py " + shlex.join(sys.argv[1:]),
         "machine": [gpu.name for gpu in here.gpus] if choose(device)[0] == "cuda" else here.processor,
         "versions": here.versions,
         "date": datetime.date.today().isoformat(),

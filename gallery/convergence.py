@@ -1,8 +1,8 @@
 """How many copies learn soonest: return against seconds of training and against env-steps, ten seeds of each number of copies.
 
-    python tests/tools/convergence.py --device cuda [--env cartpole] [--copies 10,100] [--seeds 10] [--json FILE]
+    python gallery/convergence.py --device cuda [--env cartpole] [--copies 10,100] [--seeds 10] [--json FILE]
         [--charts FOLDER]
-    python tests/tools/convergence.py --redraw --json FILE --charts FOLDER
+    python gallery/convergence.py --redraw --json FILE --charts FOLDER
 
 An environment's copies all learn by the same settings of PPO, those that it suggests. But its schedules, which count env-steps
 and would end within the first iteration of 100,000 copies, stay at their first values. Each number of copies gets at least
@@ -23,7 +23,7 @@ import time
 from dataclasses import fields, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from matplotlib import colormaps
@@ -319,7 +319,7 @@ def main(arguments=None):
             given = [word for env in args.env or () for word in ("--env", env)]
             given += ["--copies", ",".join(map(str, args.copies))] if args.copies != COPIES else []
             given += ["--seeds", str(args.seeds)] if args.seeds != parser.get_default("seeds") else []
-            command = " ".join(["python tests/tools/convergence.py --device", args.device, *given])
+            command = " ".join(["python gallery/convergence.py --device", args.device, *given])
             name = about.gpus[0].name if device == "cuda" else about.processor
             machine = {"command": command, "machine": name, "versions": about.versions}
             found = measure({"envs": work, "seeds": args.seeds}, device, machine, args.json)

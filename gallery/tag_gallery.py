@@ -1,8 +1,8 @@
 """The gallery's pictures of Tag as published, from the runs of tag_published.py: whole arenas, three speeds, curves.
 
-    python tests/tools/tag_gallery.py --runs runs/tag --continuous LABEL LABEL LABEL --longer LABEL --grid LABEL [--out gallery]
-    python tests/tools/tag_gallery.py --draw gallery/tag_published-trained.npz [MORE.npz ...] --video FILE.mp4
-    python tests/tools/tag_gallery.py --redraw [--out gallery]
+    python gallery/tag_gallery.py --runs runs/tag --continuous LABEL LABEL LABEL --longer LABEL --grid LABEL [--out gallery]
+    python gallery/tag_gallery.py --draw gallery/tag_published-trained.npz [MORE.npz ...] --video FILE.mp4
+    python gallery/tag_gallery.py --redraw [--out gallery]
 
 Labels are names of run folders: of the runs with runners 1, 1.5 and 2 times as fast as taggers, of one that was trained longer
 (alone it joins an entry that is there), and of grid Tag. The first form writes clips, recordings and curves, and the entries
@@ -17,15 +17,15 @@ import sys
 from itertools import cycle
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import tag_figures
 import tag_published
 from matplotlib.lines import Line2D
+from side_by_side import SideBySide
 
 from cupydrive.drawing.stage import svg
-from cupydrive.gallery.beside import SideBySide
 from cupydrive.gallery.build import end_first, poster, read_entries, write_entries
 from cupydrive.gallery.curves import PANEL, WIDTH, in_short, read_curves, rounded, write_curves
 from cupydrive.inputs.files import write_atomically
@@ -109,7 +109,7 @@ def clip(entry, kind, files, title, means, episodes, out):
         "steps": [Recording.load(out / file).steps for file in files],
         "means": means,
         "episodes_of_means": episodes,
-        "command": f"python tests/tools/tag_gallery.py --draw {where} --video {name}.mp4",
+        "command": f"python gallery/tag_gallery.py --draw {where} --video {name}.mp4",
     }
     return said | ({"beside": files[1:]} if files[1:] else {}) | words_of(kind, files, means, out)
 
@@ -149,7 +149,7 @@ def keep(folder, match, file):
 def cells_of(results, label):
     """Return what ``tag_published.json`` says of a run, or end with words."""
     if label not in results or "trained taggers" not in results[label]["cells"]:
-        raise SystemExit(f"{label} has not been evaluated; run tests/tools/tag_published.py --evaluate on it first")
+        raise SystemExit(f"{label} has not been evaluated; run gallery/tag_published.py --evaluate on it first")
     return results[label]
 
 
