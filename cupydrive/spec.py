@@ -253,9 +253,9 @@ class EnvSpec(HasTables):
         render_size: (width, height) of a video in pixels, even, by default (960, 640); a page shows it half as wide.
         render_fps: Frames per second of a video, one frame per step, by default 30.
         showcase: What the gallery shows: ``params`` of its episodes, ``rivals`` (groups that play the heuristic while the
-            others learn, or play at random), ``reading`` (how to read its figures), ``figures`` (by metric what it is called
-            there, with its unit), ``still`` (share of an episode, 0 to 1, after which the still is taken, 0.5 by default),
-            ``readable`` (width in pixels that its pictures keep on a narrow page), and what it trains with but ``training``.
+            others learn, or play at random), ``figures`` (by metric what it is called there, with its unit), ``still``
+            (share of an episode, 0 to 1, after which the still is taken, 0.5 by default), ``readable`` (width in pixels that
+            its pictures keep on a narrow page), and what it trains with but ``training``.
         title: Name in Gymnasium's registry, by default ``name`` in camel case.
         table_fields: ``table_fields(params)`` returns the tuple of ``Table`` that the kernel reads, from parameters alone: no
             file is needed to compile. None: they are what ``tables`` returns.

@@ -290,7 +290,6 @@ def run_gallery(
     device: Device = "auto",
     seed: int = 0,
     seeds: Int = None,
-    clips: bool = False,
     steps: Float = None,
     redraw: bool = False,
 ) -> int:
@@ -302,8 +301,7 @@ def run_gallery(
         runs: Folder of the runs; one that is done is not trained again.
         device: "auto": CUDA where a GPU is usable, else the CPU.
         seed: Of the training.
-        seeds: Train so many seeds, and draw their learning curves alone, medians and quartiles; by default one seed and clips.
-        clips: With --seeds: also play the first of them and draw its clips, so that curve and clips are of the same runs.
+        seeds: Train so many seeds, and draw only their learning curves, medians and quartiles; by default one seed and clips.
         steps: Env-steps to train each, such as 1e5; by default what the environment suggests.
         redraw: Train and play nothing: draw clips and curves again from the recordings and points that are there.
     """
@@ -311,14 +309,12 @@ def run_gallery(
 
     if redraw and (seeds is not None or steps is not None):
         raise CupydriveError("gallery: --redraw trains nothing; leave out --seeds and --steps")
-    if clips and seeds is None:
-        raise CupydriveError("gallery: --clips goes with --seeds N; without them clips are drawn anyway")
     if redraw:
         path = build.redraw(names, out)
-    elif seeds is not None and not clips:
+    elif seeds is not None:
         path = build.learning_curves(names, out, seeds=seeds, device=device, seed=seed, steps=steps)
     else:
-        path = build.gallery(names, out, runs=runs, device=device, seed=seed, seeds=seeds, steps=steps)
+        path = build.gallery(names, out, runs=runs, device=device, seed=seed, steps=steps)
     print(f"wrote {path}")
     return 0
 

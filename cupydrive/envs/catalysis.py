@@ -381,7 +381,6 @@ SPEC = EnvSpec(
         "still": 1.0,  # the whole way
         "readable": 480,
         "figures": {"successes": "target reached, share", "barrier_eV": "barrier, eV"},
-        "reading": "The barrier is the highest energy on the way above its start: the lower, the better.",
     },
     training={
         "num_envs": 1024,

@@ -389,8 +389,6 @@ SPEC = EnvSpec(
     training={"num_envs": 64, "steps": 5_000_000, "ppo": LEARN},
     showcase={
         "rivals": ("planner",),
-        "reading": "The planner keeps to its rule, which pays no subsidy. Towards the last day trained governors "
-        "lift measures: what comes of it later is no longer counted.",
         "still": 0.7,
         "readable": 480,
         "figures": {"unemployment": "unemployment, % of people", "subsidies": "subsidies, billion $"},

@@ -390,9 +390,6 @@ SPEC = EnvSpec(
     showcase={
         "still": 1.0,
         "readable": 480,
-        "reading": "Return is what people consume; temperature and indices earn nothing. By the rule all save "
-        "30 % and cut 30 %. Here nobody negotiates. Who has learnt stops saving towards the end: what that would yield is no "
-        "longer counted.",
         "figures": {"temperature_rise": "temperature rise since 2015, K", "output": "output in sum, trillion $"},
     },
     summary="27 regions save, cut emissions and trade for a century, with negotiation if asked for (RICE-N).",

@@ -281,7 +281,6 @@ SPEC = EnvSpec(
         "params": {"grid_length": 20},
         "rivals": ("runner",),
         "still": 0.9,  # the runner is nearly caught
-        "reading": "Tags count every tagger that stands where the runner is. Starts are random: two may begin on one cell.",
         "num_envs": 2048,
         "steps": 20_000_000,
         "ppo": {"learning_rate": ((0, 2.5e-3), (20_000_000, 1.25e-4)), "ent_coef": ((0, 0.01), (20_000_000, 0.0))},

@@ -13,12 +13,12 @@ import numpy as np
 
 from cupydrive.drawing.stage import svg
 from cupydrive.errors import RenderError
-from cupydrive.executors import choose, executor
+from cupydrive.executors import executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, read_json
 from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engineered, pooled
-from cupydrive.training.train import train
+from cupydrive.training.run import Run
 
 FILE = "curves.json"
 # Inches: of a chart, and of the height of a panel. As wide as a telephone, its letters can be read.
@@ -55,96 +55,60 @@ def write_curves(out, curves):
     write_atomically(Path(out) / FILE, ("{\n" + ",\n".join(parts) + "\n}\n").encode())
 
 
-def of_runs(runs, keys, device):
+def curve_keys(run: Run) -> list[str]:
+    """Return the metrics of a learning curve that are known yet: returns of the groups that learn, and lengths."""
+    learners, alone = [name for key in run.learners for name in key.split("+")], len(run.batch.groups) == 1
+    returns = [f"{RETURNS}{'' if alone else '/' + name}" for name in learners]
+    known = {key for row in run.metrics for key in row}
+    return [key for key in (*returns, "charts/episodic_length") if key in known]
+
+
+def of_runs(runs: list[Run], keys: list[str]) -> dict:
     """Return what ``curves.json`` says of some runs that differ in their seeds."""
-    points = {key: [rounded(pooled([row for row in run.metrics if key in row], key)) for run in runs] for key in keys}
-    first, about = runs[0], info()
+    first, versions = runs[0], info().versions
     return {
         "seeds": len(runs),
         "env_steps": first.step,
         "num_envs": first.num_envs,
-        "device": executor(device).describe(),
-        "versions": {name: about.versions[name] for name in ("cupydrive", "torch") if name in about.versions},
+        "device": executor(first.device).describe(),
+        "versions": {name: versions[name] for name in ("cupydrive", "torch") if name in versions},
         "date": datetime.date.today().isoformat(),
-        "points": points,
+        "points": points_of([run.metrics for run in runs], keys),
     }
 
 
-def in_short(about, *others):
-    """Return in words of which runs a chart is, maybe not the clips'; ``others`` differ in how many seeds they have."""
-    numbers = sorted({each["seeds"] for each in (about, *others)})
-    seeds = "One seed" if numbers == [1] else f"{' or '.join(map(str, numbers))} seeds"
-    source = f" {about['source'][:1].upper()}{about['source'][1:]}." if "source" in about else ""
-    return (
-        f"{seeds} of {about['env_steps']:,} env-steps in {about['num_envs']:,} environments each, on {about['device']}, "
-        f"{about['date']}.{source}"
-    )
+def points_of(metrics: list[list[dict]], keys: list[str]) -> dict[str, list]:
+    """Return the points (env-steps, value) of each run by metric, values with five significant digits."""
+    return {
+        key: [
+            [[int(step), float(f"{value:.5g}")] for step, value in pooled([row for row in rows if key in row], key)]
+            for rows in metrics
+        ]
+        for key in keys
+    }
 
 
-def rounded(points):
-    """Return points (env-steps, value) with five digits of each value that count."""
-    return [[int(step), float(f"{value:.5g}")] for step, value in points]
-
-
-def train_curves(spec, out, plan, keys_of, seeds, device, seed, progress):
-    """Train many seeds of what a gallery shows, side by side, and keep their curves.
-
-    Args:
-        spec: ``EnvSpec``.
-        out: The gallery's folder.
-        plan: (policies, parameters, env-steps, copies).
-        keys_of: Called with a ``Run``: the metrics to keep.
-        seeds: How many: ``seed``, ``seed + 1``, ...
-        device: Where to train.
-        seed: The first one.
-        progress: Called with a line of text.
-
-    Returns:
-        The ``Run``s, by seed.
-    """
-    (policies, params, goal, num_envs), device = plan, choose(device)[0]
-    options = dict(policies=policies, steps=goal, num_envs=num_envs, seed=seed, seeds=seeds, device=device)
-    found = train(spec, **options, **params)
-    runs = [run for k, run in enumerate(found.runs) if k not in found.failures]
-    if min((run.step for run in runs), default=0) < goal:  # interrupted, or every run has failed: no curve to show
-        raise (
-            KeyboardInterrupt if runs else RenderError(f"{spec.name}: no seed was trained to its end: {found.failures}")
-        )
-    with file_errors(RenderError, f"the gallery cannot be written to {out}"):
-        write_curves(out, read_curves(out) | {spec.name: of_runs(runs, keys_of(runs[0]), device)})
-    progress(f"{spec.name}: {len(runs)} seeds of {runs[0].step:,} env-steps")
-    return runs
-
-
-def worth_a_panel(points, levels):
+def worth_a_panel(points: dict[str, list], levels: dict[str, dict[str, float]]) -> list[str]:
     """Return the metrics that say something: no constants, and of those that say the same the first.
 
     Args:
         points: By metric, the points of each seed.
         levels: By player, its means by metric.
     """
-    kept = []
+    kept = {}
     for key, seeds in points.items():
         values = np.array([value for curve in seeds for _, value in curve])
         known = np.array([*values, *(means[key] for means in levels.values() if key in means)])
-        if not len(values) or np.ptp(known) <= MOVES * np.abs(known).max():
-            continue
-        if not any(correlation(seeds, points[other]) > ALIKE for other in kept):
-            kept.append(key)
-    return kept
+        constant = not len(values) or np.ptp(known) <= MOVES * np.abs(known).max()
+        if not constant and not any(same(values, others) for others in kept.values()):
+            kept[key] = values
+    return list(kept)
 
 
-def correlation(seeds, others):
-    """Return how much the curves of one metric say of those of another, 0 to 1: the magnitude of the correlation."""
-    pairs = [
-        (np.interp([step for step, _ in curve], *np.transpose(other)), [value for _, value in curve])
-        for curve, other in zip(seeds, others, strict=True)
-        if curve and other
-    ]
-    if not pairs:
-        return 0.0
-    ours, theirs = (np.concatenate(values) for values in zip(*pairs, strict=True))
-    return abs(np.corrcoef(ours, theirs)[0, 1]) if np.ptp(ours) and np.ptp(theirs) else 0.0
+def same(values: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether one metric follows from another: their points are as many, and correlated."""
+    moving = len(values) == len(others) and np.ptp(values) and np.ptp(others)
+    return bool(moving) and abs(np.corrcoef(values, others)[0, 1]) > ALIKE
 
 
 def chart(about, levels):
@@ -171,7 +135,9 @@ def chart(about, levels):
                 axes.plot([], [], **style, label=f"{player}: {means[key]:.4g}, not drawn")
             elif key in means:
                 axes.axhline(means[key], **style, label=player)
-        engineered(axes, "env-steps", in_words(key))
+        what, *group = key.removeprefix("charts/episodic_").split("/")
+        title = f"return of a {group[0]}" if group else f"{what} of an episode"
+        engineered(axes, "env-steps", f"{title}, {'steps' if what == 'length' else 'points'}")
         if number == 0:
             where = f"{about['device']}, {about['date']}, {about['num_envs']:,} copies"
             axes.set_title(textwrap.fill(where, LETTERS), fontsize=10, loc="left")
@@ -182,10 +148,3 @@ def chart(about, levels):
 def far(level, low, high):
     """Return whether a level is so far from what is drawn, between ``low`` and ``high``, that it would squeeze it flat."""
     return high > low and max(low - level, level - high) > FAR * (high - low)
-
-
-def in_words(key):
-    """Return what a metric is called on an axis, with its unit."""
-    what, *group = key.removeprefix("charts/episodic_").split("/")
-    unit = "steps" if what == "length" else "points"
-    return f"{what} of an episode, {unit}" if not group else f"return of a {group[0]}, {unit}"

@@ -267,8 +267,8 @@ CURVES = Table(
 GALLERY = Table(
     Record(
         {
+            "chapter": Exactly(("Many agents", "Sciences", "Classics")),
             "summary": WORDS,
-            "params": PARAMS,
             "changed": PARAMS,
             "clips": Sequence(CLIP),
             "curve": Text(),
@@ -278,9 +278,6 @@ GALLERY = Table(
             "date": Text(),
         },
         {
-            "chapter": WORDS,
-            "reading": WORDS,
-            "learning": WORDS,
             "table": Sequence(Sequence(WORDS)),
             "figures": Table(WORDS),
             "readable": Int(1, 2**16),

@@ -221,11 +221,10 @@ def test_committed_clips_say_which_steps_they_draw_and_how_many_their_taggers_ta
     gallery = tag_gallery.Path(tag_gallery.__file__).parent
     for entry, tags in (("tag_published", True), ("tag_grid_published", False)):
         for clip in read_entries(gallery)[entry]["clips"]:
-            files = [clip["recording"], *clip.get("beside", [])]
-            said = tag_gallery.words_of(clip["kind"], files, clip["means"], gallery)
+            recordings = [Recording.load(gallery / file) for file in (clip["recording"], *clip.get("beside", []))]
+            said = tag_gallery.drawn_steps_and_tags(clip, recordings, recordings[0].spec.name)
             assert said.items() <= clip.items() and ("every" in clip) == ("here" in clip) == tags
-            drawn = tag_gallery.video([Recording.load(gallery / file) for file in files], progress=False)
-            assert drawn.every == clip.get("every", 1)
+            assert tag_gallery.video(recordings, progress=False).every == clip.get("every", 1)
 
 
 def test_pictures_are_made_of_recordings_and_figures(runs, tmp_path, monkeypatch):
