@@ -1,8 +1,9 @@
 """How many copies learn soonest: return against seconds of training and against env-steps, ten seeds of each number of copies.
 
-    python gallery/convergence.py --device cuda [--env cartpole] [--copies 10,100] [--seeds 10] [--json FILE]
-        [--charts FOLDER]
-    python gallery/convergence.py --redraw --json FILE --charts FOLDER
+    python gallery/convergence.py gallery/convergence.json --device cuda [--env cartpole] [--copies 10,100] [--seeds 10]
+    python gallery/convergence.py gallery/convergence.json --redraw
+
+Charts are written beside the JSON, as ``FILE-seconds.png`` and ``FILE-env-steps.png``.
 
 An environment's copies all learn by the same settings of PPO, those that it suggests. But its schedules, which count env-steps
 and would end within the first iteration of 100,000 copies, stay at their first values. Each number of copies gets at least
@@ -18,6 +19,7 @@ import argparse
 import datetime
 import json
 import math
+import shlex
 import sys
 import time
 from dataclasses import fields, replace
@@ -110,86 +112,55 @@ def described(env, settings):
     return {"title": spec.title, "mark": spec.mark, "settings": str(settings)}
 
 
-def measure(given, device, machine, path=None):
-    """Train the cells that the file does not have yet, and return what it holds then; an interrupt keeps those that are done.
+def measure(work: dict, seeds: int, device: str, machine: dict, path: Path) -> dict:
+    """Train the cells that a file does not have yet, and return what it holds then; an interrupt keeps those that are done.
 
     Args:
-        given: Under ``envs`` ``{env: (settings, {copies: env-steps})}``, and under ``seeds`` their number.
+        work: ``{env: (settings, {copies: env-steps})}``.
+        seeds: Number of seeds of each.
         device: ``"cuda"`` or ``"cpu"``.
         machine: ``machine``, ``versions`` and ``command`` as the file says them.
-        path: Of the JSON, or None.
+        path: Of the JSON.
 
     Raises:
         CupydriveError: If the file holds cells of another machine, other versions, settings or env-steps.
     """
-    found = read(path) if path is not None and path.exists() else {"envs": {}, "cells": []}
-    work = {
+    found = json.loads(path.read_text()) if path.exists() else {"envs": {}, "cells": []}
+    about = {
         env: described(env, settings) | {"env_steps": {str(n): k for n, k in steps.items()}}
-        for env, (settings, steps) in given["envs"].items()
+        for env, (settings, steps) in work.items()
     }
-    check_same(path, found, machine, work)
-    for env, about in work.items():
-        about["env_steps"] = found["envs"].get(env, {}).get("env_steps", {}) | about["env_steps"]
-    found |= {**machine, "date": datetime.date.today().isoformat(), "envs": found["envs"] | work}
+    check_same(path, found, machine, about)
+    for env, now in about.items():
+        now["env_steps"] = found["envs"].get(env, {}).get("env_steps", {}) | now["env_steps"]
+    found |= {**machine, "date": datetime.date.today().isoformat(), "envs": found["envs"] | about}
     done = {(cell["env"], cell["copies"], cell["seed"]) for cell in found["cells"]}
-    todo = [
-        (env, copies, seed)
-        for seed in range(given["seeds"])  # the outermost, so that an interrupt leaves some of all
-        for env, (_, steps) in given["envs"].items()
-        for copies in steps
-        if (env, copies, seed) not in done
-    ]
-    for env, copies, seed in todo:
-        settings, steps = given["envs"][env]
-        try:
-            cell = train_cell(env, settings, copies, seed, steps[copies], device)
-        except KeyboardInterrupt:
-            found["interrupted"] = True
-            return found
-        found["cells"].append({"env": env, "copies": copies, "seed": seed, **cell})
-        last = f"{cell['curve'][-1][2]:9.2f}" if cell["curve"] else "no return"
-        print(f"{env:<12}{copies:>9,} copies, seed {seed}: {cell['seconds']:8.3f} s, return {last}", flush=True)
-        if path is not None:
-            write_atomically(path, as_json(found).encode())
+    for seed in range(seeds):  # the outermost, so that an interrupt leaves some of all
+        for env, (settings, steps) in work.items():
+            for copies in steps:
+                if (env, copies, seed) in done:
+                    continue
+                try:
+                    cell = train_cell(env, settings, copies, seed, steps[copies], device)
+                except KeyboardInterrupt:
+                    return found | {"interrupted": True}
+                found["cells"].append({"env": env, "copies": copies, "seed": seed, **cell})
+                print(f"{env}, {copies:,} copies, seed {seed}: {cell['seconds']:.3f} s", flush=True)
+                write_atomically(path, as_json(found).encode())
     return found
 
 
-def check_same(path, found, machine, work):
+def check_same(path: Path, found: dict, machine: dict, work: dict) -> None:
     """Raise ``CupydriveError`` if a file's cells are not comparable with what is to be trained."""
-    if not found["cells"]:
-        return
-    for name in ("machine", "versions"):
-        if found[name] != machine[name]:
-            raise CupydriveError(f"{path} is of {name} {found[name]}, and here are {machine[name]}; name another file")
+    pairs = [(found.get(name, machine[name]), machine[name]) for name in ("machine", "versions")]
     for env, about in work.items():
-        known = found["envs"].get(env, {"settings": about["settings"], "env_steps": {}})
-        if known["settings"] != about["settings"]:
-            raise CupydriveError(
-                f"{path} has cells of {env} with {known['settings']}, not {about['settings']}; name another file"
-            )
-        for copies, steps in about["env_steps"].items():
-            if known["env_steps"].get(copies, steps) != steps:
-                raise CupydriveError(
-                    f"{path} has cells of {copies} copies of {env} with {known['env_steps'][copies]:,} env-steps, not "
-                    f"{steps:,}; name another file"
-                )
-
-
-def read(path):
-    """Return what a file holds.
-
-    Raises:
-        CupydriveError: If it cannot be read, or is none of this program.
-    """
-    try:
-        found = json.loads(path.read_text())
-        if not isinstance(found["envs"], dict) or not all(
-            {"env", "copies", "seed", "curve"} <= {*cell} for cell in found["cells"]
-        ):
-            raise TypeError("its cells are no trainings")
-        return found
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CupydriveError(f"{path} is damaged, or no file of this program ({error!r}); name another one") from None
+        known = found["envs"].get(env, about)
+        pairs.append((known["settings"], about["settings"]))
+        steps = about["env_steps"].items()
+        pairs += [(f"{known['env_steps'].get(n, k):,} env-steps", f"{k:,} env-steps") for n, k in steps]
+    for before, now in pairs:
+        if before != now:
+            raise CupydriveError(f"{path} has cells of {before}, not {now}; name another file")
 
 
 def as_json(found):
@@ -233,21 +204,6 @@ def points(cells, place):
     return [[(point[place], point[2]) for point in cell["curve"]] for cell in cells]
 
 
-def table(found):
-    """Return the results as lines of text."""
-    lines = [
-        f"{'':<12}{'copies':>9}{'seeds':>7}{'return':>10}{'quartiles':>22}{'env-steps to mark':>19}{'seconds':>10}"
-    ]
-    for row in results(found):
-        low, middle, high = row["return"] or [math.nan] * 3
-        steps, seconds = (math.inf if row[n] is None else row[n] for n in ("env_steps_to_mark", "seconds_to_mark"))
-        lines.append(
-            f"{row['env']:<12}{row['copies']:>9,}{row['seeds']:>7}{middle:>10.2f}{f'{low:.2f} to {high:.2f}':>22}"
-            f"{steps:>19,.0f}{seconds:>10.3f}"
-        )
-    return "\n".join(lines)
-
-
 def chart(found, axis):
     """Return a figure: for each environment the return over ``axis``, by the number of copies, the mark as a dashed line."""
     names = [env for env in found["envs"] if by_copies(found, env)]
@@ -281,53 +237,31 @@ def chart(found, axis):
     return dress(figure)
 
 
-def draw(found, folder):
-    """Write both charts."""
-    for axis in AXES:
-        figure = chart(found, axis)
-        write_atomically(folder / f"convergence-{axis}.png", png(figure, figure.dpi))
-
-
-# ---- by hand ---------------------------------------------------------------------------------------------------------
-
-
-def main(arguments=None):
-    """Train what is missing, print a table, write the file and the charts; exit code 130 if an interrupt came."""
+def main(arguments: list[str] | None = None) -> int:
+    """Train what is missing, write the file and the charts beside it; exit code 130 if an interrupt came."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", type=Path, metavar="FILE.json")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--env", choices=envs.names(), action="append")
     parser.add_argument("--copies", type=lambda text: tuple(map(int, text.split(","))), default=COPIES)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--charts", type=Path, metavar="FOLDER")
-    parser.add_argument("--redraw", action="store_true", help="draw the charts of --json and train nothing")
+    parser.add_argument("--redraw", action="store_true", help="draw the charts of the file and train nothing")
     args = parser.parse_args(arguments)
-    if args.redraw and not (args.json and args.charts):
-        parser.error("--redraw needs --json, the file to draw, and --charts, the folder of the charts")
-    if args.seeds < 1 or min(args.copies) < 1:
-        parser.error(f"--seeds {args.seeds}, --copies {args.copies}: all must be at least 1")
-    try:
-        if args.redraw:
-            found = read(args.json)
-        else:
-            work = {env: equal_settings(env) for env in args.env or ENVS}
-            work = {
-                env: (s, {n: max(LEAST, ITERATIONS * n * s.num_steps) for n in args.copies}) for env, s in work.items()
-            }
-            device, about = choose(args.device)[0], info()
-            # Where the file lies is of this machine, and no figure depends on it.
-            given = [word for env in args.env or () for word in ("--env", env)]
-            given += ["--copies", ",".join(map(str, args.copies))] if args.copies != COPIES else []
-            given += ["--seeds", str(args.seeds)] if args.seeds != parser.get_default("seeds") else []
-            command = " ".join(["python gallery/convergence.py --device", args.device, *given])
-            name = about.gpus[0].name if device == "cuda" else about.processor
-            machine = {"command": command, "machine": name, "versions": about.versions}
-            found = measure({"envs": work, "seeds": args.seeds}, device, machine, args.json)
-    except CupydriveError as error:
-        parser.error(str(error))
-    print(table(found))
-    if args.charts and found["cells"]:
-        draw(found, args.charts)
+    if args.redraw:
+        found = json.loads(args.path.read_text())
+    else:
+        device, about, work = choose(args.device)[0], info(), {}
+        for env in args.env or ENVS:
+            settings = equal_settings(env)
+            work[env] = settings, {n: max(LEAST, ITERATIONS * n * settings.num_steps) for n in args.copies}
+        command = shlex.join(["python", "gallery/convergence.py", *(sys.argv[1:] if arguments is None else arguments)])
+        name = about.gpus[0].name if device == "cuda" else about.processor
+        machine = {"command": command, "machine": name, "versions": about.versions}
+        found = measure(work, args.seeds, device, machine, args.path)
+    print(*results(found), sep="\n")
+    for axis in AXES if found["cells"] else ():
+        figure = chart(found, axis)
+        write_atomically(args.path.with_name(f"{args.path.stem}-{axis}.png"), png(figure, figure.dpi))
     return 130 if found.get("interrupted") else 0
 
 
