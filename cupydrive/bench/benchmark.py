@@ -5,7 +5,7 @@ observations, actions, rewards and flags of all agents. The final observations o
 """
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -91,13 +91,25 @@ def bench(
     for line in result.head():
         say(line)
 
-    def add(rows):
-        for row in rows:
+    def add(found: Row | list[Row]) -> None:
+        for row in found if isinstance(found, list) else [found]:
             result.rows.append(row)
             say(result.line(row))
 
+    pieces = []
+    if "rollout" in cases:
+        pieces += [partial(measure, one, where, runs) for one in work or ROLLOUTS[name]]
+    if "stepping" in cases:
+        pieces += [partial(measure_steps, one, where, runs) for one in work or STEPS[name]]
+    if "sampling" in cases:
+        pieces.append(partial(measure_sampling, where, runs))
+    if "training" in cases and processes is None:
+        pieces += [partial(measure_lesson, lesson, name, runs) for lesson in lessons]
+    elif "training" in cases:
+        pieces += [partial(measure_scaling, processes, SEVERAL[name].index(one), name, runs) for one in lessons]
+
     try:
-        for measured in pieces(where, cases, runs, work, processes, lessons):
+        for measured in pieces:
             try:
                 add(measured())
             except (MemoryLimitError, MissingDataError) as error:  # the other rows are worth having
@@ -117,26 +129,6 @@ def bench(
     for line in result.tail():
         say(line)
     return result
-
-
-def pieces(where, cases, runs, work, processes, lessons) -> Iterator[Callable[[], list[Row]]]:
-    """Yield what ``bench`` measures in this process, in order."""
-    for case, measured, works in (("rollout", measure, ROLLOUTS), ("stepping", measure_steps, STEPS)):
-        for one in (work or works[where.name]) if case in cases else ():
-            yield partial(alone, measured, one, where, runs)
-    if "sampling" in cases:
-        yield partial(measure_sampling, where, runs)
-    if "training" in cases:
-        for lesson in lessons:
-            if processes is None:
-                yield partial(measure_lesson, lesson, where.name, runs)
-            else:
-                yield partial(measure_scaling, processes, SEVERAL[where.name].index(lesson), where.name, runs)
-
-
-def alone(measured, *arguments) -> list[Row]:
-    """Return the only row that a function measures."""
-    return [measured(*arguments)]
 
 
 def free(where) -> None:

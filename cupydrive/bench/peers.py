@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cupydrive.bench.timing import Row
@@ -19,7 +20,7 @@ ABSENT = 3  # exit code
 SECONDS = 900  # of one program, at most
 
 
-def programs():
+def programs() -> list[Path]:
     """Return the paths of the programs.
 
     Raises:
@@ -31,14 +32,16 @@ def programs():
     return found
 
 
-def run_peers(device, cases, runs, envs=None):
+def run_peers(
+    device: str, cases: Sequence[str], runs: int, envs: Sequence[str] | None = None
+) -> Iterator[tuple[list[Row], list[str]]]:
     """Yield the ``Row``s of each program, and what it could not do.
 
     Args:
         device: ``"cuda"`` or ``"cpu"``.
         cases: Names.
         runs: Timed runs of each.
-        envs: Names of the environments that are to be timed; None: all that a program has.
+        envs: Names of the environments to time. Defaults to all that a program has.
     """
     path = os.pathsep.join(filter(None, (str(FOLDER.parent.parent), os.environ.get("PYTHONPATH"))))
     for program in programs():
@@ -51,10 +54,7 @@ def run_peers(device, cases, runs, envs=None):
         except subprocess.TimeoutExpired:
             yield [], [f"{program.stem}: still running after {SECONDS} s"]
             continue
-        rows, skipped = [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")], []
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            skipped.append(
-                f"{program.stem}: {reason}" if done.returncode == ABSENT else f"{program.stem} failed: {reason}"
-            )
-        yield rows, skipped
+        rows = [Row(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+        failed = "" if done.returncode == ABSENT else " failed"
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        yield rows, [f"{program.stem}{failed}: {reason}"] if done.returncode else []

@@ -14,11 +14,11 @@ from cupydrive.errors import RenderError
 from cupydrive.executors import choose, executor
 from cupydrive.executors.about import info
 from cupydrive.gallery.clips import SEED, all_alike, draw_clip, draw_files, median_start, own_numbers
-from cupydrive.gallery.curves import chart, curve_keys, of_runs, read_curves, write_curves
+from cupydrive.gallery.curves import chart, curve_keys, of_runs, read_checked, read_curves, write_curves
 from cupydrive.gallery.page import write_pages
 from cupydrive.inputs.arguments import shown
-from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import GALLERY, MOST_JSON, FormatError, read_json
+from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.inputs.formats import GALLERY
 from cupydrive.inputs.sources import sources
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Heuristic, Random
@@ -160,15 +160,7 @@ def specs_of(entries: dict, names: Sequence[str], out: Path, progress: Callable[
 
 def read_entries(out: Path) -> dict:
     """Return what a gallery's folder says of each environment, by name."""
-    path = out / "gallery.json"
-    if not path.exists():
-        return {}
-    with file_errors(RenderError, f"{path} cannot be read"):
-        content = read_file(path, MOST_JSON)
-    try:
-        return read_json(content, GALLERY, None)
-    except FormatError as error:
-        raise RenderError(f"{path} is damaged ({error}); move it away") from None
+    return read_checked(out / "gallery.json", GALLERY)
 
 
 def write_entries(out: Path, entries: dict) -> None:

@@ -16,7 +16,7 @@ from cupydrive.errors import RenderError
 from cupydrive.executors import executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, read_json
+from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, Table, read_json
 from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engineered, pooled
 from cupydrive.training.run import Run
 
@@ -29,30 +29,27 @@ MOVES = 0.02  # share of its largest value by which a metric changes, or its pan
 FAR = 4  # spans of the curves from which on a level beside them is told in words, or they would be flat
 
 
-def read_curves(out):
-    """Return what a gallery's folder holds of learning curves, by environment."""
-    path = Path(out) / FILE
+def read_checked(path: Path, kind: Table) -> dict:
+    """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
     if not path.exists():
         return {}
     with file_errors(RenderError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, CURVES, None)
+        return read_json(content, kind, None)
     except FormatError as error:
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 
 
-def write_curves(out, curves):
-    """Write ``curves.json``: a curve is a line."""
-    parts = []
-    for name, about in sorted(curves.items()):
-        lines = [
-            f"   {json.dumps(key)}: [\n" + ",\n".join(f"    {json.dumps(points)}" for points in seeds) + "\n   ]"
-            for key, seeds in about["points"].items()
-        ]
-        head = json.dumps({key: value for key, value in about.items() if key != "points"})[1:-1]
-        parts.append(f' {json.dumps(name)}: {{\n  {head},\n  "points": {{\n' + ",\n".join(lines) + "\n  }\n }")
-    write_atomically(Path(out) / FILE, ("{\n" + ",\n".join(parts) + "\n}\n").encode())
+def read_curves(out: Path) -> dict:
+    """Return what a gallery's folder holds of learning curves, by environment."""
+    return read_checked(out / FILE, CURVES)
+
+
+def write_curves(out: Path, curves: dict) -> None:
+    """Write ``curves.json``: an environment is a line."""
+    lines = [f"{json.dumps(name)}: {json.dumps(about)}" for name, about in sorted(curves.items())]
+    write_atomically(out / FILE, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def curve_keys(run: Run) -> list[str]:
