@@ -16,7 +16,6 @@ from side_by_side import SideBySide
 import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import BESIDE, GAP, pictures_beside
-from cupydrive.errors import ParameterError
 from cupydrive.gallery.build import read_entries
 from cupydrive.playing.recording import Recording
 from cupydrive.training.run import Run
@@ -264,8 +263,3 @@ def test_side_by_side_stand_the_frames_of_each():
             assert (frame[-cell.height :, x : x + part] == expected).all()
     changed = (frames[0] != frames[1]).any(axis=-1)[:header]
     assert changed[: header // 2].any() and not changed[header // 2 :].any()  # the step; what colours mean stays
-    with pytest.raises(ParameterError, match="2 recordings and 1 titles"):
-        SideBySide(recordings, ["one"])
-    other = recorded("tag_continuous", 1, num_taggers=5, num_runners=20)
-    with pytest.raises(ParameterError, match=r"recordings\[1\] has 1 episodes of tag_continuous; each must have one"):
-        SideBySide([recordings[0], other], ["one", "two"])
