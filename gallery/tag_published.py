@@ -49,8 +49,7 @@ CASES = {
     f"continuous-{ratio}": ("tag_continuous", CONTINUOUS | {"skill_level_runner": ratio}) for ratio in (1.0, 1.5, 2.0)
 }
 CASES |= {"grid": ("tag_grid", GRID)}
-NUM_ENVS = {"ppo": 1000, "a2c": 400}  # of continuous Tag
-GRID_ENVS = 4000
+NUM_ENVS = {"tag_continuous": 1000, "tag_grid": 4000}
 # On 101 x 101 cells nobody who acts at random is ever caught, so that there is nothing to learn from: who is to play there has
 # played on smaller boards before, each a little larger than the one before, for a tenth of the env-steps each.
 SMALLER = (10, 15, 20, 30, 40, 55, 75)  # largest coordinates
@@ -62,19 +61,14 @@ RECORDED = 4  # of those, which are kept
 SEED = 10_000  # of the episodes; runs have seeds of their own
 
 
-def learners(case, algorithm, steps, hidden=(256, 256)):
+def learners(case, steps, hidden=(256, 256)):
     """Return the settings of taggers and runners.
 
     PPO: to learn from a row costs three times what it costs to collect it. Runners have 20 times the taggers' rows, and learn
     from each once, in 16 minibatches; taggers, whose rows are few, learn from each four times. Rewards are rare and large, so
-    they are divided by the deviation of their sums. Discount and network are WarpDrive's. "a2c" are WarpDrive's settings.
+    they are divided by the deviation of their sums. Discount and network are WarpDrive's.
     """
     common = dict(hidden=hidden, shared_layers=True)
-    if algorithm == "a2c":
-        both = common | dict(num_steps=25, gamma=0.98, vf_coef=1.0)
-        rates = {"tagger": 2e-3, "runner": 5e-3} if case != "grid" else {"tagger": 1e-3, "runner": 1e-3}
-        entropy = {"tagger": 0.05, "runner": ((0, 0.5), (2e6, 0.05)) if case != "grid" else 0.05}
-        return {name: cd.A2C(learning_rate=rates[name], ent_coef=entropy[name], **both) for name in rates}
     warm = min(WARM_UP, steps / 20)
     rate = ((0, 1e-4), (warm, 1e-3), (steps, 5e-5))
     common |= dict(learning_rate=rate, ent_coef=((0, 0.01), (steps, 0.001)), num_steps=32)
@@ -88,9 +82,9 @@ def learners(case, algorithm, steps, hidden=(256, 256)):
     }
 
 
-def label(case, seed, steps, algorithm="ppo"):
+def label(case, seed, steps):
     """Return the name of a run: of its folder, and in results."""
-    return f"{case}-{steps / 1e6:g}M{'' if algorithm == 'ppo' else '-' + algorithm}-seed{seed}"
+    return f"{case}-{steps / 1e6:g}M-seed{seed}"
 
 
 @cache
@@ -128,14 +122,14 @@ def text(content, depth=3):
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def begin(case, seed, steps, num_envs, algorithm, device, **smaller):
+def begin(case, seed, steps, num_envs, device, **smaller):
     """Return a run before its first step; ``smaller`` are parameters and ``hidden`` of a trial.
 
     Copies begin at different times of their first episode. Otherwise all would be at the same time of an episode for good, as
     long as runners survive, and an iteration would learn from one part of it alone.
     """
     env, params = CASES[case]
-    settings = learners(case, algorithm, steps, **{k: smaller.pop(k) for k in ("hidden",) if k in smaller})
+    settings = learners(case, steps, **{k: smaller.pop(k) for k in ("hidden",) if k in smaller})
     run = make_run(env, policies=settings, num_envs=num_envs, seed=seed, device=device, **params | smaller)
     run.total = int(steps)
     kept = run.batch.get_state()
@@ -147,13 +141,11 @@ def begin(case, seed, steps, num_envs, algorithm, device, **smaller):
     return run
 
 
-def climb(run, case, seed, algorithm, **smaller):
+def climb(run, case, seed, **smaller):
     """Train on the smaller boards, one after another, and give their weights to ``run``; return what each board took."""
     policies, boards = None, []
     for length in SMALLER:
-        board = begin(
-            case, seed, run.total / 10, run.num_envs, algorithm, run.device, **smaller | {"grid_length": length}
-        )
+        board = begin(case, seed, run.total / 10, run.num_envs, run.device, **smaller | {"grid_length": length})
         for name, module in board.policies.items() if policies else ():
             module.load_state_dict(policies[name].state_dict())
         cd.train(board, steps=board.total)
@@ -208,19 +200,17 @@ def watch(run, folder, deadline):
     return look
 
 
-def train(
-    case, seed, steps, folder, *, num_envs=None, algorithm="ppo", device="auto", resume=False, deadline=1e99, **smaller
-):
+def train(case, seed, steps, folder, *, num_envs=None, device="auto", resume=False, deadline=1e99, **smaller):
     """Train a run, or go on with it, until its env-steps are done or ``time.monotonic()`` passes ``deadline``; return it."""
     if resume and checkpoints(folder):
         run = Run.load(folder, device)
         if run.total != int(steps):
             raise SystemExit(f"{folder} was begun for {run.total:,} env-steps in all; pass --steps {run.total}")
     else:
-        copies = num_envs or (GRID_ENVS if case == "grid" else NUM_ENVS[algorithm])
-        run = begin(case, seed, steps, copies, algorithm, choose(device)[0], **smaller)
+        copies = num_envs or NUM_ENVS[CASES[case][0]]
+        run = begin(case, seed, steps, copies, choose(device)[0], **smaller)
     first = run.step
-    boards = climb(run, case, seed, algorithm, **smaller) if case == "grid" and first == 0 else []
+    boards = climb(run, case, seed, **smaller) if case == "grid" and first == 0 else []
     if first < steps:
         cd.train(run, steps=int(steps) - first, out=folder, callback=watch(run, folder, deadline), keep=1)
         part = {"from": first, "to": run.step, "seconds": round(run.seconds, 2), "num_envs": run.num_envs}
@@ -302,7 +292,6 @@ def main():
     parser.add_argument("--seed", type=int, action="append")
     parser.add_argument("--steps", type=float, default=2e8, help="env-steps in all")
     parser.add_argument("--num-envs", type=int)
-    parser.add_argument("--algorithm", choices=NUM_ENVS, default="ppo")
     parser.add_argument("--out", type=Path, default=Path("runs/tag"))
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--resume", action="store_true", help="go on with runs that have begun")
@@ -316,11 +305,11 @@ def main():
     deadline = time.monotonic() + args.seconds
     for seed in args.seed or [0]:
         for case in args.case:
-            folder = args.out / label(case, seed, args.steps, args.algorithm)
+            folder = args.out / label(case, seed, args.steps)
             if args.evaluate:
                 evaluate(case, folder, args.json, episodes=args.episodes, device=args.device)
                 continue
-            options = dict(num_envs=args.num_envs, algorithm=args.algorithm, device=args.device, resume=args.resume)
+            options = dict(num_envs=args.num_envs, device=args.device, resume=args.resume)
             run = train(case, seed, args.steps, folder, deadline=deadline, **options)
             print(f"{folder.name}: {run.step:,} of {args.steps:,.0f} env-steps, {run.seconds:.1f} s here", flush=True)
             if run.step < args.steps:

@@ -151,7 +151,7 @@ def test_weights_are_kept_at_the_marks_and_play_as_the_run_does(runs):
 
 
 def test_copies_begin_at_different_times_of_an_episode():
-    run = tag_published.begin("grid", 0, 1e6, 50, "ppo", "cpu", hidden=(8,))
+    run = tag_published.begin("grid", 0, 1e6, 50, "cpu", hidden=(8,))
     elapsed = run.batch.get_state()["clock"]["elapsed"]
     assert elapsed.tolist() == list(range(0, 100, 2))
     assert run.rollout.obs["runner"][-1][:, 0, -1].tolist() == pytest.approx(elapsed / 100)  # and see it
@@ -161,12 +161,12 @@ def test_who_plays_on_the_large_board_has_played_on_smaller_ones(monkeypatch):
     weights = []
     for boards in ((4,), (4, 6)):
         monkeypatch.setattr(tag_published, "SMALLER", boards)
-        run = tag_published.begin("grid", 0, 8e3, 16, "ppo", "cpu", hidden=(8,))
-        took = tag_published.climb(run, "grid", 0, "ppo", hidden=(8,))
+        run = tag_published.begin("grid", 0, 8e3, 16, "cpu", hidden=(8,))
+        took = tag_published.climb(run, "grid", 0, hidden=(8,))
         assert [board["grid_length"] for board in took] == list(boards) and all(b["env_steps"] >= 800 for b in took)
         weights.append({name: policy.state_dict() for name, policy in run.policies.items()})
         assert run.step == 0
-    alone = tag_published.begin("grid", 0, 8e2, 16, "ppo", "cpu", hidden=(8,), grid_length=4)
+    alone = tag_published.begin("grid", 0, 8e2, 16, "cpu", hidden=(8,), grid_length=4)
     cd.train(alone, steps=800, progress=False)
     for name, policy in alone.policies.items():
         for key, trained in policy.state_dict().items():
