@@ -2,10 +2,12 @@
 
 import math
 import re
+from collections.abc import Iterable
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from cupydrive.bench.timing import short
+from cupydrive.bench import Bench, Row, short
 from cupydrive.drawing.palette import Palette
 from cupydrive.drawing.stage import dress
 from cupydrive.terminal.curves import Curves
@@ -21,7 +23,7 @@ PEER_COLORS = (Palette.ORANGE, Palette.PINK, Palette.GREEN, Palette.YELLOW)
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def agents_of(row) -> str:
+def agents_of(row: Row) -> str:
     """Return the number of agents in words, nothing for one."""
     return "" if row.agents == 1 else f", {row.agents:,} agents"
 
@@ -31,7 +33,7 @@ def times(factor: float) -> str:
     return f"{factor:,.0f} x" if factor >= 10 else f"{factor:.1f} x"
 
 
-def fastest(rows) -> list:
+def fastest(rows: Iterable[Row]) -> list[Row]:
     """Return the fastest row of each library, task and case."""
     best = {}
     for row in rows:
@@ -41,7 +43,7 @@ def fastest(rows) -> list:
     return list(best.values())
 
 
-def nearest(peer, rows):
+def nearest(peer: Row, rows: Iterable[Row]) -> Row | None:
     """Return our row of a peer's task with the nearest number of copies, the first if several, or None.
 
     A call through Gymnasium's interface is compared with one through ours.
@@ -51,17 +53,17 @@ def nearest(peer, rows):
     return min(own, key=lambda row: abs(math.log(row.num_envs / peer.num_envs)), default=None)
 
 
-def algorithm_of(row) -> str:
+def algorithm_of(row: Row) -> str:
     """Return the algorithm that the note of a training row names first; empty if it names none."""
     return next(iter(re.findall(r"\b(?:ppo|a2c|ddpg)\b", row.note)), "")
 
 
-def task_of(row) -> tuple:
+def task_of(row: Row) -> tuple:
     """Return what training rows must share to be compared: environment, agents, copies and algorithm."""
     return row.env, row.agents, row.num_envs, algorithm_of(row)
 
 
-def fastest_of_ours(rows):
+def fastest_of_ours(rows: Iterable[Row]) -> Row | None:
     """Return the fastest of our rows, or None."""
     return max((row for row in rows if row.who in OURS), key=lambda row: row.rate, default=None)
 
@@ -69,7 +71,7 @@ def fastest_of_ours(rows):
 # ---- bars ------------------------------------------------------------------------------------------------------------
 
 
-def rollout_groups(rows) -> dict:
+def rollout_groups(rows: list[Row]) -> dict[str, list[Row]]:
     """Return groups of rows by title: ours, then the fastest row of each other library, the slowest last."""
     timed, groups = [row for row in rows if row.case in ("rollout", "stepping")], {}
     for peer in fastest(row for row in timed if row.who not in OURS):
@@ -82,7 +84,7 @@ def rollout_groups(rows) -> dict:
     return {title: [own, *sorted(peers, key=lambda row: -row.rate)] for title, (own, *peers) in ordered}
 
 
-def rollout_chart(result) -> Curves:
+def rollout_chart(result: Bench) -> Curves:
     """Return bars of rollouts and single steps, with the factor of ours beside each other library."""
 
     def words(row, own):
@@ -93,7 +95,7 @@ def rollout_chart(result) -> Curves:
     return bars(result, {title: [(r, r.who, words(r, rows[0])) for r in rows] for title, rows in groups.items()})
 
 
-def training_chart(result) -> Curves:
+def training_chart(result: Bench) -> Curves:
     """Return bars of training by task and algorithm: our fastest learner first, and its factor over the others.
 
     Of a task with many numbers of copies three are drawn.
@@ -113,24 +115,24 @@ def training_chart(result) -> Curves:
     return bars(result, drawn)
 
 
-def network_of(row) -> str:
+def network_of(row: Row) -> str:
     """Return the network that a training row names."""
     return row.note.partition("network ")[2]
 
 
-def learner_of(row) -> str:
+def learner_of(row: Row) -> str:
     """Return the label of a training bar: the library, and of ours the learner."""
     return row.who if row.who not in OURS else f"cupydrive, {row.note.partition(', network')[0].partition(' ')[2]}"
 
 
-def faster(row, own) -> str:
+def faster(row: Row, own: Row) -> str:
     """Return how many times as fast our kernels are as another library, or as our learner in torch."""
     if row.who not in OURS:
         return f", ours {times(own.rate / row.rate)}"
     return f", kernels {times(own.rate / row.rate)}" if "by torch" in row.note else ""
 
 
-def bars(result, groups: dict) -> Curves:
+def bars(result: Bench, groups: dict[str, list[tuple[Row, str, str]]]) -> Curves:
     """Return a figure with a group of bars for each task.
 
     Args:
@@ -169,7 +171,7 @@ def bars(result, groups: dict) -> Curves:
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
-def sweep_chart(result, others=()) -> Curves:
+def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
     """Return a line over the size that the rows of a sweep vary, and points of other libraries with the same task.
 
     Args:
@@ -215,20 +217,20 @@ def sweep_chart(result, others=()) -> Curves:
     return finished(figure, result, axes)
 
 
-def similar(row, first, size: str) -> bool:
+def similar(row: Row, first: Row, size: str) -> bool:
     """Return whether the sizes that a sweep does not vary are within a factor of ``NEAR`` in another row."""
     fixed = ((getattr(row, name), getattr(first, name)) for name in SIZES if name != size)
     return all(1 / NEAR <= a / b <= NEAR for a, b in fixed)
 
 
-def alike(peer, rows):
+def alike(peer: Row, rows: list[Row]) -> Row | None:
     """Return the row of a sweep with a peer's copies and agents, within 5 %, or None."""
     sizes = ("num_envs", "agents")
     same = [row for row in rows if all(abs(math.log(getattr(row, s) / getattr(peer, s))) < 0.05 for s in sizes)]
     return min(same, key=lambda row: abs(math.log(row.steps / peer.steps)), default=None)
 
 
-def finished(figure, result, axes) -> Curves:
+def finished(figure: Curves, result: Bench, axes: Axes) -> Curves:
     """Return a figure in the gallery's colours, with its machine above."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="both" if axes.get_yscale() == "log" else "x", alpha=0.25, linewidth=0.6)

@@ -26,10 +26,10 @@ from speed_charts import (
     training_chart,
 )
 
-from cupydrive.bench.report import Bench
+from cupydrive.bench import Bench, Row, short
 from cupydrive.bench.startup import own_seconds
-from cupydrive.bench.timing import short
 from cupydrive.drawing.stage import png
+from cupydrive.terminal.curves import Curves
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = {  # in gallery/
@@ -64,7 +64,7 @@ MEASURED = {"length": "steps until the runner is caught", "tags": "runners tagge
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def committed(file: str):
+def committed(file: str) -> dict:
     """Return what a JSON file of the gallery holds."""
     return json.loads((ROOT / "gallery" / file).read_text(encoding="utf-8"))
 
@@ -74,7 +74,7 @@ def results() -> dict[str, Bench]:
     return {name: Bench.from_dict(committed(file)) for name, file in RESULTS.items()}
 
 
-def of_case(result: Bench, case: str) -> list:
+def of_case(result: Bench, case: str) -> list[Row]:
     """Return the rows of one case."""
     return [row for row in result.rows if row.case == case]
 
@@ -82,14 +82,14 @@ def of_case(result: Bench, case: str) -> list:
 # ---- what tables share -----------------------------------------------------------------------------------------------
 
 
-def markdown(titles, rows) -> str:
+def markdown(titles: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table without the columns that are empty in all rows."""
     kept = [k for k in range(len(titles)) if any(row[k] for row in rows)]
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(cells[k] for k in kept)} |" for cells in lines)
 
 
-def made(machine, versions, date, command, device) -> str:
+def made(machine: str, versions: dict[str, str], date: str, command: str, device: str) -> str:
     """Return what made some figures, in words."""
     names = ("Python", "torch") if device == "cpu" else ("Python", "torch", "CuPy", "NVRTC")
     known = (f"{name} {versions[name]}" for name in names if name in versions)
@@ -106,7 +106,7 @@ def where(result: Bench) -> str:
     )
 
 
-def computed(result: Bench, row) -> list[str]:
+def computed(result: Bench, row: Row) -> list[str]:
     """Return the cells of a row's float operations: of one step, and their share of the limit."""
     if row.operations_per_step is None:
         return ["", ""]
@@ -162,7 +162,7 @@ def training(result: Bench) -> str:
     return "\n\n".join(parts)
 
 
-def settings(row) -> list[str]:
+def settings(row: Row) -> list[str]:
     """Return what a row was trained with, piece by piece: its steps, and its note without algorithm and learner."""
     pieces = re.split(r"[;,] (?![^(]*\))", row.note)  # a comma in brackets separates nothing
     learner = re.search(rf"({algorithm_of(row)} by \w+), (\w+)", row.note)
@@ -170,7 +170,7 @@ def settings(row) -> list[str]:
     return [f"{row.steps} steps an iteration", *(piece for piece in pieces if piece not in left_out)]
 
 
-def learner_of(row) -> str:
+def learner_of(row: Row) -> str:
     """Return the library of a training row, and of ours the learner."""
     learner = re.search(rf"{algorithm_of(row)} (by \w+, \w+)", row.note)
     return f"{row.who} {learner[1]}" if row.who in OURS and learner else row.who
@@ -235,7 +235,7 @@ def goals(lesson: dict) -> dict[str, str]:
     return asked
 
 
-def until_mark(seeds: list) -> tuple[str, str]:
+def until_mark(seeds: list[dict]) -> tuple[str, str]:
     """Return the median seconds and env-steps until a seed reached the lesson's mark; empty where a lesson has none."""
     if "until_mark" not in seeds[0]:
         return "", ""
@@ -277,7 +277,7 @@ def briefly(found: dict[str, Bench]) -> str:
     )
 
 
-def pair(rows, env: str, agents: int) -> tuple:
+def pair(rows: list[Row], env: str, agents: int) -> tuple[Row, Row]:
     """Return the fastest row of another library on a task, and ours with the nearest number of copies."""
     others = [row for row in rows if row.who not in OURS and (row.env, row.agents) == (env, agents)]
     other = max(others, key=lambda row: row.rate)
@@ -307,7 +307,7 @@ def tables() -> dict[str, dict[str, str]]:
     }
 
 
-def charts() -> dict:
+def charts() -> dict[str, Curves]:
     """Return the figures of the committed results, by the name of their file in ``gallery/``."""
     found = results()
     drawn = {

@@ -170,7 +170,9 @@ def write_entries(out: Path, entries: dict) -> None:
         write_pages(out, entries, read_curves(out))
 
 
-def make_entry(spec, out, folder, device, seed, steps, progress) -> dict:
+def make_entry(
+    spec: EnvSpec, out: Path, folder: Path, device: str, seed: int, steps: int | None, progress: Callable[[str], object]
+) -> dict:
     """Play, train and draw one environment; return what ``gallery.json`` says of it."""
     policies, params, goal, num_envs = planned(spec, steps)
     run = Run.load(folder, device) if checkpoints(folder) else None

@@ -1,6 +1,7 @@
 """Clips of a gallery: which episodes they show, and their videos, stills and small animations."""
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 
 from PIL import Image
@@ -51,7 +52,7 @@ def draw_clip(found: Evaluation, recording: Recording, kind: str, out: Path) -> 
     }
 
 
-def own_numbers(recording: Recording, names) -> dict:
+def own_numbers(recording: Recording, names: Iterable[str]) -> dict:
     """Return ``{"here": {name: number}}``, what the only episode of a clip has of the means ``names``; of several {}."""
     if recording.num_envs > 1:
         return {}

@@ -108,7 +108,7 @@ def same(values: np.ndarray, others: np.ndarray) -> bool:
     return bool(moving) and abs(np.corrcoef(values, others)[0, 1]) > ALIKE
 
 
-def chart(about, levels):
+def chart(about: dict, levels: dict[str, dict[str, float]]) -> bytes:
     """Return the learning curves of one environment as bytes of an SVG file: medians over seeds, with their quartiles.
 
     Args:
@@ -142,6 +142,6 @@ def chart(about, levels):
     return svg(figure)
 
 
-def far(level, low, high):
+def far(level: float, low: float, high: float) -> bool:
     """Return whether a level is so far from what is drawn, between ``low`` and ``high``, that it would squeeze it flat."""
     return high > low and max(low - level, level - high) > FAR * (high - low)

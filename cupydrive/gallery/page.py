@@ -144,7 +144,7 @@ def with_interval(mean: float, half: float, here: float | None = None) -> tuple[
     half = float(f"{half:.{significant}g}")
     digits = significant - 1 - math.floor(math.log10(half))
 
-    def written(value):
+    def written(value: float) -> str:
         return f"{round(value, digits):,.0f}" if abs(mean) >= 1e4 else f"{value:.{max(0, digits)}f}"
 
     own = "" if here is None else written(here)
