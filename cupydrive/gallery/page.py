@@ -46,7 +46,8 @@ def write_pages(out: Path, entries: dict, curves: dict) -> None:
     """
     found = {}
     for name, entry in entries.items():
-        runs = [about for key, about in curves.items() if re.fullmatch(rf"{re.escape(name)}(_\d+)?", key)]
+        several = [about for key, about in curves.items() if re.fullmatch(rf"{re.escape(name)}_\d+", key)]
+        runs = [curves[name]] if name in curves else several
         clips = sorted(entry["clips"], key=lambda clip: list(KINDS).index(clip["kind"]))
         found[name] = entry | read_text(out, name) | {"curves": runs, "clips": clips}
     counts = [(name, clip["episodes_of_means"]) for name, entry in entries.items() for clip in entry["clips"]]
