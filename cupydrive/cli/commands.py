@@ -5,7 +5,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -26,7 +26,6 @@ from cupydrive.cli.options import (
     Name,
     Pairs,
     Players,
-    Pruner,
     parsed,
     unsaid,
 )
@@ -151,48 +150,39 @@ def run_sweep(
     algorithm: Algorithm = None,
     steps: Float = None,
     num_envs: Int = None,
-    objective: Literal["auto", "mark", "return"] = "auto",
     mark: Float = None,
     key: Annotated[str | None, unsaid(metavar="METRIC")] = None,
-    pruner: Pruner = None,
+    prune: bool = False,
     batch: int = 8,
     seed: int = 0,
     device: Device = "auto",
-    time_best: bool = True,
-    resume: bool = False,
     param: Pairs = (),
 ) -> int:
-    """Search settings of an algorithm with Optuna, and print the best as one line to paste; Ctrl-C keeps what is done.
+    """Search for settings of an algorithm with Optuna; the same command goes on after Ctrl-C, or on another machine.
 
     Args:
         name: An environment, or the path of a .py file that defines one.
-        out: Folder for the trials and a picture of them.
-        trials: How many in all, those of before a --resume and those that are pruned included.
+        out: Folder of the sweep, which several processes may share.
+        trials: Finished trials in the folder at which the sweep ends.
         algorithm: ppo, a2c or ddpg; what the environment suggests if left out.
         steps: Env-steps of each trial, such as 2e5; by default what cupydrive envs NAME says of the algorithm.
-        num_envs: Copies of the environment in each trial; by default what cupydrive envs NAME says of the algorithm.
-        objective: "mark": the fewest env-steps to the mark; "return": the highest return; "auto": the mark where there is one.
-        mark: The return to reach; the environment's own if left out.
-        key: Metric that is the return, such as charts/episodic_return/tagger; needed where there are several groups.
-        pruner: Who ends trials that fall behind, after 1/8, 1/4 or 1/2 of their env-steps; if left out, nobody.
-        batch: Trials that are drawn before any of them is done.
-        seed: Of what is drawn, and of each training.
+        num_envs: Environments of each trial; by default what cupydrive envs NAME says of the algorithm.
+        mark: Return to reach in as few env-steps as possible; if left out, the highest return at the end wins.
+        key: Metric that is the return, such as charts/episodic_return/tagger; needed if there are several groups.
+        prune: End trials early whose return is below the median after 1/8, 1/4 or 1/2 of their env-steps.
+        batch: Trials that are drawn and trained together.
+        seed: Seed of the draws and of each training.
         device: "auto": CUDA where a GPU is usable, else the CPU.
-        time_best: Train the best settings once more alone at the end, and print how long that takes.
-        resume: Go on with the sweep in --out.
         param: Parameters of the environment, such as grid_length=20.
     """
     from cupydrive.training.sweep import sweep
 
     params = parsed(param)
     envs.get(name).make_params(**params)  # a name that is none of its parameters is not taken for an argument
-    options = {"steps": steps, "num_envs": num_envs, "objective": objective, "mark": mark, "key": key, "batch": batch}
-    options |= {"pruner": pruner, "seed": seed, "device": device, "time_best": time_best, "resume": resume}
-    found = sweep(name, algorithm, trials=trials, out=out, **options, **params)
+    options = {"steps": steps, "num_envs": num_envs, "mark": mark, "key": key, "prune": prune}
+    found = sweep(name, algorithm, trials=trials, out=out, batch=batch, seed=seed, device=device, **options, **params)
+    print(found.table())
     print(found)
-    if found.trials:
-        write_file(out / "sweep.png", found.plot().png())
-        print(f"wrote {out}")
     return 130 if found.interrupted else 0
 
 

@@ -62,7 +62,6 @@ def choice(option, *choices):
 
 
 Device = Annotated[str, DEVICE]
-Pruner = Annotated[str | None, choice("--pruner", "median", "halving", "hyperband"), unsaid()]
 Players = Annotated[str | None, choice("--players", "random", "heuristic"), unsaid()]
 Learner = Annotated[str | None, choice("--learner", "auto", "torch", "kernels"), unsaid()]
 Int = Annotated[int | None, number(int), unsaid()]

@@ -130,31 +130,6 @@ def draw_median(axes, runs, color, label, share=0.5):
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def best_so_far(values, xlabel, ylabel, lowest=False):
-    """Return a figure of values as dots, in their order, and of the highest, or lowest, until then as a line.
-
-    Those that are None were pruned: crosses on the lower axis.
-    """
-    figure = Curves(figsize=PANEL_SIZE, dpi=110, layout="constrained")
-    axes, numbers = figure.add_subplot(), np.arange(1, len(values) + 1)
-    pruned = [number for number, value in enumerate(values, 1) if value is None]
-    values = np.array([np.nan if value is None else value for value in values], np.float64)
-    best = (np.fmin if lowest else np.fmax).accumulate(values)
-    axes.plot(numbers, values, ".", color=COLORS[5])
-    axes.step(numbers, best, where="post", color=COLORS[0], linewidth=1.6)
-    if pruned:
-        below = axes.get_xaxis_transform()  # whose heights are 0 to 1
-        axes.plot(pruned, [0.03] * len(pruned), "x", color="#999999", markersize=4, transform=below, label="pruned")
-        axes.legend(frameon=False, fontsize=8)
-    if np.any(np.abs(values) >= 1e4):  # env-steps
-        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
-    return figure
-
-
 def bars(values, xlabel, ylabel):
     """Return a figure with one bar per item of ``values``, ``{label: value}``, each with three digits above: 2.53 G, 640."""
     figure = Curves(figsize=(1.5 + 1.1 * len(values), PANEL_SIZE[1]), dpi=110, layout="constrained")

@@ -52,13 +52,21 @@ def kept(out):
     return "the result is kept" + " in what train returns; nothing is saved without out (--out DIR)" * (out is None)
 
 
-def go_on(runs, goal):
+def begin_members(env, given: dict, members: list[dict], device: str) -> list[Run]:
+    """Return the runs of a population's members before their first step; arguments as in ``train``."""
+    planned = plan_population(env, given, None, members, device)
+    training = Training(planned, None, None, {"out": None, "resume": False, "overwrite": False}, {})
+    training.begin()
+    return [training.runs[k] for k in range(len(planned))]
+
+
+def train_on(runs: list[Run], goal: int) -> tuple[bool, dict[Run, NotFiniteError]]:
     """Train runs up to ``goal`` env-steps, side by side where they are at the same step and have equal shapes.
 
     Returns:
-        Whether no interrupt came, and a list of the runs whose numbers were not finite.
+        Whether an interrupt ended it, and the error of each run in which a number was not finite.
     """
-    alike, failed = {}, []
+    alike, failures, interrupted = {}, {}, False
     for number, run in enumerate(runs):
         try:
             same = run.step, kind(recording(run))
@@ -72,10 +80,11 @@ def go_on(runs, goal):
         how = some[0].device == "cuda", None, math.inf, 1, False
         loop = Loop(trained, goal, [None] * len(some), Silent(), *how)
         with suppress(NotFiniteError):
-            if loop.go():
-                return False, failed
-        failed += [some[k] for k in loop.failures]
-    return True, failed
+            interrupted = loop.go()
+        failures |= {some[k]: error for k, error in loop.failures.items()}
+        if interrupted:
+            break
+    return interrupted, failures
 
 
 def check_capture(capture: bool | None, captures: bool) -> None:

@@ -1,17 +1,15 @@
-"""sweep(): trials of settings, drawn by Optuna from what earlier ones reached; each batch of them is a population.
-
-Everything is kept in one file of JSON lines in the folder, which another process can go on with.
-"""
+"""sweep(): search for settings of an algorithm with Optuna."""
 
 import math
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 from cupydrive import envs
-from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.errors import CupydriveError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import (
     checked_bool,
@@ -19,297 +17,258 @@ from cupydrive.inputs.arguments import (
     checked_count,
     checked_float,
     checked_int,
+    checked_mapping,
     checked_path,
     checked_str,
     shown,
 )
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
+from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted
+from cupydrive.training.algorithms.pool import with_settings
+from cupydrive.training.algorithms.settings import setting_elsewhere
 from cupydrive.training.logbook import episode_metrics
 from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder
 from cupydrive.training.policies import learning_settings
-from cupydrive.training.space import check_space, distributions
-from cupydrive.training.study import ALONE, PRUNERS, finished, opened, rungs
+from cupydrive.training.population import RETURN, setting_names
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
-from cupydrive.training.trials import FAILED, MISSED, Trials, arguments, no_metric
 
-RETURN = "charts/episodic_return"
+if TYPE_CHECKING:
+    import optuna
+
+FILE = "sweep.jsonl"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
+RUNGS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the env-steps at which trials may be pruned
+# The default search space, as far as an algorithm has these settings.
+SPACE = {
+    "learning_rate": (1e-4, 2e-2, "log"),
+    "ent_coef": (1e-4, 0.1, "log"),
+    "gamma": [0.9, 0.95, 0.98, 0.99, 0.995, 0.999],
+    "gae_lambda": [0.8, 0.9, 0.95, 0.98, 1.0],
+    "num_steps": [8, 16, 32, 64, 128],
+    "num_minibatches": [1, 2, 4, 8],
+    "update_epochs": (1, 10),
+    "batch_size": [128, 256, 512],
+}
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep has found; ``cupydrive.sweep`` makes it.
+    """Result of ``cupydrive.sweep``.
 
-    Args:
-        env: Name.
-        settings: The algorithm's, before trials change them.
-        common: Further arguments of ``train`` that all trials have.
-        trials: Optuna's finished trials, in the order in which they were begun: ``params``, ``value`` and ``state`` of each,
-            those that were pruned among them.
-        mark: The return whose env-steps count, or None: the return counts.
-        alone: What training the best settings alone took: ``trial`` (its number), ``machine``, ``env_steps``, ``seconds`` of
-            training, after set-up and capture, and ``seconds_to_mark``. None: it has not been done.
-        interrupted: Whether Ctrl-C came before all trials were begun and done.
+    Attributes:
+        env: Name of the environment.
+        study: Optuna's study, for its own analyses, such as ``optuna.visualization``.
+        trials: Optuna's trials that are complete, the best first, then those that were pruned: ``number``, ``params``,
+            ``value`` and ``state`` of each.
+        settings: The algorithm's settings, which trials change.
+        common: Further arguments of ``train`` that all trials share.
+        mark: Return to reach. If None, the return at the end is the value of a trial; otherwise the env-steps to the mark are.
+        interrupted: Whether Ctrl-C ended the sweep.
     """
 
     env: str
+    study: "optuna.Study"
+    trials: tuple["optuna.trial.FrozenTrial", ...]
     settings: LearnerSettings
-    common: dict
-    trials: tuple
-    mark: float | None
-    alone: dict | None = None
+    common: dict[str, Any]
+    mark: float | None = None
     interrupted: bool = False
 
     @property
-    def done(self):
-        """The trials that were not pruned."""
-        return tuple(trial for trial in self.trials if trial.state.name != "PRUNED")
+    def best(self) -> "optuna.trial.FrozenTrial":
+        """The best complete trial.
+
+        Raises:
+            ParameterError: If no trial has a value.
+        """
+        for trial in self.trials[:1]:
+            if trial.state.name == "COMPLETE" and math.isfinite(trial.value):
+                return trial
+        raise ParameterError(f"no trial of the sweep has a value yet ({self._value()}); pass more steps= or trials=")
 
     @property
-    def best(self):
-        """The best trial that was not pruned: its ``params`` by name and its ``value``, a return or env-steps to the mark."""
-        if not self.done:
-            raise ParameterError("no trial of the sweep is done yet; go on with resume=True")
-        best = (min if self.mark is not None else max)(self.done, key=lambda trial: trial.value)
-        if not math.isfinite(best.value):
-            raise ParameterError(f"no trial of the sweep has a {self._counted()} yet; pass more steps=")
-        return best
+    def best_config(self) -> dict[str, Any]:
+        """Arguments that train the best trial again: ``cupydrive.train(env, **found.best_config)``."""
+        from cupydrive.training.trials import split
 
-    @property
-    def reached(self):
-        """Whether there is a best trial: one with a return, or one that has reached the mark if that counts."""
-        if self.mark is None:
-            return any(math.isfinite(trial.value) for trial in self.done)
-        return bool(self.done) and self.best.value < MISSED * self.common["steps"]
+        settings, params = split(self.settings, self.best.params)
+        return {"algorithm": settings, **self.common, **params}
 
-    def line(self):
-        """Return the call that trains with the best settings, as one line to paste."""
-        best, params = arguments(self.settings, self.best.params)
-        others = ", ".join(f"{name}={value!r}" for name, value in (self.common | params).items())
-        return f"cd.train({self.env!r}, {spelled(best)}, {others})"
+    def table(self) -> str:
+        """Return a table of the trials as text."""
+        names = list(dict.fromkeys(name for trial in self.trials for name in trial.params))
+        rows = [["trial", self._value(), *names]]
+        for trial in self.trials:
+            value = "pruned" if trial.state.name == "PRUNED" else f"{trial.value:,.6g}"
+            drawn = [trial.params[name] for name in names]
+            rows.append([str(trial.number), value, *(f"{x:.4g}" if isinstance(x, float) else str(x) for x in drawn)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
 
-    def plot(self):
-        """Return a Matplotlib figure: what each trial reached, the best until then, and which trials were pruned."""
-        from cupydrive.terminal.curves import best_so_far
-
-        values = [None if trial.state.name == "PRUNED" else trial.value for trial in self.trials]
-        values = [math.nan if value == -math.inf else value for value in values]  # nothing was known of the return
-        return best_so_far(values, "trial", self._counted(), lowest=self.mark is not None)
-
-    def _counted(self):
-        return "return" if self.mark is None else f"env-steps to a return of {self.mark:g}"
-
-    def _time(self):
-        """Return what the best settings took alone, in words."""
-        about = self.alone
-        rate = about["env_steps"] / about["seconds"]
-        words = f"alone: {about['seconds']:.3g} s of training, {rate:,.0f} env-steps/s on {about['machine']}"
-        reached = about["seconds_to_mark"]
-        return words + ("" if reached is None else f"; {reached:.3g} s to the mark")
+    def _value(self) -> str:
+        return "return" if self.mark is None else f"env-steps to {self.mark:g}"
 
     def __repr__(self):
-        pruned = len(self.trials) - len(self.done)
-        head = f"<Sweep {self.env}: {len(self.trials)} trials" + f" ({pruned} pruned)" * bool(pruned)
-        if not self.done:
-            return f"<Sweep {self.env}: no trial is done>"
-        if not self.reached and self.mark is None:
-            return f"{head}, none has a return yet: pass more steps=>"
-        if not self.reached:
-            return f"{head}, none reached a return of {self.mark:g}: pass more steps=, or objective='return'>"
-        best = self.best
-        numbers = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in best.params.items()}
-        settings = ", ".join(f"{name} {value}" for name, value in numbers.items())
-        lines = [f"{head}, best {self._counted()} {best.value:,.6g} with {settings}", f"  {self.line()}"]
-        return "\n".join(lines + ([f"  {self._time()}"] if self.alone else [])) + ">"
+        head = f"Sweep {self.env}: {len(self.trials)} trials"
+        try:
+            best = self.best
+        except ParameterError as error:
+            return f"<{head}; {error}>"
+        drawn = ", ".join(f"{name}={value!r}" for name, value in best.params.items())
+        return f"<{head}; best {self._value()}: {best.value:,.6g} by trial {best.number} with {drawn}>"
 
 
 def sweep(
-    env,
-    algorithm=None,
+    env: "str | PathLike | EnvSpec",
+    algorithm: LearnerSettings | str | None = None,
     *,
-    trials=40,
-    out,
-    space=None,
-    objective="auto",
-    mark=None,
-    key=None,
-    pruner=None,
-    batch=8,
-    steps=None,
-    num_envs=None,
-    seed=0,
-    device="auto",
-    time_best=True,
-    resume=False,
-    progress=True,
-    **params,
-):
-    """Search settings and return a ``Sweep``; an interrupt (Ctrl-C) keeps the trials that are done.
+    trials: int = 40,
+    out: str | PathLike,
+    space: dict[str, list | tuple] | None = None,
+    mark: float | None = None,
+    key: str | None = None,
+    prune: bool = False,
+    batch: int = 8,
+    steps: int | None = None,
+    num_envs: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    progress: bool = True,
+    **params: Any,
+) -> Sweep:
+    """Search for settings with Optuna's tree-structured Parzen estimator, and return a ``Sweep``.
 
-    Trials are drawn by Optuna's tree-structured Parzen estimator, ``batch`` of them at a time. One that does not fit into
-    memory, or whose numbers do not stay finite, fails with a warning, and the sweep goes on.
+    The trials of a batch train side by side, as members of a population. The folder keeps all trials in Optuna's journal file.
+    After an interrupt (Ctrl-C) the same call continues the sweep. Several processes or machines may make the same call at once
+    on a shared folder. Each of them may then exceed ``trials`` by one batch.
+
+    A trial that does not fit into memory, or in which a number is not finite, fails with a warning, and the sweep continues.
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        algorithm: ``PPO(...)`` or another, its name, or None: what the environment suggests. Trials change it.
-        trials: How many in all, those of before a resume and those that are pruned included.
-        out: Folder for the file of trials.
-        space: What is tried, by name of a setting or of a float parameter, the setting if it is both: ``(low, high)``,
-            ``(low, high, "log")`` or a list of choices; two ints give ints. None: ``cupydrive.training.space.SPACE``, as far
-            as the algorithm has it. Each value must fit with some of the others: what does not fit together, such as
-            minibatches that do not divide the rows, is drawn anew.
-        objective: ``"mark"``: the fewest env-steps until the return that is logged in training reaches the mark; a trial that
-            does not reach it counts as twice its env-steps. ``"return"``: the highest return at the end. ``"auto"``: the mark
-            where there is one, else the return.
-        mark: The return to reach; None: the environment's own, if it says one and its parameters are the default ones.
-        key: Name of the metric that is the return; None: the episodic return of the only group.
-        pruner: Who ends trials early, after an eighth, a quarter or half of their env-steps, by their return there: Optuna's
-            ``"median"`` (worse than the median of the trials that are done), ``"halving"`` (not in the better half of those
-            that came so far) or ``"hyperband"`` (likewise, but some trials are judged later). Trials that have reached the
-            mark there end, too. None: nobody.
-        batch: Trials that are drawn before any of them is done.
-        steps: Env-steps of each trial, rounded up to whole iterations, as are those at which pruners judge; None: as many as
-            the environment suggests for the algorithm.
-        num_envs: N of each; None: likewise.
-        seed: Of what is drawn, and of each trial's training.
+        algorithm: ``PPO(...)`` or other settings, which trials change; or an algorithm's name. Defaults to what the environment
+            suggests.
+        trials: Number of finished trials in the folder at which the sweep ends. Pruned trials count.
+        out: Folder of the journal file, ``sweep.jsonl``.
+        space: Search space by name of a setting or of an environment parameter: ``(low, high)``, ``(low, high, "log")`` or
+            a list of choices. Two ints give ints. A name that is both means the setting. Combinations that do not fit, such as
+            minibatches that do not divide the rows, are drawn anew. Defaults to ``cupydrive.training.sweep.SPACE``.
+        mark: Return to reach. The sweep then minimizes the env-steps until the logged return reaches it. If None, it maximizes
+            the return at the end.
+        key: Name of the metric that is the return. Defaults to the episodic return; if there are several groups, name one.
+        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. Those whose return is below the median of the complete
+            trials end there (Optuna's ``MedianPruner``), and so do those that have reached the mark.
+        batch: Number of trials that are drawn and trained together.
+        steps: Env-steps of each trial, rounded up to whole iterations. Defaults to the suggested number.
+        num_envs: Number of environments of each trial. Defaults to the suggested number.
+        seed: Random seed of the draws and of each trial's training. One process repeats a sweep with the same seed exactly.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        time_best: Train the best settings once more alone at the end, and tell the seconds: trials of a batch that share a
-            device have no time of their own. It is kept in the file, and not done again for the same trial and machine.
-        resume: Go on with the sweep in ``out``, or begin it where there is none.
-        progress: Show how many trials are done.
+        progress: Show how many batches are done.
         **params: Parameters of the environment.
 
     Raises:
-        ParameterError: If a name, range or setting is wrong, or there is no mark; nothing is trained then. Whether ``key`` is
-            one of the algorithm's losses is known once the first trials were trained.
-        TrainingError: If Optuna is missing, ``out`` holds another sweep, or none that can be read, or all trials have failed.
+        ParameterError: If a name, range or setting is wrong. Nothing is written then.
+        TrainingError: If Optuna is missing, ``out`` holds another sweep or a damaged file, or all trials failed.
     """
     if find_spec("optuna") is None:
         raise TrainingError("sweep needs Optuna: pip install optuna, or the extra `sweep`")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # in a notebook it asks for ipywidgets, which nothing here uses
-        optuna = import_module("optuna")
+        warnings.simplefilter("ignore")  # in a notebook Optuna asks for ipywidgets
+        import optuna
+
+        from cupydrive.training.trials import Trials, batch_sizes, finished_trials, open_study
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
     batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
-    seed = checked_int("sweep", "seed", seed, 0, 2**32 - 1)  # what NumPy's older generator takes, Optuna's
-    resume, progress, time_best = (
-        checked_bool("sweep", name, value)
-        for name, value in (("resume", resume), ("progress", progress), ("time_best", time_best))
-    )
-    key = None if key is None else checked_str("sweep", "key", key)
-    pruner = None if pruner is None else checked_choice("sweep", "pruner", pruner, PRUNERS)
+    seed = checked_int("sweep", "seed", seed, 0, 2**63 - 1)
+    mark = None if mark is None else checked_float("sweep", "mark", mark)
+    prune = checked_bool("sweep", "prune", prune)
+    progress = checked_bool("sweep", "progress", progress)
     out = checked_path("sweep", "out", out)
     with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
         check_folder(out)
-    steps = None if steps is None else checked_count("sweep", "steps", steps)
     spec = envs.get(env)
     spec.require_known(params, sweep, setting_hints(env, params, algorithm))
-    made = spec.make_params(**params)
-    groups = [group.name for group in spec.groups(made)]
-    settings = learning_settings(algorithm, None, groups, partial(suggested_algorithm, env))
+    groups = spec.groups(spec.make_params(**params))
+    settings = learning_settings(algorithm, None, [g.name for g in groups], partial(suggested_algorithm, env))
     warn_of_two_meanings(env, params, algorithm, who="sweep")
-    steps = steps or suggestion(env, settings.name).steps
-    drawn = distributions(spec, settings, space)
-    if key is None and len(groups) > 1:
-        names = ", ".join(f"{RETURN}/{name}" for name in groups)
-        error = ParameterError(f"sweep: {spec.name} has several returns; pass key= as one of {names}")
-        error.shell = f"{spec.name} has several returns; pass --key as one of {names}"
-        raise error
-    check_key(key, spec, spec.groups(made))
-    mark = mark_of(spec, made, objective, mark, key)
-    given = {"num_envs": num_envs, "seed": seed, **params}
-    training = Trials(env, settings, given, rungs(steps, pruner), choose(device)[0], key or RETURN, mark)
-    num_envs = check_space(drawn, settings, training.plan).num_envs
-    about = {
-        "env": spec.name, "algorithm": str(settings), "steps": steps, "num_envs": num_envs, "seed": seed,
-        "mark": mark, "key": key, "pruner": pruner, "params": {name: str(value) for name, value in params.items()},
-        "space": {name: str(each) for name, each in drawn.items()},
+    suggested = suggestion(env, settings.name)
+    steps = suggested.steps if steps is None else checked_count("sweep", "steps", steps)
+    num_envs = suggested.num_envs if num_envs is None else checked_int("sweep", "num_envs", num_envs)
+    key = RETURN if key is None and len(groups) == 1 else key
+    key = checked_choice("sweep", "key", key, episode_metrics(groups, spec))
+    space = checked_space(space, settings, spec, params)
+    common = {"num_envs": num_envs, "seed": seed, **params}
+    rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
+    path = out / FILE
+    searched = Trials(env, settings, common, space, rungs, choose(device)[0], key, mark, path)
+    searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
+    config = {
+        "env": spec.name, "algorithm": str(settings), "steps": steps, "mark": mark, "key": key, "prune": prune,
+        "space": space, "num_envs": num_envs, "seed": seed, "params": {name: str(value) for name, value in params.items()},
     }  # fmt: skip
-    study = opened(out, about, seed, resume)
-    left = trials - len(finished(study))
-    sizes = [min(batch, left - first) for first in range(0, max(left, 0), batch)]
-    whole = True
-    for size in counted(sizes, f"sweep {spec.name}, batches of {batch}", len(sizes), progress):
-        asked = []
-        try:
-            for _ in range(size):
-                asked.append(training.ask(study, drawn))
-            whole = training.train(study, asked)
-        except KeyboardInterrupt:  # before the first iteration of a run
-            whole = False
-        finally:
-            for trial in asked:  # that neither ended nor was pruned
-                study.tell(trial, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
-        if not whole:
-            break
-    if whole and not finished(study):
-        last = study.get_trials(deepcopy=False)[-1]
+    study = open_study(path, config, prune)
+    interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
+    words = f"sweep {spec.name}, batches of {batch}"
+    with file_errors(TrainingError, f"the sweep in {str(out)!r} ended"):  # a full disk
+        for size in counted(batch_sizes(study, trials, batch), words, batches, progress):
+            interrupted = searched.run_batch(study, size)
+            if interrupted:
+                break
+    finished = finished_trials(study)
+    if not finished and not interrupted:
         raise TrainingError(
-            f"sweep: all trials have failed, at last {last.params}: {last.user_attrs.get(FAILED)}; pass another space=, a "
-            "smaller num_envs=, or other settings"
+            "sweep: all trials failed; the warnings say why. Pass another space=, a smaller num_envs= or other settings"
         )
-    shared = {"num_envs": num_envs, "steps": steps, **({"seed": seed} if seed else {}), **params}
-    found = Sweep(spec.name, settings, shared, tuple(finished(study)), mark, interrupted=not whole)
-    return timed(found, study, training) if time_best and whole and found.reached else found
+    return Sweep(spec.name, study, ranked(finished, mark), settings, {"steps": steps, **common}, mark, interrupted)
 
 
-def check_key(key, spec, groups):
-    """Raise ``ParameterError`` for a metric that no row can have; which losses there are is known once one was trained."""
-    names = [group.name for group in groups] if len(groups) > 1 else []
-    rates = [f"charts/{name}/learning_rate" for name in names] or ["charts/learning_rate"]
-    known = [*episode_metrics(groups, spec), "charts/global_step", "charts/SPS", "charts/episodes", *rates]
-    if key is not None and key not in known and not key.startswith("losses/"):
-        raise ParameterError(f"{no_metric(key, known)}, and losses/... of the algorithm")
+def ranked(trials: list, mark: float | None) -> tuple["optuna.trial.FrozenTrial", ...]:
+    """Return complete trials, the best first, then pruned ones."""
+    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    pruned = [trial for trial in trials if trial.state.name == "PRUNED"]
+    return (*sorted(complete, key=lambda trial: trial.value, reverse=mark is None), *pruned)
 
 
-def spelled(value):
-    """Return a value as one writes it: of settings, those that differ from the algorithm's own."""
-    if not isinstance(value, LearnerSettings):
-        return repr(value)
-    own = {
-        field.name: getattr(value, field.name) for field in fields(value) if field.default != getattr(value, field.name)
-    }
-    return f"cd.{type(value).__name__}({', '.join(f'{name}={spelled(each)}' for name, each in own.items())})"
+def checked_space(space: dict | None, settings: LearnerSettings, spec: EnvSpec, params: dict) -> dict:
+    """Return the search space, by default that part of ``SPACE`` which the algorithm has.
 
-
-def mark_of(spec, params, objective, mark, key):
-    """Return the return whose env-steps count, or None: the return counts.
-
-    Args:
-        spec: ``EnvSpec``.
-        params: Its parameters, those that trials have in common.
-        objective: As of ``sweep``, and so are the others.
-        mark: As given.
-        key: As given.
+    Raises:
+        ParameterError: If a name is unknown, a range is none, or an end or a choice is out of the setting's range.
     """
-    checked_choice("sweep", "objective", objective, ("auto", "mark", "return"))
-    mark = None if mark is None else checked_float("sweep", "mark", mark)
-    if objective == "return":
-        if mark is not None:
-            raise ParameterError(
-                f"sweep: objective = 'return' does not know mark = {shown(mark)}; leave one of them out"
-            )
-        return None
-    if mark is None and key in (None, RETURN) and params == spec.make_params():
-        mark = spec.mark
-    if mark is None and objective == "mark":
-        why = "says no mark" if spec.mark is None else "says a mark for its default parameters and its return alone"
-        raise ParameterError(f"sweep: objective = 'mark', but {spec.name} {why}; pass mark=, the return to reach")
-    return mark
+    known = setting_names(settings)
+    if space is None:
+        return {name: choices for name, choices in SPACE.items() if name in known}
+    if not checked_mapping("sweep", "space", space):
+        raise ParameterError("sweep: space is empty; name at least one setting")
+    names = sorted({*known, *(field.name for field in fields(spec.params))})
+    for name, choices in space.items():
+        if checked_str("sweep", "a name in space", name) not in names:
+            hint = setting_elsewhere(name, names)
+            raise ParameterError(f"sweep: space has {name!r}.{hint} There are: {', '.join(names)}")
+        for value in ends_or_choices(name, choices):
+            try:
+                if name in known:
+                    with_settings(settings, {name: value})
+                else:
+                    spec.make_params(**params | {name: value})
+            except CupydriveError as error:
+                raise ParameterError(f"sweep: space[{name!r}] holds {shown(value)}: {error}") from None
+    return dict(space)
 
 
-def timed(found, study, training):
-    """Return a ``Sweep`` with what its best settings took alone, which the study keeps; without it, if an interrupt came."""
-    best = found.best
-    alone, asked = study.user_attrs.get(ALONE), {"trial": best.number, "machine": training.machine()}
-    if not isinstance(alone, dict) or {name: alone.get(name) for name in asked} != asked:
-        try:
-            alone = training.alone(best)
-        except KeyboardInterrupt:  # before the first iteration
-            return found
-        if alone is not None:
-            study.set_user_attr(ALONE, alone)
-    return replace(found, alone=alone)
+def ends_or_choices(name: str, choices: list | tuple) -> list:
+    """Return the ends of a range, or all choices of a list."""
+    if isinstance(choices, list) and choices and all(isinstance(each, bool | int | float | str) for each in choices):
+        return choices
+    if isinstance(choices, tuple) and len(choices) in (2, 3) and choices[2:] in ((), ("log",)):
+        low, high = (checked_float("sweep", f"space[{name!r}]", end) for end in choices[:2])
+        if low < high and (low > 0 or len(choices) == 2):
+            return list(choices[:2])
+    raise ParameterError(
+        f"sweep: space[{name!r}] = {shown(choices)}; it must be (low, high), (low, high, 'log') with 0 < low, or a list of "
+        "choices"
+    )

@@ -1,252 +1,257 @@
-"""Trials of a sweep: a batch of them is trained as a population from rung to rung, and the best one alone, for its time."""
+"""Trials of a sweep: Optuna draws them, a batch of them is trained side by side, and a journal file keeps them."""
 
 import gc
+import json
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+import optuna
 import torch
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, Trial, TrialState
 
-from cupydrive.errors import CupydriveWarning, MemoryLimitError, NotFiniteError, ParameterError, did_you_mean
-from cupydrive.executors.host import processor_name
+from cupydrive.errors import CupydriveError, CupydriveWarning, MemoryLimitError, ParameterError, TrainingError
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import shown
+from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import with_settings
-from cupydrive.training.logbook import episode_metrics
-from cupydrive.training.members import go_on
+from cupydrive.training.members import begin_members, train_on
 from cupydrive.training.plan import plan
 from cupydrive.training.population import setting_names
-from cupydrive.training.space import misfit
-from cupydrive.training.train import train
+from cupydrive.training.run import Run
 
-MOST_DRAWN = 1000  # in a row
-FAILED = "failed"  # of a trial's attributes, the one that says why it has failed
-MISSED = 2.0  # times the env-steps of a trial: what counts where it has not reached the mark
+STUDY, CONFIG = "sweep", "cupydrive"  # names of the study and of the attribute that describes it
+MOST_DRAWS = 100  # in a row whose values do not fit together
+
+
+# ---- the journal -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def journal_errors(path: Path) -> Iterator[None]:
+    """Turn whatever Optuna raises on a file that it cannot use into ``TrainingError``."""
+    try:
+        yield
+    except Exception as error:  # a damaged line can raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise TrainingError(
+            f"{path} cannot be used as the journal of a sweep ({reason}). Pass another folder"
+        ) from None
+
+
+def open_study(path: Path, config: dict, prune: bool) -> optuna.Study:
+    """Open the study of a journal file, or create it.
+
+    Args:
+        path: Journal file, which several processes and machines may use at once.
+        config: What makes two sweeps comparable, as JSON can hold it. Its ``"mark"`` decides the direction.
+        prune: Whether trials that fall behind end early.
+
+    Raises:
+        TrainingError: If the file is damaged or holds a sweep of another configuration.
+    """
+    config = json.loads(json.dumps(config))
+    with journal_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists() or path.stat().st_size == 0
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
+        pruner = optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner()
+        how = {"study_name": STUDY, "storage": storage, "pruner": pruner}
+        if is_new:  # for several processes at once, perhaps
+            direction = "maximize" if config["mark"] is None else "minimize"
+            study = optuna.create_study(**how, direction=direction, load_if_exists=True)
+        else:
+            study = optuna.load_study(**how)
+        if CONFIG not in study.user_attrs:
+            study.set_user_attr(CONFIG, config)
+        known = dict(study.user_attrs[CONFIG])
+    for name, value in config.items():
+        if known.get(name) != value:
+            raise TrainingError(
+                f"{path} holds another sweep: {name} is {shown(known.get(name))} there, and {shown(value)} was asked for. "
+                "Pass the same arguments, or another folder"
+            )
+    with journal_errors(path):
+        for trial in finished_trials(study):
+            value = None if trial.state == TrialState.PRUNED else trial.value
+            if trial.params.keys() != config["space"].keys() or not isinstance(value, float | None):
+                raise ValueError(f"trial {trial.number} has params {trial.params} and value {value!r}")
+            # Raises if a value does not lie in its distribution.
+            optuna.trial.create_trial(
+                state=trial.state, value=value, params=trial.params, distributions=trial.distributions
+            )
+    return study
+
+
+def finished_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that are complete or pruned, in the order in which they began."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def sampler_of(seed: int, number: int) -> optuna.samplers.TPESampler:
+    """Return the sampler of one trial.
+
+    Each trial has random numbers of its own. A resumed sweep and another process on the same study therefore do not repeat
+    what was drawn before.
+    """
+    own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    return optuna.samplers.TPESampler(seed=own, multivariate=False)  # univariate: ask() draws nothing
+
+
+def suggest(trial: Trial, name: str, choices: list | tuple) -> bool | int | float | str:
+    """Draw one value: from a list, or from a range ``(low, high)`` or ``(low, high, "log")``."""
+    if isinstance(choices, list):
+        return trial.suggest_categorical(name, choices)
+    low, high, *log = choices
+    whole = isinstance(low, int) and isinstance(high, int)
+    draw = trial.suggest_int if whole else trial.suggest_float
+    return draw(name, low, high, log=bool(log))
+
+
+def split(settings: LearnerSettings, values: dict) -> tuple[LearnerSettings, dict]:
+    """Return the algorithm with those values that are its settings, and the others: parameters of the environment."""
+    names = setting_names(settings)
+    return with_settings(settings, values), {name: value for name, value in values.items() if name not in names}
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Trials:
-    """What all trials of a sweep have in common.
+    """Draws, trains and judges the trials of a sweep.
 
     Args:
-        env: As of ``train``.
-        settings: The algorithm's, which trials change.
-        given: Further arguments of ``train``: ``num_envs``, ``seed``, parameters; None: what the environment suggests.
-        rungs: Env-steps at which trials are compared, and the last of them, at which they are done.
+        env: As in ``train``.
+        settings: The algorithm's settings, which trials change.
+        common: Further arguments of ``train``: ``num_envs``, ``seed``, parameters of the environment.
+        space: Choices by name, checked.
+        rungs: Env-steps at which trials are judged, up to those of a whole trial.
         device: ``"cuda"`` or ``"cpu"``.
         key: Name of the metric that is the return.
-        mark: The return whose env-steps count, or None: the return counts.
+        mark: Return to reach in few env-steps. If None, the return at the end counts.
+        path: Journal file.
     """
 
     env: object
-    settings: object
-    given: dict
-    rungs: list
+    settings: LearnerSettings
+    common: dict
+    space: dict
+    rungs: list[int]
     device: str
     key: str
     mark: float | None
+    path: Path
 
-    @property
-    def steps(self):
-        """Env-steps of a whole trial."""
-        return self.rungs[-1]
-
-    def plan(self, drawn):
-        """Return the ``Plan`` of a trial for which these values were drawn; raise ``CupydriveError`` if they do not fit."""
-        changed, varied = arguments(self.settings, drawn)
-        return plan(self.env, changed, device=self.device, **self.given | varied)
-
-    def ask(self, study, drawn):
-        """Return a new trial of the study whose values fit together; those that do not are told to have failed, untrained.
-
-        Args:
-            study: Optuna's.
-            drawn: Optuna's distributions by name.
+    def ask(self, study: optuna.Study) -> Trial:
+        """Return a new trial whose values fit together. Draws that do not fit are recorded as failed.
 
         Raises:
             ParameterError: If nothing that fits is drawn.
         """
-        from optuna.trial import TrialState
-
-        for _ in range(MOST_DRAWN):
-            trial = study.ask(drawn)
-            error = misfit(self.plan, trial.params)
-            if error is None:
+        for _ in range(MOST_DRAWS):
+            with journal_errors(self.path):
+                trial = study.ask()
+                study.sampler = sampler_of(self.common["seed"], trial.number)
+                values = {name: suggest(trial, name, choices) for name, choices in self.space.items()}
+            try:
+                settings, params = split(self.settings, values)
+                plan(self.env, settings, device=self.device, **self.common | params)
                 return trial
-            study.tell(trial, state=TrialState.FAIL)
-        raise ParameterError(
-            f"sweep: {MOST_DRAWN} times in a row values were drawn that do not fit together, at last {trial.params}: {error}"
-        )
+            except CupydriveError as error:
+                misfit = error
+                study.tell(trial, state=TrialState.FAIL)
+        raise ParameterError(f"sweep: none of {MOST_DRAWS} draws from space can be trained, at last {values}: {misfit}")
 
-    def train(self, study, asked):
-        """Train a batch, and tell the study of each trial that is done, pruned or failed; return whether no interrupt came.
-
-        Where a batch does not fit into memory, or none of its runs stays finite, its trials are trained one after the other;
-        one that cannot be trained alone fails, with a warning that says why.
-
-        Args:
-            study: Optuna's.
-            asked: Trials that it has drawn.
-        """
-        from optuna.trial import TrialState
-
+    def run_batch(self, study: optuna.Study, size: int) -> bool:
+        """Draw and train trials; return whether an interrupt came. Those that have not ended then are recorded as failed."""
+        asked = []
         try:
-            return self.train_together(study, asked)
-        except (MemoryLimitError, NotFiniteError) as error:
-            words = str(error).removeprefix("members[0]: ")
-        # Only here has the error let go of the runs.
-        gc.collect()
+            for _ in range(size):
+                asked.append(self.ask(study))
+            return self._train(study, asked)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            for trial in asked:
+                study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+
+    def _train(self, study: optuna.Study, trials: list[Trial]) -> bool:
+        """Train a batch and report its results to the study; return whether an interrupt ended it.
+
+        If a batch does not fit into memory, its trials are trained in turn. One that does not fit alone fails.
+        """
+        try:
+            return self._train_together(study, trials)
+        except MemoryLimitError as error:
+            reason = str(error).removeprefix("members[0]: ")
+        gc.collect()  # the runs, which the error referred to until here
         if self.device == "cuda":
             with EXCLUSIVE:
                 torch.cuda.empty_cache()
-        if len(asked) > 1:
-            known = study.get_trials(deepcopy=False)
-            return all(self.train(study, [trial]) for trial in asked if not known[trial.number].state.is_finished())
-        trial = asked[0]
-        trial.set_user_attr(FAILED, words)
-        study.tell(trial, state=TrialState.FAIL)
-        warnings.warn(f"trial {trial.number}, {trial.params}, has failed: {words}", CupydriveWarning, stacklevel=3)
-        return True
+        if len(trials) == 1:
+            fail(study, trials[0], reason)
+            return False
+        states = [trial.state for trial in study.get_trials(deepcopy=False)]
+        return any(self._train(study, [trial]) for trial in trials if not states[trial.number].is_finished())
 
-    def train_together(self, study, asked):
-        """Train a batch, and tell the study of each trial that is done or pruned; return whether no interrupt came.
-
-        All go to the first rung as one population, and those that are left go on side by side where their shapes are equal.
-        One whose numbers are not finite fails.
-
-        Args:
-            study: Optuna's.
-            asked: Trials that it has drawn.
-        """
+    def _train_together(self, study: optuna.Study, trials: list[Trial]) -> bool:
+        """Train a batch from rung to rung, side by side where shapes are equal."""
         members = []
-        for trial in asked:
-            changed, varied = arguments(self.settings, trial.params)
-            members.append({"algorithm": changed, **varied})
-        common = {"device": self.device, "progress": False, **self.given}
-        population = train(self.env, self.settings, members=members, steps=self.rungs[0], **common)
-        failed = [population.runs[k] for k in population.failures]
-        whole = len(population) == len(asked) and all(run.step >= self.rungs[0] for run in population)
-        left = self.sound(study, list(zip(asked, population, strict=False)), failed)
+        for trial in trials:
+            settings, params = split(self.settings, trial.params)
+            members.append({"algorithm": settings, **params})
+        left = dict(zip(trials, begin_members(self.env, self.common, members, self.device), strict=True))
         for rung in self.rungs:
-            if whole:
-                for _, run in left:
-                    run.total = self.steps  # logged intervals are those of a whole trial
-                whole, failed = go_on([run for _, run in left if run.step < rung], rung)
-                left = self.sound(study, left, failed)
-            left = self.compare(study, [(trial, run) for trial, run in left if run.step >= rung], rung)
-            if not whole:
-                return False
-        return True
+            interrupted, failures = train_on(list(left.values()), rung)
+            for trial, run in list(left.items()):
+                if run in failures:
+                    fail(study, trial, str(failures[run]))
+                if run in failures or (run.step >= rung and self._judge(study, trial, run, rung)):
+                    del left[trial]
+            if interrupted:
+                return True
+        return False
 
-    def sound(self, study, left, failed):
-        """Tell the study of trials whose runs have failed, and return the others."""
-        from optuna.trial import TrialState
+    def _judge(self, study: optuna.Study, trial: Trial, run: Run, rung: int) -> bool:
+        """Report what a run has reached at a rung; return whether its trial has ended.
 
-        for trial, run in left:
-            if any(run is each for each in failed):
-                study.tell(trial, state=TrialState.FAIL)
-        return [(trial, run) for trial, run in left if not any(run is each for each in failed)]
-
-    def compare(self, study, left, rung):
-        """Report what trials have reached at a rung, tell the study of those that end there, and return the others.
-
-        A trial that has reached the mark is done. None is told before all are judged, so that their order does not count.
-
-        Args:
-            study: Optuna's.
-            left: Pairs of trial and run.
-            rung: Env-steps.
+        A complete trial without a return, or that does not reach the mark, has the infinity that is worst.
         """
-        from optuna.trial import TrialState
-
-        done = [(trial, run) for trial, run in left if rung == self.steps or self.at_mark(run)]
-        others = [pair for pair in left if pair not in done]
-        compared = [] if rung == self.steps else [trial for trial, run in left if self.report(trial, run, rung)]
-        worse = [trial for trial in compared if trial.should_prune()]  # halving notes here who has come to the rung
-        pruned = [trial for trial, _ in others if trial in worse]
-        for trial, run in done:
-            self.check_key(run)
-            study.tell(trial, objective(run.metrics, self.key, self.mark, self.steps))
-        for trial in pruned:
-            study.tell(trial, state=TrialState.PRUNED)
-        return [(trial, run) for trial, run in others if trial not in pruned]
-
-    def report(self, trial, run, rung):
-        """Report the return that a run has reached at a rung, if one is known yet; return whether it is.
-
-        Where the mark counts, less is better, and so the return is reported as a loss. A trial that has reached the mark is
-        not trained further, and stays where it is at later rungs.
-        """
-        rows = [row for row in run.metrics if self.key in row]
+        rows = [row for row in run.metrics if math.isfinite(row.get(self.key, math.nan))]
+        latest = rows[-1][self.key] if rows else -math.inf
+        reached = [row["charts/global_step"] for row in rows if self.mark is not None and row[self.key] >= self.mark]
+        if rung == self.rungs[-1] or reached:
+            study.tell(trial, latest if self.mark is None else float(min(reached, default=math.inf)))
+            return True
         if rows:
-            value = rows[-1][self.key] if self.mark is None else -rows[-1][self.key]
-            last = self.rungs[-2] if self.at_mark(run) else rung
-            told = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values  # before memory was short
-            for each in (each for each in self.rungs if rung <= each <= last and each not in told):
-                trial.report(value, each)
-        return bool(rows)
-
-    def check_key(self, run):
-        """Raise ``ParameterError`` unless the metric that is the return is one of a run that has been trained."""
-        known = [
-            *episode_metrics(run.batch.groups, run.spec),
-            *dict.fromkeys(name for row in run.metrics for name in row),
-        ]
-        if self.key not in known:
-            raise ParameterError(no_metric(self.key, list(dict.fromkeys(known))))
-
-    def at_mark(self, run):
-        """Return the row of metrics in which a run has reached the mark, or None."""
-        return None if self.mark is None else first_at(run.metrics, self.key, self.mark)
-
-    def alone(self, best):
-        """Train a trial's settings once more with nothing beside it, and return how long that took; None: an interrupt came.
-
-        Args:
-            best: Optuna's trial.
-
-        Returns:
-            ``trial`` (its number), ``machine``, ``env_steps``, ``seconds`` of training, after set-up and capture, and
-            ``seconds_to_mark``, None where it was not reached or the return counts.
-        """
-        changed, varied = arguments(self.settings, best.params)
-        given = {"steps": self.steps, "device": self.device, "progress": False, **self.given, **varied}
-        run = train(self.env, changed, **given)
-        if run.step < self.steps:
-            return None
-        row = self.at_mark(run)
-        reached = None if row is None else row["charts/global_step"] / row["charts/SPS"]
-        about = {"trial": best.number, "machine": self.machine(), "env_steps": run.step}
-        return {**about, "seconds": run.seconds, "seconds_to_mark": reached}
-
-    def machine(self):
-        """Return the name of what trains."""
-        return torch.cuda.get_device_name() if self.device == "cuda" else processor_name()
+            trial.report(latest if self.mark is None else -latest, rung)  # with a mark the study minimizes
+        if trial.should_prune():
+            study.tell(trial, state=TrialState.PRUNED)
+            return True
+        return False
 
 
-def arguments(settings, drawn):
-    """Return the algorithm with the settings that were drawn; and by name what else was, parameters of the environment."""
-    names = setting_names(settings)
-    return with_settings(settings, drawn), {name: value for name, value in drawn.items() if name not in names}
+def fail(study: optuna.Study, trial: Trial, reason: str) -> None:
+    """Record that a trial could not be trained, and warn."""
+    study.tell(trial, state=TrialState.FAIL)
+    warnings.warn(f"sweep: trial {trial.number}, {trial.params}, failed: {reason}", CupydriveWarning, stacklevel=4)
 
 
-def no_metric(key, known):
-    """Return what to say of a metric that there is not; ``known`` are the names of those that there are."""
-    return f"sweep: key = {shown(key)} is no metric.{did_you_mean(key, known)} There are: {', '.join(known)}"
+def batch_sizes(study: optuna.Study, count: int, batch: int) -> Iterator[int]:
+    """Yield sizes of batches until the study has ``count`` finished trials, those of other processes included.
 
-
-def first_at(rows, key, mark):
-    """Return the first row whose metric ``key`` is at least the mark, or None."""
-    return next((row for row in rows if row.get(key, -math.inf) >= mark), None)
-
-
-def objective(rows, key, mark, steps):
-    """Return what a trial counts: its last value of a metric, or the env-steps until that reached the mark.
-
-    A trial without a value, as before each environment has ended an episode, is worse than every other: -inf.
+    Failed trials count in this call only, so that it ends.
     """
-    if mark is None:
-        value = next((row[key] for row in reversed(rows) if key in row), -math.inf)
-        return value if math.isfinite(value) else -math.inf
-    row = first_at(rows, key, mark)
-    return MISSED * steps if row is None else float(row["charts/global_step"])
+    left = count - len(finished_trials(study))
+    while (size := min(batch, left, count - len(finished_trials(study)))) > 0:
+        yield size
+        left -= size

@@ -286,8 +286,8 @@ if find_spec("optuna"):
         lambda it, **given: cd.sweep(**given),
         lambda it: {
             "env": "cartpole", "algorithm": ppo(), "trials": 1, "out": folder() / "sweep", "space": {"gamma": [0.5, 0.9]},
-            "objective": "mark", "mark": 9.0, "key": "charts/episodic_return", "pruner": "median", "batch": 1, "steps": 16,
-            "num_envs": 4, "seed": 1, "device": "cpu", "time_best": True, "resume": False, "progress": False, "gravity": 9.8,
+            "mark": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "steps": 16, "num_envs": 4, "seed": 1,
+            "device": "cpu", "progress": False, "gravity": 9.8,
         },
         after=lambda it, found: len(found.trials), slow=True, right={"trials": LONG, "steps": LONG}, words={"out": ("out",)},
     )  # fmt: skip

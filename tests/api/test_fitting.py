@@ -134,8 +134,6 @@ def test_a_plan_leaves_random_numbers_as_they_are(tmp_path):
 
 # ---- sweeps ----------------------------------------------------------------------------------------------------------
 
-SWEEP = {**SMALL, "objective": "return", "time_best": False}
-
 
 @pytest.fixture
 def optuna():
@@ -145,14 +143,7 @@ def optuna():
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (
-            {"num_minibatches": [1, 2, 3]},
-            r"space\['num_minibatches'\] holds 3: PPO: 64 rows .* num_minibatches = 1, 2, 4, 8",
-        ),
-        ({"num_minibatches": (1, 64)}, r"space\['num_minibatches'\] holds 3: "),
-        ({"num_minibatches": [3, 5]}, "no values of num_minibatches in space fit together: PPO: 64 rows"),
-        ({"num_steps": [8, 16], "num_minibatches": [2, 7]}, r"space\['num_minibatches'\] holds 7: PPO: "),
-        ({"precision": ["exact", "tensor"]}, r"space\['precision'\] holds 'tensor': .*no matrix units"),
+        ({"num_minibatches": [3, 5]}, r"none of 100 draws from space can be trained, .*'num_minibatches': .* 64 rows"),
         ({"activation": ["tanh", "sin"]}, r"space\['activation'\] holds 'sin': PPO.activation = 'sin'"),
         ({"gamma": (0.5, 1.5)}, r"space\['gamma'\] holds 1.5: PPO.gamma = 1.5 is out of range"),
         ({"gravity": (5.0, 1e6)}, r"space\['gravity'\] holds 1000000.0: .*gravity = 1000000.0 is out of range"),
@@ -161,25 +152,22 @@ def optuna():
 )
 def test_a_value_that_fits_with_nothing_is_named_before_the_first_trial(space, words, optuna, tmp_path):
     with pytest.raises(CupydriveError, match=words):
-        cd.sweep("cartpole", GOOD, trials=2, space=space, out=tmp_path / "new", **SWEEP)
+        cd.sweep("cartpole", GOOD, trials=2, space=space, out=tmp_path / "new", **SMALL)
     assert not (tmp_path / "new").exists()
 
 
 def test_values_that_do_not_fit_together_are_drawn_anew(optuna, tmp_path):
     """Of 8 x 8 rows neither 3 nor 5 minibatches can be made, of 10 x 8 rows 5, and of 12 x 8 rows 3."""
     space = {"num_steps": [8, 10, 12], "num_minibatches": [2, 3, 5]}
-    found = cd.sweep("cartpole", GOOD, trials=8, batch=4, space=space, out=tmp_path, **SWEEP)
+    found = cd.sweep("cartpole", GOOD, trials=8, batch=4, space=space, out=tmp_path, **SMALL)
     assert {(t.params["num_steps"], t.params["num_minibatches"]) for t in found.trials} <= {
         (8, 2), (10, 2), (10, 5), (12, 2), (12, 3),
     }  # fmt: skip
     assert len(found.trials) == 8
-    assert len(cd.sweep("cartpole", GOOD, trials=9, space=space, out=tmp_path, resume=True, **SWEEP).trials) == 9
+    assert len(cd.sweep("cartpole", GOOD, trials=9, space=space, out=tmp_path, **SMALL).trials) == 9
 
 
 def test_settings_that_a_sweep_draws_are_not_judged(optuna, tmp_path):
     wrong = replace(GOOD, num_minibatches=3)
-    found = cd.sweep("cartpole", wrong, trials=1, space={"num_minibatches": [2]}, out=tmp_path / "a", **SWEEP)
+    found = cd.sweep("cartpole", wrong, trials=1, space={"num_minibatches": [2]}, out=tmp_path, **SMALL)
     assert [trial.params for trial in found.trials] == [{"num_minibatches": 2}]
-    with pytest.raises(ParameterError, match=r"^PPO: 64 rows"):
-        cd.sweep("cartpole", wrong, trials=1, space={"gamma": [0.9]}, out=tmp_path / "b", **SWEEP)
-    assert not (tmp_path / "b").exists()
