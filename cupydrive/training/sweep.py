@@ -112,7 +112,7 @@ class Sweep:
         return "return" if self.mark is None else f"env-steps to {self.mark:g}"
 
     def __repr__(self):
-        head = f"Sweep {self.env}: {len(self.trials)} trials"
+        head = f"Sweep {self.env}{' (interrupted)' * self.interrupted}: {len(self.trials)} trials"
         try:
             best = self.best
         except ParameterError as error:

@@ -133,7 +133,9 @@ def test_an_interrupt_keeps_the_trials_that_are_done(prune, tmp_path, monkeypatc
     options = {"space": RATES, "trials": 6, "batch": 3, "prune": prune, "out": tmp_path, **COMMON}
     monkeypatch.setattr(trials, "train_on", interrupted)
     found = cd.sweep("cartpole", SMALL, **options)
-    assert found.interrupted and [trial.number for trial in sorted(found.trials, key=lambda t: t.number)] == [0, 1, 2]
+    assert "(interrupted): 3 trials" in repr(found) and [
+        trial.number for trial in sorted(found.trials, key=lambda t: t.number)
+    ] == [0, 1, 2]
     monkeypatch.undo()
     assert len(cd.sweep("cartpole", SMALL, **options).trials) == 6
 
