@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from cupydrive import envs
-from cupydrive.errors import CupydriveError, ParameterError, TrainingError
+from cupydrive.errors import CupydriveError, ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import (
     checked_bool,
@@ -27,7 +27,6 @@ from cupydrive.protocols import LearnerSettings
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import counted
 from cupydrive.training.algorithms.pool import with_settings
-from cupydrive.training.algorithms.settings import setting_elsewhere
 from cupydrive.training.logbook import episode_metrics
 from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder
@@ -247,7 +246,7 @@ def checked_space(space: dict | None, settings: LearnerSettings, spec: EnvSpec, 
     names = sorted({*known, *(field.name for field in fields(spec.params))})
     for name, choices in space.items():
         if checked_str("sweep", "a name in space", name) not in names:
-            hint = setting_elsewhere(name, names)
+            hint = did_you_mean(name, names)
             raise ParameterError(f"sweep: space has {name!r}.{hint} There are: {', '.join(names)}")
         for value in ends_or_choices(name, choices):
             try:
