@@ -3,14 +3,14 @@
 Everything is computed in float64 and rounded once, to a table's float32.
 """
 
+import json
 from functools import lru_cache
 
 import numpy as np
 
-from cupydrive.inputs.arrays import read_json, read_npz, require_finite
 from cupydrive.inputs.data import files
 
-STATES, DECAYS, DAYS = 51, 5, 518
+STATES, DECAYS = 51, 5
 START = 81  # row of 2020-03-22 in tables whose first row is 2020-01-01
 DELAY, MEMORY = 29, 600  # days until infections react to a level; for which unemployment remembers a change
 ROWS = {
@@ -27,17 +27,17 @@ REWARDS = (
     "MAX_MARGINAL_*_ECONOMIC_INDEX",
     "INFERRED_WEIGHTAGE_ON_*_HEALTH_INDEX",
 )
-FITTED = {
-    "BETA_INTERCEPTS": (STATES,),
-    "BETA_SLOPES": (STATES,),
-    "CONV_LAMBDAS": (DECAYS,),
-    "GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS": (STATES * DECAYS, 1, 1),
-    "UNEMPLOYMENT_BIAS": (STATES,),
-    "VALUE_OF_LIFE": (),
-    **{key.replace("*", "AGENT"): (STATES,) for key in REWARDS},
-    **{key.replace("*", "PLANNER"): () for key in REWARDS},
-}
-CONSTANTS = {"US_STATE_POPULATION": (STATES,), "GDP_PER_CAPITA": ()}
+FITTED = (
+    "BETA_INTERCEPTS",
+    "BETA_SLOPES",
+    "CONV_LAMBDAS",
+    "GROUPED_CONVOLUTIONAL_FILTER_WEIGHTS",
+    "UNEMPLOYMENT_BIAS",
+    "VALUE_OF_LIFE",
+    "US_STATE_POPULATION",
+    "GDP_PER_CAPITA",
+    *(key.replace("*", who) for key in REWARDS for who in ("AGENT", "PLANNER")),
+)
 NAMES = """
 AL AK AZ AR CA CO CT DE DC FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO
 MT NE NV NH NJ NM NY NC ND OH OK OR PA RI SC SD TN TX UT VT VA WA WV WI WY
@@ -62,24 +62,18 @@ def tiles():
 
 
 @lru_cache(maxsize=1)
-def upstream():
-    """Return the fitted numbers by name, float64 arrays, the daily tables (DAYS, ...) by name, and the file of these.
-
-    Raises:
-        MissingDataError: If a file is not here and cannot be fetched.
-        DataError: If one is not as expected.
-    """
+def upstream() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the fitted numbers by name, and the daily tables by name, (days from 2020-01-01, STATES or 1); all float64."""
     found = files("covid_economy")
-    daily = {name: (DAYS, STATES) for name in ("policy", *COUNTS)} | {"subsidy": (DAYS, 1)}
-    fitted = read_json(found["fitted_params.json"], FITTED) | read_json(found["model_constants.json"], CONSTANTS)
-    path = found["real_world_data.npz"]
-    return fitted, read_npz(path, daily), path
+    fitted = json.loads(found["fitted_params.json"].read_text()) | json.loads(found["model_constants.json"].read_text())
+    with np.load(found["real_world_data.npz"]) as daily:
+        tables = {name: daily[name].astype(np.float64) for name in ("policy", "subsidy", *COUNTS)}
+    return {name: np.array(fitted[name], np.float64) for name in FITTED}, tables
 
 
-def rows(name, first, last):
-    """Return rows ``first`` to ``last`` of a daily table, float64; all must be numbers."""
-    _, daily, path = upstream()
-    return require_finite(path, f"rows {first} to {last} of {name}", daily[name][first : last + 1].astype(np.float64))
+def rows(name: str, first: int, last: int) -> np.ndarray:
+    """Return rows ``first`` to ``last`` of a daily table."""
+    return upstream()[1][name][first : last + 1]
 
 
 def tables(p):
@@ -117,7 +111,7 @@ def tables(p):
 
 def counts(first, last):
     """Return COUNTS (6, rows, STATES) in rows of the daily tables; at the start, deaths are a part of the recovered."""
-    found = {name: rows(name, first, last) for name in COUNTS}
+    found = {name: rows(name, first, last).copy() for name in COUNTS}
     if first == START:
         found["deaths"][0] = MORTALITY * found["recovered"][0]
     return np.array([found[name] for name in COUNTS]).clip(0)
@@ -141,12 +135,9 @@ def payments(p, days):
 
 def rewards(p, fit, dollar):
     """Return the tables of rewards, of the states and the country: a constant, and what a death and utility count."""
-    ends = {
-        key: np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")])
-        for key in ("MIN_MARGINAL_*_HEALTH_INDEX", "MAX_MARGINAL_*_HEALTH_INDEX", "MIN_MARGINAL_*_ECONOMIC_INDEX",
-                    "MAX_MARGINAL_*_ECONOMIC_INDEX", "INFERRED_WEIGHTAGE_ON_*_HEALTH_INDEX")
-    }  # fmt: skip
-    low_health, high_health, low_income, high_income, alpha = ends.values()
+    low_health, high_health, low_income, high_income, alpha = (
+        np.append(fit[key.replace("*", "AGENT")], fit[key.replace("*", "PLANNER")]) for key in REWARDS
+    )
     odds = alpha / (1 - alpha) * np.append(np.full(STATES, p.health_scaling_governor), p.health_scaling_planner)
     health = odds / (1 + odds) / (high_health - low_health + 1e-10)
     income = 1 / (1 + odds) / (high_income - low_income + 1e-10)

@@ -4,9 +4,11 @@ Coefficients of the regions are read from its source's files; everything is comp
 float32. The equations are those of ``cupydrive/envs/rice_n.py``'s source.
 """
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 import numpy as np
 
-from cupydrive.inputs.coefficients import coefficients
 from cupydrive.inputs.data import files
 from cupydrive.inputs.tables import Table
 
@@ -52,3 +54,9 @@ def tables(p):
     names = ("population", "technology", "intensity", "mitigation_cost", "productivity")
     over_time = dict(zip(names, np.moveaxis(np.array(lines), 1, 0), strict=True))
     return {"capital": capital, "world": np.array(world), "heat": HEAT, "carbon": CARBON, **over_time}
+
+
+def coefficients(paths: Iterable[Path], names: Sequence[str]) -> np.ndarray:
+    """Return coefficients, (names, paths) float64, of files with a line ``name: number`` for each."""
+    found = [dict(line.strip().split(": ") for line in path.read_text().split("\n") if ": " in line) for path in paths]
+    return np.array([[float(of_file[name]) for of_file in found] for name in names])

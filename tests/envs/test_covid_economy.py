@@ -10,7 +10,7 @@ from pandemic import DATA, Pandemic
 import cupydrive as cd
 from cupydrive.checks.bits import launch_step
 from cupydrive.envs.covid_economy import SPEC
-from cupydrive.errors import DataError, ParameterError
+from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.covid_economy import COUNTS, PEOPLE
 from cupydrive.random import RandomStream
@@ -323,12 +323,3 @@ def test_the_heuristic_is_the_best_constant_level_without_a_subsidy():
 def test_bad_parameters_say_what_to_pass(given, message):
     with pytest.raises(ParameterError, match=message):
         cd.make(SPEC, device="cpu", **given)
-
-
-def test_numbers_that_are_missing_in_the_rows_used_are_an_error(monkeypatch):
-    """The source's own tables lack some after day 404."""
-    from cupydrive.inputs import covid_economy
-
-    monkeypatch.setitem(covid_economy.ROWS, "real_data", 405)
-    with pytest.raises(DataError, match=r"rows 81 to 486 of susceptible\[405, 0\] = nan, one of 51 numbers"):
-        SPEC.table_arrays(SPEC.make_params(mode="real_data", max_episode_steps=405))

@@ -11,8 +11,7 @@ import cupydrive as cd
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.envs import rice_n
 from cupydrive.envs.rice_n import SPEC, C, whole_observations
-from cupydrive.errors import ActionError, DataError, ParameterError
-from cupydrive.inputs.coefficients import coefficients
+from cupydrive.errors import ActionError, ParameterError
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "real_world" / "rice_n"
 upstream = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no data in {FOLDER}")
@@ -253,25 +252,6 @@ def test_wrong_actions_and_parameters_are_refused():
         SPEC.make_params(debt_formula="ratios")
     with pytest.raises(ParameterError, match="alpha"):
         SPEC.make_params(alpha=1.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: 1\nb: x\n", "line 2"),
-        ("a: 1\na: 2\n", "line 2"),
-        ("a: nan\n", "line 1"),
-        ("- a\n", "line 1"),
-        ("b: 1\n", "no 'a'"),
-    ],
-)
-def test_a_damaged_file_of_coefficients_is_an_error(tmp_path, text, message):
-    path = tmp_path / "1.yml"
-    path.write_text("HEADING:\n  a: 1.5 # so\n\n")
-    assert coefficients([path, path], ["a"]).tolist() == [[1.5, 1.5]]
-    path.write_text(text)
-    with pytest.raises(DataError, match=message):
-        coefficients([path], ["a"])
 
 
 @pytest.mark.full
