@@ -31,11 +31,11 @@ import torch
 import cupydrive as cd
 from cupydrive.executors import choose
 from cupydrive.executors.about import info
-from cupydrive.inputs.archive import seal
 from cupydrive.inputs.files import write_atomically
+from cupydrive.inputs.formats import FORMAT
 from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import FORMAT, checkpoints
+from cupydrive.training.runfolder import checkpoints, pack_config
 
 # Tutorial 5 of WarpDrive, whose checkpoint has learnt for 10^9 env-steps: 5 taggers, 100 runners, 10 levels of each action, the
 # 10 nearest seen, 500 steps. Starts are random here. A runner is 1, 1.5 or 2 times as fast as a tagger.
@@ -168,9 +168,8 @@ def keep_weights(run, folder):
     }
     content, here = io.BytesIO(), folder / "weights" / f"{run.step:012d}"
     torch.save({"format": FORMAT, "env": run.spec.name, "step": run.step, "tensors": kept}, content)
-    seal(content)
     (here / "checkpoints").mkdir(parents=True, exist_ok=True)
-    write_atomically(here / "config.json", json.dumps(run.config(), indent=1).encode() + b"\n")
+    write_atomically(here / "config.json", pack_config(run.config()))
     write_atomically(here / "checkpoints" / f"{run.step:015d}.pt", content.getbuffer())
 
 

@@ -5,7 +5,6 @@ from them, bit for bit, on any device. The policy is not needed: its outputs cha
 device, so that asking it again could give another episode.
 """
 
-import json
 import zlib
 from dataclasses import dataclass, field, replace
 
@@ -14,14 +13,12 @@ import numpy as np
 from cupydrive import envs
 from cupydrive.errors import ParameterError, RenderError, UnknownEpisodeError
 from cupydrive.executors import choose, executor
-from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
+from cupydrive.inputs.archive import pack_npz, read_npz
 from cupydrive.inputs.arguments import checked_path, is_number, require_folder, shown
-from cupydrive.inputs.files import file_errors, open_file, write_atomically
-from cupydrive.inputs.formats import RECORDING, FormatError, explained
+from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.inputs.formats import FORMAT, RECORDING, FormatError, explained
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import kept_params
-
-FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ class Recording:
         batch.reset(self.seed)
         buffers = [batch.executor.allocate((self.num_envs, g.count, g.heads), g.action_dtype) for g in batch.groups]
         pointers = [batch.executor.pointer(b) for b in buffers]
-        now, cache = batch.get_state(), batch.executor.get(batch.cache)
+        now = batch.get_state()
         states, log = now["state"], now["log"]
         returns = {g.name: np.zeros((self.num_envs, g.count), np.float32) for g in batch.groups}
         last = {"action": {}, "reward": {}, "present": {}}  # of each episode's latest step
@@ -138,14 +135,11 @@ class Recording:
             written = batch.step(pointers, autoreset=False)
             now = batch.get_state()
             states, log = np.where(over, states, now["state"]), np.where(over, log, now["log"])
-            cache = np.where(over[:, None], cache, batch.executor.get(batch.cache))
             now = {"action": {name: array[t] for name, array in self.action.items()}, **outcome(batch, written)}
             for name, rewards in now["reward"].items():
                 returns[name] += np.where(over[:, None], np.float32(0), rewards)
             last = {kind: kept_where(over, last[kind], arrays) for kind, arrays in now.items()}
-        # Files from before struct Cache: its members stood at the end of the state, whose checksum it is.
-        former = np.concatenate([states.view(np.uint8).reshape(len(states), -1), cache], axis=1)
-        if self.checksum not in (None, zlib.crc32(states.tobytes()), zlib.crc32(former.tobytes())):
+        if self.checksum not in (None, zlib.crc32(states.tobytes())):
             raise RenderError(
                 f"the recording was made with another {self.spec.name}: its kernel or its parameters have changed since"
             )
@@ -168,8 +162,7 @@ class Recording:
         }
         about |= {"tables": self.tables} if self.tables else {}
         arrays = {f"action.{name}": array for name, array in self.action.items()}
-        text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        content = packed({"about": text, "length": self.length, **arrays})
+        content = pack_npz(about, {"length": self.length, **arrays})
         with file_errors(RenderError, f"the recording cannot be written to path = {str(path)!r}"):
             write_atomically(path, content)
 
@@ -182,19 +175,16 @@ class Recording:
             env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
 
         Warns:
-            CupydriveWarning: If the environment's files have changed since, or the file is from before recordings carried
-                a SHA-256.
+            CupydriveWarning: If the environment's files have changed since.
 
         Raises:
             UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
-            RenderError: If it is none, is damaged, from a newer version, or does not fit the environment.
+            RenderError: If it is none, is damaged, or does not fit the environment.
         """
         path = checked_path("load", "path", path, RenderError)
         with file_errors(RenderError, f"path = {str(path)!r} cannot be read"):
-            file = open_file(path)
-        with file:
             try:
-                about, arrays, sealed = read_npz(file, executor("cpu").free_bytes(), RECORDING, FORMAT)
+                about, arrays = read_npz(path, RECORDING, executor("cpu").free_bytes())
             except FormatError as error:
                 raise RenderError(explained(path, "recording", error, "Record the episodes again")) from None
         call = f"cupydrive.Recording.load({str(path)!r}, env={{}})"
@@ -208,8 +198,6 @@ class Recording:
             raise RenderError(
                 f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes again"
             ) from None
-        if not sealed:
-            warn_unsealed(path)
         keys = ("seed", "players", "first_env", "checksum", "origin", "tables")
         return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})
 

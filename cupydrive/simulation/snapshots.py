@@ -1,6 +1,5 @@
 """Snapshots: everything that the future of a ``VectorEnv`` depends on, as NumPy arrays that any device takes back."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,14 +8,13 @@ from cupydrive import envs
 from cupydrive.errors import ParameterError, SnapshotError, UnknownFieldError, did_you_mean
 from cupydrive.executors import executor
 from cupydrive.executors.interop import Views, as_numpy
-from cupydrive.inputs.archive import packed, read_npz, warn_unsealed
+from cupydrive.inputs.archive import pack_npz, read_npz
 from cupydrive.inputs.arguments import checked_path, require_folder, shown
-from cupydrive.inputs.files import file_errors, open_file, write_atomically
-from cupydrive.inputs.formats import SNAPSHOT, FormatError, explained
+from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.inputs.formats import FORMAT, SNAPSHOT, FormatError, explained
 from cupydrive.simulation.batch import CLOCK
 from cupydrive.spec import kept_params
 
-FORMAT = 2
 BY_GROUP = ("returns", "obs", "action_mask")
 
 
@@ -93,8 +91,7 @@ class Snapshot:
                     "equal"
                 )
         batch.spec.require_tables("the snapshot", batch.params, self.tables)
-        former = without_cache(batch, self.state)
-        wanted, given = Snapshot.of(batch).arrays(), self.arrays() | {"state": former}
+        wanted, given = Snapshot.of(batch).arrays(), self.arrays()
         if set(wanted) != set(given):
             raise ParameterError(
                 f"the snapshot and this environment differ in {sorted(set(wanted) ^ set(given))}: {self.env} has changed since"
@@ -110,7 +107,7 @@ class Snapshot:
                 f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps; it must be 0 to {limit - 1}"
             )
         envs.compare_origin("the snapshot", batch.spec, self.origin)
-        state = {"state": former, **{name: getattr(self, name) for name in ("clock", "log", "returns")}}
+        state = {name: getattr(self, name) for name in ("state", "clock", "log", "returns")}
         batch.set_state({"seed": np.array([self.seed], np.uint64), **state})
         batch.set_observations(self.obs, self.action_mask)
 
@@ -125,52 +122,30 @@ class Snapshot:
         require_folder("path", path, SnapshotError)
         about = {key: getattr(self, key) for key in ("env", "origin", "params", "num_envs", "first_env", "seed")}
         about |= {"tables": self.tables} if self.tables else {}
-        text = np.frombuffer(json.dumps({"format": FORMAT, **about}).encode(), np.uint8)
+        content = pack_npz({"format": FORMAT, **about}, self.arrays())
         with file_errors(SnapshotError, f"the snapshot cannot be written to path = {str(path)!r}"):
-            write_atomically(path, packed({"about": text, **self.arrays()}))
+            write_atomically(path, content)
 
     @classmethod
     def load(cls, path):
         """Return the snapshot of a file; nothing in it can run, and its environment is not looked up before ``restore``.
 
-        Warns:
-            CupydriveWarning: If the file is from before snapshots carried a SHA-256.
-
         Raises:
-            SnapshotError: If it is none, is damaged, or from a newer version.
+            SnapshotError: If it is none, or is damaged.
         """
         path = checked_path("load", "path", path, SnapshotError)
         with file_errors(SnapshotError, f"path = {str(path)!r} cannot be read"):
-            file = open_file(path)
-        with file:
             try:
-                about, arrays, sealed = read_npz(file, executor("cpu").free_bytes(), SNAPSHOT, FORMAT)
+                about, arrays = read_npz(path, SNAPSHOT, executor("cpu").free_bytes())
                 found = checked_groups(arrays, about["num_envs"])
             except FormatError as error:
                 raise SnapshotError(explained(path, "snapshot", error, "Take the snapshot again")) from None
-        if not sealed:
-            warn_unsealed(path)
         del about["format"]
         return cls(**about, **found)
 
     def __repr__(self):
         size = sum(array.nbytes for array in self.arrays().values())
         return f"<Snapshot {self.env}: {self.num_envs:,} environments (seed {self.seed}); {size:,} bytes>"
-
-
-def without_cache(batch, states):
-    """Return states (N,) of files from before ``struct Cache``, whose members stood at the end of ``State``, as of now.
-
-    Args:
-        batch: The ``Batch`` that they are for.
-        states: Their bytes (N * size,) uint8, or an array of structs (N,); of any other size they are returned as they are.
-    """
-    cache, kept = batch.program.cache_bytes, batch.state_dtype.itemsize
-    if cache == 0 or states.nbytes != batch.num_envs * (kept + cache):
-        return states
-    rows = np.ascontiguousarray(states).view(np.uint8).reshape(batch.num_envs, kept + cache)
-    rows = np.ascontiguousarray(rows[:, :kept]).reshape(-1)
-    return rows if states.dtype == np.uint8 else rows.view(batch.state_dtype)
 
 
 def checked_groups(arrays, num_envs):

@@ -10,7 +10,7 @@ import torch
 from cupydrive import envs
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.inputs.arguments import checked_bool, checked_path, checked_str, shown
-from cupydrive.inputs.formats import SETTING, FormatError
+from cupydrive.inputs.formats import SETTING, FormatError, check
 from cupydrive.playing.players import Heuristic, Random
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms import ALGORITHMS
@@ -145,7 +145,7 @@ def check_kept(policies: dict) -> None:
     learning = [item for item in policies.items() if isinstance(item[1], LearnerSettings) and is_dataclass(item[1])]
     for name, settings, key, value in ((*item, *about) for item in learning for about in describe(item[1]).items()):
         try:
-            SETTING.check(json.loads(json.dumps(value)), "it")
+            check(json.loads(json.dumps(value, allow_nan=False)), SETTING, "it")
         except (TypeError, ValueError, RecursionError, FormatError) as error:
             raise ParameterError(
                 f"policy {name!r}: {type(settings).__name__}.{key} = {shown(value)} cannot be saved: {str(error)[:200]}. "

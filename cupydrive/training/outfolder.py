@@ -131,7 +131,7 @@ def resumed(out, plan, given, share=1):
     known += [(name, wanted.get(name), config["params"].get(name)) for name in asked]
     known += [(name, getattr(plan, name), config[name]) for name in ("num_envs", "seed") if name in given]
     if "learner" in given:
-        known.append(("learner", plan.learner, config.get("learner", "torch")))
+        known.append(("learner", plan.learner, config["learner"]))
     policies = None
     if "policies" in given:
         policies = plan.policies

@@ -27,7 +27,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import MOST_JSON, POPULATION, FormatError, explained, read_json
+from cupydrive.inputs.formats import FORMAT, MOST_JSON, POPULATION, FormatError, explained, read_json
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import unpooled, with_settings
 from cupydrive.training.outfolder import taken
@@ -35,7 +35,6 @@ from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import POPULATION_FILE
 
-FORMAT = 1
 MOST_MEMBERS = 10_000
 RETURN = "charts/episodic_return"
 LARGEST = 1e300  # whose sums are still finite
@@ -367,7 +366,7 @@ def read_members(folder):
     with file_errors(TrainingError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, POPULATION, FORMAT)["members"]
+        return read_json(content, POPULATION)["members"]
     except FormatError as error:
         raise TrainingError(explained(path, "population", error, "Train into another folder")) from None
 

@@ -4,7 +4,6 @@ A ``Run`` in memory is what a run folder (``runfolder.py``) keeps on disk. What 
 train, nobody needs Matplotlib or a video codec.
 """
 
-import json
 from functools import partial
 
 import numpy as np
@@ -18,13 +17,13 @@ from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
+from cupydrive.inputs.formats import FORMAT
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
 from cupydrive.simulation.batch import CLOCK, Batch
-from cupydrive.simulation.snapshots import without_cache
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
@@ -32,13 +31,13 @@ from cupydrive.training.frozen import check_kept, describe, rebuild
 from cupydrive.training.policies import checked_policies, make_players
 from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
-    FORMAT,
     FolderLock,
     check_newest,
     checkpoints,
     fitting_arrays,
     not_written,
     pack_checkpoint,
+    pack_config,
     read_checkpoint,
     read_config,
     read_metrics,
@@ -279,20 +278,7 @@ class Run(NotCopied):
         """
         own, arrays = self.tensors(), self.batch.get_state()
         arrays |= {f"returns.{name}": array for name, array in arrays.pop("returns").items()}
-        if isinstance(kept, dict) and "episode_sums" in kept:  # from before each environment's latest episode was kept
-            kept = {name: tensor for name, tensor in kept.items() if name != "episode_sums"}
-            kept |= {name: torch.zeros_like(own[name], device="cpu") for name in self.episodes.tensors()}
-            latest, n = own["latest_episodes"], self.num_envs
-            kept["latest_episodes"] = latest.new_zeros((len(latest), n), device="cpu")
-        if isinstance(kept, dict) and not any("/held." in str(name) for name in kept):  # from before steps were held
-            held = [name for name in own if "/held." in name]
-            sizes = {name: len(own[name]) // self.shard.num_envs * self.num_envs for name in held}
-            kept = kept | {
-                name: own[name].new_zeros((sizes[name], *own[name].shape[1:]), device="cpu") for name in held
-            }
         kept = part(kept, shared_out(self), self.episodes.summed, self.shard)
-        if isinstance(kept, dict) and isinstance(kept.get("env/state"), torch.Tensor):
-            kept = kept | {"env/state": torch.from_numpy(without_cache(self.batch, kept["env/state"].numpy()))}
         new = fitting_arrays(kept, own, arrays, self.params.max_episode_steps)
         returns = {name: new.pop(f"returns.{name}") for name in self.batch.returns}
         self.batch.set_state({**new, "returns": returns})
@@ -350,7 +336,7 @@ class Run(NotCopied):
             for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
                 if path.parent == (folder / "checkpoints").resolve() and path.exists():
                     path.replace(path.with_suffix(".damaged"))
-            write_atomically(folder / "config.json", json.dumps(self.config(), indent=1).encode() + b"\n")
+            write_atomically(folder / "config.json", pack_config(self.config()))
             write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
             # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
             for path in (*checkpoints(folder)[:-keep], *(folder / "checkpoints").glob(".*.part")):
@@ -372,13 +358,12 @@ class Run(NotCopied):
                 ``train(..., resume=True)`` does.
 
         Warns:
-            CupydriveWarning: If the environment's files have changed since, an older checkpoint is taken, or the folder is
-                from before checkpoints carried a SHA-256.
+            CupydriveWarning: If the environment's files have changed since, or an older checkpoint is taken.
 
         Raises:
             UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
             DeviceError: If ``device`` is unknown or cannot be used here.
-            TrainingError: If there is no run, or it is damaged, from a newer version, or of another environment.
+            TrainingError: If there is no run, or it is damaged, or of another environment.
         """
         device, folder = choose(device)[0], checked_path("load", "folder", folder, TrainingError)
         older = checked_bool("load", "older", older)
@@ -401,8 +386,7 @@ class Run(NotCopied):
             params = spec.make_params(**config["params"])
             spec.require_tables("it", params, config.get("tables"))
             settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
-            how = config.get("learner", "torch")  # what there was before runs said it
-            run = cls(spec, params, settings, config["num_envs"], config["seed"], device, how, share)
+            run = cls(spec, params, settings, config["num_envs"], config["seed"], device, config["learner"], share)
             run.restore(saved["tensors"])
         except ParameterError as error:
             raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None

@@ -1,10 +1,11 @@
 """The files of a run folder: ``config.json``, ``metrics.jsonl`` and ``checkpoints/STEP.pt``.
 
 Files are written under a temporary name, synced and renamed, so that a kill at any moment leaves the last complete one.
-Checkpoints hold tensors, numbers and strings only, carry a SHA-256, and are read with ``weights_only=True``: loading runs no
-code. Whoever writes holds the folder's lock, so that there is one writer at a time.
+``config.json`` carries the SHA-256 of its content. Checkpoints hold tensors, numbers and strings only. Their CRC-32 is checked
+before torch reads them with ``weights_only=True``, so that loading runs no code. A writer holds the folder's lock.
 """
 
+import hashlib
 import io
 import json
 import os
@@ -12,42 +13,32 @@ import pickle
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 
 from cupydrive.errors import CupydriveWarning, TrainingError, did_you_mean
-from cupydrive.inputs.archive import ZIP_ERRORS, Archive, check_seal, seal, warn_unsealed
+from cupydrive.inputs.archive import brief, check_archive
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import as_path, file_errors, open_file, read_file
 from cupydrive.inputs.formats import (
     CHECKPOINT,
     CONFIG,
+    FORMAT,
     METRICS,
     MOST_JSON,
     FormatError,
-    NewerFormatError,
+    check,
     explained,
-    newer,
     read_json,
 )
 from cupydrive.inputs.locks import lock
 
-FORMAT = 2
 POPULATION_FILE = "population.json"  # in a folder of several runs
 MOST_RUNS = 10  # that a message lists
 MOST_METRICS = 2**30  # bytes of metrics.jsonl
 # Tensors of a run that count, and that kernels compute places from.
 COUNTERS = ("iteration", "written", "filled", "pool.taken", "pool.waited")
-# What torch.load has been seen to raise for files that are a sound zip archive but no checkpoint.
-TORCH_ERRORS = (
-    *ZIP_ERRORS,
-    pickle.UnpicklingError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    MemoryError,
-)
 
 
 class ForeignMetricsError(TrainingError):
@@ -129,16 +120,33 @@ def read_config(folder):
         raise TrainingError(f"{folder} is no run folder: it {what}{run_above(folder)}.{others}")
     with file_errors(TrainingError, f"{folder} is no run folder: {path} cannot be read"):
         content = read_file(path, MOST_JSON)
+    fix = "Put the file back as it was"
     try:
-        return read_json(content, CONFIG, FORMAT)
+        config = read_json(content, CONFIG)
+        sha256 = config.pop("sha256", None)
+        if sha256 not in (None, config_hash(config)):
+            fix += ", or, if you have edited it, delete its entry 'sha256'"
+            raise FormatError("its content does not have the SHA-256 that it states")
     except FormatError as error:
-        raise TrainingError(explained(path, "configuration of a run", error, "Put the file back as it was")) from None
+        raise TrainingError(explained(path, "configuration of a run", error, fix)) from None
+    return config
+
+
+def pack_config(config: dict) -> bytes:
+    """Return the content of ``config.json``: what ``Run.config`` returns, and its SHA-256."""
+    plain = json.loads(json.dumps(config))
+    return json.dumps(plain | {"sha256": config_hash(plain)}, indent=1).encode() + b"\n"
+
+
+def config_hash(config: dict) -> str:
+    """Return the SHA-256 of a configuration, whatever its layout as text."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def read_checkpoint(folder, env, older=False):
     """Return the content of the last checkpoint; tensors are on the CPU.
 
-    Warns if it is from before checkpoints carried a digest, or with ``older`` if it is not the last one, and why.
+    With ``older``, warns if it is not the last one, and why.
 
     Args:
         folder: Run folder.
@@ -157,7 +165,7 @@ def read_checkpoint(folder, env, older=False):
     problems = []
     for path in reversed(files):
         try:
-            saved, is_sealed = load_checkpoint(path)
+            saved = load_checkpoint(path)
         except (OSError, FormatError) as error:
             problems.append((path, getattr(error, "strerror", None) or str(error)))
             continue
@@ -175,8 +183,6 @@ def read_checkpoint(folder, env, older=False):
                 CupydriveWarning,
                 stacklevel=6,  # of train(..., resume=True)
             )
-        if not is_sealed:
-            warn_unsealed(path)
         return {**saved, "passed_over": files[len(files) - len(problems) :]}
     raise TrainingError(f"no checkpoint of {folder} can be read: {listed(problems)}. Train anew, into another folder")
 
@@ -186,8 +192,8 @@ def listed(problems):
     return "; ".join(f"{path.name}: {why}" for path, why in problems)
 
 
-def pack_checkpoint(env, step, tensors):
-    """Return the content of a checkpoint file, sealed, as ``BytesIO``.
+def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io.BytesIO:
+    """Return the content of a checkpoint file.
 
     Args:
         env: Name of the environment.
@@ -196,12 +202,11 @@ def pack_checkpoint(env, step, tensors):
     """
     content = io.BytesIO()
     torch.save({"format": FORMAT, "env": env, "step": step, "tensors": tensors}, content)
-    seal(content)
     return content
 
 
-def load_checkpoint(path):
-    """Return what one checkpoint file says, and whether it carries a digest.
+def load_checkpoint(path: Path) -> dict:
+    """Return what one checkpoint file holds.
 
     Raises:
         OSError: If it cannot be read.
@@ -211,34 +216,30 @@ def load_checkpoint(path):
         return unpack_checkpoint(file, os.fstat(file.fileno()).st_size)
 
 
-def unpack_checkpoint(file, size):
-    """Return what a checkpoint of ``size`` bytes in an open file says, and whether it carries a digest.
+def unpack_checkpoint(file: BinaryIO, size: int) -> dict:
+    """Return what a checkpoint of ``size`` bytes in an open file holds; tensors are on the CPU.
 
     Raises:
         FormatError: If it is no checkpoint, or damaged.
     """
-    # torch stores without compression, so that no entry can be larger than the file.
-    is_sealed = Archive(file, size).sealed
-    file.seek(0)
+    check_archive(file, size)  # torch does not compress, so no more than the file's size can be unpacked
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
-    except TORCH_ERRORS as error:
-        words = (str(error).splitlines() or [""])[0][:200]
-        if isinstance(error, pickle.UnpicklingError):  # whose own words advise to load it without care
-            words = "it holds something else than tensors, numbers and strings, or is damaged"
-        raise FormatError(f"torch cannot read it ({type(error).__name__}: {words})") from None
-    if type(saved) is not dict or type(saved.get("tensors")) is not dict:
-        raise FormatError("it holds no tensors by name")
-    CHECKPOINT.check({name: value for name, value in saved.items() if name != "tensors"}, "")
-    if saved["format"] > FORMAT:
-        raise NewerFormatError(newer(saved["format"], FORMAT))
-    check_seal(is_sealed, saved["format"])
+    except Exception as error:  # a hostile pickle fails in many ways
+        words = "it holds something else than tensors, numbers and strings, or is damaged"  # torch advises to trust it
+        said = words if isinstance(error, pickle.UnpicklingError) else brief(error)
+        raise FormatError(f"torch cannot read it ({said})") from None
+    check(saved, CHECKPOINT, "it")
     for name, tensor in saved["tensors"].items():
-        if type(name) is not str or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            raise FormatError(f"{shown(name)} is no tensor with a name")
-        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        if not is_plain(tensor):
             raise FormatError(f"{shown(name)} is no ordinary tensor")
-    return saved, is_sealed
+    return saved
+
+
+def is_plain(tensor: object) -> bool:
+    """Return whether a value is a dense tensor on the CPU."""
+    is_tensor = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return is_tensor and tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
 
 
 def fitting_arrays(kept, own, arrays, limit):
@@ -313,7 +314,7 @@ def read_metrics(folder):
 def is_row(line):
     """Return whether a line of bytes is a row of metrics."""
     try:
-        row = read_json(line, METRICS, None)
+        row = read_json(line, METRICS, finite=False)
     except FormatError:
         return False
     return type(row.get("charts/global_step")) is int
@@ -335,7 +336,7 @@ def unpack_metrics(content):
         if number == len(lines) and not line:
             break
         try:
-            row = read_json(line, METRICS, None)
+            row = read_json(line, METRICS, finite=False)
             step = row.get("charts/global_step")
             if type(step) is not int or step < 0 or (rows and step < rows[-1]["charts/global_step"]):
                 raise FormatError(f"charts/global_step is {shown(step)}; it must be an int that never falls")

@@ -20,7 +20,7 @@ from cupydrive.envs import tag_grid
 from cupydrive.errors import ParameterError, SpecError, TrainingError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
-from cupydrive.inputs.formats import MOST_JSON, PARAMS
+from cupydrive.inputs.formats import MOST_JSON, PARAMS, check
 from cupydrive.random import RandomStream
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import kept_params
@@ -293,7 +293,7 @@ def test_the_largest_starts_fit_into_a_file():
     )  # fmt: skip
     text = json.dumps(kept_params(params), indent=1)
     assert len(text) < MOST_JSON / 2
-    PARAMS.check(json.loads(text), "params")
+    check(json.loads(text), PARAMS, "params")
     assert spec.make_params(**json.loads(text)) == params
 
 

@@ -80,7 +80,7 @@ def damaged_newest(folder):
 @pytest.mark.full
 def test_a_damaged_checkpoint_is_passed_over_by_who_resumes(tmp_path):
     run, newest = damaged_newest(tmp_path)
-    words = f"read instead of a newer checkpoint that is damaged .{newest.name}: it cannot"
+    words = f"read instead of a newer checkpoint that is damaged .{newest.name}: it is no zip file"
     with pytest.warns(CupydriveWarning, match=words) as told:
         older = cd.train("cartpole", out=tmp_path, resume=True, steps=run.step, **QUIET)
     assert older.step == run.step and told[0].filename == __file__
@@ -105,7 +105,7 @@ def test_a_damaged_newest_checkpoint_is_an_error_for_who_only_reads(read, tmp_pa
     with pytest.raises(TrainingError) as raised:
         read(tmp_path)
     said = str(raised.value)
-    assert said.startswith(f"{newest} is damaged: it cannot") and said.endswith(
+    assert said.startswith(f"{newest} is damaged: it is no zip file") and said.endswith(
         f". The one before it, of {run.step:,} env-steps, is whole: move {newest.name} away to read that one"
     )
     newest.rename(newest.with_suffix(".away"))

@@ -17,6 +17,7 @@ from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import make_distribution
 from cupydrive.random import RandomStream, below
 from cupydrive.training.plan import make_run
+from cupydrive.training.runfolder import read_config
 
 SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}
 TINY = {"num_steps": 8, "hidden": (8,)}
@@ -332,7 +333,7 @@ def test_a_run_that_goes_on_has_the_environments_of_its_folder(several, tmp_path
 @pytest.mark.parametrize("name", ["settings", "size", "share"])
 def test_a_damaged_pool_is_seen(name, tmp_path):
     pooled().save(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = read_config(tmp_path)
     about = config["policies"]["runner"]
     about[name] = {"settings": about | {"size": 3}, "size": "8", "share": 2.0}[name]
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -342,7 +343,7 @@ def test_a_damaged_pool_is_seen(name, tmp_path):
 
 def test_pools_of_a_folder_are_compared_as_those_of_a_new_run(tmp_path):
     both(PPO).save(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = read_config(tmp_path)
     config["policies"]["runner"]["share"] = 0.7
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(TrainingError, match=r"config\.json does not fit .* 0\.4 of 'tagger' and 0\.7 of 'runner'"):
