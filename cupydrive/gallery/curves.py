@@ -16,7 +16,7 @@ from cupydrive.errors import RenderError
 from cupydrive.executors import executor
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
-from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, Table, read_json
+from cupydrive.inputs.formats import CURVES, MOST_JSON, FormatError, read_json
 from cupydrive.terminal.curves import COLORS, RETURNS, Curves, draw_median, engineered, pooled
 from cupydrive.training.run import Run
 
@@ -29,14 +29,14 @@ MOVES = 0.02  # share of its largest value by which a metric changes, or its pan
 FAR = 4  # spans of the curves from which on a level beside them is told in words, or they would be flat
 
 
-def read_checked(path: Path, kind: Table) -> dict:
+def read_checked(path: Path, kind: dict) -> dict:
     """Return what a JSON file of a gallery holds, by environment; nothing if there is no file."""
     if not path.exists():
         return {}
     with file_errors(RenderError, f"{path} cannot be read"):
         content = read_file(path, MOST_JSON)
     try:
-        return read_json(content, kind, None)
+        return read_json(content, kind)
     except FormatError as error:
         raise RenderError(f"{path} is damaged ({error}); move it away") from None
 
