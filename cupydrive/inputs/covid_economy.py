@@ -65,7 +65,8 @@ def tiles():
 def upstream() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return the fitted numbers by name, and the daily tables by name, (days from 2020-01-01, STATES or 1); all float64."""
     found = files("covid_economy")
-    fitted = json.loads(found["fitted_params.json"].read_text()) | json.loads(found["model_constants.json"].read_text())
+    texts = [found[f"{name}.json"].read_text(encoding="utf-8") for name in ("fitted_params", "model_constants")]
+    fitted = json.loads(texts[0]) | json.loads(texts[1])
     with np.load(found["real_world_data.npz"]) as daily:
         tables = {name: daily[name].astype(np.float64) for name in ("policy", "subsidy", *COUNTS)}
     return {name: np.array(fitted[name], np.float64) for name in FITTED}, tables

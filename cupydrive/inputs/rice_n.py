@@ -58,5 +58,6 @@ def tables(p):
 
 def coefficients(paths: Iterable[Path], names: Sequence[str]) -> np.ndarray:
     """Return coefficients, (names, paths) float64, of files with a line ``name: number`` for each."""
-    found = [dict(line.strip().split(": ") for line in path.read_text().split("\n") if ": " in line) for path in paths]
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    found = [dict(line.strip().split(": ") for line in text.split("\n") if ": " in line) for text in texts]
     return np.array([[float(of_file[name]) for of_file in found] for name in names])

@@ -36,7 +36,8 @@ def setting_hints(env, names: Iterable[str], algorithm=None, policies=None) -> d
 
 def warn_of_two_meanings(env, params: dict, algorithm=None, policies=None, who: str = "train") -> None:
     """Warn if a parameter of the environment has the name of a setting of the algorithm, which has no settings of its own."""
-    if policies is not None or not (algorithm is None or isinstance(algorithm, str)):
+    named = isinstance(algorithm, str) and algorithm.lower() in ALGORITHMS
+    if policies is not None or not (algorithm is None or named):
         return
     settings = suggested_algorithm(env, algorithm)
     for name in [f.name for f in fields(settings) if f.name in params]:

@@ -15,6 +15,7 @@ from calls import Row, played, tag
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.training.explain import Failure
 
 # Right numbers of env-steps that take for ever; None is as many as the environment suggests.
 LONG = ("2**31-1", "2**31", "None", "np.uint64")
@@ -33,6 +34,13 @@ def population():
 def trained(**options):
     """Return a run of CartPole after one iteration."""
     return cd.train("cartpole", ppo(), steps=16, num_envs=4, device="cpu", progress=False, **options)
+
+
+def failed():
+    """Return a run that met a NaN, not explained yet."""
+    run = cd.train("cartpole", cd.PPO(num_steps=4, hidden=(8,)), num_envs=4, steps=1, device="cpu", progress=False)
+    run.failed = Failure(run.step, run.seconds, "made up")
+    return run
 
 
 def trained_pair():
@@ -193,6 +201,9 @@ ROWS |= {
     "Run.frozen": Row(
         lambda it, **given: it.frozen(**given), lambda it: {"group": "cart", "greedy": False}, trained,
         lambda run, player: (str(player), now(run)),
+    ),
+    "Run.explain": Row(
+        lambda it, **given: it.explain(**given), lambda it: {"progress": False}, failed, lambda run, found: str(found),
     ),
     "Run.evaluate": Row(
         lambda it, **given: it.evaluate(**given),

@@ -12,7 +12,16 @@ RECORDED = (
 )  # repodata.json of each folder, of the packages that a solution may need
 FOLDERS = ("linux-64", "noarch")
 # Named since the metadata was recorded, which lacks them.
-LATER = {"py-rattler", "sb3-contrib", "mkdocs", "mkdocs-material", "mkdocstrings", "mkdocstrings-python", "nbconvert"}
+LATER = {
+    "pooch",
+    "py-rattler",
+    "sb3-contrib",
+    "mkdocs",
+    "mkdocs-material",
+    "mkdocstrings",
+    "mkdocstrings-python",
+    "nbconvert",
+}
 
 
 def wanted():

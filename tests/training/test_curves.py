@@ -77,15 +77,6 @@ def test_curves_begin_when_each_environment_has_ended_an_episode_and_go_on_after
     assert {"charts/episodic_return/tagger", "charts/episodic_length"} <= loaded.metrics[-1].keys()
 
 
-def test_a_checkpoint_from_before_latest_episodes_were_kept_loads():
-    run = make_run("cartpole", cd.PPO(**SMALL), num_envs=8, device="cpu")
-    run.iterate()
-    kept = run.snapshot()
-    del kept["episodes"], kept["latest_episodes"]
-    run.restore({**kept, "episode_sums": torch.zeros(3, dtype=torch.float64)})
-    assert not run.episodes.values.any()
-
-
 def test_bars_say_their_numbers_in_digits():
     figure = bars({"few": 0.125, "more": 2463.9, "many": 118_901.5}, "copies", "rate")
     assert [text.get_text() for text in figure.axes[0].texts] == ["0.125", "2.46 k", "119 k"]

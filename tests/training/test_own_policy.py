@@ -327,11 +327,10 @@ def test_one_module_for_two_policies_points_to_a_shared_policy():
     [
         (
             cd.PPO,
-            {"lr": 1e-3},
-            r"PPO has no setting 'lr'\. Did you mean 'learning_rate'\? It has: learning_rate, num_steps",
+            {"learning_rat": 1e-3},
+            r"PPO has no setting 'learning_rat'\. Did you mean 'learning_rate'\? It has: learning_rate, num_steps",
         ),
         (cd.PPO, {"n_steps": 8}, r"Did you mean 'num_steps'"),
-        (cd.PPO, {"batch_size": 8}, r"Did you mean 'num_minibatches'\? \(rows of a minibatch: num_steps x"),
         (cd.DDPG, {"bach_size": 8}, r"Did you mean 'batch_size'"),
         (cd.PPO, {"clip_range": 0.1}, r"Did you mean 'clip_coef'"),
         (cd.A2C, {"clip_coef": 0.1}, r"A2C has no setting 'clip_coef'\."),
