@@ -1,6 +1,5 @@
 """A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours. Keys come from curses."""
 
-import curses
 import sys
 import time
 from itertools import groupby, product
@@ -12,6 +11,11 @@ from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import Stage
 from cupydrive.errors import RenderError
 from cupydrive.playing.game import Game
+
+try:
+    import curses
+except ImportError:  # Windows
+    curses = None
 
 HOLD = 0.1  # seconds that a key counts as down: terminals report no release, and repeat a held key faster than that
 LINES = 4  # of text below the picture
@@ -29,8 +33,10 @@ def play_in_terminal(game: Game) -> None:
     """Play until the game ends or Ctrl-C is pressed. The terminal is restored, also after an error.
 
     Raises:
-        RenderError: If the terminal is too small or has too few colours.
+        RenderError: If the terminal is too small or has too few colours, or Python has no curses.
     """
+    if curses is None:
+        raise RenderError("play: this Python has no module curses, which draws in terminals; play in a notebook")
     try:
         curses.wrapper(lambda screen: Screen(game, screen).run())
     except curses.error as error:
@@ -47,7 +53,7 @@ class Screen:
         screen: Window of curses.
     """
 
-    def __init__(self, game: Game, screen: curses.window) -> None:
+    def __init__(self, game: Game, screen: "curses.window") -> None:
         if curses.COLORS < 256:
             raise RenderError(
                 f"play: the terminal has {curses.COLORS} colours, 256 are needed; try TERM=xterm-256color"

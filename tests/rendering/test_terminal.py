@@ -20,7 +20,7 @@ from cupydrive.errors import RenderError
 from cupydrive.rendering.terminal import nearest_colours
 
 RIGHT = b"\x1bOC"  # as terminals send this arrow to programs that draw
-SECONDS = 60  # for a program to begin and to end, on a busy machine
+SECONDS = 600  # for a program to begin and to end, on a busy machine
 
 
 def test_colours_are_nearly_the_nearest():

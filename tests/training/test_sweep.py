@@ -224,7 +224,7 @@ def test_with_a_mark_the_fewest_env_steps_to_it_win(prune, tmp_path):
     ("given", "message"),
     [
         ({"space": {"learning_rte": [1]}}, "Did you mean 'learning_rate'"),
-        ({"space": {"lr": [1e-3]}}, "space has 'lr'. Did you mean 'learning_rate'"),
+        ({"space": {"learning_rat": [1e-3]}}, "space has 'learning_rat'. Did you mean 'learning_rate'"),
         ({"space": {"gamma": (0.9, 0.5)}}, r"space\['gamma'\] = \(0.9, 0.5\)"),
         ({"space": {"gamma": (0.0, 0.5, "log")}}, r"space\['gamma'\]"),
         ({"space": {"gamma": []}}, r"space\['gamma'\]"),
