@@ -11,40 +11,38 @@ import pytest
 from conftest import python_path
 
 import cupydrive as cd
-from cupydrive.training.runfolder import checkpoints
 
 # Writes a checkpoint after every iteration or two, so that most kills interrupt a write.
 PROGRAM = """
 import sys
 import cupydrive as cd
 from cupydrive.training.runfolder import checkpoints
-out = sys.argv[1]
-options = dict(out=out, checkpoint_minutes=1e-4, progress=False, steps=10**8)
-print("ready", flush=True)
-if checkpoints(out):
-    cd.train(cd.load(out), **options)
-else:
-    cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, device="cpu", **options)
+run = cd.load(sys.argv[1])
+before, said = run.step, []
+def look(step, row):
+    if not said and int(checkpoints(sys.argv[1])[-1].stem) > before:
+        said.append(print("wrote a checkpoint", flush=True))
+cd.train(run, out=sys.argv[1], checkpoint_minutes=1e-4, progress=False, steps=10**8, callback=look)
 """
 
 
 @pytest.mark.parametrize("times", [pytest.param(3, marks=pytest.mark.full), pytest.param(50, marks=pytest.mark.slow)])
 def test_a_killed_run_always_loads_and_goes_on(times, tmp_path):
-    rng, folder, step = random.Random(times), tmp_path / "run", 0
+    rng, folder = random.Random(times), tmp_path / "run"
+    quiet = {"out": folder, "progress": False}
+    step = cd.train("cartpole", cd.PPO(num_steps=8), num_envs=16, steps=128, device="cpu", **quiet).step
     for _ in range(times):
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(folder)],
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": python_path()},
         )
-        process.stdout.readline()
+        assert process.stdout.readline() == b"wrote a checkpoint\n"
         time.sleep(rng.uniform(0.05, 1.5))  # a random moment; nothing is waited for
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        if checkpoints(folder):
-            run = cd.load(folder)
-            assert run.step >= step, "a kill must never throw the run back"
-            step = run.step + run.steps_per_iteration
-            cd.train(run, steps=run.steps_per_iteration, out=folder, progress=False)
-            assert run.step == step and all(row["charts/global_step"] <= step for row in run.metrics)
-    assert step > 0
+        run = cd.load(folder)
+        assert run.step > step, "a kill must never throw the run back"
+        step = run.step + run.steps_per_iteration
+        cd.train(run, steps=run.steps_per_iteration, **quiet)
+        assert run.step == step and all(row["charts/global_step"] <= step for row in run.metrics)
