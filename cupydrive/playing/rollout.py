@@ -59,6 +59,7 @@ class Rollout:
     Attributes:
         play: What takes all steps in one launch instead of players step by step, or None; its ``collect()`` also carries row
             0 over.
+        on_step: Called after each step with its row t, or None. Where ``play`` is set, there are no single steps.
         side_by_side: Whether a GPU may run what players queue at the same time: they share nothing, and take no memory.
     """
 
@@ -83,7 +84,7 @@ class Rollout:
         shape = self.terminated.shape
         self.metrics = {name: as_torch(member(flat, batch.log_dtype, name)).view(shape) for name in batch.spec.metrics}
         self.iteration = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self.play, self.side_by_side = None, False
+        self.play, self.on_step, self.side_by_side = None, None, False
         self._look = self._prepare_look()
         self._carry = self._prepare_carry()
         for g in batch.groups:
@@ -152,6 +153,8 @@ class Rollout:
         for t in range(self.steps):
             self.act(t)
             self.step(t)
+            if self.on_step is not None:
+                self.on_step(t)
 
     def carry_rows(self):
         """Make the last row of the rollout before the first one of this."""

@@ -6,6 +6,7 @@ from there. The second replay stops one iteration earlier and records these two:
 steps.
 """
 
+import gc
 import json
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import torch
 
 from cupydrive.errors import TrainingError
 from cupydrive.executors.modes import EXCLUSIVE, SETTINGS
+from cupydrive.executors.ranks import Ranks
 from cupydrive.playing.rollout import Place
 from cupydrive.terminal.progress import follow
 from cupydrive.training.explanation import Explanation, environment_explanation, learning_explanation, no_explanation
@@ -34,7 +36,7 @@ class Failure:
 
     Attributes:
         step: Env-steps of the run when it was noticed.
-        seconds: Training time of the run in this process until then.
+        seconds: Estimated training time of these steps.
         message: Text of the error.
     """
 
@@ -65,18 +67,29 @@ def explain(run, progress: bool = True) -> Explanation:
     saved = None
     if run.folder is not None and checkpoints(run.folder):
         saved = read_checkpoint(run.folder, run.spec.name)
-    elif failure.seconds > LONGEST:
+    begin, seconds = require_one_begin(run.shard.ranks, 0 if saved is None else saved["step"], failure.seconds)
+    if saved is None and seconds > LONGEST:
         raise TrainingError(
-            f"the replay from the start takes about {failure.seconds:.0f} s, and the limit without a checkpoint is "
+            f"the replay from the start takes about {seconds:.0f} s, and the limit without a checkpoint is "
             f"{LONGEST:.0f} s. Train with out=DIR, which keeps checkpoints"
         )
-    begin = 0 if saved is None else saved["step"]
     line = follow(2 * (failure.step - begin), f"explain {run.spec.name}", progress)
     try:
         with memory_errors(), precision(run), threads(run):
             return Replay(run, saved, line).find()
     finally:
         line.close()
+
+
+def require_one_begin(ranks: Ranks, begin: int, seconds: float) -> tuple[int, float]:
+    """Return the env-steps at which the replay begins, and the longest estimate of the ranks."""
+    each = [json.loads(content) for content in ranks.gather_bytes(json.dumps([begin, seconds]).encode())]
+    begins = sorted({begin for begin, _ in each})
+    if len(begins) > 1:
+        raise TrainingError(
+            f"processes see different checkpoints, at {begins} env-steps. Train into a folder that all share"
+        )
+    return begin, max(seconds for _, seconds in each)
 
 
 class Replay:
@@ -95,7 +108,8 @@ class Replay:
 
     def restart(self) -> None:
         """Make the run anew, at the checkpoint or at the start."""
-        self.run = self.trained = self.iterate = None  # frees the memory of the replay before
+        self.run = self.trained = self.iterate = None
+        gc.collect()  # frees the memory of the replay before, which torch's optimisers hold in cycles
         old = self.failed
         run = type(old)(old.spec, old.params, old.settings, old.num_envs, old.seed, old.device, old.learner)
         if self.saved is not None:
@@ -122,30 +136,34 @@ class Replay:
         """Find the first non-finite number and return its explanation."""
         rows, each = self.failed.metrics, self.run.steps_per_iteration
         self.run_to(rows[-1]["charts/global_step"] if rows else 0)
+        final = None  # which only learning sees, perhaps in a later iteration
         while not (found := self.first_place()) and not self.failed_policies():
             if self.run.step >= self.failed.failed.step:
-                return no_explanation(self.failed)
+                return no_explanation(self.failed, self.failed.failed.step)
             self.run_to(self.run.step + each)
-        begin = self.run.step - each  # of the iteration that fails
+            final = final or self.nonfinite_final_obs()
         if found is None:
-            found = self.first_of_ranks(self.nonfinite_final_obs(begin))
+            found = min(filter(None, self.gather(final)), default=None)
+        steps = self.run.step // self.run.num_envs if found is None else found[0]
+        begin = max(0, steps - 1) // self.run.rollout.steps * each  # of the iteration that fails
         self.restart()
         self.run_to(begin - each)
         return self.in_learning(begin) if found is None else self.in_environment(begin, *found)
 
-    def in_environment(self, begin: int, rank: int, env: int, steps: int) -> Explanation:
+    def in_environment(self, begin: int, steps: int, rank: int, env: int) -> Explanation:
         """Record an environment of a rank, through the iteration after ``begin`` env-steps and the one before.
 
         Args:
             begin: Env-steps of the run.
+            steps: Steps of each environment since the run began, after which the number is not finite.
             rank: Rank that steps the environment.
             env: Index of the environment in its process.
-            steps: Steps of each environment since the run began, after which the number is not finite.
         """
         run = self.run
-        trace = Trace(run, env)
+        run.rollout.play = None  # single steps, of the same bits
         if self.ranks.rank == rank:
-            run.rollout.play = trace
+            trace = Trace(run, env)
+            run.rollout.on_step = trace.add
         self.run_to_by_steps(begin)
         weights = {name: last_nonfinite(weight_sizes(learner)) for name, learner in run.learners.items()}
         self.trained.schedule(run.step)
@@ -193,27 +211,22 @@ class Replay:
         return [name for name, learner in self.run.learners.items() if float(learner.bad) > 0]
 
     def first_place(self) -> list[int] | None:
-        """Return rank, environment and steps of the first non-finite observation or reward, or None."""
+        """Return steps, rank and environment of the first non-finite observation or reward, or None."""
         shard, found = self.run.shard, []
         for rank, numbers in enumerate(self.ranks.gather(self.run.rollout.nonfinite).tolist()):
             place = self.run.rollout.first_nonfinite(numbers, len(shard.envs_of(rank)))
             if place is not None:
-                found.append((place.step, rank, place.env))
-        if not found:
-            return None
-        steps, rank, env = min(found)
-        return [rank, env, steps]
+                found.append([place.step, rank, place.env])
+        return min(found, default=None)
 
-    def nonfinite_final_obs(self, begin: int) -> list[int] | None:
-        """Return environment and steps of the first non-finite last observation of an episode, or None."""
-        rollout = self.run.rollout
-        for t in range(rollout.steps):
-            over = rollout.terminated[t] | rollout.truncated[t]
-            for rows in rollout.final_obs.values():
-                bad = over & ~torch.isfinite(rows[t]).flatten(1).all(1)
-                if bad.any():
-                    return [int(bad.nonzero()[0]), begin // self.run.num_envs + t + 1]
-        return None
+    def nonfinite_final_obs(self) -> list[int] | None:
+        """Return steps, rank and environment of this rank's first non-finite last observation of an episode, or None."""
+        rollout, found = self.run.rollout, []
+        over = rollout.terminated | rollout.truncated
+        for rows in rollout.final_obs.values():
+            for t, env in (over & ~torch.isfinite(rows).flatten(2).all(2)).nonzero().tolist()[:1]:
+                found.append([self.run.step // self.run.num_envs - rollout.steps + t + 1, self.ranks.rank, env])
+        return min(found, default=None)
 
     def nonfinite_row(self, name: str) -> list | None:
         """Return field, value and place of the first of a policy's rows that is not finite, or None."""
@@ -230,8 +243,11 @@ class Replay:
 
     def first_of_ranks(self, found: list | None) -> list | None:
         """Return the first rank that has found something, followed by what it found; None if no rank has."""
-        each = [json.loads(said) for said in self.ranks.gather_bytes(json.dumps(found).encode())]
-        return next(([rank, *one] for rank, one in enumerate(each) if one is not None), None)
+        return next(([rank, *one] for rank, one in enumerate(self.gather(found)) if one is not None), None)
+
+    def gather(self, found: list | None) -> list[list | None]:
+        """Return by rank what each has found."""
+        return [json.loads(content) for content in self.ranks.gather_bytes(json.dumps(found).encode())]
 
     def by_rank(self, rank: int, make) -> Explanation:
         """Return on all ranks what ``make`` returns on one; on the others without its arrays."""

@@ -82,7 +82,9 @@ def environment_explanation(run, env_steps: int, trace: Trace, weights: dict) ->
         weights: Name of a non-finite weight, or None, by policy, when the iteration began.
     """
     agents = sum(g.count for g in run.batch.groups)
-    first, *others = trace.numbers()
+    if not (numbers := trace.numbers()):
+        return no_explanation(run, env_steps)
+    first, *others = numbers
     reference, no_reference = trace.reference(first)
     same = None if reference is None else not abs(reference) <= FLOAT32
     group, agent = agent_of(run, first, agents)
@@ -178,14 +180,14 @@ def learning_explanation(
     )
 
 
-def no_explanation(run) -> Explanation:
-    """Explain that the replay of a failed run met no non-finite number."""
+def no_explanation(run, env_steps: int) -> Explanation:
+    """Explain that the replay of a run that failed by ``env_steps`` met no non-finite number."""
     line = (
         "A replay of the run met no non-finite number, so the failure depends on more than the run's settings: weights or "
         "states that were changed from outside, a policy or environment in Python with state of its own, or torch operations "
         "that are not deterministic"
     )
-    return Explanation(line, "\n".join([f"{run.spec.name}: {line}.", *parameters(run)]), run.failed.step)
+    return Explanation(line, "\n".join([f"{run.spec.name}: {line}.", *parameters(run)]), env_steps)
 
 
 def agent_of(run, number: Number, agents: int) -> tuple[str | None, int | None]:

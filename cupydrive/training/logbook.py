@@ -92,8 +92,6 @@ class Logbook:
         """Find why training failed, write it into the folder, and return one line for the error."""
         try:
             found = self.run.explain(progress)
-        except KeyboardInterrupt:
-            return "It is not explained: interrupted. explain() of the run, which the error has as `run`, begins again"
         except Exception as error:  # the replay calls functions of the user, which must not hide the failure
             return f"It is not explained: {error}"
         if self.folder is None:

@@ -65,6 +65,7 @@ class Loop:
 
     Attributes:
         failures: By number of a run, the ``NotFiniteError`` that ended it.
+        interrupted: Whether Ctrl-C or the callback ended training, or Ctrl-C the explanation of a failure.
     """
 
     def __init__(
@@ -80,11 +81,11 @@ class Loop:
         self.waiting, self.failures, self.several = deque(), {}, not trained.ranks.alone
         self.every = 1 if self.several else self.most
         self.iterations, self.since = 0, 0  # in all, and since numbers were last sent
-        self.agreed, self.enough = Wishes(), False
+        self.agreed, self.enough, self.interrupted = Wishes(), False, False
         trained.follow_weights()
 
-    def go(self):
-        """Train until the goal, an interrupt, or until no run is left whose numbers are finite; return whether it ended early.
+    def go(self) -> None:
+        """Train until the goal, an interrupt, or until no run is left whose numbers are finite.
 
         Raises:
             TrainingError: If no run is left: that of the first.
@@ -98,7 +99,7 @@ class Loop:
             self.prepare()
             try:
                 with noted_interrupts() as pressed:
-                    interrupted = self._iterate(pressed)
+                    self.interrupted = self._iterate(pressed)
                 self.finish()
             except KeyboardInterrupt as error:  # Ctrl-C pressed twice
                 error.args = (f"given up in the middle of an iteration; {self._on_disk()}",)
@@ -106,16 +107,23 @@ class Loop:
             except NotFiniteError:  # of all runs
                 self._explain()
                 raise next(iter(self.failures.values())) from None
-            self._explain()
             self._save()  # before another run can take a folder's lock
-        return interrupted
+            self._explain()
 
-    def _explain(self):
-        """Say in the errors of runs that have failed, and in their folders, what came first; of the first MOST_EXPLAINED."""
+    def _explain(self) -> None:
+        """Add explanations to the errors and folders of the first failed runs; Ctrl-C ends that."""
         for number in list(self.failures)[: MOST_EXPLAINED if self.explains else 0]:
-            line = self.books[number].explain(self.progress)
+            try:
+                line = self.books[number].explain(self.progress)
+            except KeyboardInterrupt:
+                line = (
+                    "It is not explained: interrupted. explain() of the run, which the error has as `run`, begins again"
+                )
+                self.interrupted = True
             error = NotFiniteError(f"{self.failures[number]}. {line}")
             error.run, self.failures[number] = self.trained.runs[number], error
+            if self.interrupted:
+                break
 
     def _iterate(self, interrupted):
         """Iterate until the goal; return whether an interrupt came first."""
@@ -181,14 +189,14 @@ class Loop:
         self._receive(0)
 
     def finish(self):
-        """Log what is on its way, and add the time to that of the runs."""
-        self._receive(0)
+        """Log all that has been trained, and add the time to that of the runs."""
+        self.flush()
         for run in self.trained.runs:
             run.seconds += time.perf_counter() - self.started
 
     def _save_now(self):
         """Log and save all that has been trained."""
-        self._receive(0)
+        self.flush()  # a number that is not finite is found before anything is saved
         self._save()
         self.saved = time.perf_counter()
 
@@ -289,7 +297,8 @@ class Loop:
         run = self.trained.runs[number]
         error.run, self.failures[number] = run, error
         if run.failed is None:
-            run.failed = Failure(step, run.seconds + time.perf_counter() - self.started, str(error))
+            seconds = (time.perf_counter() - self.started) / (step - self.first_step) * step
+            run.failed = Failure(step, seconds, str(error))
 
     def _agree(self, wishes):
         """Keep what all wish until it is done, and have intervals end as often as they must be heard."""
@@ -312,7 +321,8 @@ class Loop:
         except KeyboardInterrupt:  # Ctrl-C pressed twice: nothing more is written
             raise
         except BaseException as error:  # whatever the user's function raises goes on from here
-            self._receive(0)
+            with suppress(NotFiniteError):  # whose runs are not saved
+                self.flush()
             self._save()
             run, book = self.trained.runs[number], self.books[number]
             if book.out is None:

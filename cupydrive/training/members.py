@@ -39,7 +39,8 @@ def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds,
     capture = run.shard.ranks.captures(run.device) if capture is None else capture
     try:
         loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep, progress=progress)
-        run.interrupted = loop.go()
+        loop.go()
+        run.interrupted = loop.interrupted
         if run.interrupted:
             who = "ended by its callback" if loop.enough else "interrupted"
             words = f"{who} after {run.step:,} env-steps; {kept(out)}"
@@ -80,8 +81,9 @@ def train_on(runs: list[Run], goal: int) -> tuple[bool, dict[Run, NotFiniteError
         how = some[0].device == "cuda", None, math.inf, 1, False
         loop = Loop(trained, goal, [None] * len(some), Silent(), *how)
         with suppress(NotFiniteError):
-            interrupted = loop.go()
+            loop.go()
         failures |= {some[k]: error for k, error in loop.failures.items()}
+        interrupted = loop.interrupted
         if interrupted:
             break
     return interrupted, failures
@@ -215,7 +217,8 @@ class Training:
                         locks.enter_context(replaced(run, out))
                 training = Loop(trained, goal, outs, part, callback=call, **self.loop | {"capture": capture})
                 with suppress(NotFiniteError):
-                    interrupted = training.go()
+                    training.go()
+                interrupted = training.interrupted
                 self.failures |= {numbers[k]: error for k, error in training.failures.items()}
         self.done += goal * len(numbers)
         return interrupted

@@ -67,7 +67,7 @@ class Step:
 
 
 class Trace:
-    """The steps of one environment from a rollout on; serves the rollout as ``play``.
+    """The steps of one environment from a rollout on.
 
     Args:
         run: ``Run`` between two iterations.
@@ -84,39 +84,32 @@ class Trace:
     def __init__(self, run, env: int):
         self.run, self.env, self.steps = run, env, []
         self.begun = run.step // run.num_envs
-        self.state, self.clock = self._now()
+        self.state, self.clock = self.state_now, self.clock_now = self._now()
         self.obs = {g: host(rows[-1][env]) for g, rows in run.rollout.obs.items()}
-
-    def collect(self) -> None:
-        """Take all steps of a rollout, and record them."""
-        rollout = self.run.rollout
-        rollout.carry_rows()
-        for t in range(rollout.steps):
-            state, clock = self._now()
-            rollout.act(t)
-            rollout.step(t)
-            self.steps.append(self._step(t, state, clock))
 
     def _now(self) -> tuple[np.ndarray, np.ndarray]:
         batch, env = self.run.batch, self.env
         pairs = (batch.state, batch.state_dtype), (batch.clock, CLOCK)
         return tuple(batch.as_records(batch.executor.get(array[env : env + 1]), dtype) for array, dtype in pairs)
 
-    def _step(self, t: int, state: np.ndarray, clock: np.ndarray) -> Step:
+    def add(self, t: int) -> None:
+        """Record the step of row t of the rollout, which has just been taken."""
         rollout, env = self.run.rollout, self.env
         over = bool(rollout.terminated[t][env] | rollout.truncated[t][env])
-        after, _ = self._now()
-        return Step(
-            state,
+        before, clock = self.state_now, self.clock_now
+        self.state_now, self.clock_now = self._now()
+        step = Step(
+            before,
             clock,
             {name: host(rows[t][env]) for name, rows in rollout.action.items()},
             {name: self._policy_rows(name, t) for name in rollout.action},
-            after,
+            self.state_now,
             {name: host(rows[t][env]) for name, rows in rollout.reward.items()},
             {name: host(rows[t + 1][env]) for name, rows in rollout.obs.items()},
             {name: host(rows[t][env]) for name, rows in rollout.final_obs.items()} if over else {},
             over,
         )
+        self.steps.append(step)
 
     def _policy_rows(self, name: str, t: int) -> dict:
         learner = self.run.rollout.player_of[name]
@@ -132,9 +125,10 @@ class Trace:
         """Return the non-finite numbers, in the order in which they were computed.
 
         Members of ``State`` may hold infinity on purpose. Of those that are not finite at the end, the moment counts from which
-        on they were not.
+        on they were not. One that was not finite when an episode or the trace began counts only if an observation was not
+        either, or if nothing else is found.
         """
-        found = self._state_numbers()
+        found = []
         for name, obs in self.obs.items():
             found += nonfinite("obs", name, 0, obs)
         for row, step in enumerate(self.steps, 1):
@@ -144,7 +138,12 @@ class Trace:
             for kind in ("action", "reward", "final_obs", "obs"):
                 for name, values in getattr(step, kind).items():
                     found += nonfinite(kind, name, row, values)
-        return sorted(found, key=lambda number: (number.row, ORDER.index(number.kind)))
+        begins = {0, *(row for row, step in enumerate(self.steps, 1) if step.over)} - {
+            n.row for n in found if n.kind == "obs"
+        }
+        states = self._state_numbers()
+        found += [number for number in states if number.row not in begins]
+        return sorted(found or states, key=lambda number: (number.row, ORDER.index(number.kind)))
 
     def _state_numbers(self) -> list[Number]:
         states, found = [self.state, *(step.after for step in self.steps)], []
@@ -154,6 +153,8 @@ class Trace:
             row = len(states)
             while row > 0 and not is_finite(states[row - 1][name]):
                 row -= 1
+                if row > 0 and self.steps[row - 1].over:  # the episode began here
+                    break
             if row < len(states):
                 found += nonfinite("state", name, row, states[row][name][0])
         return found

@@ -138,6 +138,6 @@ IN_TORCH = PythonKernels(torch_reset, torch_step, torch_observe, reset_draws=0)
 
 
 def spec(kernel, horizon="task", **functions):
-    """Return the environment; ``functions`` stand for those of the reference."""
-    given = {"reset": reset, "step": step, "observe": observe} | functions
-    return EnvSpec("streaks", Params, state, groups, horizon, **given, kernel=kernel)
+    """Return the environment; ``functions`` replace ``state`` and those of the reference."""
+    given = {"state": state, "reset": reset, "step": step, "observe": observe} | functions
+    return EnvSpec("streaks", Params, groups=groups, horizon=horizon, **given, kernel=kernel)

@@ -12,11 +12,13 @@ from streaks import NONE, STREAK
 import cupydrive as cd
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.errors import NotFiniteError, TrainingError
+from cupydrive.spec import Field
 from cupydrive.training import explain, loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.play import Play
 from cupydrive.training.explanation import array
 from cupydrive.training.plan import make_run
+from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.together import Alone
 
 STEPS, ENVS, LIMIT = 8, 6, 50  # of a rollout, and of an episode
@@ -140,6 +142,43 @@ def test_a_rollout_in_one_launch_is_taken_apart():
         cd.train(run, steps=SMALL["steps"], progress=False)
     found = run.explain()
     assert (found.field, found.environment, found.step, found.index) == ("state.total", env, step, (agent,))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("learner", ["kernels", "torch"])
+def test_the_recorded_iterations_learn_what_the_failed_run_learnt(learner, monkeypatch):
+    """Also from the values after the last step, which a rollout in one launch computes itself."""
+    weights, make = [], explain.environment_explanation
+
+    def keep(run, *about):
+        weights.extend((run.step, {name: tensor.clone() for name, tensor in run.tensors().items()}))
+        return make(run, *about)
+
+    monkeypatch.setattr(explain, "environment_explanation", keep)
+    late = streaks.kernel(total=f"env.elapsed > {5 * STEPS // 2} ? {NONE} : s.total[i]")
+    failed(streaks.spec(late), a2c(), learner=learner)
+    run = make_run(streaks.spec(streaks.kernel()), a2c(), num_envs=ENVS, learner=learner, device="cpu")
+    step, kept = weights
+    trained = Alone(run)
+    while run.step < step:
+        trained.schedule(run.step)
+        run.iterate()
+        run.step += run.steps_per_iteration
+    assert step >= 2 * STEPS * ENVS
+    for name, tensor in run.learners["one"].policy.state_dict().items():
+        assert torch.equal(tensor, kept[f"one/policy.{name}"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_state_that_is_infinite_on_purpose_is_not_taken_for_the_cause(reset):
+    """It is infinite from the start of each episode on; in the second case, episodes begin within the trace."""
+    endless = "1e38f * 1e38f"
+    text = streaks.kernel(reward=NONE).replace("float total[3];", "float total[3]; float nearest;")
+    text = text.replace("streak[i] = 0;", f"streak[i] = 0; if (i == 0) env.state.nearest = {endless};")
+    spec = streaks.spec(text, state=lambda p: (*streaks.state(p), Field("nearest", "f4")))
+    _, found = failed(spec, a2c(), **({"max_episode_steps": 7} if reset else {}))
+    assert found.field.startswith("reward.") and math.isnan(found.value) and found.trace
 
 
 @pytest.mark.full
@@ -332,6 +371,20 @@ def test_an_interrupted_explanation_keeps_the_error(monkeypatch):
     monkeypatch.setattr(explain.Replay, "find", press)
     with pytest.raises(NotFiniteError, match="It is not explained: interrupted"):
         cd.train("cartpole", ppo(learning_rate=1e30), **SMALL)
+    members = [{"learning_rate": 1e30}, {"learning_rate": 1e30, "hidden": (9,)}, {"hidden": (10,)}]
+    population = cd.train("cartpole", ppo(), members=members, **SMALL)
+    assert population.interrupted and list(population.failures) == [0]
+
+
+def test_nothing_is_saved_after_a_number_that_is_not_finite(tmp_path):
+    """Also if it is time to save before the numbers of an interval have been read, and if a callback raises then."""
+    long = {
+        **SMALL,
+        "steps": 3000 * STEPS * ENVS,
+    }
+    with pytest.raises(NotFiniteError):
+        cd.train("cartpole", ppo(learning_rate=1e30), out=tmp_path, checkpoint_minutes=1e-9, **long)
+    assert [path.stem for path in checkpoints(tmp_path)] == ["0" * 15]
 
 
 def test_a_member_that_fails_is_explained_as_it_is_alone(tmp_path):
