@@ -14,7 +14,6 @@ kept under ``recordings``. ``gallery/tag_published.json`` is committed.
 
 import argparse
 import datetime
-import io
 import json
 import shlex
 import signal
@@ -26,16 +25,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import tag_figures
-import torch
 
 import cupydrive as cd
 from cupydrive.executors import choose
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
-from cupydrive.inputs.formats import FORMAT
 from cupydrive.training.plan import make_run
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import checkpoints, pack_config
+from cupydrive.training.runfolder import checkpoints, pack_checkpoint, pack_config
 
 # Tutorial 5 of WarpDrive, whose checkpoint has learnt for 10^9 env-steps: 5 taggers, 100 runners, 10 levels of each action, the
 # 10 nearest seen, 500 steps. Starts are random here. A runner is 1, 1.5 or 2 times as fast as a tagger.
@@ -166,8 +163,7 @@ def keep_weights(run, folder):
         for key, tensor in learner.tensors().items()
         if key.startswith(("policy.", "obs_moments."))
     }
-    content, here = io.BytesIO(), folder / "weights" / f"{run.step:012d}"
-    torch.save({"format": FORMAT, "env": run.spec.name, "step": run.step, "tensors": kept}, content)
+    content, here = pack_checkpoint(run.spec.name, run.step, kept), folder / "weights" / f"{run.step:012d}"
     (here / "checkpoints").mkdir(parents=True, exist_ok=True)
     write_atomically(here / "config.json", pack_config(run.config()))
     write_atomically(here / "checkpoints" / f"{run.step:015d}.pt", content.getbuffer())

@@ -200,8 +200,12 @@ def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io
         step: Env-steps done.
         tensors: What ``Run.snapshot`` returns.
     """
-    content = io.BytesIO()
-    torch.save({"format": FORMAT, "env": env, "step": step, "tensors": tensors}, content)
+    content, with_crc32 = io.BytesIO(), torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)  # a user's program may have turned it off
+    try:
+        torch.save({"format": FORMAT, "env": env, "step": step, "tensors": tensors}, content)
+    finally:
+        torch.serialization.set_crc32_options(with_crc32)
     return content
 
 
@@ -222,7 +226,7 @@ def unpack_checkpoint(file: BinaryIO, size: int) -> dict:
     Raises:
         FormatError: If it is no checkpoint, or damaged.
     """
-    check_archive(file, size)  # torch does not compress, so no more than the file's size can be unpacked
+    check_archive(file, size, stored=True)
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile pickle fails in many ways

@@ -17,7 +17,7 @@ from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveError, RenderError, SnapshotError, TrainingError, UnknownEnvironmentError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.archive import pack_npz
-from cupydrive.training.runfolder import load_checkpoint, read_config
+from cupydrive.training.runfolder import load_checkpoint, pack_checkpoint, read_config, unpack_checkpoint
 
 GRID = {"grid_length": 5, "num_taggers": 2}
 
@@ -117,6 +117,16 @@ def test_other_content_with_the_old_checksum_is_detected(name, files):
         read(path)
 
 
+def test_a_checkpoint_has_checksums_whatever_torch_is_set_to():
+    torch.serialization.set_crc32_options(False)
+    try:
+        content = pack_checkpoint("cartpole", 1, {"x": torch.arange(3)})
+        assert not torch.serialization.get_crc32_options()
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert unpack_checkpoint(content, content.getbuffer().nbytes)["tensors"]["x"].tolist() == [0, 1, 2]
+
+
 def test_an_edited_configuration_is_read_without_its_hash_only(files):
     path = files / "run" / "config.json"
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
@@ -162,6 +172,42 @@ ENTRIES = {
     "no JSON": ("about.npy", npy(np.zeros(9, "u1")), "it is no JSON"),
     "vast JSON": ("about.npy", npy(np.zeros(2**24, "u1")), "16,777,216 bytes of JSON; at most 8,388,608"),
 }
+
+
+def with_comment(content):
+    file = io.BytesIO(content)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.comment = b"PK"
+    return file.getvalue()
+
+
+AROUND = {
+    "prefixed": lambda content: b"#!/bin/sh\n" + content,
+    "concatenated": lambda content: content + content,
+    "behind another": lambda content: pack_npz({}, {}) + content,
+    "followed": lambda content: content + b"\n",
+    "comment": with_comment,
+}
+
+
+@pytest.mark.parametrize("name", ["recording", "snapshot", "checkpoint"])
+@pytest.mark.parametrize("case", AROUND)
+def test_bytes_around_an_archive_are_refused(case, name, files):
+    path, read = files / READERS[name][0], READERS[name][1]
+    path.write_bytes(AROUND[case](path.read_bytes()))
+    with pytest.raises(CupydriveError, match=r"bytes before or after the zip archive|no zip file"):
+        read(path)
+
+
+def test_a_compressed_checkpoint_is_refused(files):
+    path = files / READERS["checkpoint"][0]
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    with pytest.raises(CupydriveError, match="compressed entries"):
+        load_checkpoint(path)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
