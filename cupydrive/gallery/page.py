@@ -109,6 +109,7 @@ def environment(autoescape: bool) -> Environment:
     )
     made.globals["kinds"] = KINDS
     made.filters |= {
+        "code_block": code_block,
         "inline": inline,
         "means": means,
         "players": players_in_words,
@@ -151,6 +152,12 @@ def with_interval(mean: float, half: float, here: float | None = None) -> tuple[
     own = "" if here is None else written(here)
     own = own.rstrip("0").rstrip(".") if "." in own else own  # it is exact: 14 tags, and not 14.0
     return f"{written(mean)} ± {written(half)}", "0" if own == "-0" else own
+
+
+def code_block(lines: str) -> str:
+    """Return lines as a code block of Markdown, in a fence that is longer than any row of backticks in them."""
+    fence = "`" * max([3, *(len(row) + 1 for row in re.findall("`+", lines))])
+    return f"{fence}\n{lines}{fence}\n"
 
 
 def inline(text: str) -> str:

@@ -6,14 +6,18 @@ runs. ``GALLERY`` is ``gallery.json``, ``CURVES`` is ``curves.json`` beside it.
 """
 
 import json
+import math
 import os
+import re
 
 from cupydrive.errors import CupydriveError
 from cupydrive.inputs.arguments import shown
 
-FORMAT = 1  # of every file; a file of another format is refused
+FORMAT = 3  # of every file; a file of another format is refused
 MOST_JSON = 2**23  # bytes of a JSON text
 MOST_LETTERS = 10_000  # of a text in JSON
+MOST_DEPTH = 32  # of lists and objects within each other
+MOST_DIGITS = 20  # of an int; 2**64 has 20
 
 
 class FormatError(CupydriveError):
@@ -38,6 +42,7 @@ NUMBER = (int, float)
 SCALAR = (bool, int, float, str)
 SETTING = (None, *SCALAR, [object], {str: object})
 PARAMS = {str: (*SCALAR, [NUMBER])}
+PLAIN_NAME = re.compile(r"[\w-][\w.-]*")  # of a file, which therefore lies in the folder that it is looked for in
 SEED, COUNT, STEP = range(2**64), range(1, 2**31), range(2**63)
 FILES = {"python": (None, str), "python_sha256": (None, str), "kernel": (None, str), "kernel_sha256": (None, str)}
 MADE_WITH = {"format": {FORMAT}, "env": str, "params": PARAMS, "origin?": (None, FILES), "tables?": {str: str}}
@@ -64,31 +69,32 @@ RECORDING = {
 }
 CLIP = {
     "kind": {"random", "heuristic", "trained", "mosaic", "longer", "general", "beside"},
-    **dict.fromkeys(("video", "poster", "preview", "recording", "command"), str),
-    "size": [COUNT],
+    **dict.fromkeys(("video", "poster", "preview", "recording"), PLAIN_NAME),
+    "command": str,
+    "size": [COUNT, COUNT],  # width, height
     "players": {str: str},
     "seed": SEED,
     "first_env": range(2**31),
     "episodes": COUNT,
-    "steps": [STEP],
-    "means": {str: [NUMBER]},
+    "steps": [STEP, ...],
+    "means": {str: [NUMBER, NUMBER]},  # with the half width of their intervals
     "episodes_of_means": COUNT,
-    "beside?": [str],  # recordings at the right of the first one
+    "beside?": [PLAIN_NAME],  # recordings at the right of the first one
     "title?": str,
     "every?": COUNT,  # one step in how many is drawn
     "here?": {str: NUMBER},  # means of the episode that is drawn
 }
 MACHINE = {"device": str, "versions": {str: str}, "date": str}
 GALLERY = {
-    str: {
+    PLAIN_NAME: {
         **MACHINE,
         "chapter": {"Many agents", "Sciences", "Classics"},
         "summary": str,
         "changed": PARAMS,
         "clips": [CLIP],
-        "curve": str,
+        "curve": PLAIN_NAME,
         "training": {"command": str, "policies": {str: str}, "env_steps": STEP, "num_envs": COUNT, "seed": SEED},
-        "table?": [[str]],
+        "table?": [[str, ...]],
         "figures?": {str: str},
         "readable?": COUNT,
     }
@@ -99,7 +105,7 @@ CURVES = {
         "seeds": COUNT,
         "env_steps": STEP,
         "num_envs": COUNT,
-        "points": {str: [[[NUMBER]]]},
+        "points": {str: [[[NUMBER, NUMBER]]]},  # (env-steps, value), of each seed
         "source?": str,
     }
 }
@@ -114,15 +120,22 @@ def read_json(content: bytes, kind: object, finite: bool = True) -> object:
     Args:
         content: The text.
         kind: What it must be; see ``check``.
-        finite: Whether NaN and infinities, which Python writes and reads, are refused.
+        finite: Whether NaN, Infinity and -Infinity, which Python writes and reads, are refused. Numbers that are too large
+            for a float always are.
 
     Raises:
-        FormatError: If it is no JSON, names an entry twice, or is not of ``kind``.
+        FormatError: If it is no JSON, names an entry twice, is nested too deeply, or is not of ``kind``.
     """
     if len(content) > MOST_JSON:
         raise FormatError(f"it has {len(content):,} bytes of JSON; at most {MOST_JSON:,} make sense")
     try:
-        value = json.loads(bytes(content).decode(), object_pairs_hook=unique, parse_constant=refuse if finite else None)
+        value = json.loads(
+            bytes(content).decode(),
+            object_pairs_hook=unique,
+            parse_constant=refuse if finite else None,
+            parse_float=number,
+            parse_int=integer,
+        )
         check(value, kind, "it")
     except FormatError:
         raise
@@ -131,7 +144,7 @@ def read_json(content: bytes, kind: object, finite: bool = True) -> object:
     return value
 
 
-def check(value: object, kind: object, where: str) -> None:
+def check(value: object, kind: object, where: str, depth: int = 0) -> None:
     """Raise ``FormatError`` unless a value of JSON is of a kind. All texts must be printable.
 
     Args:
@@ -141,25 +154,29 @@ def check(value: object, kind: object, where: str) -> None:
             - None, ``bool``, ``int``, ``float`` or ``str``: null, or a value of this type. ``object`` is any value.
             - ``range(low, high)``: an int in it.
             - A set: one of these values.
+            - A pattern: a text all of which it matches.
             - A tuple: a value of one of these kinds.
-            - ``[kind]``: a list.
-            - ``{str: kind}``: an object with any names.
+            - ``[kind]``: a list. ``[kind, ...]``: one that is not empty. ``[kind, kind]``: one of two values.
+            - ``{str: kind}``, or with a pattern: an object with any such names.
             - ``{"name": kind, "name?": kind}``: an object with these names. Those with a question mark may be left out.
         where: What errors call the value.
+        depth: How many lists and objects the value lies in.
     """
+    if depth > MOST_DEPTH:
+        raise FormatError(f"its lists and objects are nested more than {MOST_DEPTH} deep")
     if type(value) is str and not (len(value) <= MOST_LETTERS and all(c.isprintable() or c in "\n\t" for c in value)):
         raise FormatError(f"{where} is {shown(value)}; it must be printable text of at most {MOST_LETTERS} characters")
     options = kind if isinstance(kind, tuple) else (kind,)
     for option in options:
-        if isinstance(option, list) and type(value) is list:
+        if isinstance(option, list) and type(value) is list and fits_length(value, option):
             for k, element in enumerate(value):
-                check(element, option[0], f"{where}[{k}]")
+                check(element, option[0], f"{where}[{k}]", depth + 1)
             return
         if isinstance(option, dict) and type(value) is dict:
-            check_object(value, option, where)
+            check_object(value, option, where, depth + 1)
             return
         if option is object and isinstance(value, list | dict):
-            check(value, [object] if isinstance(value, list) else {str: object}, where)
+            check(value, [object] if isinstance(value, list) else {str: object}, where, depth)
             return
         if option is object or (option is None and value is None) or type(value) is option:
             return
@@ -167,20 +184,34 @@ def check(value: object, kind: object, where: str) -> None:
             return
         if isinstance(option, set) and type(value) in (int, str) and value in option:
             return
+        if isinstance(option, re.Pattern) and type(value) is str and option.fullmatch(value):
+            return
     raise FormatError(f"{where} is {shown(value)}; it must be {' or '.join(map(in_words, options))}")
 
 
-def check_object(value: dict, kind: dict, where: str) -> None:
+def fits_length(value: list, kind: list) -> bool:
+    """Return whether a list has as many elements as its kind states."""
+    if ... in kind:
+        return len(value) > 0
+    return len(kind) == 1 or len(value) == len(kind)
+
+
+def check_object(value: dict, kind: dict, where: str, depth: int) -> None:
     """Raise ``FormatError`` unless the names and values of an object are of a kind."""
     prefix = "" if where == "it" else f"{where}: "
+    first = next(iter(kind))
     for name in value:
-        check(name, str, f"a name in {where}")
-    known = (
-        dict.fromkeys(value, kind[str]) if str in kind else {name.removesuffix("?"): one for name, one in kind.items()}
-    )
-    for name, inner in known.items():  # in the order of the kind: the format of a newer file is what is wrong with it
+        check(name, str if isinstance(first, str) else first, f"a name in {where}")
+    version = value.get("format")
+    if "format" in kind and type(version) is int and version != FORMAT:
+        raise FormatError(f"its format is {shown(version)}, of another version. This version reads format {FORMAT}")
+    if isinstance(first, str):
+        known = {name.removesuffix("?"): one for name, one in kind.items()}
+    else:
+        known = dict.fromkeys(value, kind[first])
+    for name, inner in known.items():
         if name in value:
-            check(value[name], inner, f"{prefix}{name}")
+            check(value[name], inner, f"{prefix}{name}", depth)
         elif f"{name}?" not in kind:
             raise FormatError(f"{where} has no {name!r}")
     if unknown := [name for name in value if name not in known]:
@@ -194,6 +225,10 @@ def in_words(kind: object) -> str:
         return f"an int from {kind[0]} to {kind[-1]}"
     if isinstance(kind, set):
         return " or ".join(map(repr, sorted(kind)))
+    if isinstance(kind, re.Pattern):
+        return "a plain file name: letters, digits, _, - and . only, and no . first"
+    if isinstance(kind, list) and len(kind) > 1:
+        return "a list that is not empty" if ... in kind else f"a list of {len(kind)}"
     return "a list" if isinstance(kind, list) else "an object" if isinstance(kind, dict) else words[kind]
 
 
@@ -205,6 +240,17 @@ def unique(pairs: list[tuple[str, object]]) -> dict:
     return found
 
 
-def refuse(constant: str) -> None:
-    """Refuse NaN and the infinities."""
-    raise ValueError(f"{constant} is no number here")
+def refuse(text: str) -> None:
+    """Refuse a number."""
+    raise ValueError(f"{text if len(text) < 40 else text[:40] + '...'} is no number here")
+
+
+def number(text: str) -> float:
+    """Return the float that a JSON text holds; 1e999, which Python reads as infinity, is an error."""
+    value = float(text)
+    return refuse(text) if math.isinf(value) else value
+
+
+def integer(text: str) -> int:
+    """Return the int that a JSON text holds, unless it has too many digits."""
+    return refuse(text) if len(text) > MOST_DIGITS else int(text)

@@ -1,5 +1,7 @@
 """The gallery: what it writes is there, can be drawn again, and says what its results say."""
 
+import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -13,7 +15,7 @@ from cupydrive.errors import MissingDataError, RenderError, SpecError
 from cupydrive.gallery import build
 from cupydrive.gallery.build import gallery, learning_curves, levels, planned, read_entries, redraw
 from cupydrive.gallery.clips import all_alike, own_numbers
-from cupydrive.gallery.curves import chart, read_curves, worth_a_panel
+from cupydrive.gallery.curves import chart, read_curves, worth_a_panel, write_curves
 from cupydrive.gallery.page import in_chapters, with_interval, write_pages
 from cupydrive.playing.players import Heuristic
 from cupydrive.playing.recording import Recording
@@ -146,9 +148,42 @@ def test_wrong_input_is_named(tmp_path):
         (tmp_path / "gallery.json").write_text(damaged)
         with pytest.raises(RenderError, match="damaged"):
             read_entries(tmp_path)
+    for key, value in (("size", [640]), ("means", {"length": [1.0]}), ("steps", [])):
+        with pytest.raises(RenderError, match=f"{key}.* must be a list "):
+            read_clip(tmp_path, **{key: value})
     for key, value, words in (("figures", {"speed": "m/s"}, "'speed'"), ("readable", "wide", "'readable'.*'wide'")):
         with pytest.raises(SpecError, match=words):
             replace(cd.envs.get("tag_grid"), showcase={key: value})
+
+
+def read_clip(folder, **changed):
+    """Write a gallery of one clip, in which some entries are changed, and read it."""
+    name, entry = next(iter(read_entries(HERE).items()))
+    entry["clips"] = [entry["clips"][0] | changed]
+    (folder / "gallery.json").write_text(json.dumps({name: entry}))
+    return read_entries(folder)
+
+
+@pytest.mark.parametrize("name", ["../a.npz", "/etc/passwd", "a/b.npz", "..", ".hidden", "a\\b.npz", ""])
+def test_a_gallery_names_files_of_its_folder_only(name, tmp_path):
+    for key, value in (("recording", name), ("video", name), ("beside", [name])):
+        with pytest.raises(RenderError, match="plain file name"):
+            read_clip(tmp_path, **{key: value})
+    entry = next(iter(read_entries(HERE).values()))
+    for entries in ({"cartpole": entry | {"curve": name}}, {name: entry}):  # an entry's texts are a file, too
+        (tmp_path / "gallery.json").write_text(json.dumps(entries))
+        with pytest.raises(RenderError, match="plain file name"):
+            read_entries(tmp_path)
+
+
+def test_metrics_of_a_failed_training_are_kept_and_drawn(tmp_path):
+    curves = read_curves(HERE)
+    about = curves["cartpole"] | {"points": {RETURNS: [[[1, math.nan], [2, math.inf], [3, 4.0], [4, 5.0]]]}}
+    write_curves(tmp_path, {"cartpole": about})
+    assert repr(read_curves(tmp_path)["cartpole"]["points"]) == repr(about["points"])
+    assert chart(about, {}).startswith(b"<?xml")
+    entry = next(iter(read_clip(tmp_path, means={"length": [math.nan, 0.0]}).values()))
+    assert math.isnan(entry["clips"][0]["means"]["length"][0])
 
 
 # ---- what pages say --------------------------------------------------------------------------------------------------
@@ -180,11 +215,17 @@ def test_names_and_summaries_are_text_on_both_pages(tmp_path):
     clips = [{**clip, "players": {MARKS: MARKS}, "means": {MARKS: [0, 0]}, "title": MARKS} for clip in entry["clips"]]
     odd = {**entry, "summary": MARKS, "changed": {MARKS: MARKS}, "device": MARKS, "clips": clips}
     odd |= {"figures": {MARKS: MARKS}, "table": [[MARKS, MARKS], [MARKS, MARKS]]}
+    odd["training"] = entry["training"] | {"command": "a ` b\n```\n# c", "policies": {"cart": "````"}}
     page, readme = pages(tmp_path, {MARKS: odd})
     assert "<script>h" not in page and "&lt;script&gt;h" in page
-    text = re.sub(r"\\.|`index.html`|`make gallery`|</?(details|summary)>|```(python)?\n.*?```", "", readme, flags=re.S)
+    text = re.sub(
+        r"\\.|`index.html`|`make gallery`|</?(details|summary)>|^(```+)(python)?\n.*?^\2$",
+        "",
+        readme,
+        flags=re.S | re.M,
+    )
     assert not re.search(r"[`*<>&~$]|(?<![^\W_])_|(?![^\W_])_", text)
-    headings = [line for line in readme.splitlines() if line.startswith(("#", "-", "+")) and "PPO" not in line]
+    headings = [line for line in text.splitlines() if line.startswith(("#", "-", "+"))]
     assert len(headings) == 3  # title, chapter, name
 
 

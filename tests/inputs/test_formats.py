@@ -199,6 +199,14 @@ def test_bytes_around_an_archive_are_refused(case, name, files):
         read(path)
 
 
+def test_a_list_within_itself_in_a_checkpoint_is_refused(files):
+    path, endless = files / READERS["checkpoint"][0], []
+    endless.append(endless)
+    torch.save({"format": 3, "env": "cartpole", "step": 0, "tensors": {"x": endless}}, path)
+    with pytest.raises(CupydriveError, match="nested more than 32 deep"):
+        load_checkpoint(path)
+
+
 def test_a_compressed_checkpoint_is_refused(files):
     path = files / READERS["checkpoint"][0]
     with zipfile.ZipFile(path) as archive:
@@ -247,8 +255,11 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpack
         ({"policies": {"cart": {"kind": "ppo", "hiden": [4]}}}, "ppo has no setting 'hiden'"),
         ({"policies": {"cart": {"kind": "pp0"}}}, "of an unknown kind 'pp0'"),
         ({"odd": 1}, "has an entry 'odd', which its format does not know"),
-        ({"format": 99}, "format is 99; it must be 1"),
-        ('{"format": 1, "format": 1}', "an entry is there twice"),
+        ({"format": 1}, r"its format is 1, of another version\. This version reads format 3"),
+        ('{"format": 3, "format": 3}', "an entry is there twice"),
+        ('{"seed": 1e999}', "1e999 is no number here"),
+        ('{"seed": 1' + "0" * 99 + "}", r"10+\.\.\. is no number here"),
+        ({"policies": {"cart": {"kind": json.loads("[" * 100 + "]" * 100)}}}, "nested more than 32 deep"),
         ("[" * 10**5, "it is no JSON"),
         (" " * 2**24, "has more than 8,388,608 bytes"),
     ],

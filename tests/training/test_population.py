@@ -114,7 +114,7 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": 1}', '{"format": 2, "members": []}', "{}"])
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 3}', '{"format": 2, "members": []}', "{}"])
 def test_a_damaged_file_is_named(content, tmp_path):
     (tmp_path / "population.json").write_text(content)
     with pytest.raises(TrainingError, match=r"population\.json"):
@@ -122,7 +122,7 @@ def test_a_damaged_file_is_named(content, tmp_path):
 
 
 def test_a_population_that_was_not_begun_says_so(tmp_path):
-    (tmp_path / "population.json").write_text(json.dumps({"format": 1, "members": [{"setting": "", "seed": 0}]}))
+    (tmp_path / "population.json").write_text(json.dumps({"format": 3, "members": [{"setting": "", "seed": 0}]}))
     with pytest.raises(TrainingError, match="no run was begun"):
         cd.load(tmp_path)
 
