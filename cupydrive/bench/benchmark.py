@@ -52,7 +52,8 @@ def bench(
             works of this device and all environments.
         processes: With ``training``: time training in these numbers of processes, each with a GPU or a share of the CPU.
         compare: Also time other libraries that are installed, each in a process of its own.
-        command: Command that the report names. Defaults to this call.
+        command: Command that the report names. Defaults to a call with these cases, device, runs and processes; ``work`` and
+            ``compare`` are left out.
         progress: Called with each line of the report as soon as it is known, or None.
 
     Raises:

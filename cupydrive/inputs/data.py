@@ -1,15 +1,19 @@
 """Files of published data sets: found on this machine, or fetched once by pooch; always checked by their SHA-256."""
 
 import os
+import re
+import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from cupydrive.errors import CupydriveWarning, DataError, MissingDataError
+from cupydrive.inputs.files import as_path, file_errors
 from cupydrive.inputs.sources import Source, cache_folder, source
 
 TIMEOUT = 10.0  # seconds to wait for a connection, or for the next bytes
+MOST_SECONDS = 600.0  # for a file
+MOST_BYTES = 2**27  # of a file; GitHub holds none of more than 100 MiB
 MOST_REASON = 300  # characters of an error of the network
 
 
@@ -30,7 +34,7 @@ def files(name: str, progress: bool = True) -> dict[str, Path]:
 
     Raises:
         MissingDataError: If a file cannot be fetched. The message names the ways to get it.
-        DataError: If the name is unknown, or CUPYDRIVE_DATA is no folder or holds a damaged file.
+        DataError: If the name is unknown, a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
     """
     wanted = source(name)
     found, damaged = here(wanted)
@@ -45,12 +49,12 @@ def here(wanted: Source) -> tuple[dict[str, Path], list[Path]]:
     """Return what this machine has of a data set: paths of whole files by name, and damaged files in the cache.
 
     Raises:
-        DataError: If CUPYDRIVE_DATA is no folder or holds a damaged file.
+        DataError: If a file cannot be read, or CUPYDRIVE_DATA is no folder or holds a damaged file.
     """
     found, damaged = own_files(wanted), []
     for file, sha256 in wanted.files.items():
         path = wanted.cached_in / file
-        if file not in found and path.exists():
+        if file not in found and os.path.exists(path):
             if has_hash(path, sha256):
                 found[file] = path
             else:
@@ -63,11 +67,13 @@ def own_files(wanted: Source) -> dict[str, Path]:
     named = os.environ.get("CUPYDRIVE_DATA")
     if not named:
         return {}
-    folder = Path(named).expanduser()
-    if not folder.is_dir():
+    with file_errors(DataError, f"CUPYDRIVE_DATA = {named} cannot be read"):
+        folder = as_path(named)
+        is_folder, paths = folder.is_dir(), sorted(folder.rglob("*"))
+    if not is_folder:
         raise DataError(f"CUPYDRIVE_DATA = {named} is no folder; name the folder with the files, or unset it")
     found, damaged = {}, {}
-    for path in sorted(folder.rglob("*")):
+    for path in paths:
         if path.name in wanted.files and path.name not in found and path.is_file():
             (found if has_hash(path, wanted.files[path.name]) else damaged)[path.name] = path
     for file, path in damaged.items():
@@ -86,33 +92,66 @@ def fetch(wanted: Source, missing: Iterable[str], progress: bool) -> dict[str, P
     therefore leaves no damaged file, and files that came before it stay.
     """
     import pooch  # here, since importing it takes a while
+    from requests import RequestException
     from tqdm import tqdm
+    from urllib3.exceptions import HTTPError
 
     pooch.get_logger().setLevel("WARNING")
     cache = pooch.create(wanted.cached_in, wanted.url, registry=wanted.files)
-    downloader = pooch.HTTPDownloader(timeout=TIMEOUT)
-    words = f"fetching {wanted.name} from {urlsplit(wanted.url).netloc}"
+    url = without_password(wanted.url)
+    label = f"fetching {wanted.name} from {url.split('/')[2]}"
+    by_hand = f"get the files from {wanted.page}, put them into a folder DIR, and set CUPYDRIVE_DATA=DIR"
+    words = (
+        f"{wanted.name} cannot be written to {wanted.cached_in} (set CUPYDRIVE_CACHE to another folder, or {by_hand})"
+    )
     found = {}
-    for file in tqdm(missing, words, unit="file", disable=None if progress else True):
-        try:
-            cache_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # compiled kernels lie there, too
-            wanted.cached_in.mkdir(parents=True, exist_ok=True)  # pooch's own mkdir fails if another process is faster
-            found[file] = Path(cache.fetch(file, downloader=downloader))
-        except (OSError, ValueError) as error:  # of the network, a full disk; another SHA-256
-            raise MissingDataError(
-                f"{wanted.name} needs {file}, and fetching {wanted.url}{file} into {wanted.cached_in} failed: "
-                f"{' '.join(str(error).split())[:MOST_REASON]}. With a network: cupydrive data --fetch --name "
-                f"{wanted.name}. Without one: get the files from {wanted.page}, put them into a folder DIR, and set "
-                "CUPYDRIVE_DATA=DIR"
-            ) from None
+    with file_errors(MissingDataError, words):
+        cache_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # compiled kernels lie there, too
+        wanted.cached_in.mkdir(parents=True, exist_ok=True)  # pooch's own mkdir fails if another process is faster
+        for file in tqdm(missing, label, unit="file", disable=None if progress else True):
+            try:
+                found[file] = Path(cache.fetch(file, downloader=download))
+            except (RequestException, HTTPError, ValueError) as error:  # of the network; another SHA-256
+                reason = " ".join(without_password(str(error)).split())[:MOST_REASON]
+                raise MissingDataError(
+                    f"{wanted.name} needs {file}, and fetching {url}{file} into {wanted.cached_in} failed: "
+                    f"{reason}. With a network: cupydrive data --fetch --name {wanted.name}. Without one: {by_hand}"
+                ) from None
     return found
 
 
+def download(url: str, path: str, pooch: object) -> None:
+    """Write what a server sends into the file ``path``. pooch calls this, and compares the SHA-256 of the file afterwards.
+
+    Raises:
+        ValueError: If the server sends more than ``MOST_BYTES``, or for more than ``MOST_SECONDS``.
+        RequestException: If the request fails; or urllib3's ``HTTPError``.
+    """
+    import requests
+
+    os.unlink(path)  # pooch has made it for this user only; a new file has the permissions of any other
+    size, end = 0, time.monotonic() + MOST_SECONDS
+    with requests.get(url, stream=True, timeout=TIMEOUT) as response, open(path, "xb") as file:
+        response.raise_for_status()
+        while content := response.raw.read1(2**16, decode_content=True):  # as much as is here, but no more
+            size += len(content)
+            if size > MOST_BYTES or time.monotonic() > end:
+                raise ValueError(f"{url} sends more than {MOST_BYTES:,} bytes, or takes more than {MOST_SECONDS:g} s")
+            file.write(content)
+
+
+def without_password(text: str) -> str:
+    """Return a text without the user names and passwords that its URLs hold."""
+    return re.sub(r"://[^/\s]*@", "://", text)
+
+
 def has_hash(path: Path, sha256: str) -> bool:
-    """Return whether a file can be read and has this SHA-256."""
+    """Return whether a file has this SHA-256.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
     import pooch
 
-    try:
+    with file_errors(DataError, f"{path} cannot be read (make it readable, or remove it)"):
         return pooch.file_hash(str(path)) == sha256
-    except OSError:
-        return False

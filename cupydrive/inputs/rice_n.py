@@ -36,7 +36,7 @@ def table_fields(p):
 
 def tables(p):
     """Return the tables by name, in float64: one line of each table after the other."""
-    regions = [path for name, path in sorted(files("rice_n").items()) if name != "default.yml"]
+    regions = [path for _, path in sorted(files("rice_n").items())]
     names = ("xK_0", "xL_0", "xL_a", "xl_g", "xA_0", "xg_A", "xdelta_A", "xsigma_0")
     capital, people, limit, speed, technology, growth, slowing, intensity = coefficients(regions, names)
     lines, world = [(people, technology, intensity, 0 * people, 0 * people)], [(0.0, 0.0, 0.0, 1.0)]

@@ -1,5 +1,6 @@
 """A server of files on this machine and a made-up data set, shared by tests of fetched data."""
 
+import contextlib
 import hashlib
 import http.server
 import threading
@@ -15,7 +16,7 @@ MADE_UP = Source("made_up", "letters", "who/what", "0" * 40, "some/folder", "BSD
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves ``content``, bytes by name, and notes the ``paths`` that it was asked for."""
+    """Serves ``content``, bytes or an iterator of them by name, and notes the ``paths`` that it was asked for."""
 
     daemon_threads = True
 
@@ -33,9 +34,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
+        if isinstance(content, bytes):
+            self.send_header("Content-Length", str(len(content)))
+            content = [content]
         self.end_headers()
-        self.wfile.write(content)
+        with contextlib.suppress(ConnectionError):
+            for part in content:
+                self.wfile.write(part)
 
     def log_message(self, *arguments):
         pass

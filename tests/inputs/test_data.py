@@ -1,10 +1,11 @@
 """Published data is found or fetched whole, once, and with the right SHA-256; otherwise there is one clear error."""
 
-import gc
+import itertools
 import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import python_path
@@ -13,6 +14,7 @@ from serving import CONTENT, MADE_UP, serve
 from cupydrive.cli.main import main
 from cupydrive.errors import CupydriveWarning, DataError, MissingDataError
 from cupydrive.inputs.data import files
+from cupydrive.inputs.rice_n import C
 from cupydrive.inputs.sources import sources
 
 FETCH = """
@@ -52,6 +54,7 @@ def write(folder, content):
 
 def test_every_data_set_states_its_commit_licence_and_authors():
     assert tuple(sources()) == ("catalysis", "rice_n", "covid_economy")
+    assert len(sources()["rice_n"].files) == C  # one for each region
     for one in sources().values():
         assert re.fullmatch("[0-9a-f]{40}", one.commit) and one.repository in one.page
         assert one.licence.startswith("BSD-3-Clause, Copyright (c) 20") and one.about and one.credit
@@ -67,9 +70,6 @@ def test_files_are_fetched_once(server, cache):
     assert cache.parents[1].stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning"
-)  # pooch leaves a failed response to the garbage collector
 @pytest.mark.parametrize("served", [None, b"other bytes", b""])
 def test_a_failed_fetch_is_one_error_with_the_fixes_and_can_be_repeated(served, server, cache):
     good, server.content = server.content, server.content | {"b.json": served}
@@ -78,11 +78,39 @@ def test_a_failed_fetch_is_one_error_with_the_fixes_and_can_be_repeated(served, 
     for part in ("made_up needs b.json", server.address, str(cache), "cupydrive data --fetch", "CUPYDRIVE_DATA=DIR"):
         assert part in str(raised.value)
     assert "\n" not in str(raised.value) and set(content(cache)) == {"a.npy"}
-    del raised
-    gc.collect()
     server.content = good
     files("made_up")
     assert content(cache) == CONTENT and len(server.paths) == 4
+
+
+@pytest.mark.parametrize(("pause", "part"), [(0.02, b"a"), (0.0, bytes(2**16))])
+def test_a_server_that_sends_for_ever_is_one_error(pause, part, server, cache, monkeypatch):
+    monkeypatch.setattr("cupydrive.inputs.data.MOST_SECONDS", 0.3 if pause else 60)
+    monkeypatch.setattr("cupydrive.inputs.data.MOST_BYTES", 10**6)
+    server.content["a.npy"] = (time.sleep(pause) or part for _ in itertools.count())
+    with pytest.raises(MissingDataError, match="more than 1,000,000 bytes, or takes more than"):
+        files("made_up")
+    assert content(cache) == {}
+
+
+def test_fetched_files_have_the_permissions_of_any_new_file(server, tmp_path):
+    (tmp_path / "new").touch()
+    assert {path.stat().st_mode for path in files("made_up").values()} == {(tmp_path / "new").stat().st_mode}
+
+
+@pytest.mark.parametrize("served", [None, b"other bytes"])
+def test_a_password_in_an_address_is_not_shown(served, server, monkeypatch):
+    monkeypatch.setenv("CUPYDRIVE_DATA_URL", server.address.replace("//", "//somebody:p@ss%6Dord@"))
+    server.content["a.npy"] = served
+    with pytest.raises(MissingDataError) as raised:
+        files("made_up")
+    assert server.address in str(raised.value) and not re.search("somebody|p@ss", str(raised.value))
+
+
+def test_a_file_of_the_cache_that_cannot_be_read_is_named(cache):
+    (cache / "a.npy").mkdir(parents=True)
+    with pytest.raises(DataError, match=f"{cache}/a.npy cannot be read .*Is a directory"):
+        files("made_up")
 
 
 def test_without_a_network_is_one_error(monkeypatch):
@@ -95,7 +123,7 @@ def test_without_a_network_is_one_error(monkeypatch):
 def test_a_cache_that_cannot_be_written_is_named(server, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUPYDRIVE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(MissingDataError, match=f"{tmp_path}/file/cache.*Not a directory"):
+    with pytest.raises(MissingDataError, match=f"written to {tmp_path}/file/cache.*CUPYDRIVE_CACHE.*Not a directory"):
         files("made_up")
 
 
