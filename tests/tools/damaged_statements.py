@@ -1,13 +1,15 @@
 """Damage statements of the package, one at a time, and record which test fails first.
 
-    python tests/tools/damaged_statements.py --draw 60 --seed 0     draw damages and find a test for each
+    python tests/tools/damaged_statements.py --draw 60 --seed 0     draw damages, find a test for each and record both
     python tests/tools/damaged_statements.py                        repeat the recorded damages
+
+The record is damaged_statements.json in tests/data. The first form makes it, in about an hour, and replaces one that is there.
 
 A damage drops a statement, inverts a condition or shifts an index. Each runs in its own copy of the checkout, first with the
 test that found it last time. For the others all tests run once, on a copy in which each of these statements notes the tests
-that reach it. Then each damage runs with the tests that reach it, until one fails. The record is damaged_statements.json in
-tests/data. It names a damage by file, function and the text before and after, not by line. GPU tests, slow tests and altered
-kernels are left out. The exit code is 1 if a damage that was found is not found any more.
+that reach it. Then each damage runs with the tests that reach it, until one fails. The record names a damage by file,
+function and the text before and after, not by line. GPU tests, slow tests and altered kernels are left out. The exit code is
+1 if a damage that was found is not found any more.
 """
 
 import argparse
@@ -29,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "data" / "damaged_statements.json"
 ROOMS = ("inputs", "training", "playing", "simulation", "executors", "adapters")
 LEFT_OUT = "not gpu and not slow and not mutants"
+NOTE = "__import__('cupydrive.reached').reached.note({number})"  # an expression, so that it fits into f-strings, too
 # A module of the copy in which statements note who reaches them. Programs that a test starts inherit the test's name.
 REACHED = """
 import os
@@ -63,7 +66,7 @@ class Damage:
         Raises:
             LookupError: If the statement is not there any more.
         """
-        for damage, start, end in damages(self.file, text):
+        for damage, _, start, end in damages(self.file, text, ast.parse(text)):
             if replace(damage, found_by=self.found_by) == self:
                 return start, end
         raise LookupError(f"{self.file} has no longer in {self.function}: {self.before}")
@@ -73,19 +76,57 @@ class Damage:
         start, end = self.place(text)
         return text[:start] + self.after + text[end:]
 
-    def noted(self, number: int) -> str:
-        """Return the undamaged text, which notes that it is reached."""
-        note = f"__import__('cupydrive.reached').reached.note({number})"  # in f-strings, too
-        if self.kind == "dropped":
-            return f"{note}; {self.before}"
-        if self.kind == "inverted":
-            return f"({note} or ({self.before}))"
-        value = ast.get_source_segment(self.before, ast.parse(self.before, mode="eval").body.value)
-        return f"({note} or {value}){self.before[len(value) :]}"
+
+class Notes(ast.NodeTransformer):
+    """A change of a module in which statements note that they are reached.
+
+    Args:
+        numbers: Kind and number of each damage, by the node that it replaces.
+    """
+
+    def __init__(self, numbers: dict[ast.AST, list[tuple[str, int]]]):
+        self.numbers = numbers
+
+    def visit(self, node: ast.AST) -> ast.AST | list[ast.AST]:
+        """Return a node with the notes of its damages and of those within it."""
+        noted = inner = self.generic_visit(node)
+        for kind, number in self.numbers.get(node, ()):
+            note = ast.parse(NOTE.format(number=number), mode="eval").body  # None, which is false
+            if kind == "dropped":
+                noted = [ast.Expr(note), noted]
+            elif kind == "inverted":
+                noted = ast.BoolOp(ast.Or(), [note, noted])
+            else:
+                inner.value = ast.BoolOp(ast.Or(), [note, inner.value])
+        return noted
 
 
-def damages(file: str, text: str) -> Iterator[tuple[Damage, int, int]]:
-    """Yield all damages of a module and the range of characters that each replaces."""
+def with_notes(file: str, text: str, found: list[Damage]) -> str:
+    """Return a module in which the statements of its damages note their numbers in ``found`` when they are reached.
+
+    Raises:
+        LookupError: If a statement is not there any more.
+    """
+    tree, numbers = ast.parse(text), {}
+    wanted = {replace(damage, found_by=""): number for number, damage in enumerate(found) if damage.file == file}
+    for damage, node, _, _ in damages(file, text, tree):
+        if damage in wanted:
+            numbers.setdefault(node, []).append((damage.kind, wanted.pop(damage)))
+    if wanted:
+        raise LookupError(f"{file} has no longer: {[damage.before for damage in wanted]}")
+    noted = ast.unparse(ast.fix_missing_locations(Notes(numbers).visit(tree)))
+    compile(noted, file, "exec")
+    return noted
+
+
+def damages(file: str, text: str, tree: ast.Module) -> Iterator[tuple[Damage, ast.AST, int, int]]:
+    """Yield all damages of a module with the node and the range of characters that each replaces.
+
+    Args:
+        file: Path of the module.
+        text: Its text.
+        tree: What ``ast.parse`` returns for the text.
+    """
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))
@@ -95,17 +136,17 @@ def damages(file: str, text: str) -> Iterator[tuple[Damage, int, int]]:
         first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         return len(data[:first].decode()), len(data[:last].decode())
 
-    def visit(node: ast.AST, function: str) -> Iterator[tuple[Damage, int, int]]:
+    def visit(node: ast.AST, function: str) -> Iterator[tuple[Damage, ast.AST, int, int]]:
         for child in ast.iter_child_nodes(node):
             named = isinstance(child, ast.FunctionDef | ast.ClassDef)
             inside = f"{function}.{child.name}".lstrip(".") if named else function
             for kind, whole, part, after in changes(child) if function else ():
                 (start, end), (first, last) = place(whole), place(part)
                 damaged = text[start:first] + after(text[first:last]) + text[last:end]
-                yield Damage(file, function, kind, text[start:end], damaged), start, end
+                yield Damage(file, function, kind, text[start:end], damaged), whole, start, end
             yield from visit(child, inside)
 
-    yield from visit(ast.parse(text), "")
+    yield from visit(tree, "")
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST, ast.AST, Callable[[str], str]]]:
@@ -128,9 +169,11 @@ def draw(number: int, seed: int) -> list[Damage]:
     """Draw ``number`` damages, a third of each kind, uniformly over the statements of ``ROOMS``."""
     files = sorted(path for room in ROOMS for path in (ROOT / "cupydrive" / room).rglob("*.py"))
     names = [(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in files]
-    found = list(dict.fromkeys(damage for file, text in names for damage, _, _ in damages(file, text)))
-    generator, kinds = random.Random(seed), ("dropped", "inverted", "shifted")
-    return [d for kind in kinds for d in generator.sample([d for d in found if d.kind == kind], number // len(kinds))]
+    found = list(dict.fromkeys(one[0] for file, text in names for one in damages(file, text, ast.parse(text))))
+    generator, drawn = random.Random(seed), []
+    for k, kind in enumerate(("dropped", "inverted", "shifted")):
+        drawn += generator.sample([damage for damage in found if damage.kind == kind], (number + 2 - k) // 3)
+    return drawn
 
 
 def copy_checkout(folder: str) -> Path:
@@ -144,19 +187,22 @@ def copy_checkout(folder: str) -> Path:
 
 
 def reached(found: list[Damage], processes: int) -> list[list[str]]:
-    """Run all tests once and return, for each damage, the tests that reach its statement and pass without it."""
+    """Run all tests once and return, for each damage, the tests that reach its statement and pass without it.
+
+    Raises:
+        RuntimeError: If no test notes anything: then none has run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy, notes = copy_checkout(folder), Path(folder) / "notes"
         notes.touch()
         (copy / "cupydrive" / "reached.py").write_text(REACHED.format(path=str(notes)), encoding="utf-8")
         for file in {damage.file for damage in found}:
             text = (copy / file).read_text(encoding="utf-8")
-            places = {damage.place(text): number for number, damage in enumerate(found) if damage.file == file}
-            for (start, end), number in sorted(places.items(), reverse=True):
-                text = text[:start] + found[number].noted(number) + text[end:]
-            (copy / file).write_text(text, encoding="utf-8")
+            (copy / file).write_text(with_notes(file, text, found), encoding="utf-8")
         failed = set(failures(copy, ["tests"], processes))
         lines = [line.partition(" ") for line in notes.read_text(encoding="utf-8").splitlines()]
+    if not lines:
+        raise RuntimeError("no test reached any of the statements: look whether the tests run at all")
     tests = [{test for at, _, test in lines if int(at) == number} - failed - {""} for number in range(len(found))]
     return [
         sorted(names, key=lambda name: (damage.file.split("/")[1] not in name, name))
@@ -171,7 +217,9 @@ def search(damage: Damage, tests: list[str], processes: int) -> Damage:
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_checkout(folder)
         path = copy / damage.file
-        path.write_text(damage.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        text = damage.apply(path.read_text(encoding="utf-8"))
+        compile(text, damage.file, "exec")  # or any test would find it
+        path.write_text(text, encoding="utf-8")
         try:
             return replace(damage, found_by=next(iter(failures(copy, tests, processes, "-x")), ""))
         except LookupError:
@@ -227,6 +275,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="damages at a time")
     parser.add_argument("--processes", type=int, default=2, help="processes of each run of tests")
     given = parser.parse_args()
+    if not given.draw and not RECORD.exists():
+        parser.error(f"{RECORD} does not exist. Make it: python tests/tools/damaged_statements.py --draw 60")
     before = draw(given.draw, given.seed) if given.draw else [Damage(**row) for row in json.loads(RECORD.read_text())]
     known = [damage for damage in before if damage.found_by]
     after = dict(zip(known, search_all(known, [[damage.found_by] for damage in known], given), strict=True))
