@@ -14,6 +14,8 @@ FOLDERS = ("linux-64", "noarch")
 # Named since the metadata was recorded, which lacks them.
 LATER = {
     "pooch",
+    "requests",
+    "urllib3",
     "py-rattler",
     "sb3-contrib",
     "mkdocs",
