@@ -22,6 +22,7 @@ _HOME = {
     "profile": "profiling",
     "best_num_envs": "training.num_envs",
     "Run": "training.run",
+    "TrainConfig": "training.config",
     "Population": "training.population",
     "interquartile_mean": "training.population",
     "load": "training.population",

@@ -40,8 +40,8 @@ from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
 from cupydrive.terminal.curves import Curves, draw_median, quartiles
 from cupydrive.terminal.progress import Silent
+from cupydrive.training.begin import make_run
 from cupydrive.training.loop import Loop
-from cupydrive.training.plan import make_run
 from cupydrive.training.schedule import value_at
 from cupydrive.training.suggestions import suggested_algorithm
 from cupydrive.training.together import Alone

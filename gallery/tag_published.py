@@ -30,7 +30,7 @@ import cupydrive as cd
 from cupydrive.executors import choose
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.run import Run
 from cupydrive.training.runfolder import checkpoints, pack_checkpoint, pack_config
 
@@ -165,7 +165,7 @@ def keep_weights(run, folder):
     }
     content, here = pack_checkpoint(run.spec.name, run.step, kept), folder / "weights" / f"{run.step:012d}"
     (here / "checkpoints").mkdir(parents=True, exist_ok=True)
-    write_atomically(here / "config.json", pack_config(run.config()))
+    write_atomically(here / "config.json", pack_config(run.as_json()))
     write_atomically(here / "checkpoints" / f"{run.step:015d}.pt", content.getbuffer())
 
 

@@ -14,9 +14,10 @@ from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import checked_count, shown
 from cupydrive.terminal.progress import Silent
+from cupydrive.training.begin import begin, goal_of
+from cupydrive.training.config import check_players, resolve
 from cupydrive.training.loop import Loop, noted_interrupts
 from cupydrive.training.outfolder import refuse_for_run
-from cupydrive.training.plan import goal_of, plan
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 from cupydrive.training.together import Alone
@@ -32,7 +33,7 @@ except ImportError as missing:
     ) from missing
 
 KEY = "cupydrive"  # of a run in Lightning's checkpoint
-SAME = ("env", "params", "num_envs", "seed", "learner", "policies")  # of Run.config(), which a checkpoint must share
+SAME = ("env", "params", "num_envs", "seed", "learner", "policies")  # of Run.as_json(), which a checkpoint must share
 
 
 class RLModule(LightningModule):
@@ -95,14 +96,15 @@ class RLModule(LightningModule):
         self.automatic_optimization = False
         # All that Lightning can move, cast and wrap: a run's own weights stay where its kernels know them.
         self.placeholder = torch.nn.Parameter(torch.zeros((), dtype=torch.float32, device="cpu"))
-        steps = None if steps is None else checked_count("RLModule", "steps", steps)
-        given = {"algorithm": algorithm, "policies": policies, "num_envs": num_envs, "seed": seed, "learner": learner}
+        given = {"num_envs": num_envs, "seed": seed, "learner": learner}
         if isinstance(env, Run):
-            refuse_for_run(env, given, params, "auto", "RLModule")
-            self.run, self.planned, self.goal = env, None, goal_of(env, steps)
+            refuse_for_run(env, {"algorithm": algorithm, "policies": policies} | given, params, "auto", "RLModule")
+            steps = None if steps is None else checked_count("RLModule", "steps", steps)
+            self.run, self.config, self.goal = env, env.config, goal_of(env, steps)
         else:
-            self.run, self.planned = None, plan(env, **given, **params)
-            self.goal = steps or self.planned.steps
+            self.config = resolve(env, algorithm, policies, where="RLModule", steps=steps, **given, **params)
+            check_players(self.config)
+            self.run, self.goal = None, self.config.steps
         self.began, self.resumed = 0, False  # env-steps done when training began; whether a checkpoint was read since
         self.loop, self.told = None, 0  # while it trains; rows of metrics that Lightning knows
         self.pressed, self.listening = None, ExitStack()  # says whether Ctrl-C was; listens for it
@@ -134,7 +136,7 @@ class RLModule(LightningModule):
     def _made(self):
         """Return the run, which is made if there is none."""
         if self.run is None:
-            self.run = replace(self.planned, device=choose(self.device.type)[0]).run()
+            self.run = begin(replace(self.config, device=choose(self.device.type)[0]))
         return self.run
 
     def configure_optimizers(self):
@@ -154,7 +156,7 @@ class RLModule(LightningModule):
     def on_fit_start(self):
         """Tell loggers what the run is made of."""
         for logger in self.loggers if self.trainer.enable_autolog_hparams else []:
-            logger.log_hyperparams(plain(self.run.config()))
+            logger.log_hyperparams(plain(self.run.as_json()))
 
     # ---- training ----
 
@@ -166,8 +168,8 @@ class RLModule(LightningModule):
                 f"RLModule: train_dataloaders = {given}: a run makes its own data; call fit(module) without"
             )
         run, capture = self.run, self.run.shard.ranks.captures(self.run.device)
-        require_equal(run.shard.ranks, about(run, self.goal, None, capture, 1))
-        run.total = max(self.goal, run.total or 0)
+        require_equal(run.shard.ranks, about(run, replace(self.config, steps=self.goal, out=None, capture=capture)))
+        run.total = max(self.goal, run.total)
         self.loop = Loop(Alone(run), self.goal, [None], Silent(), capture, None, math.inf, 1)
         self.told, self.stopped = len(run.metrics), False
         with precision(run), threads(run):
@@ -243,7 +245,7 @@ class RLModule(LightningModule):
             self.loop.flush()  # a number that is not finite is found before anything is saved
         tensors, run = self.run.snapshot(), self.run
         if run.shard.ranks.rank == 0:
-            config, metrics = json.dumps(run.config()), json.dumps(run.metrics)
+            config, metrics = json.dumps(run.as_json()), json.dumps(run.metrics)
             kept = {"began": self.began, "step": run.step, "config": config, "metrics": metrics, "tensors": tensors}
             checkpoint[KEY] = kept
 
@@ -256,7 +258,7 @@ class RLModule(LightningModule):
         kept, run = checkpoint.get(KEY), self._made()
         if not isinstance(kept, dict) or kept.keys() != {"began", "step", "config", "metrics", "tensors"}:
             raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
-        mine, theirs = plain(run.config()), json.loads(kept["config"])
+        mine, theirs = plain(run.as_json()), json.loads(kept["config"])
         for name in SAME:
             if mine[name] != theirs.get(name):
                 raise TrainingError(

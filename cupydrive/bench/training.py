@@ -15,7 +15,8 @@ from cupydrive.bench.timing import Row, make_row
 from cupydrive.executors.interop import capture
 from cupydrive.training.algorithms import A2C, PPO
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
-from cupydrive.training.plan import plan
+from cupydrive.training.begin import begin
+from cupydrive.training.config import resolve
 from cupydrive.training.report import Report
 from cupydrive.training.together import Together
 from cupydrive.training.torch_settings import memory_errors, precision, threads
@@ -103,7 +104,7 @@ def measure_lesson(lesson: Lesson, device: str, runs: int) -> list[Row]:
 def start(lesson: Lesson, learner: str, device: str):
     """Return the run of a lesson, or its first, and what runs one iteration of it: on a GPU the replay of its graph."""
     given = {"algorithm": lesson.settings, "num_envs": lesson.num_envs, "learner": learner, **lesson.params}
-    runs = [plan(lesson.env, **given, seed=k, device=device).run(lesson.members) for k in range(lesson.members)]
+    runs = [begin(resolve(lesson.env, **given, seed=k, device=device), lesson.members) for k in range(lesson.members)]
     if lesson.members > 1:
         return runs[0], Together(runs).prepare([Report(run) for run in runs], device == "cuda")
     (run,) = runs

@@ -11,7 +11,7 @@ from cupydrive.cli.afterwards import after_demo
 from cupydrive.executors import choose, executor
 from cupydrive.playing.players import Heuristic
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.train import train
 
 AGENT_STEPS = 20_000  # of a check

@@ -111,7 +111,7 @@ class Replay:
         self.run = self.trained = self.iterate = None
         gc.collect()  # frees the memory of the replay before, which torch's optimisers hold in cycles
         old = self.failed
-        run = type(old)(old.spec, old.params, old.settings, old.num_envs, old.seed, old.device, old.learner)
+        run = type(old)(old.config)
         if self.saved is not None:
             run.restore(self.saved["tensors"])
             run.step = self.saved["step"]

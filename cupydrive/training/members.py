@@ -2,48 +2,44 @@
 
 import math
 from contextlib import ExitStack, suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import partial
-from itertools import groupby
+from pathlib import Path
 
-from cupydrive import envs
 from cupydrive.errors import NotFiniteError, ParameterError
 from cupydrive.executors.joined import NotJoinedError, kind
 from cupydrive.spec import constant_params
 from cupydrive.terminal.progress import Silent, follow
+from cupydrive.training.begin import begin, replaced
+from cupydrive.training.config import TrainConfig
 from cupydrive.training.loop import Loop
 from cupydrive.training.outfolder import check_free, check_own
-from cupydrive.training.plan import begin_run, plan, replaced
 from cupydrive.training.policies import warn_if_never_learning
-from cupydrive.training.population import (
-    Population,
-    check_members,
-    member_folder,
-    named,
-    plan_members,
-    write_members,
-)
+from cupydrive.training.population import Member, Population, check_members, named, write_members
 from cupydrive.training.run import Run
-from cupydrive.training.suggestions import suggested_algorithm
 from cupydrive.training.together import Alone, Together, recording
 
 MOST_TOGETHER = 4096  # members whose launches are one
 MOST_FOLDERS = 128  # of them where each keeps files open in a folder of its own
 
 
-def train_alone(run, goal, out, progress, callback, capture, checkpoint_seconds, keep):
-    """Train one run up to ``goal`` env-steps; the other arguments are those of ``Loop``."""
-    run.total = max(goal, run.total or 0)
+def train_alone(run: Run, config: TrainConfig) -> None:
+    """Train one run up to ``config.steps`` env-steps. Of several processes the first writes, prints and calls back."""
+    first, goal = run.shard.ranks.rank == 0, config.steps
+    run.total = max(goal, run.total)
     iterations = math.ceil((goal - run.step) / run.steps_per_iteration)
-    line, words = follow(iterations * run.steps_per_iteration, f"train {run.spec.name}", progress), None
-    capture = run.shard.ranks.captures(run.device) if capture is None else capture
+    total, progress = iterations * run.steps_per_iteration, config.progress and first
+    line, words = follow(total, f"train {run.spec.name}", progress), None
+    capture = run.shard.ranks.captures(run.device) if config.capture is None else config.capture
+    callback = None if config.callback is None or not first else lambda step, row, number: config.callback(step, row)
+    often = config.checkpoint_minutes * 60
     try:
-        loop = Loop(Alone(run), goal, [out], line, capture, callback, checkpoint_seconds, keep, progress=progress)
+        loop = Loop(Alone(run), goal, [config.out], line, capture, callback, often, config.keep, progress=progress)
         loop.go()
         run.interrupted = loop.interrupted
         if run.interrupted:
             who = "ended by its callback" if loop.enough else "interrupted"
-            words = f"{who} after {run.step:,} env-steps; {kept(out)}"
+            words = f"{who} after {run.step:,} env-steps; {kept(config.out)}"
     finally:
         line.close(words)
 
@@ -53,12 +49,11 @@ def kept(out):
     return "the result is kept" + " in what train returns; nothing is saved without out (--out DIR)" * (out is None)
 
 
-def begin_members(env, given: dict, members: list[dict], device: str) -> list[Run]:
-    """Return the runs of a population's members before their first step; arguments as in ``train``."""
-    planned = plan_population(env, given, None, members, device)
-    training = Training(planned, None, None, {"out": None, "resume": False, "overwrite": False}, {})
+def begin_members(members: list[Member]) -> list[Run]:
+    """Return the runs of a population's members before their first step."""
+    training = Training(members)
     training.begin()
-    return [training.runs[k] for k in range(len(planned))]
+    return [training.runs[k] for k in range(len(members))]
 
 
 def train_on(runs: list[Run], goal: int) -> tuple[bool, dict[Run, NotFiniteError]]:
@@ -77,7 +72,7 @@ def train_on(runs: list[Run], goal: int) -> tuple[bool, dict[Run, NotFiniteError
     for some in alike.values():
         trained = Together(some) if len(some) > 1 else Alone(some[0])
         for run in some:
-            run.total = max(goal, run.total or 0)
+            run.total = max(goal, run.total)
         how = some[0].device == "cuda", None, math.inf, 1, False
         loop = Loop(trained, goal, [None] * len(some), Silent(), *how)
         with suppress(NotFiniteError):
@@ -97,26 +92,6 @@ def check_capture(capture: bool | None, captures: bool) -> None:
         )
 
 
-def plan_population(env, given, seeds, members, device="auto", resume=False):
-    """Return the ``Member``s of a population, each with its ``Plan``; the arguments are those of ``train``.
-
-    Raises:
-        CupydriveError: What is wrong with one of them, and which one it is. What members change is judged as they have it.
-    """
-    if isinstance(env, Run):
-        raise ParameterError(
-            "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
-        )
-    found = []
-    planned = plan_members(envs.get(env), given, seeds, members, partial(suggested_algorithm, env))
-    for where, alike in groupby(planned, lambda member: member.where):  # they differ in seeds
-        first, *others = alike
-        with named(where):
-            new = plan(env, **first.arguments, device=device, resume=resume)
-        found += [replace(member, plan=replace(new, seed=member.seed)) for member in (first, *others)]
-    return found
-
-
 class Training:
     """Trains the members of a population and keeps what has been trained.
 
@@ -124,30 +99,24 @@ class Training:
     while nothing has been trained or written.
 
     Args:
-        planned: ``Member``s with their plans.
-        steps: Env-steps of each; None: as many as the environment suggests for its algorithm.
-        callback: As of ``train``, or None.
-        where: Arguments of ``train`` by name: ``out``, ``resume``, ``overwrite``.
-        loop: Further arguments of ``Loop``, by name.
+        members: What to train.
 
     Attributes:
         runs: ``Run`` of each member, by number.
-        goals: Env-steps of each, by number.
         begun: Numbers of those whose training has begun.
         failures: By number, the error that ended a member's training.
     """
 
-    def __init__(self, planned, steps, callback, where, loop):
-        self.planned, self.callback, self.where, self.loop = planned, callback, where, loop
-        self.goals = [steps or member.plan.steps for member in planned]
+    def __init__(self, members: list[Member]):
+        self.members = members
         self.runs, self.failures, self.begun, self.done, self.parts = {}, {}, set(), 0, []
 
     # ---- beginning ----
 
     def begin(self):
         """Make the runs of all members; raise what is wrong with one of them."""
-        most = MOST_TOGETHER if self.where["out"] is None else MOST_FOLDERS
-        for alike in by_shape(self.planned):
+        most = MOST_TOGETHER if self.members[0].config.out is None else MOST_FOLDERS
+        for alike in by_shape(self.members):
             for first in range(0, len(alike), most):
                 self.parts += self._begin_alike(alike[first : first + most])
 
@@ -167,19 +136,15 @@ class Training:
 
     def _begin(self, number, share=1):
         """Return the run of a member, begun or read."""
-        out, member = self._folder(number), self.planned[number]
+        member, config = self.members[number], self.members[number].config
         with named(member.where):
-            how = self.goals[number], out, self.where["resume"], share
-            run, _ = begin_run(member.plan, member.arguments, *how)
-            if out is not None:
-                check_own(out)
-                if not self.where["overwrite"]:
-                    check_free(run, out)
+            run = begin(config, share)
+            if config.out is not None:
+                check_own(config.out)
+                if not config.overwrite:
+                    check_free(run, config.out)
         self.runs[number] = run
         return run
-
-    def _folder(self, number):
-        return None if self.where["out"] is None else member_folder(self.where["out"], number)
 
     # ---- training ----
 
@@ -193,7 +158,7 @@ class Training:
             return self._go(numbers, Alone(self.runs[numbers[0]]), line)
         at = {}
         for number in numbers:  # resumed ones may be at different steps
-            at.setdefault((self.runs[number].step, self.goals[number]), []).append(number)
+            at.setdefault((self.runs[number].step, self.members[number].config.steps), []).append(number)
         try:
             together = [(each, Together([self.runs[k] for k in each])) for each in at.values()]
         except NotJoinedError:
@@ -202,20 +167,22 @@ class Training:
 
     def _go(self, numbers, trained, line):
         """Train up to the goal; return whether an interrupt came first."""
-        runs, outs, goal = trained.runs, [self._folder(number) for number in numbers], self.goals[numbers[0]]
+        runs, configs = trained.runs, [self.members[number].config for number in numbers]
+        first, goal = configs[0], configs[0].steps
         self.begun.update(numbers)
         for run in runs:
-            run.total = max(goal, run.total or 0)
+            run.total = max(goal, run.total)
         interrupted = False
         if runs[0].step < goal:  # else resumed, of runs that are done
-            call = None if self.callback is None else partial(self._call_back, numbers)
-            capture = runs[0].device == "cuda" if self.loop["capture"] is None else self.loop["capture"]
-            part = Part(line, self.done, goal, len(numbers))
+            call = None if first.callback is None else partial(self._call_back, first.callback, numbers)
+            capture = runs[0].device == "cuda" if first.capture is None else first.capture
+            part, outs = Part(line, self.done, goal, len(numbers)), [config.out for config in configs]
+            often = first.checkpoint_minutes * 60
             with ExitStack() as locks:
-                if self.where["overwrite"]:
+                if first.overwrite:
                     for run, out in zip(runs, outs, strict=True):
                         locks.enter_context(replaced(run, out))
-                training = Loop(trained, goal, outs, part, callback=call, **self.loop | {"capture": capture})
+                training = Loop(trained, goal, outs, part, capture, call, often, first.keep, progress=first.progress)
                 with suppress(NotFiniteError):
                     training.go()
                 interrupted = training.interrupted
@@ -223,8 +190,8 @@ class Training:
         self.done += goal * len(numbers)
         return interrupted
 
-    def _call_back(self, numbers, step, row, number):
-        return self.callback(step, {**row, "member": numbers[number]})
+    def _call_back(self, callback, numbers, step, row, number):
+        return callback(step, {**row, "member": numbers[number]})
 
 
 class Part:
@@ -245,25 +212,29 @@ class Part:
         self.line.update(self.done + min(done, self.goal) * self.members, row)
 
 
-def train_members(planned, steps, progress, callback, where, loop):
+def train_members(members: list[Member], out: Path | None) -> Population:
     """Train runs and return their ``Population``: those whose training was begun, if an interrupt comes.
 
-    A run in which a number is not finite ends, and the others go on; the arguments are those of ``Training`` and ``train``.
+    A run in which a number is not finite ends, and the others go on.
+
+    Args:
+        members: What to train.
+        out: Folder of the population.
 
     Raises:
         NotFiniteError: If all have ended so.
     """
-    out = where["out"]
-    check_capture(loop["capture"], planned[0].plan.device == "cuda")
+    first = members[0].config
+    check_capture(first.capture, first.device == "cuda")
     if out is not None:
-        check_members(out, planned, where["resume"], where["overwrite"])
-    training = Training(planned, steps, callback, where, loop | {"progress": progress})
+        check_members(out, members, first.resume, first.overwrite)
+    training = Training(members)
     training.begin()
-    warn_if_never_learning((run, training.goals[number]) for number, run in sorted(training.runs.items()))
+    warn_if_never_learning((run, members[number].config.steps) for number, run in sorted(training.runs.items()))
     if out is not None:
-        write_members(out, planned)
-    name = f"train {len(planned)} x {planned[0].plan.spec.name}"
-    line, words, interrupted, left = follow(sum(training.goals), name, progress), None, False, ""
+        write_members(out, members)
+    name, total = f"train {len(members)} x {first.spec.name}", sum(member.config.steps for member in members)
+    line, words, interrupted, left = follow(total, name, first.progress), None, False, ""
     try:
         interrupted = training.train(line)
     except KeyboardInterrupt as error:  # pressed twice, or between two runs, where it has not been noted
@@ -272,21 +243,21 @@ def train_members(planned, steps, progress, callback, where, loop):
         interrupted, left = True, str(error)
     finally:
         if interrupted:
-            words = f"interrupted after {len(training.begun)} of {len(planned)} runs were begun; {left or kept(out)}"
+            words = f"interrupted after {len(training.begun)} of {len(members)} runs were begun; {left or kept(out)}"
         line.close(words)
-    if len(training.failures) == len(planned):
+    if len(training.failures) == len(members):
         raise training.failures[0]
     numbers = sorted(training.begun)
     failures = {numbers.index(k): str(error) for k, error in training.failures.items()}
-    settings = [planned[k].setting for k in numbers]
+    settings = [members[k].setting for k in numbers]
     return Population([training.runs[k] for k in numbers], settings, failures, interrupted)
 
 
-def by_shape(planned):
+def by_shape(members: list[Member]) -> list[list[int]]:
     """Return lists of numbers of members whose runs have equal shapes, so that their launches may be joined."""
     found = {}
-    for number, member in enumerate(planned):
-        new = member.plan
+    for number, member in enumerate(members):
+        new = member.config
         policies = [(name, type(each), shape(each)) for name, each in new.policies.items()]
         constants = [str(getattr(new.params, field.name)) for field in constant_params(new.spec.params)]
         found.setdefault(repr((constants, new.num_envs, new.learner, policies)), []).append(number)

@@ -14,7 +14,7 @@ from cupydrive.executors.interop import capture
 from cupydrive.executors.measured import keep, kept_rates, name_of, recall, require
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import checked_bool, checked_callable
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.torch_settings import memory_errors, precision
 
 SIZES = tuple(4**k for k in range(3, 11))  # 64 to 1,048,576: numbers of copies that are tried

@@ -1,24 +1,19 @@
 """The folder that ``train(out=...)`` writes: whether it is free, goes on with the run it holds, or begins anew."""
 
-import json
 import shlex
 import tempfile
-from dataclasses import fields
 
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors import checked_device
 from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.files import file_errors
-from cupydrive.spec import kept_params
-from cupydrive.training.algorithms import ALGORITHMS
-from cupydrive.training.frozen import describe
-from cupydrive.training.run import Run
 from cupydrive.training.runfolder import (
     POPULATION_FILE,
     ForeignMetricsError,
     checkpoints,
     read_config,
     read_metrics,
+    taken,
 )
 
 EVENTS = "events.out.tfevents.*"  # TensorBoard's files
@@ -36,13 +31,6 @@ def check_folder(out, written=True):
             TrainingError, f"out = {str(out)!r}: nothing can be written to {str(near)!r}; pass another folder"
         ):
             tempfile.TemporaryFile(dir=near).close()
-
-
-def taken(says, python, shell):
-    """Return the ``TrainingError`` of a folder that holds something else: what it says, then fixes in Python or in a shell."""
-    error = TrainingError(f"{says}. {python}")
-    error.shell = f"{says}. {shell}"
-    return error
 
 
 def check_single(out):
@@ -110,52 +98,6 @@ def clear(out):
         damaged = (out / "checkpoints").glob("[0-9]*.damaged")
         for path in (*checkpoints(out), *damaged, *out.glob(EVENTS)):
             path.unlink(missing_ok=True)
-
-
-def resumed(out, plan, given, share=1):
-    """Return the run of ``out``, to go on with.
-
-    Args:
-        out: A folder that holds a run.
-        plan: ``Plan`` of the run that the same arguments would begin.
-        given: Names of the arguments that were given; the others are the run's.
-        share: How many runs will share the device.
-
-    Raises:
-        TrainingError: If it cannot be loaded, or differs from what was asked for.
-    """
-    config = read_config(out)
-    known = [("the environment", plan.spec.name, config["env"])]
-    wanted = kept_params(plan.params)
-    asked = [f.name for f in fields(plan.params) if f.name in given]
-    known += [(name, wanted.get(name), config["params"].get(name)) for name in asked]
-    known += [(name, getattr(plan, name), config[name]) for name in ("num_envs", "seed") if name in given]
-    if "learner" in given:
-        known.append(("learner", plan.learner, config["learner"]))
-    policies = None
-    if "policies" in given:
-        policies = plan.policies
-        known += [("the policies' groups", ", ".join(policies), ", ".join(config["policies"]))]
-        for name, settings in policies.items():
-            mine, theirs = json.loads(json.dumps(describe(settings))), config["policies"].get(name, {})
-            known += [(f"{key} of policy {name!r}", value, theirs.get(key)) for key, value in mine.items()]
-    differ = [
-        f"{name} is {shown(theirs)} there, and {shown(mine)} was asked for"
-        for name, mine, theirs in known
-        if mine != theirs
-    ]
-    if differ:
-        whole = " (PPO(...) and the like ask for their own defaults where they name nothing)" if len(differ) > 1 else ""
-        raise taken(
-            f"{out} holds a run whose settings differ: {'; '.join(differ)}{whole}",
-            "Leave them out to go on with the run's, or pass overwrite=True or another folder",
-            "Leave them out to go on with the run's, or pass --overwrite or another --out",
-        )
-    known = {None, *ALGORITHMS}  # modules and algorithms of the user's own are in no file
-    own = {
-        n: s for n, s in (policies or {}).items() if getattr(s, "policy", 0) or getattr(s, "name", None) not in known
-    }
-    return Run.load(out, plan.device, policies=own or None, env=plan.spec, share=share, older=True)
 
 
 def refuse_for_run(run, refused, params, device, where="train"):

@@ -5,14 +5,17 @@ What one seed reaches says little; medians, quartiles, and the interquartile mea
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from itertools import zip_longest
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
+from cupydrive import envs
 from cupydrive.errors import CupydriveError, ParameterError, TrainingError, did_you_mean
 from cupydrive.inputs.arguments import (
     checked_float,
@@ -28,12 +31,14 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.files import file_errors, read_file, write_atomically
 from cupydrive.inputs.formats import FORMAT, MOST_JSON, POPULATION, FormatError, explained, read_json
-from cupydrive.protocols import LearnerSettings
+from cupydrive.protocols import LearnerSettings, PolicySettings
+from cupydrive.spec import EnvSpec
 from cupydrive.training.algorithms.pool import unpooled, with_settings
-from cupydrive.training.outfolder import taken
+from cupydrive.training.config import TrainConfig, check_players, resolve
 from cupydrive.training.policies import learning_settings
 from cupydrive.training.run import Run
-from cupydrive.training.runfolder import POPULATION_FILE
+from cupydrive.training.runfolder import POPULATION_FILE, taken
+from cupydrive.training.suggestions import suggested_algorithm
 
 MOST_MEMBERS = 10_000
 RETURN = "charts/episodic_return"
@@ -44,67 +49,68 @@ WHOLE = ("algorithm", "policies", "seed", "num_envs")  # what a member may bring
 
 @dataclass(frozen=True)
 class Member:
-    """One run that is to be trained.
+    """One run of a population.
 
     Args:
-        setting: What it changes, in words.
-        seed: Its seed.
-        arguments: Those of ``train`` that make it.
-        where: What an error calls it; empty if members differ in their seeds alone.
-        plan: ``Plan`` that was made from the arguments, or None.
+        setting: What it changes, as text; empty if members differ in their seeds alone.
+        config: What it is made of, with a folder of its own.
+        where: Name of the argument that it comes from, for messages.
     """
 
     setting: str
-    seed: int
-    arguments: dict
+    config: TrainConfig
     where: str = ""
-    plan: object = None
 
-    def about(self):
+    def about(self) -> dict:
         """Return what ``population.json`` says of it."""
-        return {"setting": self.setting, "seed": self.seed}
+        return {"setting": self.setting, "seed": self.config.seed}
 
 
-def plan_members(spec, given, seeds, members, suggested):
-    """Return the ``Member``s of a population.
-
-    Args:
-        spec: ``EnvSpec``.
-        given: Arguments of ``train`` by name that members have unless they change them, as they were given: not looked at yet.
-        seeds: How many seeds each has, from ``given["seed"]`` on; or these seeds; None: that one.
-        members: What each changes, by name; None: nothing.
-        suggested: Called with an algorithm's name or None, returns the settings that the environment suggests for it.
+def resolve_members(
+    env: str | PathLike | EnvSpec,
+    algorithm: object = None,
+    policies: Mapping[str, PolicySettings] | None = None,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    members: Sequence[Mapping[str, object]] | None = None,
+    seed: int | None = None,
+    out: str | PathLike | None = None,
+    **given: object,
+) -> list[Member]:
+    """Return the members of a population; arguments as in ``train``.
 
     Raises:
-        ParameterError: If a name is unknown or means two things, or there are no members.
+        CupydriveError: If one of them cannot be trained. The message names it. Nothing has been written.
     """
+    spec = envs.get(env)
     changes = [{}] if members is None else list(checked_sequence("train", "members", members))
-    for k, change in enumerate(changes):
-        checked_mapping("train", f"members[{k}]", change)
-    each_seed = planned_seeds(given, seeds)
-    for k, change in enumerate(changes if seeds is not None else []):
-        if "seed" in change:
-            raise ParameterError(
-                f"train: members[{k}] has seed = {shown(change['seed'])}, and seeds = {shown(seeds)} says the seeds of every "
-                "member; pass one of them"
-            )
-    planned = []
+    each_seed = planned_seeds(seed, seeds)
+    found = []
     for k, change in enumerate(changes):
         where = "" if members is None else f"members[{k}]"
+        change = checked_mapping("train", where or "members", change)
+        if seeds is not None and "seed" in change:
+            raise ParameterError(
+                f"train: {where} has seed = {shown(change['seed'])}, and seeds = {shown(seeds)} says the seeds of every "
+                "member; pass one of them"
+            )
         with named(where):
-            own = changed(spec, given, change, suggested, where)
-            words = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
-            for seed in [change["seed"]] if "seed" in change else each_seed:
-                seed = checked_int("train", "seed", seed, 0, 2**63 - 1)
-                planned.append(Member(words, seed, own | {"seed": seed}, where))
-    if not planned:
+            own = changed(spec, given | {"algorithm": algorithm, "policies": policies}, change, where)
+            setting = ", ".join(f"{name} {str(value)[:60]}" for name, value in change.items() if name != "seed")
+            for first, seed in enumerate([change["seed"]] if "seed" in change else each_seed):
+                folder = None if out is None else member_folder(out, len(found))
+                config = resolve(spec, **own | {"seed": seed, "out": folder})
+                if first == 0:  # the others differ in seeds
+                    check_players(config)
+                found.append(Member(setting, config, where))
+    if not found:
         raise ParameterError("train: a population needs at least one member; seeds or members is empty")
-    return planned
+    return found
 
 
-def planned_seeds(given, seeds):
-    """Return the seeds of members that name none; arguments as of ``plan_members``."""
-    first = checked_int("train", "seed", 0 if given.get("seed") is None else given["seed"], 0, 2**63 - 1)
+def planned_seeds(seed: int | None, seeds: int | Sequence[int] | None) -> list[int]:
+    """Return the seeds of members that name none."""
+    first = checked_int("train", "seed", 0 if seed is None else seed, 0, 2**63 - 1)
     if seeds is None or is_number(seeds, int | np.integer):
         count = 1 if seeds is None else checked_int("train", "seeds", seeds, 1, MOST_MEMBERS)
         return list(range(first, first + count))
@@ -114,9 +120,9 @@ def planned_seeds(given, seeds):
             f"train: seeds = {shown(seeds)} is {kind_of(seeds)}; it must be an int, how many runs, such as 10, or a list of "
             "ints, the seed of each, such as [0, 1, 2]"
         )
-    if given.get("seed") is not None:
+    if seed is not None:
         raise ParameterError(
-            f"train: seeds = {shown(seeds)} lists the seeds, and seed = {shown(given['seed'])} is another; pass one of them"
+            f"train: seeds = {shown(seeds)} lists the seeds, and seed = {shown(seed)} is another; pass one of them"
         )
     if len(listed[: MOST_MEMBERS + 1]) > MOST_MEMBERS:  # of a range, too, whose length no int holds
         raise ParameterError(f"train: seeds lists more than {MOST_MEMBERS:,} runs; pass fewer")
@@ -141,27 +147,32 @@ def named(where):
         raise
 
 
-def changed(spec, given, change, suggested, where):
-    """Return the arguments of ``train`` of one member: those of all, with what it changes; others as of ``plan_members``."""
+def changed(spec: EnvSpec, given: dict[str, object], change: dict[str, object], where: str) -> dict[str, object]:
+    """Return the arguments of ``resolve`` of one member.
+
+    Args:
+        spec: Environment.
+        given: Arguments of all members.
+        change: Fields of ``TrainConfig``, settings of the algorithms and parameters that this member changes.
+        where: Name of the member, for messages.
+    """
     own, parameters = dict(given), {field.name for field in fields(spec.params)}
     whose = change if {"algorithm", "policies"} & change.keys() else given
     groups = [g.name for g in spec.groups(spec.params())]
+    suggested = partial(suggested_algorithm, spec)
     policies = learning_settings(whose.get("algorithm"), whose.get("policies"), groups, suggested)
     learners = [each for each in by_group(policies).values() if isinstance(each, LearnerSettings)]
     known = {name for each in learners if is_dataclass(each) for name in setting_names(each)}
     new = {}
     for name, value in change.items():
-        checked_str("train", f"a name in {where}", name)
-        if name in WHOLE:
-            own[name] = value
-        elif name in known and name in parameters:
+        if name in known and name in parameters:
             raise ParameterError(
                 f"train: {where} has {name!r}, which is a setting of {learners[0].name} and a parameter of {spec.name}; for "
                 f"the setting pass algorithm=..., for the parameter train(..., {name}=...)"
             )
-        elif name in known:
+        if name in known:
             new[name] = value
-        elif name in parameters:
+        elif name in parameters or name in WHOLE:
             own[name] = value
         else:
             names = sorted({*known, *parameters, *WHOLE})
@@ -169,7 +180,7 @@ def changed(spec, given, change, suggested, where):
                 f"train: {where} has {name!r}, which is no setting and no parameter.{did_you_mean(name, names)} "
                 f"There are: {', '.join(names)}"
             )
-    own["algorithm"], own["policies"] = None, None
+    own |= {"algorithm": None, "policies": None}
     if isinstance(policies, dict):
         own["policies"] = {name: with_settings(each, new) for name, each in policies.items()}
     else:

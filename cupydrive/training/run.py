@@ -5,29 +5,28 @@ train, nobody needs Matplotlib or a video codec.
 """
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from cupydrive import __version__, envs
-from cupydrive.errors import DeviceError, ParameterError, TrainingError, did_you_mean
+from cupydrive import envs
+from cupydrive.errors import ParameterError, TrainingError, did_you_mean
 from cupydrive.executors import choose, executor
 from cupydrive.executors.ahead import build_ahead
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.executors.ranks import Shard, current_ranks
-from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_instance, checked_int, checked_path, shown
+from cupydrive.inputs.arguments import checked_bool, checked_instance, checked_int, checked_path, shown
 from cupydrive.inputs.files import file_errors, write_atomically
-from cupydrive.inputs.formats import FORMAT
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing import inference
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.playing.players import Trained
 from cupydrive.playing.rollout import NONE_FOUND, LatestEpisodes, Rollout, episodes_unit
 from cupydrive.simulation.batch import CLOCK, Batch
-from cupydrive.spec import EnvSpec, kept_params
-from cupydrive.training.algorithms.kernels.choice import LEARNERS
 from cupydrive.training.algorithms.kernels.play import ROLLOUTS, begin_play, decide_play
-from cupydrive.training.frozen import check_kept, describe, rebuild
+from cupydrive.training.config import TrainConfig, read
+from cupydrive.training.frozen import check_kept
 from cupydrive.training.policies import checked_policies, make_players
 from cupydrive.training.ranks import part, shared_out, whole
 from cupydrive.training.runfolder import (
@@ -54,15 +53,8 @@ class Run(NotCopied):
     and a share of the environments.
 
     Args:
-        spec: ``EnvSpec``.
-        params: Parameters made by ``spec.make_params``.
-        policies: Settings by group names, ``"tagger"`` or ``"tagger+runner"`` for a shared policy: ``PPO(...)``,
-            ``A2C(...)``, ``Pool(...)``, ``Heuristic()``, ``Random()`` or ``Frozen(path)``.
-        num_envs: N, of all processes.
-        seed: Of environments, actions, shuffles and weights.
-        device: ``"cuda"`` or ``"cpu"``.
-        learner: ``"auto"``, ``"kernels"`` or ``"torch"``, as of ``cupydrive.train``.
-        share: How many runs will share the device at once: sizes of launches are chosen for a part of it.
+        config: What it is made of.
+        share: Number of runs that will share the device: sizes of launches are chosen for a part of it.
 
     Attributes:
         shard: ``Shard``: which of the environments this process has.
@@ -76,25 +68,27 @@ class Run(NotCopied):
         failed: ``Failure`` if the training that came last met a non-finite number, until that is explained.
     """
 
-    def __init__(self, spec, params, policies, num_envs, seed, device, learner="auto", share=1):
-        self.spec = checked_instance("Run", "spec", spec, EnvSpec, "an EnvSpec")
-        self.params = checked_instance("Run", "params", params, spec.params, "what spec.make_params(...) returns")
-        num_envs = self.num_envs = checked_int(spec.name, "num_envs", num_envs)
-        self.seed = checked_int("Run", "seed", seed, 0, 2**63 - 1)
-        self.device = checked_choice("Run", "device", device, ("cuda", "cpu"), DeviceError)
-        self.learner = checked_choice("Run", "learner", learner, LEARNERS)
-        self.settings = policies
+    def __init__(self, config: TrainConfig, share: int = 1):
+        self.config = checked_instance("Run", "config", config, TrainConfig, "a TrainConfig")
+        self.spec, self.params, self.settings = config.spec, config.params, config.policies
+        self.num_envs, self.seed, self.device, self.learner = (
+            config.num_envs,
+            config.seed,
+            config.device,
+            config.learner,
+        )
         self.step, self.seconds, self.metrics = 0, 0.0, []
-        self.folder, self.total, self.interrupted = None, None, False
-        self.origin = envs.origin(spec)  # of the files as they are compiled now
+        self.folder, self.total, self.interrupted = None, config.steps, False
+        self.origin = envs.origin(self.spec)  # of the files as they are compiled now
         self.lock, self.failed, self.explanation = FolderLock(), None, None
         self.passed_over = []  # damaged checkpoints of ``folder``, newer than the one that was read
-        self.shard, where = Shard(self.num_envs, current_ranks()), executor(device, share=share)
-        with drawing_from(torch.Generator().manual_seed(int(seed))):  # what a learner of the caller's own draws
-            self.learners, self.choices, players = make_players(spec, params, policies, num_envs, where, self.learner)
-            self.batch = Batch(spec, self.shard.num_envs, params, where, self.shard.envs.start)
-            self.batch.reset(seed)
-            lengths = [policies[name].num_steps for name in self.learners]
+        self.shard, where = Shard(self.num_envs, current_ranks()), executor(self.device, share=share)
+        made_of = self.spec, self.params, self.settings, self.num_envs, where, self.learner
+        with drawing_from(torch.Generator().manual_seed(self.seed)):  # what a learner of the caller's own draws
+            self.learners, self.choices, players = make_players(*made_of)
+            self.batch = Batch(self.spec, self.shard.num_envs, self.params, where, self.shard.envs.start)
+            self.batch.reset(self.seed)
+            lengths = [self.settings[name].num_steps for name in self.learners]
             build_ahead([(where, episodes_unit(self.batch))])
             begin_play(self.batch, players)
             self.rollout = Rollout(self.batch, players, lengths[0] if lengths else WARM_STEPS, shard=self.shard)
@@ -296,21 +290,9 @@ class Run(NotCopied):
 
     # ---- files ----
 
-    def config(self):
-        """Return what this run was made of, as JSON can hold it."""
-        return {
-            "format": FORMAT,
-            "cupydrive": __version__,
-            "env": self.spec.name,
-            **self.spec.about_tables(self.params),
-            "origin": self.origin,
-            "params": kept_params(self.params),
-            "num_envs": self.num_envs,
-            "seed": self.seed,
-            "total": self.total,
-            "learner": self.learner,
-            "policies": {name: describe(settings) for name, settings in self.settings.items()},
-        }
+    def as_json(self) -> dict:
+        """Return what this run is made of, as ``config.json`` holds it."""
+        return self.config.as_json() | {"origin": self.origin, "total": self.total}
 
     def save(self, folder, keep=3):
         """Write the configuration and a checkpoint of this moment; keep the last ``keep`` checkpoints.
@@ -336,7 +318,7 @@ class Run(NotCopied):
             for path in self.passed_over:  # kept for whoever wants to look at them, but no newest checkpoints any more
                 if path.parent == (folder / "checkpoints").resolve() and path.exists():
                     path.replace(path.with_suffix(".damaged"))
-            write_atomically(folder / "config.json", pack_config(self.config()))
+            write_atomically(folder / "config.json", pack_config(self.as_json()))
             write_atomically(folder / "checkpoints" / f"{self.step:015d}.pt", content.getbuffer())
             # Besides checkpoints that are too old, files that a killed process was writing: nobody else writes now.
             for path in (*checkpoints(folder)[:-keep], *(folder / "checkpoints").glob(".*.part")):
@@ -376,23 +358,27 @@ class Run(NotCopied):
             checked_policies(policies, config["policies"])
         call = f"cupydrive.load({str(folder)!r}, env={{}})"
         spec = envs.of_data(str(folder), call, config["env"], config.get("origin"), env)
-        saved = read_checkpoint(folder, spec.name, older)
+        return cls.restored(read(folder, spec, device, policies), folder, share, older)
+
+    @classmethod
+    def restored(cls, config: TrainConfig, folder: Path, share: int = 1, older: bool = False) -> "Run":
+        """Return the run of a folder at its last checkpoint; arguments and errors are those of ``load``."""
+        saved = read_checkpoint(folder, config.spec.name, older)
         clock = saved["tensors"].get("env/clock")
-        if clock is None or clock.numel() != config["num_envs"] * CLOCK.itemsize:  # before memory is taken for them
+        if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:  # before memory is taken for them
             raise TrainingError(
-                f"the checkpoint of {folder} is not of the {config['num_envs']} environments of its config.json"
+                f"the checkpoint of {folder} is not of the {config.num_envs} environments of its config.json"
             )
         try:
-            params = spec.make_params(**config["params"])
-            spec.require_tables("it", params, config.get("tables"))
-            settings = {name: rebuild(name, about, policies) for name, about in config["policies"].items()}
-            run = cls(spec, params, settings, config["num_envs"], config["seed"], device, config["learner"], share)
+            run = cls(config, share)
             run.restore(saved["tensors"])
         except ParameterError as error:
-            raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None
+            raise TrainingError(
+                f"{folder / 'config.json'} does not fit {config.spec.name!r} as it is now: {error}"
+            ) from None
         except TrainingError as error:
             raise TrainingError(f"{folder}: {error}") from None
-        run.total, run.step, run.folder = config["total"], saved["step"], folder
+        run.total, run.step, run.folder = config.steps, saved["step"], folder
         run.passed_over = [path.resolve() for path in saved["passed_over"]]
         run.metrics = [row for row in read_metrics(folder) if row["charts/global_step"] <= run.step]
         return run

@@ -95,6 +95,13 @@ def run_above(path):
     return "" if above is None else f"; the run folder that it lies in is {shown(str(above))}"
 
 
+def taken(says, python, shell):
+    """Return the ``TrainingError`` of a folder that holds something else: what it says, then fixes in Python or in a shell."""
+    error = TrainingError(f"{says}. {python}")
+    error.shell = f"{says}. {shell}"
+    return error
+
+
 def read_config(folder):
     """Return the configuration of a run folder.
 
@@ -133,7 +140,7 @@ def read_config(folder):
 
 
 def pack_config(config: dict) -> bytes:
-    """Return the content of ``config.json``: what ``Run.config`` returns, and its SHA-256."""
+    """Return the content of ``config.json``: what ``Run.as_json`` returns, and its SHA-256."""
     plain = json.loads(json.dumps(config))
     return json.dumps(plain | {"sha256": config_hash(plain)}, indent=1).encode() + b"\n"
 
@@ -181,7 +188,7 @@ def read_checkpoint(folder, env, older=False):
             warnings.warn(
                 f"{folder}: {path.name} is read instead of a newer checkpoint that is damaged ({listed(problems)})",
                 CupydriveWarning,
-                stacklevel=6,  # of train(..., resume=True)
+                stacklevel=5,  # of train(..., resume=True)
             )
         return {**saved, "passed_over": files[len(files) - len(problems) :]}
     raise TrainingError(f"no checkpoint of {folder} can be read: {listed(problems)}. Train anew, into another folder")

@@ -1,26 +1,24 @@
 """train(): policies learn in thousands of environments; on a GPU whole iterations replay as one CUDA graph."""
 
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.executors.ranks import current_ranks
-from cupydrive.inputs.arguments import (
-    checked_bool,
-    checked_callable,
-    checked_count,
-    checked_float,
-    checked_int,
-    checked_path,
-)
+from cupydrive.inputs.arguments import checked_path
 from cupydrive.inputs.files import file_errors
+from cupydrive.inputs.validation import validated
+from cupydrive.training.begin import begin, goal_of, replaced
+from cupydrive.training.config import TrainConfig, check_players, drop_none, resolve
 from cupydrive.training.frozen import check_kept
-from cupydrive.training.members import check_capture, plan_population, train_alone, train_members
+from cupydrive.training.members import check_capture, train_alone, train_members
 from cupydrive.training.misplaced import warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder, check_free, check_own, check_single, refuse_for_run
-from cupydrive.training.plan import begin_run, goal_of, plan, replaced
 from cupydrive.training.policies import warn_if_never_learning, warn_if_nobody_learns
+from cupydrive.training.population import resolve_members
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
 
@@ -106,82 +104,84 @@ def train(
         TrainingError: If a folder cannot be used.
         MemoryLimitError: If it does not fit into memory.
     """
-    keep = checked_int("train", "keep", keep)
-    minutes = checked_float("train", "checkpoint_minutes", checkpoint_minutes, 0.0)
-    progress, resume, overwrite = (
-        checked_bool("train", name, value)
-        for name, value in (("progress", progress), ("resume", resume), ("overwrite", overwrite))
-    )
-    capture = None if capture is None else checked_bool("train", "capture", capture)
-    if callback is not None:
-        checked_callable("train", "callback", callback, takes=("step", "metrics"))
+    options = {
+        "steps": steps, "num_envs": num_envs, "seed": seed, "learner": learner, "resume": resume, "overwrite": overwrite,
+        "progress": progress, "capture": capture, "callback": callback, "checkpoint_minutes": checkpoint_minutes, "keep": keep,
+    }  # fmt: skip
+    ranks, population = current_ranks(), seeds is not None or members is not None
     out = None if out is None else checked_path("train", "out", out)
+    if population:
+        if not ranks.alone:
+            raise ParameterError(
+                f"train: seeds= and members= train several runs in one process, and {ranks.size} processes train one run here; "
+                "leave them out, or start one process"
+            )
+        if isinstance(env, Run):
+            raise ParameterError(
+                "train(run, seeds=..., members=...): a population begins anew; pass the environment's name"
+            )
+        planned = resolve_members(
+            env, algorithm, policies, seeds=seeds, members=members, device=device, out=out, **options, **params
+        )
+        config = planned[0].config
+    elif isinstance(env, Run):
+        config = going_on(env, algorithm, policies, device, out, options, params)
+    else:
+        config = resolve(env, algorithm, policies, device=device, out=out, **options, **params)
+        check_players(config)
     if out is not None:
         with file_errors(TrainingError, f"out = {str(out)!r} cannot be used"):
-            check_folder(out, written=not resume)
-    steps = None if steps is None else checked_count("train", "steps", steps)
-    if out is None and (resume or overwrite):
-        raise ParameterError(f"train: {'resume' if resume else 'overwrite'}=True needs out=, the folder of the run")
-    if resume and overwrite:
-        raise ParameterError(
-            "train: resume=True goes on with the run in out, overwrite=True replaces it; pass one of them"
-        )
-    given = {
-        "algorithm": algorithm,
-        "policies": policies,
-        "num_envs": num_envs,
-        "seed": seed,
-        "learner": learner,
-        **params,
-    }
-    loop = {"capture": capture, "checkpoint_seconds": minutes * 60, "keep": keep}
-    ranks = current_ranks()
-    if not ranks.alone and (seeds is not None or members is not None):
-        raise ParameterError(
-            f"train: seeds= and members= train several runs in one process, and {ranks.size} processes train one run here; "
-            "leave them out, or start one process"
-        )
-    if seeds is not None or members is not None:
-        planned = plan_population(env, given, seeds, members, device, resume)
-        for of_one in {str(member.plan.policies): member.plan.policies for member in planned}.values():
-            warn_if_nobody_learns(planned[0].plan.spec.name, of_one)
+            check_folder(out, written=not config.resume)
+    if not isinstance(env, Run):
         warn_of_two_meanings(env, params, algorithm, policies)
-        where = {"out": out, "resume": resume, "overwrite": overwrite}
-        return train_members(planned, steps, progress, callback, where, loop)
+    if population:
+        for of_one in {str(member.config.policies): member.config.policies for member in planned}.values():
+            warn_if_nobody_learns(config.spec.name, of_one)
+        return train_members(planned, out)
     if out is not None:
         check_single(out)
-    if isinstance(env, Run):
-        run = env
-        made_of = {name: given[name] for name in ("algorithm", "policies", "num_envs", "seed", "learner")}
-        refuse_for_run(run, made_of | {"resume": resume}, params, device)
-        goal = goal_of(run, steps)
-        if out is not None:
-            check_kept(run.settings)
-    else:
-        new = plan(env, **given, device=device, resume=resume)
-        warn_of_two_meanings(env, params, algorithm, policies)
-        run, goal = begin_run(new, given, steps, out, resume)
+    run = env if isinstance(env, Run) else begin(config)
     check_capture(capture, ranks.captures(run.device))
-    require_equal(ranks, about(run, goal, out, capture, keep))
-    if run.step >= goal:  # resume=True, of a run that is done
+    require_equal(ranks, about(run, config))
+    if run.step >= config.steps:  # resume=True, of a run that is done
         return run
     if out is not None:
         check_own(out)
-        if not overwrite:
+        if not config.overwrite:
             check_free(run, out)
     warn_if_nobody_learns(run.spec.name, run.settings)
-    warn_if_never_learning([(run, goal)])
-    first = ranks.rank == 0
-    call = None if callback is None or not first else lambda step, row, number: callback(step, row)
-    with replaced(run, out) if overwrite and first else nullcontext():
-        train_alone(run, goal, out, progress and first, call, **loop)
+    warn_if_never_learning([(run, config.steps)])
+    with replaced(run, out) if config.overwrite and ranks.rank == 0 else nullcontext():
+        train_alone(run, config)
     return run
 
 
-def about(run, goal, out, capture, keep):
+def going_on(
+    run: Run,
+    algorithm: object,
+    policies: object,
+    device: str,
+    out: Path | None,
+    options: dict[str, object],
+    params: dict[str, object],
+) -> TrainConfig:
+    """Return the configuration with which ``train`` continues a run; arguments as there.
+
+    Raises:
+        ParameterError: If an argument is wrong, or one of those that the run brings itself.
+    """
+    own = {name: options[name] for name in ("num_envs", "seed", "learner", "resume")}
+    refuse_for_run(run, {"algorithm": algorithm, "policies": policies} | own, params, device)
+    found = validated("train", TrainConfig, drop_none(options) | {"out": out})
+    if out is not None:
+        check_kept(run.settings)
+    return replace(run.config, **found | {"steps": goal_of(run, found.get("steps"))})
+
+
+def about(run: Run, config: TrainConfig) -> dict[str, object]:
     """Return by name, as JSON can hold it, what processes that train one run together must agree on."""
-    config = run.config()
-    config |= config.pop("params") | {f"policy {name}": kept for name, kept in config.pop("policies").items()}
-    versions = {"torch": torch.__version__, "device": run.device, "step": run.step, "steps": goal}
-    given = {"out": None if out is None else str(out), "capture": capture, "keep": keep}
-    return config | versions | given | {f"choice for {name}": words for name, words in run.choices.items()}
+    made_of = run.as_json()
+    made_of |= made_of.pop("params") | {f"policy {name}": kept for name, kept in made_of.pop("policies").items()}
+    versions = {"torch": torch.__version__, "device": run.device, "step": run.step, "steps": config.steps}
+    given = {"out": None if config.out is None else str(config.out), "capture": config.capture, "keep": config.keep}
+    return made_of | versions | given | {f"choice for {name}": words for name, words in run.choices.items()}

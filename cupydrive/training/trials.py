@@ -20,9 +20,9 @@ from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import shown
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import with_settings
+from cupydrive.training.config import check_players, resolve
 from cupydrive.training.members import begin_members, train_on
-from cupydrive.training.plan import plan
-from cupydrive.training.population import setting_names
+from cupydrive.training.population import resolve_members, setting_names
 from cupydrive.training.run import Run
 
 STUDY, CONFIG = "sweep", "cupydrive"  # names of the study and of the attribute that describes it
@@ -164,7 +164,7 @@ class Trials:
                 values = {name: suggest(trial, name, choices) for name, choices in self.space.items()}
             try:
                 settings, params = split(self.settings, values)
-                plan(self.env, settings, device=self.device, **self.common | params)
+                check_players(resolve(self.env, settings, device=self.device, **self.common | params))
                 return trial
             except CupydriveError as error:
                 misfit = error
@@ -209,7 +209,8 @@ class Trials:
         for trial in trials:
             settings, params = split(self.settings, trial.params)
             members.append({"algorithm": settings, **params})
-        left = dict(zip(trials, begin_members(self.env, self.common, members, self.device), strict=True))
+        members = resolve_members(self.env, members=members, steps=self.rungs[-1], device=self.device, **self.common)
+        left = dict(zip(trials, begin_members(members), strict=True))
         for rung in self.rungs:
             interrupted, failures = train_on(list(left.values()), rung)
             for trial, run in list(left.items()):

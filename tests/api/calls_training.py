@@ -13,8 +13,8 @@ import torch
 from calls import Row, played, tag
 
 import cupydrive as cd
-from cupydrive import envs
 from cupydrive.training.algorithms import ALGORITHMS
+from cupydrive.training.config import resolve
 from cupydrive.training.explain import Failure
 
 # Right numbers of env-steps that take for ever; None is as many as the environment suggests.
@@ -175,10 +175,7 @@ ROWS |= {
     ),
     "Run": Row(
         lambda it, **given: cd.Run(**given),
-        lambda it: {
-            "spec": envs.get("cartpole"), "params": envs.get("cartpole").make_params(), "policies": {"cart": ppo()},
-            "num_envs": 4, "seed": 1, "device": "cpu",
-        },
+        lambda it: {"config": resolve("cartpole", ppo(), num_envs=4, seed=1, device="cpu")},
         after=lambda it, run: now(run),
     ),
     "Run.act": Row(

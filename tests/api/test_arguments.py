@@ -134,6 +134,8 @@ MADE_BY_US = {
     "Snapshot.of",
     "Snapshot.restore",
     "Population",
+    "Run.restored",
+    "TrainConfig",
     "Recording",
     "Snapshot",
     "Sweep",

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import cupydrive as cd
-from cupydrive import envs
 from cupydrive.errors import CupydriveError, MemoryLimitError, ParameterError, TrainingError
-from cupydrive.training.plan import plan
+from cupydrive.training.config import check_players, resolve
 
 SMALL = {"num_envs": 8, "steps": 64, "device": "cpu", "progress": False}
 GOOD = cd.PPO(num_steps=8, hidden=(8,), num_minibatches=2)
@@ -116,19 +115,18 @@ def test_settings_that_members_override_are_not_judged():
 
 def test_a_run_and_its_plan_ask_the_same(monkeypatch):
     """A run that is made directly, or from a folder that was changed by hand, is asked what a plan is."""
-    spec = envs.get("cartpole")
     for settings, words in ((replace(GOOD, num_minibatches=3), "3 minibatches"), (cd.DDPG(), "needs a Box")):
         with pytest.raises(ParameterError, match=words) as planned:
-            plan("cartpole", settings, num_envs=8, device="cpu")
+            check_players(resolve("cartpole", settings, num_envs=8, device="cpu"))
         with pytest.raises(ParameterError, match=words) as made:
-            cd.Run(spec, spec.make_params(), {"cart": settings}, 8, 0, "cpu")
+            cd.Run(resolve("cartpole", settings, num_envs=8, device="cpu"))
         assert str(planned.value) == str(made.value)
 
 
 def test_a_plan_leaves_random_numbers_as_they_are(tmp_path):
     cd.train("cartpole", GOOD, **SMALL).save(tmp_path)
     before = torch.get_rng_state()
-    plan("cartpole", policies={"cart": cd.Frozen(tmp_path)}, num_envs=8, device="cpu")
+    check_players(resolve("cartpole", policies={"cart": cd.Frozen(tmp_path)}, num_envs=8, device="cpu"))
     assert torch.equal(torch.get_rng_state(), before)
 
 

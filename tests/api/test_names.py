@@ -17,7 +17,7 @@ from cupydrive.errors import (
     UnknownParameterError,
     did_you_mean,
 )
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 
 CALLS = {"make": cd.make, "train": cd.train, "evaluate": cd.evaluate, "render": cd.render}
 

@@ -9,7 +9,7 @@ from solving import solve
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.cli.main import main
-from cupydrive.training.plan import plan
+from cupydrive.training.config import resolve
 from cupydrive.training.suggestions import all_suggestions, suggestion
 
 pytestmark = pytest.mark.full
@@ -28,7 +28,7 @@ def spec():
 
 
 def sizes(env, *arguments, **given):
-    found = plan(env, *arguments, device="cpu", **given)
+    found = resolve(env, *arguments, device="cpu", **given)
     return found.num_envs, found.steps
 
 
@@ -86,5 +86,5 @@ def test_the_command_line_says_what_is_suggested(capsys):
 @pytest.mark.parametrize("name", envs.names())
 def test_whatever_an_environment_suggests_fits_it(name):
     for about in all_suggestions(name):
-        found = plan(name, about.algorithm, device="cpu")
+        found = resolve(name, about.algorithm, device="cpu")
         assert found.steps >= found.num_envs * next(iter(found.policies.values())).num_steps

@@ -22,7 +22,7 @@ from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
 from cupydrive.training.algorithms import A2C, PPO
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 
 SMALL = (Work("cartpole", 64, 4), Work("tag_grid", 16, 4))
 

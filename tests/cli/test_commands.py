@@ -114,7 +114,7 @@ def test_render_and_gallery_refuse_bad_input_in_one_line(arguments, message, cap
         (["train", "cartpole", "--set", "hidden=64"], "hidden = 64; it must be a tuple of widths"),
         (["train", "cartpole", "--param", "gravity"], "'gravity' is no KEY=VALUE"),
         (["train", "cartpole", "--param", "gravity=heavy"], "gravity = 'heavy' is a str"),
-        (["train", "cartpole", "--steps", "0"], "steps = 0 is out of range"),
+        (["train", "cartpole", "--steps", "0"], "steps = 0.0; input should be greater than or equal to 1"),
         (["train", "--resume"], "--resume needs --out"),
         (["train", "--resume", "--out", "x", "--seed", "1"], "takes everything from the run"),
         (["train", "--resume", "--out", "/no/such/run"], "no run folder"),

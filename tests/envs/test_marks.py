@@ -11,7 +11,7 @@ from value_iteration import Grid, grid, iterate, play, starts
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError
 from cupydrive.training.algorithms import PPO
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.train import train
 
 

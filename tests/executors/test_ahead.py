@@ -21,7 +21,7 @@ from cupydrive.executors import executor
 from cupydrive.executors.ahead import alone, build_ahead, load_ahead
 from cupydrive.executors.host import HostExecutor, compiler
 from cupydrive.training.algorithms.kernels import learner
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -21,7 +21,7 @@ from cupydrive.training.algorithms.kernels.gradients import forward_unit, gradie
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout
 from cupydrive.training.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.training.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes, resident_unit
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 
 # Of architectures `make test` has the oldest and the newest, which are on either side of what kernels/drive distinguishes
 # (80, 90); the other tests of this file compile for 90.

@@ -54,7 +54,7 @@ def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
 def test_a_run_goes_on_with_the_same_tables_alone(tmp_path):
     settings = cd.PPO(num_steps=4, hidden=(4,), num_minibatches=1, update_epochs=1)
     cd.train(SPEC, settings, steps=16, num_envs=4, device="cpu", out=tmp_path / "run", progress=False)
-    assert cd.load(tmp_path / "run", env=SPEC).config()["tables"] == SPEC.table_digests(PARAMS)
+    assert cd.load(tmp_path / "run", env=SPEC).as_json()["tables"] == SPEC.table_digests(PARAMS)
     with pytest.raises(TrainingError, match=r"config.json does not fit 'atlas' .*another table 'height'"):
         cd.load(tmp_path / "run", env=other())
 

@@ -16,6 +16,7 @@ LATER = {
     "pooch",
     "requests",
     "urllib3",
+    "pydantic",
     "py-rattler",
     "sb3-contrib",
     "mkdocs",

@@ -26,7 +26,7 @@ from cupydrive.inputs.tables import made_up_tables
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import Table
 from cupydrive.training.algorithms.kernels.play import Play, play_unit, policies_of
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 
 PARAMS = SPEC.make_params()
 TABLES = SPEC.table_arrays(PARAMS)

@@ -30,7 +30,7 @@ import cupydrive as cd
 from cupydrive import envs
 from cupydrive.executors.about import info
 from cupydrive.inputs.files import write_atomically
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.run import Run
 from cupydrive.training.suggestions import suggested_algorithm, suggestion
 

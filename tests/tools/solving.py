@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from cupydrive import envs
 from cupydrive.errors import ParameterError
 from cupydrive.terminal.progress import Silent
+from cupydrive.training.begin import make_run
 from cupydrive.training.loop import Loop
-from cupydrive.training.plan import make_run
 from cupydrive.training.suggestions import suggested_sizes
 from cupydrive.training.together import Alone
 

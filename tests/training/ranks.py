@@ -22,7 +22,7 @@ import cupydrive as cd
 from cupydrive.errors import CupydriveError, NotFiniteError
 from cupydrive.training import loop
 from cupydrive.training.algorithms.kernels import choice
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.torch_settings import own_random_numbers
 
 QUIET = {"device": "cpu", "progress": False}

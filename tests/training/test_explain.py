@@ -16,8 +16,8 @@ from cupydrive.spec import Field
 from cupydrive.training import explain, loop
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.play import Play
+from cupydrive.training.begin import make_run
 from cupydrive.training.explanation import array
-from cupydrive.training.plan import make_run
 from cupydrive.training.runfolder import checkpoints
 from cupydrive.training.together import Alone
 

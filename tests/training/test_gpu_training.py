@@ -10,7 +10,7 @@ from point import KERNEL, PYTHON
 from test_runs import KINDS, same, without_time
 
 import cupydrive as cd
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.run import Run
 
 pytestmark = pytest.mark.gpu

@@ -28,7 +28,7 @@ from cupydrive.training.algorithms.kernels.choice import make_learner, tensor_ar
 from cupydrive.training.algorithms.kernels.initial import fill_initial, orthogonal
 from cupydrive.training.algorithms.kernels.layout import NetworkLayout, tensors_of
 from cupydrive.training.algorithms.kernels.learner import KernelLearner
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.suggestions import suggested_algorithm
 
 # What is asked of a GPU: of an A100 with 163 KiB in a block, and of an sm_86 with 99.

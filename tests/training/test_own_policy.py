@@ -8,7 +8,7 @@ import cupydrive as cd
 from cupydrive.errors import MemoryLimitError, ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms.networks import TRIED
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.run import Run
 
 QUIET = {"device": "cpu", "progress": False, "num_envs": 8}

@@ -16,7 +16,7 @@ from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.playing.players import PolicyPlayer
 from cupydrive.playing.policy import make_distribution
 from cupydrive.random import RandomStream, below
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.runfolder import read_config
 
 SMALL = {"grid_length": 6, "num_taggers": 2, "max_episode_steps": 20}

@@ -13,7 +13,7 @@ from point import KERNEL, PYTHON
 
 import cupydrive as cd
 from cupydrive.errors import CupydriveWarning, DeviceError, NotFiniteError, ParameterError, TrainingError
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 from cupydrive.training.run import Run, checkpoints
 from cupydrive.training.runfolder import read_config
 
@@ -224,7 +224,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
         (dict(policies={"cart": "ppo"}), r"policies\['cart'\] = 'ppo'; it must be cd.PPO"),
         (dict(policies={"cart": cd.Heuristic()}), r"has no heuristic"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
-        (dict(steps=0), r"steps = 0 is out of range"),
+        (dict(steps=0), r"steps = 0; input should be greater than or equal to 1"),
         (dict(num_envs=-1), r"num_envs = -1"),
         (dict(seed="x"), r"seed = 'x'"),
         (dict(capture=True), r"capture=True needs device='cuda'"),

@@ -18,8 +18,9 @@ from cupydrive.codegen.source import assemble_file
 from cupydrive.errors import NotFiniteError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.joined import Joined, NotJoinedError, kind, recorded
-from cupydrive.training.members import by_shape, plan_population
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
+from cupydrive.training.members import by_shape
+from cupydrive.training.population import resolve_members
 from cupydrive.training.report import Report
 from cupydrive.training.together import Schedules, Together, recording
 
@@ -86,7 +87,7 @@ def test_settings_and_physics_may_differ_and_schedules_follow_their_own_steps():
         {"ent_coef": ((0, 0.1), (300, 0.0)), "gravity": 5.0},
         {"clip_coef": 0.05, "max_grad_norm": 0.1, "half_length": 1.0},
     ]
-    planned = plan_population("cartpole", {"algorithm": ppo(), "policies": None, "num_envs": 8}, None, members)
+    planned = resolve_members("cartpole", ppo(), members=members, num_envs=8, device="cpu")
     assert by_shape(planned) == [[0, 1, 2]]
     population = cd.train("cartpole", ppo(), members=members, steps=STEPS, **SMALL)
     for run, change in zip(population, members, strict=True):
@@ -98,7 +99,7 @@ def test_settings_and_physics_may_differ_and_schedules_follow_their_own_steps():
 
 def test_other_shapes_run_in_turn_and_keep_their_places():
     members = [{}, {"num_steps": 4}, {"gamma": 0.5}, {"num_envs": 4}, {"hidden": (8,)}]
-    planned = plan_population("cartpole", {"algorithm": ppo(), "policies": None, "num_envs": 8}, None, members)
+    planned = resolve_members("cartpole", ppo(), members=members, num_envs=8, device="cpu")
     assert by_shape(planned) == [[0, 2], [1], [3], [4]]
     population = cd.train("cartpole", ppo(), members=members, steps=STEPS, **SMALL)
     assert [run.num_envs for run in population] == [8, 8, 8, 4, 8]

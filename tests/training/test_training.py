@@ -139,7 +139,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
         (dict(gravity=9.8), r"train\(run, gravity=9.8\)"),
         (dict(stepps=None), r"train\(run, stepps=None\)"),
         (dict(device="cuda"), r"the run is on cpu; save it and load it there"),
-        (dict(steps=0), r"steps = 0 is out of range"),
+        (dict(steps=0), r"steps = 0; input should be greater than or equal to 1"),
         (dict(), r"has done its 128 env-steps; pass steps="),
     ],
 )
@@ -161,7 +161,7 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
         (dict(out=3), r"out = 3 is an int; it must be a path"),
         (dict(resume=True), r"resume=True needs out="),
         (dict(resume=True, overwrite=True, out="x"), r"pass one of them"),
-        (dict(overwrite=1), r"overwrite = 1 is an int; it must be True or False"),
+        (dict(overwrite=1), r"overwrite = 1; input should be a valid boolean"),
         (dict(policies=3), r"policies = 3; it must be a dict|not both"),
         (dict(stepps=3), r"no parameter 'stepps'"),
     ],

@@ -15,7 +15,7 @@ from cupydrive.executors.host import HostExecutor
 from cupydrive.training.algorithms.kernels import choice
 from cupydrive.training.algorithms.kernels.arithmetic import TENSOR
 from cupydrive.training.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
-from cupydrive.training.plan import make_run
+from cupydrive.training.begin import make_run
 
 # Of more heads than one draw of random words has; those added are not masked, and nothing comes of them.
 FIVE_HEADS = masked.PYTHON.replace("[3, 2]", "[3, 2, 2, 3, 4]").replace('"masked"', '"five_heads"')

@@ -1,0 +1,49 @@
+"""Validation of dataclasses: all values that are wrong are reported in one error."""
+
+from dataclasses import fields
+from functools import cache
+from typing import get_type_hints
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from cupydrive.errors import ParameterError
+from cupydrive.inputs.arguments import shown
+
+
+def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, object]:
+    """Return values of fields of a dataclass as it holds them.
+
+    Types are strict: a string, a bool or 4096.0 is no integer. NumPy's scalars count as the Python numbers that they stand for.
+
+    Args:
+        where: Function or class that was called, for the message.
+        kind: Dataclass. Annotations such as ``Annotated[int, Field(ge=1)]`` are what pydantic understands.
+        values: Values by name of a field. Fields may be left out.
+
+    Raises:
+        ParameterError: If any value is wrong. The message lists all of them.
+    """
+    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    try:
+        found = model(kind).model_validate(given)
+    except ValidationError as error:
+        raise ParameterError("\n".join(describe(where, one) for one in error.errors())) from None
+    return {name: getattr(found, name) for name in given}
+
+
+@cache
+def model(kind: type) -> type[BaseModel]:
+    """Return pydantic's model of a dataclass, in which no field is required."""
+    hints = get_type_hints(kind, include_extras=True)
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    return create_model(kind.__name__, __config__=config, **{f.name: (hints[f.name], None) for f in fields(kind)})
+
+
+def describe(where: str, error: dict) -> str:
+    """Return a sentence about an error that pydantic reports."""
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, ParameterError):
+        return str(cause)
+    name = "".join(f"[{part!r}]" if k else str(part) for k, part in enumerate(error["loc"]))
+    return f"{where}: {name} = {shown(error['input'])}; {error['msg'][0].lower()}{error['msg'][1:]}"

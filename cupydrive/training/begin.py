@@ -1,0 +1,67 @@
+"""Make the run that training begins, or continues."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from cupydrive.errors import ParameterError, TrainingError
+from cupydrive.inputs.files import file_errors
+from cupydrive.spec import EnvSpec
+from cupydrive.training.config import TrainConfig, check_players, resolve
+from cupydrive.training.frozen import check_kept
+from cupydrive.training.outfolder import clear
+from cupydrive.training.run import Run
+from cupydrive.training.runfolder import checkpoints
+from cupydrive.training.torch_settings import memory_errors
+
+
+def begin(config: TrainConfig, share: int = 1) -> Run:
+    """Return a new run, or with ``resume`` the one in ``out``.
+
+    Args:
+        config: What it is made of.
+        share: Number of runs that will share the device.
+
+    Raises:
+        MemoryLimitError: If it does not fit into memory.
+    """
+    if config.out is not None:
+        check_kept(config.policies)
+    try:
+        with memory_errors():
+            if config.resume and checkpoints(config.out):
+                return Run.restored(config, config.out, share, older=True)
+            return Run(config, share)
+    except ParameterError as error:
+        # Of a network of one's own: the way to where it was tried says nothing to its author.
+        raise error.with_traceback(None) from error.__cause__
+
+
+def goal_of(run: Run, steps: int | None = None) -> int:
+    """Return up to how many env-steps a run is to be trained that goes on: ``steps`` more, by default up to its total.
+
+    Raises:
+        ParameterError: If it has done them.
+    """
+    goal = run.total if steps is None else run.step + steps
+    if goal is None or run.step >= goal:
+        raise ParameterError(f"the run has done its {run.step:,} env-steps; pass steps= for more")
+    return goal
+
+
+@contextmanager
+def replaced(run: Run, out: Path) -> Iterator[None]:
+    """Hold the lock of ``out``, once the run that it held has been removed."""
+    with file_errors(TrainingError, f"the run cannot be written to {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+    with run.lock.hold(out):
+        clear(out)
+        yield
+
+
+def make_run(env: str | PathLike | EnvSpec, algorithm: object = None, **given: object) -> Run:
+    """Return the ``Run`` that ``train`` would train, before its first step; arguments as there."""
+    config = resolve(env, algorithm, **given)
+    check_players(config)
+    return begin(config)

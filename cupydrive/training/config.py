@@ -1,0 +1,267 @@
+"""TrainConfig: what a run is made of and how it is trained, complete and validated."""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator
+
+import cupydrive
+from cupydrive import __version__, envs
+from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, TrainingError
+from cupydrive.executors import choose, executor
+from cupydrive.inputs.arguments import INT32, checked_callable, checked_path, shown
+from cupydrive.inputs.formats import FORMAT
+from cupydrive.inputs.validation import validated
+from cupydrive.protocols import PolicySettings
+from cupydrive.spec import EnvSpec, kept_params
+from cupydrive.training.frozen import describe, rebuild
+from cupydrive.training.misplaced import setting_hints
+from cupydrive.training.policies import learning_settings, make_players
+from cupydrive.training.runfolder import checkpoints, read_config, taken
+from cupydrive.training.suggestions import suggested_algorithm, suggested_sizes
+from cupydrive.training.torch_settings import drawing_from
+
+
+def whole(value: object) -> object:
+    """Return a whole float as an int, since env-steps are written as 2e6."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def folder(value: object) -> Path:
+    """Return a folder's path."""
+    return checked_path("train", "out", value)
+
+
+def function(value: object) -> Callable:
+    """Return a callback of two arguments."""
+    return checked_callable("train", "callback", value, takes=("step", "metrics"))
+
+
+Count = Annotated[int, Ge(1), Le(INT32)]
+Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
+FILLED = ("num_envs", "steps", "seed", "learner")  # fields that ``resolve`` fills in
+Callback = Callable[[int, dict[str, float]], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What a run is made of and how it is trained, complete and validated. ``resolve`` makes it.
+
+    Args:
+        spec: Environment.
+        params: Parameters of the environment, as ``spec.make_params`` returns them.
+        policies: Settings by policy name.
+        num_envs: Number of environments, of all processes.
+        steps: Env-steps in all.
+        seed: Random seed.
+        device: ``"cuda"`` or ``"cpu"``.
+        learner: What PPO and A2C compute with.
+        out: Folder of the run.
+        resume: Continue the run in ``out``.
+        overwrite: Replace the run in ``out``.
+        progress: Show a progress line.
+        capture: Replay iterations as a CUDA graph. None: wherever that is possible.
+        callback: Called after each logged interval with the env-steps and metrics.
+        checkpoint_minutes: Minutes between checkpoints.
+        keep: Number of checkpoints to keep.
+    """
+
+    spec: EnvSpec
+    params: object
+    policies: dict[str, PolicySettings]
+    num_envs: Count
+    steps: Steps
+    seed: Seed = 0
+    device: Literal["cuda", "cpu"] = "cpu"
+    learner: Literal["auto", "kernels", "torch"] = "auto"
+    out: Annotated[Path, BeforeValidator(folder)] | None = None
+    resume: bool = False
+    overwrite: bool = False
+    progress: bool = True
+    capture: bool | None = None
+    callback: Annotated[Callback, BeforeValidator(function)] | None = None
+    checkpoint_minutes: Annotated[float, Ge(0.0), Le(1e9)] = 5.0
+    keep: Count = 3
+
+    def __post_init__(self):
+        if self.out is None and (self.resume or self.overwrite):
+            name = "resume" if self.resume else "overwrite"
+            raise ParameterError(f"train: {name}=True needs out=, the folder of the run")
+        if self.resume and self.overwrite:
+            raise ParameterError(
+                "train: resume=True goes on with the run in out, overwrite=True replaces it; pass one of them"
+            )
+
+    def as_json(self) -> dict:
+        """Return what the run is made of, as JSON can hold it."""
+        return {
+            "format": FORMAT,
+            "cupydrive": __version__,
+            "env": self.spec.name,
+            **self.spec.about_tables(self.params),
+            "params": kept_params(self.params),
+            "num_envs": self.num_envs,
+            "seed": self.seed,
+            "learner": self.learner,
+            "policies": {name: describe(settings) for name, settings in self.policies.items()},
+        }
+
+
+def resolve(
+    env: str | PathLike | EnvSpec,
+    algorithm: object = None,
+    policies: Mapping[str, PolicySettings] | None = None,
+    *,
+    device: str = "auto",
+    where: str = "train",
+    **given: object,
+) -> TrainConfig:
+    """Return the configuration of a run that begins, or that ``resume`` continues.
+
+    Args:
+        env: Name of an environment, path of its Python file, or ``EnvSpec``.
+        algorithm: Settings of all groups, the name of an algorithm, or None.
+        policies: Settings by policy name instead.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
+        where: Function that was called, for messages.
+        **given: Other fields of ``TrainConfig``, and parameters of the environment. Number of environments, env-steps, seed and
+            learner may be None: those of the run that is continued, or what the environment suggests for the algorithm.
+
+    Raises:
+        ParameterError: If anything is wrong. The message lists everything.
+        TrainingError: If the run in ``out`` has other settings.
+    """
+    spec, errors = envs.get(env), []
+    options = {f.name: given.pop(f.name) for f in fields(TrainConfig) if f.name in given}
+    found = {}
+    with collected(errors):
+        found = validated(where, TrainConfig, drop_none(options))
+    with collected(errors):
+        spec.require_known(given, cupydrive.train, setting_hints(env, given, algorithm, policies))
+        params = spec.make_params(**given)
+    with collected(errors):
+        groups = [g.name for g in spec.groups(spec.params())]
+        settings = learning_settings(algorithm, policies, groups, partial(suggested_algorithm, env))
+        settings = settings if isinstance(settings, dict) else dict.fromkeys(groups, settings)
+    with collected(errors):
+        device = choose(device)[0]
+    if errors:
+        raise errors[0] if len(errors) == 1 else ParameterError("\n".join(map(str, errors)))
+    if found.get("resume") and found.get("out") is not None and checkpoints(found["out"]):
+        own = settings if algorithm is not None or policies is not None else None
+        return continued(found, spec, given, own, device)
+    sizes = suggested_sizes(env, settings)
+    found = {"num_envs": sizes.num_envs, "steps": sizes.steps} | found
+    return TrainConfig(spec=spec, params=params, policies=settings, device=device, **found)
+
+
+def drop_none(given: dict[str, object]) -> dict[str, object]:
+    """Return the arguments without those for which None stands for what the run or the environment has."""
+    return {name: value for name, value in given.items() if value is not None or name not in FILLED}
+
+
+@contextmanager
+def collected(errors: list[CupydriveError]) -> Iterator[None]:
+    """Append what is raised to ``errors``."""
+    try:
+        yield
+    except CupydriveError as error:
+        errors.append(error)
+
+
+def check_players(config: TrainConfig) -> None:
+    """Raise ``ParameterError`` unless all policies can play and learn together; this takes no memory on the device."""
+    with drawing_from(torch.Generator()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", CupydriveWarning)  # about files: the run says the same
+        about = config.spec, config.params, config.policies, config.num_envs
+        make_players(*about, executor(config.device), config.learner)
+
+
+# ---- of a run folder ---------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path, spec: EnvSpec, device: str, policies: Mapping[str, PolicySettings] | None = None) -> TrainConfig:
+    """Return the configuration of a run folder.
+
+    Args:
+        folder: Run folder.
+        spec: Its environment.
+        device: ``"cuda"`` or ``"cpu"``.
+        policies: Settings that stand for those of the folder, by policy name. Modules of one's own are in no file.
+
+    Raises:
+        TrainingError: If it does not fit the environment as it is now.
+    """
+    saved = read_config(folder)
+    try:
+        params = spec.make_params(**saved["params"])
+        spec.require_tables("it", params, saved.get("tables"))
+        settings = {name: rebuild(name, about, policies) for name, about in saved["policies"].items()}
+    except ParameterError as error:
+        raise TrainingError(f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}") from None
+    except TrainingError as error:
+        raise TrainingError(f"{folder}: {error}") from None
+    steps = saved["total"] or suggested_sizes(spec, settings).steps
+    same = {name: saved[name] for name in ("num_envs", "seed", "learner")}
+    return TrainConfig(spec=spec, params=params, policies=settings, steps=steps, device=device, **same)
+
+
+def continued(found: dict, spec: EnvSpec, params: dict, policies: dict | None, device: str) -> TrainConfig:
+    """Return the configuration of the run in a folder, which must be what was asked for.
+
+    Args:
+        found: Validated fields of ``TrainConfig`` that were given, ``out`` among them.
+        spec: Environment that was given.
+        params: Its parameters that were given.
+        policies: Settings by policy name, or None: those of the run.
+        device: ``"cuda"`` or ``"cpu"``.
+
+    Raises:
+        TrainingError: If the run has other settings, or cannot be read.
+    """
+    out = found["out"]
+    saved = read_config(out)
+    require_same(out, {"the environment": spec.name}, {"the environment": saved["env"]})
+    envs.compare_origin(str(out), spec, saved.get("origin"))
+    given = policies or {}
+    theirs = read(out, spec, device, {name: each for name, each in given.items() if name in saved["policies"]})
+    mine = replace(
+        theirs, params=spec.make_params(**saved["params"] | params), policies=policies or theirs.policies, **found
+    )
+    require_same(out, settings_of(mine.as_json()), settings_of(saved))
+    return mine
+
+
+def settings_of(config: dict) -> dict[str, object]:
+    """Return what two runs must share, by what a message calls it; from ``TrainConfig.as_json``."""
+    policies = config["policies"].items()
+    found = {name: config[name] for name in ("num_envs", "seed", "learner")} | config["params"]
+    found["the policies' groups"] = ", ".join(config["policies"])
+    found |= {f"{key} of policy {name!r}": value for name, each in policies for key, value in each.items()}
+    return json.loads(json.dumps(found))
+
+
+def require_same(out: Path, mine: dict[str, object], theirs: dict[str, object]) -> None:
+    """Raise ``TrainingError`` if the run in ``out`` differs from the one that was asked for."""
+    differ = [
+        f"{name} is {shown(theirs.get(name))} there, and {shown(value)} was asked for"
+        for name, value in mine.items()
+        if value != theirs.get(name)
+    ]
+    if differ:
+        whole = " (PPO(...) and the like ask for their own defaults where they name nothing)" if len(differ) > 1 else ""
+        raise taken(
+            f"{out} holds a run whose settings differ: {'; '.join(differ)}{whole}",
+            "Leave them out to go on with the run's, or pass overwrite=True or another folder",
+            "Leave them out to go on with the run's, or pass --overwrite or another --out",
+        )
