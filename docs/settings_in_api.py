@@ -8,14 +8,7 @@ import re
 
 import griffe
 
-FIELDS = (
-    "schedule",
-    "integer",
-    "number",
-    "choice",
-    "param",
-)  # functions that make a field; the first argument is its default
-CALL = re.compile(rf"(?:{'|'.join(FIELDS)})\((.*)\)", re.S)
+CALL = re.compile(r"param\((.*)\)", re.S)  # makes a field; the first argument is its default
 SETTINGS = "training.algorithms.settings.Settings"
 
 
@@ -66,7 +59,7 @@ def complete(cls):
 
 
 def plain(default):
-    """Return a default as its reader would write it: that of ``integer(4)`` is 4."""
+    """Return a default as its reader would write it: that of ``param(4, ...)`` is 4."""
     made = CALL.fullmatch(str(default))
     if made is None:
         return default

@@ -2,13 +2,16 @@
 
 from dataclasses import fields
 from functools import cache
-from typing import get_type_hints
+from typing import Annotated, get_type_hints
 
 import numpy as np
+from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from cupydrive.errors import ParameterError
-from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.arguments import INT32, shown
+
+Count = Annotated[int, Ge(1), Le(INT32)]
 
 
 def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, object]:
@@ -24,12 +27,18 @@ def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, ob
     Raises:
         ParameterError: If any value is wrong. The message lists all of them.
     """
-    given = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     try:
-        found = model(kind).model_validate(given)
+        found = model(kind).model_validate({name: plain(value) for name, value in values.items()})
     except ValidationError as error:
         raise ParameterError("\n".join(describe(where, one) for one in error.errors())) from None
-    return {name: getattr(found, name) for name in given}
+    return {name: getattr(found, name) for name in values}
+
+
+def plain(value: object) -> object:
+    """Return a value with Python's numbers for NumPy's, also in tuples and lists."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(plain, value)) if type(value) in (tuple, list) else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @cache
@@ -46,4 +55,5 @@ def describe(where: str, error: dict) -> str:
     if isinstance(cause, ParameterError):
         return str(cause)
     name = "".join(f"[{part!r}]" if k else str(part) for k, part in enumerate(error["loc"]))
-    return f"{where}: {name} = {shown(error['input'])}; {error['msg'][0].lower()}{error['msg'][1:]}"
+    message = str(cause) if cause is not None else f"{error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{where}: {name} = {shown(error['input'])}; {message}"

@@ -18,9 +18,9 @@ import cupydrive
 from cupydrive import __version__, envs
 from cupydrive.errors import CupydriveError, CupydriveWarning, ParameterError, TrainingError
 from cupydrive.executors import choose, executor
-from cupydrive.inputs.arguments import INT32, checked_callable, checked_path, shown
+from cupydrive.inputs.arguments import checked_callable, checked_path, shown
 from cupydrive.inputs.formats import FORMAT
-from cupydrive.inputs.validation import validated
+from cupydrive.inputs.validation import Count, validated
 from cupydrive.protocols import PolicySettings
 from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.training.frozen import describe, rebuild
@@ -46,7 +46,6 @@ def function(value: object) -> Callable:
     return checked_callable("train", "callback", value, takes=("step", "metrics"))
 
 
-Count = Annotated[int, Ge(1), Le(INT32)]
 Steps = Annotated[int, BeforeValidator(whole), Ge(1), Le(2**53)]
 Seed = Annotated[int, Ge(0), Le(2**63 - 1)]
 FILLED = ("num_envs", "steps", "seed", "learner")  # fields that ``resolve`` fills in

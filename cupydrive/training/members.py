@@ -17,6 +17,7 @@ from cupydrive.training.outfolder import check_free, check_own
 from cupydrive.training.policies import warn_if_never_learning
 from cupydrive.training.population import Member, Population, check_members, named, write_members
 from cupydrive.training.run import Run
+from cupydrive.training.schedule import schedules
 from cupydrive.training.together import Alone, Together, recording
 
 MOST_TOGETHER = 4096  # members whose launches are one
@@ -268,4 +269,5 @@ def shape(settings):
     """Return what of a policy's settings decides what is compiled and launched: all but what schedules may change."""
     if not is_dataclass(settings):
         return settings
-    return [(f.name, getattr(settings, f.name)) for f in fields(settings) if not f.metadata.get("schedule")]
+    scheduled = schedules(type(settings))
+    return [(f.name, getattr(settings, f.name)) for f in fields(settings) if f.name not in scheduled]

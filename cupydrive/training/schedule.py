@@ -1,61 +1,68 @@
 """Schedules: any float of an algorithm may be a number or a piecewise-linear function of the env-steps done."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import get_args, get_type_hints
 
 import numpy as np
 import torch
+from pydantic_core import core_schema
 
-from cupydrive.errors import ParameterError
-from cupydrive.inputs.arguments import is_number, kind_of, shown
+from cupydrive.inputs.arguments import is_number
 
+NUMBERS = int | float | np.integer | np.floating
 LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
 Schedule = float | tuple[tuple[float, float], ...]  # a value, or pairs (env-steps, value) with ascending env-steps
 
 
-def checked_number(where, value, low=-np.inf, high=np.inf):
-    """Return ``value`` as a finite float in [low, high], within what float32 can hold.
-
-    Raises:
-        ParameterError: If it is no number, not finite, or out of range.
-    """
-    if not is_number(value, int | float | np.integer | np.floating):
-        raise ParameterError(f"{where} = {shown(value)} is {kind_of(value)}; it must be a number")
-    low, high = max(low, -LARGEST), min(high, LARGEST)
-    if not low <= value <= high:
-        limit = f"from {low:g} to {high:g}" if high < LARGEST else f"finite and at least {low:g}"
-        raise ParameterError(f"{where} = {shown(value)} is out of range; it must be {limit}")
-    return float(value)
-
-
-def checked_schedule(where, value, low=-np.inf, high=np.inf, positive=False):
-    """Return ``value`` as a float or a tuple of float pairs.
+@dataclass(frozen=True)
+class Range:
+    """Annotation of a field that holds a ``Schedule``: its values are finite and in [low, high].
 
     Args:
-        where: What to call it.
-        value: A number, or pairs (env-steps, value).
-        low: The lowest value.
-        high: The highest.
-        positive: It must be above 0 at some time.
-
-    Raises:
-        ParameterError: If it is neither, a value is not finite or lies outside of [low, high], or env-steps do not ascend.
+        low: Lowest value.
+        high: Highest value.
+        positive: The value may reach 0, as a rate that decays does, but must be above 0 at some time.
     """
-    if isinstance(value, tuple | list):
-        pairs = value
-        if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-            raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
-    elif is_number(value, int | float | np.integer | np.floating):
-        pairs = [(0, value)]
-    else:
-        raise ParameterError(f"{where} = {shown(value)}; it must be a number, or pairs (env-steps, value)")
-    steps = [checked_number(f"{where}: env-steps", step, 0.0) for step, _ in pairs]
-    numbers = [checked_number(where, number, low, high) for _, number in pairs]
-    if any(b <= a for a, b in pairwise(steps)):
-        raise ParameterError(f"{where} = {shown(value)}: the env-steps of a schedule must ascend")
-    if positive and max(numbers) <= 0:
-        raise ParameterError(f"{where} = {shown(value)} is out of range; it must be above 0")
-    return tuple(zip(steps, numbers, strict=True)) if len(steps) > 1 else numbers[0]
+
+    low: float = -LARGEST
+    high: float = LARGEST
+    positive: bool = False
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.validate)
+
+    def validate(self, value: object) -> Schedule:
+        """Return a number as a float, or pairs as a tuple of float pairs.
+
+        Raises:
+            ValueError: If it is neither, a value is out of range, or env-steps do not ascend.
+        """
+        pairs = [(0, value)] if is_number(value, NUMBERS) else value
+        if not isinstance(pairs, tuple | list) or not pairs or not all(map(is_pair, pairs)):
+            raise ValueError("it must be a number, or pairs (env-steps, value)")
+        steps, numbers = zip(*pairs, strict=True)
+        if not all(self.low <= number <= self.high for number in numbers):
+            limit = (
+                f"from {self.low:g} to {self.high:g}" if self.high < LARGEST else f"finite and at least {self.low:g}"
+            )
+            raise ValueError(f"it must be {limit}")
+        if self.positive and max(numbers) <= 0:
+            raise ValueError("it must be above 0")
+        if not all(0 <= step <= LARGEST for step in steps) or any(b <= a for a, b in pairwise(steps)):
+            raise ValueError("the env-steps of a schedule must be from 0 on and ascend")
+        return tuple((float(step), float(number)) for step, number in pairs) if len(pairs) > 1 else float(numbers[0])
+
+
+def is_pair(value: object) -> bool:
+    """Return whether a value is a pair of numbers."""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(is_number(each, NUMBERS) for each in value)
+
+
+def schedules(kind: type) -> list[str]:
+    """Return the names of a dataclass's fields that hold a ``Schedule``."""
+    hints = get_type_hints(kind, include_extras=True)
+    return [f.name for f in fields(kind) if any(isinstance(each, Range) for each in get_args(hints[f.name]))]
 
 
 def value_at(schedule, step):
@@ -69,15 +76,15 @@ class Scheduled:
     """The scheduled numbers of one algorithm in device memory: attributes are 0-dimensional tensors.
 
     Args:
-        config: The algorithm's dataclass; fields of metadata ``schedule`` are taken.
+        config: The algorithm's dataclass; fields that hold a ``Schedule`` are taken.
         device: Where.
 
     Attributes:
-        schedules: By name, as ``checked_schedule`` returns them.
+        schedules: By name, as ``Range.validate`` returns them.
     """
 
     def __init__(self, config, device):
-        self.schedules = {f.name: getattr(config, f.name) for f in fields(config) if f.metadata.get("schedule")}
+        self.schedules = {name: getattr(config, name) for name in schedules(type(config))}
         self._tensors = torch.zeros(len(self.schedules), dtype=torch.float32, device=device)
         self._now = {}
         for k, name in enumerate(self.schedules):

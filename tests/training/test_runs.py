@@ -239,15 +239,15 @@ def test_settings_that_do_not_fit(options, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: cd.PPO(learning_rate=-1.0), r"PPO.learning_rate = -1.0 is out of range"),
-        (lambda: cd.PPO(learning_rate=((5, 1.0), (5, 2.0))), r"env-steps of a schedule must ascend"),
+        (lambda: cd.PPO(learning_rate=-1.0), r"PPO: learning_rate = -1.0; it must be finite and at least 0"),
+        (lambda: cd.PPO(learning_rate=((5, 1.0), (5, 2.0))), r"env-steps of a schedule must be from 0 on and ascend"),
         (lambda: cd.PPO(learning_rate="fast"), r"a number, or pairs"),
         (lambda: cd.PPO(learning_rate=()), r"learning_rate = \(\); it must be a number, or pairs"),
-        (lambda: cd.PPO(num_steps=0), r"num_steps = 0 is out of range"),
-        (lambda: cd.PPO(activation="sin"), r"activation = 'sin'; it must be one of 'tanh'"),
-        (lambda: cd.PPO(target_kl=0.0), r"target_kl = 0.0 is out of range; it must be above 0"),
+        (lambda: cd.PPO(num_steps=0), r"num_steps = 0; input should be greater than or equal to 1"),
+        (lambda: cd.PPO(activation="sin"), r"activation = 'sin'; input should be 'tanh'"),
+        (lambda: cd.PPO(target_kl=0.0), r"target_kl = 0.0; input should be greater than 0"),
         (lambda: cd.PPO(precision="half"), r"precision = 'half'"),
-        (lambda: cd.PPO(norm_adv=1), r"norm_adv = 1; it must be True or False"),
+        (lambda: cd.PPO(norm_adv=1), r"norm_adv = 1; input should be a valid boolean"),
         (lambda: cd.DDPG(noise_damping=0.0), r"noise_damping = 0.0"),
     ],
 )

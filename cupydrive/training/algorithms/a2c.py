@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 import torch
 
+from cupydrive.inputs.validation import Count
 from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
 from cupydrive.training.algorithms.rows import weighted_mean
-from cupydrive.training.algorithms.settings import integer, schedule
-from cupydrive.training.schedule import Schedule
+from cupydrive.training.algorithms.settings import Fraction, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class A2C(OnPolicy):
     """Settings of A2C, those of ``OnPolicy``."""
 
-    learning_rate: Schedule = schedule(7e-4, 0.0, positive=True)
-    num_steps: int = integer(16)
-    gae_lambda: Schedule = schedule(1.0, 0.0, 1.0)
+    learning_rate: Positive = 7e-4
+    num_steps: Count = 16
+    gae_lambda: Fraction = 1.0
     norm_adv: bool = False
 
     name = "a2c"

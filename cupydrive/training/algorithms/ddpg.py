@@ -5,15 +5,17 @@ Letters: T steps of one iteration, N environments, C agents of a group, D observ
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Gt, Le
 
-from cupydrive.playing.policy import ACTIVATIONS
+from cupydrive.inputs.validation import Count
 from cupydrive.training.algorithms.off_policy import OffPolicyLearner
 from cupydrive.training.algorithms.replay import transitions
 from cupydrive.training.algorithms.rows import weighted_mean
-from cupydrive.training.algorithms.settings import Settings, choice, integer, number, schedule
-from cupydrive.training.schedule import Schedule
+from cupydrive.training.algorithms.settings import Activation, Fraction, Positive, Settings, Widths
+from cupydrive.training.schedule import LARGEST, Range, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +40,21 @@ class DDPG(Settings):
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
     """
 
-    learning_rate: Schedule = schedule(1e-3, 0.0, positive=True)
-    actor_learning_rate: Schedule = schedule(3e-4, 0.0, positive=True)
-    num_steps: int = integer(4)
-    updates: int = integer(4)
-    gamma: Schedule = schedule(0.99, 0.0, 1.0)
-    tau: Schedule = schedule(0.005, 0.0, 1.0, positive=True)
-    batch_size: int = integer(4096)
-    buffer_size: int = integer(1_000_000)
-    learning_starts: int = integer(25_000)
-    exploration_noise: float = number(0.1, 0.0)
-    noise_damping: float = number(1.0, 0.0, 1.0, above=True)
-    max_grad_norm: Schedule = schedule(10.0, 0.0, positive=True)
+    learning_rate: Positive = 1e-3
+    actor_learning_rate: Positive = 3e-4
+    num_steps: Count = 4
+    updates: Count = 4
+    gamma: Fraction = 0.99
+    tau: Annotated[Schedule, Range(0.0, 1.0, positive=True)] = 0.005
+    batch_size: Count = 4096
+    buffer_size: Count = 1_000_000
+    learning_starts: Count = 25_000
+    exploration_noise: Annotated[float, Ge(0.0), Le(LARGEST)] = 0.1
+    noise_damping: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
+    max_grad_norm: Positive = 10.0
     normalize_obs: bool = False
-    hidden: tuple[int, ...] = (256, 256)
-    activation: str = choice("relu", *ACTIVATIONS)
+    hidden: Widths = (256, 256)
+    activation: Activation = "relu"
 
     name = "ddpg"
 

@@ -8,13 +8,15 @@ B = T * N * (agents of all groups that share the policy).
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from cupydrive.codegen.source import assemble_file
 from cupydrive.executors.interop import as_torch, make_call
+from cupydrive.inputs.validation import Count
 from cupydrive.playing.players import PolicyPlayer
-from cupydrive.playing.policy import ACTIVATIONS, Sampler, first_memory, make_distribution, with_memory
+from cupydrive.playing.policy import Sampler, first_memory, make_distribution, with_memory
 from cupydrive.playing.rollout import Rollout
 from cupydrive.spec import Group
 from cupydrive.training.algorithms.gather import RowGather
@@ -22,10 +24,10 @@ from cupydrive.training.algorithms.kernels.statistics import Statistics
 from cupydrive.training.algorithms.networks import check_policy_setting, make_network, require_default_memory
 from cupydrive.training.algorithms.rows import check_rows, normalized_advantage, share_of_rows
 from cupydrive.training.algorithms.scheduled_learner import ScheduledLearner
-from cupydrive.training.algorithms.settings import Settings, choice, integer, schedule
+from cupydrive.training.algorithms.settings import Activation, Fraction, NonNegative, Positive, Settings, Widths
 from cupydrive.training.algorithms.step import adam, adam_tensors, compiled, settle, take_step
 from cupydrive.training.normalize import RunningMeanStd
-from cupydrive.training.schedule import Schedule, Scheduled
+from cupydrive.training.schedule import Scheduled
 
 # Of a step that is held for a later rollout, in the order of struct Advantages in kernels/train/advantages.cu.
 HELD = ("held", "held_reward", "held_value", "held_log_prob", "held_obs", "held_action", "held_mask")
@@ -67,23 +69,23 @@ class OnPolicy(Settings):
             times kernels for each matrix product: a minute of set-up, faster for fewer environments.
     """
 
-    learning_rate: Schedule = schedule(2.5e-4, 0.0, positive=True)
-    num_steps: int = integer(32)
-    gamma: Schedule = schedule(0.99, 0.0, 1.0)
-    gae_lambda: Schedule = schedule(0.95, 0.0, 1.0)
-    ent_coef: Schedule = schedule(0.01, 0.0)
-    vf_coef: Schedule = schedule(0.5, 0.0)
-    max_grad_norm: Schedule = schedule(0.5, 0.0, positive=True)
+    learning_rate: Positive = 2.5e-4
+    num_steps: Count = 32
+    gamma: Fraction = 0.99
+    gae_lambda: Fraction = 0.95
+    ent_coef: NonNegative = 0.01
+    vf_coef: NonNegative = 0.5
+    max_grad_norm: Positive = 0.5
     norm_adv: bool = True
     normalize_obs: bool = False
     normalize_reward: bool = False
-    hidden: tuple[int, ...] = (64, 64)
-    activation: str = choice("tanh", *ACTIVATIONS)
+    hidden: Widths = (64, 64)
+    activation: Activation = "tanh"
     shared_layers: bool = False
-    distribution: str = choice("auto", "auto", "categorical", "gaussian", "squashed")
+    distribution: Literal["auto", "categorical", "gaussian", "squashed"] = "auto"
     policy: object = None
-    precision: str = choice("auto", "auto", "exact", "tensor", "float32", "tf32", "bfloat16")
-    compile: bool | str = choice(False, False, True, "max-autotune")
+    precision: Literal["auto", "exact", "tensor", "float32", "tf32", "bfloat16"] = "auto"
+    compile: bool | Literal["max-autotune"] = False
 
     name = "on_policy"
     exchanges = True  # its learners train together with those of other processes

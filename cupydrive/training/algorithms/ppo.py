@@ -8,13 +8,16 @@ Letters: T steps, N environments, C agents of a group; B = T * N * (agents of al
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Gt, Le
 
+from cupydrive.inputs.validation import Count
 from cupydrive.training.algorithms.on_policy import OnPolicy, OnPolicyLearner
 from cupydrive.training.algorithms.rows import weighted_mean
-from cupydrive.training.algorithms.settings import integer, number, schedule
-from cupydrive.training.schedule import Schedule
+from cupydrive.training.algorithms.settings import Positive
+from cupydrive.training.schedule import LARGEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +32,11 @@ class PPO(OnPolicy):
         target_kl: An epoch that ends above this is the last of its iteration; None: no such limit.
     """
 
-    num_minibatches: int = integer(4)
-    update_epochs: int = integer(4)
-    clip_coef: Schedule = schedule(0.2, 0.0, positive=True)
+    num_minibatches: Count = 4
+    update_epochs: Count = 4
+    clip_coef: Positive = 0.2
     clip_vloss: bool = False
-    target_kl: float | None = number(None, 0.0, above=True, optional=True)
+    target_kl: Annotated[float, Gt(0.0), Le(LARGEST)] | None = None
 
     name = "ppo"
 

@@ -1,57 +1,27 @@
-"""Settings of algorithms: dataclasses that check each field when they are made, and explain what is wrong.
-
-A field says by its metadata what it may hold: ``schedule``, ``integer``, ``number`` and ``choice`` make such fields.
-"""
+"""Settings of algorithms: dataclasses whose fields are validated when they are made."""
 
 import inspect
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Annotated, Literal
 
-import numpy as np
+from annotated_types import Ge, Le, MaxLen
+from pydantic import Strict
 
 from cupydrive.errors import MemoryLimitError, ParameterError, did_you_mean
-from cupydrive.inputs.arguments import checked_int, shown
-from cupydrive.training.schedule import checked_number, checked_schedule
+from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.validation import validated
+from cupydrive.training.schedule import Range, Schedule
 
 ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
 COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
 WIDEST, DEEPEST = 65_536, 64  # layer, network: far beyond what fits, so that a slip is not a matter of memory
 
-
-def schedule(default, low=-np.inf, high=np.inf, positive=False):
-    """Return a dataclass field that holds a ``Schedule`` with finite values in [low, high].
-
-    Args:
-        default: Its value.
-        low: The lowest value.
-        high: The highest.
-        positive: It may reach 0, as a rate that decays does, but must not be 0 all the time.
-    """
-    return field(default=default, metadata={"schedule": True, "low": low, "high": high, "positive": positive})
-
-
-def integer(default):
-    """Return a dataclass field that holds a positive int."""
-    return field(default=default, metadata={"count": True})
-
-
-def number(default, low, high=np.inf, above=False, optional=False):
-    """Return a dataclass field that holds one finite number.
-
-    Args:
-        default: Its value.
-        low: The lowest value; with ``above``, it must be greater.
-        high: The highest.
-        above: Whether ``low`` itself is too low.
-        optional: None is a value, too.
-    """
-    about = {"number": True, "low": low, "high": high, "above": above, "optional": optional}
-    return field(default=default, metadata=about)
-
-
-def choice(default, *choices):
-    """Return a dataclass field that holds one of ``choices``."""
-    return field(default=default, metadata={"choices": choices})
+Activation = Literal["tanh", "relu", "silu", "gelu"]
+Widths = Annotated[tuple[Annotated[int, Ge(1), Le(WIDEST)], ...], Strict(False), MaxLen(DEEPEST)]  # a list will do
+NonNegative = Annotated[Schedule, Range(0.0)]
+Positive = Annotated[Schedule, Range(0.0, positive=True)]
+Fraction = Annotated[Schedule, Range(0.0, 1.0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,45 +49,11 @@ class Settings:
             cls.__doc__ = f"{own}{'' if 'Args:' in own else ARGS}\n{inherited}"
 
     def __post_init__(self):
-        kind = type(self).__name__
-        for f in fields(self):
-            value, where, about = getattr(self, f.name), f"{kind}.{f.name}", f.metadata
-            if about.get("schedule"):
-                value = checked_schedule(where, value, about["low"], about["high"], about["positive"])
-                object.__setattr__(self, f.name, value)
-            elif about.get("number") and not (about["optional"] and value is None):
-                value = checked_number(where, value, about["low"], about["high"])
-                if about["above"] and value == about["low"]:
-                    raise ParameterError(f"{where} = {shown(value)} is out of range; it must be above {about['low']}")
-                object.__setattr__(self, f.name, value)
-            elif about.get("count"):
-                object.__setattr__(self, f.name, checked_int(kind, f.name, value))
-            elif f.type is bool and not isinstance(value, bool):
-                raise ParameterError(f"{where} = {shown(value)}; it must be True or False")
-            elif "choices" in about and not any(type(value) is type(x) and value == x for x in about["choices"]):
-                known = ", ".join(map(repr, about["choices"]))
-                raise ParameterError(
-                    f"{where} = {shown(value)}; it must be one of {known}.{near(value, about['choices'])}"
-                )
-        object.__setattr__(self, "hidden", checked_widths(kind, self.hidden))
-
-
-def near(value, choices):
-    """Return a suggestion for a text that is none of ``choices``."""
-    return did_you_mean(value, [x for x in choices if isinstance(x, str)]) if isinstance(value, str) else ""
-
-
-def checked_widths(kind, hidden):
-    """Return the widths of hidden layers as a tuple of ints.
-
-    Raises:
-        ParameterError: If they are not that, or wider or more than any network that makes sense.
-    """
-    if not isinstance(hidden, tuple | list):
-        raise ParameterError(f"{kind}.hidden = {shown(hidden)}; it must be a tuple of widths, such as (64, 64)")
-    if len(hidden) > DEEPEST:
-        raise ParameterError(f"{kind}.hidden has {len(hidden):,} layers; it can have {DEEPEST} at most")
-    return tuple(checked_int(kind, "hidden", n, 1, WIDEST) for n in hidden)
+        kind = type(self)
+        for name, value in validated(
+            kind.__name__, kind, {f.name: getattr(self, f.name) for f in fields(self)}
+        ).items():
+            object.__setattr__(self, name, value)
 
 
 def unknown_setting(kind, name):
