@@ -30,14 +30,14 @@ def validated(where: str, kind: type, values: dict[str, object]) -> dict[str, ob
     try:
         found = model(kind).model_validate({name: plain(value) for name, value in values.items()})
     except ValidationError as error:
-        raise ParameterError("\n".join(describe(where, one) for one in error.errors())) from None
+        raise ParameterError(describe(where, error)) from None
     return {name: getattr(found, name) for name in values}
 
 
 def plain(value: object) -> object:
-    """Return a value with Python's numbers for NumPy's, also in tuples and lists."""
-    if isinstance(value, tuple | list):
-        return type(value)(map(plain, value)) if type(value) in (tuple, list) else value
+    """Return a value with Python's numbers for NumPy's, also in a tuple or list."""
+    if type(value) in (tuple, list):
+        return type(value)(each.item() if isinstance(each, np.generic) else each for each in value)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -49,11 +49,15 @@ def model(kind: type) -> type[BaseModel]:
     return create_model(kind.__name__, __config__=config, **{f.name: (hints[f.name], None) for f in fields(kind)})
 
 
-def describe(where: str, error: dict) -> str:
-    """Return a sentence about an error that pydantic reports."""
-    cause = error.get("ctx", {}).get("error")
-    if isinstance(cause, ParameterError):
-        return str(cause)
-    name = "".join(f"[{part!r}]" if k else str(part) for k, part in enumerate(error["loc"]))
-    message = str(cause) if cause is not None else f"{error['msg'][0].lower()}{error['msg'][1:]}"
-    return f"{where}: {name} = {shown(error['input'])}; {message}"
+def describe(where: str, error: ValidationError) -> str:
+    """Return a line for each value that pydantic reports."""
+    lines, values = [], {}
+    for each in error.errors():
+        cause = each.get("ctx", {}).get("error")
+        if isinstance(cause, ParameterError):
+            lines.append(str(cause))
+            continue
+        name = "".join(f"[{part}]" if isinstance(part, int) else "" for part in each["loc"][1:])
+        message = str(cause) if cause is not None else each["msg"][0].lower() + each["msg"][1:]
+        values.setdefault(f"{each['loc'][0]}{name} = {shown(each['input'])}", []).append(message)  # of a union, several
+    return "\n".join([*lines, *(f"{where}: {value}; {' or '.join(messages)}" for value, messages in values.items())])

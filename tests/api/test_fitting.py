@@ -142,8 +142,8 @@ def optuna():
     ("space", "words"),
     [
         ({"num_minibatches": [3, 5]}, r"none of 100 draws from space can be trained, .*'num_minibatches': .* 64 rows"),
-        ({"activation": ["tanh", "sin"]}, r"space\['activation'\] holds 'sin': PPO.activation = 'sin'"),
-        ({"gamma": (0.5, 1.5)}, r"space\['gamma'\] holds 1.5: PPO.gamma = 1.5 is out of range"),
+        ({"activation": ["tanh", "sin"]}, r"space\['activation'\] holds 'sin': PPO: activation = 'sin'"),
+        ({"gamma": (0.5, 1.5)}, r"space\['gamma'\] holds 1.5: PPO: gamma = 1.5; it must be from 0 to 1"),
         ({"gravity": (5.0, 1e6)}, r"space\['gravity'\] holds 1000000.0: .*gravity = 1000000.0 is out of range"),
         ({"num_steps": (2**20, 2**40)}, r"space\['num_steps'\] holds 1099511627776"),
     ],

@@ -217,11 +217,11 @@ class Linear(torch.nn.Module):
     [
         (
             lambda out: cd.train("cartpole", members=[{"gamma": 2.0}], **QUIET),
-            "members[0]: PPO.gamma = 2.0 is out of range",
+            "members[0]: PPO: gamma = 2.0; it must be from 0 to 1",
         ),
         (
             lambda out: cd.sweep("cartpole", space={"learning_rate": (-1.0, 1e-2)}, trials=1, out=out, **QUIET),
-            "sweep: space['learning_rate'] holds -1.0: PPO.learning_rate = -1.0 is out of range",
+            "sweep: space['learning_rate'] holds -1.0: PPO: learning_rate = -1.0; it must be finite and at least 0",
         ),
         (
             lambda out: cd.train("cartpole", cd.PPO(policy=Linear), **QUIET),
