@@ -24,9 +24,10 @@ from cupydrive.inputs.arguments import (
 )
 from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
-from cupydrive.spec import EnvSpec
+from cupydrive.spec import EnvSpec, kept_params
 from cupydrive.terminal.progress import counted
 from cupydrive.training.algorithms.pool import with_settings
+from cupydrive.training.frozen import check_kept, describe
 from cupydrive.training.logbook import episode_metrics
 from cupydrive.training.misplaced import setting_hints, warn_of_two_meanings
 from cupydrive.training.outfolder import check_folder
@@ -194,6 +195,7 @@ def sweep(
     groups = spec.groups(spec.make_params(**params))
     settings = learning_settings(algorithm, None, [g.name for g in groups], partial(suggested_algorithm, env))
     warn_of_two_meanings(env, params, algorithm, who="sweep")
+    check_kept({settings.name: settings})
     suggested = suggestion(env, settings.name)
     steps = suggested.steps if steps is None else checked_count("sweep", "steps", steps)
     num_envs = suggested.num_envs if num_envs is None else checked_int("sweep", "num_envs", num_envs)
@@ -202,21 +204,20 @@ def sweep(
     space = checked_space(space, settings, spec, params)
     common = {"num_envs": num_envs, "seed": seed, **params}
     rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
-    path = out / FILE
-    searched = Trials(env, settings, common, space, rungs, choose(device)[0], key, mark, path)
+    searched = Trials(env, settings, common, space, rungs, choose(device)[0], key, mark)
     searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
     config = {
-        "env": spec.name, "algorithm": str(settings), "steps": steps, "mark": mark, "key": key, "prune": prune,
-        "space": space, "num_envs": num_envs, "seed": seed, "params": {name: str(value) for name, value in params.items()},
+        "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space, "num_envs": num_envs,
+        "seed": seed, **{f"{spec.name}.{name}": value for name, value in kept_params(spec.make_params(**params)).items()},
+        **{f"{settings.name}.{name}": value for name, value in describe(settings).items()},
     }  # fmt: skip
-    study = open_study(path, config, prune)
+    study = open_study(out / FILE, config, prune)
     interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)
     words = f"sweep {spec.name}, batches of {batch}"
-    with file_errors(TrainingError, f"the sweep in {str(out)!r} ended"):  # a full disk
-        for size in counted(batch_sizes(study, trials, batch), words, batches, progress):
-            interrupted = searched.run_batch(study, size)
-            if interrupted:
-                break
+    for size in counted(batch_sizes(study, trials, batch), words, batches, progress):
+        interrupted = searched.run_batch(study, size)
+        if interrupted:
+            break
     finished = finished_trials(study)
     if not finished and not interrupted:
         raise TrainingError(

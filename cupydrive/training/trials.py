@@ -3,6 +3,7 @@
 import gc
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from cupydrive.errors import CupydriveError, CupydriveWarning, MemoryLimitError, ParameterError, TrainingError
 from cupydrive.executors.modes import EXCLUSIVE
 from cupydrive.inputs.arguments import shown
+from cupydrive.inputs.files import file_errors
 from cupydrive.protocols import LearnerSettings
 from cupydrive.training.algorithms.pool import with_settings
 from cupydrive.training.config import check_players, resolve
@@ -32,16 +34,48 @@ MOST_DRAWS = 100  # in a row whose values do not fit together
 # ---- the journal -----------------------------------------------------------------------------------------------------
 
 
+class Journal(JournalFileBackend):
+    """Optuna's journal file, whose errors name it.
+
+    A line without an end at the end of the file, torn by a kill or a full disk, is removed: what Optuna appends would continue
+    it. Other processes may use the file at the same time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lock = JournalFileOpenLock(str(path))
+        super().__init__(str(path), lock)
+        lock.acquire()
+        try:
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content) and content.startswith(b'{"op_code"'):  # another file stays as it is
+                os.truncate(path, whole)
+        finally:
+            lock.release()
+
+    def append_logs(self, logs: list[dict]) -> None:
+        """Append operations."""
+        with journal_errors(self.path):
+            super().append_logs(logs)
+
+    def read_logs(self, log_number_from: int) -> Iterator[dict]:
+        """Yield the operations from a number on."""
+        with journal_errors(self.path):
+            yield from super().read_logs(log_number_from)
+
+
 @contextmanager
 def journal_errors(path: Path) -> Iterator[None]:
     """Turn whatever Optuna raises on a file that it cannot use into ``TrainingError``."""
-    try:
-        yield
-    except Exception as error:  # a damaged line can raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise TrainingError(
-            f"{path} cannot be used as the journal of a sweep ({reason}). Pass another folder"
-        ) from None
+    words = f"{path} cannot be used as the journal of a sweep"
+    with file_errors(TrainingError, words):
+        try:
+            yield
+        except (OSError, TrainingError):
+            raise
+        except Exception as error:  # a damaged line can raise anything
+            raise TrainingError(f"{words} ({type(error).__name__}: {error}). Pass another folder") from None
 
 
 def open_study(path: Path, config: dict, prune: bool) -> optuna.Study:
@@ -58,8 +92,9 @@ def open_study(path: Path, config: dict, prune: bool) -> optuna.Study:
     config = json.loads(json.dumps(config))
     with journal_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.exists() or path.stat().st_size == 0
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
+        journal = Journal(path)
+        is_new = path.stat().st_size == 0
+        storage = optuna.storages.JournalStorage(journal)
         pruner = optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner()
         how = {"study_name": STUDY, "storage": storage, "pruner": pruner}
         if is_new:  # for several processes at once, perhaps
@@ -138,7 +173,6 @@ class Trials:
         device: ``"cuda"`` or ``"cpu"``.
         key: Name of the metric that is the return.
         mark: Return to reach in few env-steps. If None, the return at the end counts.
-        path: Journal file.
     """
 
     env: object
@@ -149,7 +183,6 @@ class Trials:
     device: str
     key: str
     mark: float | None
-    path: Path
 
     def ask(self, study: optuna.Study) -> Trial:
         """Return a new trial whose values fit together. Draws that do not fit are recorded as failed.
@@ -158,10 +191,9 @@ class Trials:
             ParameterError: If nothing that fits is drawn.
         """
         for _ in range(MOST_DRAWS):
-            with journal_errors(self.path):
-                trial = study.ask()
-                study.sampler = sampler_of(self.common["seed"], trial.number)
-                values = {name: suggest(trial, name, choices) for name, choices in self.space.items()}
+            trial = study.ask()
+            study.sampler = sampler_of(self.common["seed"], trial.number)
+            values = {name: suggest(trial, name, choices) for name, choices in self.space.items()}
             try:
                 settings, params = split(self.settings, values)
                 check_players(resolve(self.env, settings, device=self.device, **self.common | params))
@@ -174,6 +206,7 @@ class Trials:
     def run_batch(self, study: optuna.Study, size: int) -> bool:
         """Draw and train trials; return whether an interrupt came. Those that have not ended then are recorded as failed."""
         asked = []
+        gc.collect()  # torch's learners of the last batch are cyclic, and hold memory of the device
         try:
             for _ in range(size):
                 asked.append(self.ask(study))

@@ -1,15 +1,19 @@
 """Sweeps: draws stay in the space, the journal is continued and shared, and the best configuration trains the best trial."""
 
+import gc
 import json
 import math
 import os
 import subprocess
 import sys
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import masked
 import numpy as np
 import pytest
+import torch
 from conftest import optional
 
 import cupydrive as cd
@@ -79,10 +83,33 @@ def test_the_same_call_continues_a_sweep_and_another_one_is_refused(tmp_path):
         ({"mark": 50.0}, "another sweep: mark is None there, and 50.0"),
         ({"num_envs": 16}, "another sweep: num_envs is 8"),
         ({"space": {"gamma": [0.9]}}, "another sweep: space is "),
+        ({"gravity": 5.0}, "another sweep: cartpole.gravity is 9.8"),
+        ({"algorithm": replace(SMALL, gamma=0.5)}, "another sweep: ppo.gamma is 0.99 there, and 0.5"),
     ):
         with pytest.raises(TrainingError, match=message):
-            cd.sweep("cartpole", SMALL, trials=5, out=tmp_path, **COMMON | {"space": RATES} | given)
+            cd.sweep("cartpole", **COMMON | {"algorithm": SMALL, "trials": 5, "out": tmp_path, "space": RATES} | given)
     assert len(cd.sweep("cartpole", SMALL, trials=3, space=RATES, out=tmp_path, **COMMON).trials) == 4
+
+
+def test_equal_settings_continue_a_sweep_whatever_their_addresses(tmp_path):
+    class Network(torch.nn.Linear):
+        def forward(self, obs):
+            both = super().forward(obs)
+            return both[:, :-1], both[:, -1]
+
+    for trials in (1, 2):
+        settings = cd.PPO(num_steps=8, num_minibatches=2, policy=lambda obs_dim, size: Network(obs_dim, size + 1))
+        found = cd.sweep("cartpole", settings, trials=trials, space=RATES, out=tmp_path, **COMMON)
+    assert len(found.trials) == 2
+
+
+def test_a_torn_last_line_is_dropped_and_the_sweep_goes_on(tmp_path):
+    path = tmp_path / "sweep.jsonl"
+    cd.sweep("cartpole", SMALL, trials=2, space=RATES, out=tmp_path, **COMMON)
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole)[:-5])
+    assert len(cd.sweep("cartpole", SMALL, trials=3, space=RATES, out=tmp_path, **COMMON).trials) == 3
+    assert path.read_bytes().splitlines(keepends=True)[: len(whole) - 1] == whole[:-1]
 
 
 def test_two_processes_share_a_study(tmp_path):
@@ -116,6 +143,38 @@ def test_a_damaged_journal_is_one_error(damage, tmp_path):
     with pytest.raises(TrainingError, match=r"sweep\.jsonl cannot be used as the journal of a sweep"):
         cd.sweep("cartpole", SMALL, trials=2, space=RATES, out=tmp_path, **COMMON)
     assert path.read_bytes() == kept
+
+
+def test_the_learners_of_a_batch_are_gone_before_the_next_one(tmp_path, monkeypatch):
+    from cupydrive.training import trials
+
+    trained, learners, alive = trials.train_on, [], []
+
+    def watched(runs, rung):
+        alive.append(sum(learner() is not None for learner in learners))
+        learners.extend(weakref.ref(learner) for run in runs for learner in run.learners.values())
+        return trained(runs, rung)
+
+    monkeypatch.setattr(trials, "train_on", watched)
+    by_torch = replace(SMALL, activation="silu")
+    gc.disable()
+    try:
+        cd.sweep("cartpole", by_torch, trials=3, batch=1, space=RATES, out=tmp_path, **COMMON)
+    finally:
+        gc.enable()
+    assert alive == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("broken", "error"), [("journal", TrainingError), ("training", FileNotFoundError)])
+def test_only_an_error_of_its_file_is_one_of_the_journal(broken, error, tmp_path, monkeypatch):
+    def fail(*_):
+        raise FileNotFoundError(2, "gone")
+
+    target = "optuna.storages.journal.JournalFileBackend.append_logs"
+    monkeypatch.setattr(target if broken == "journal" else "cupydrive.training.trials.train_on", fail)
+    with pytest.raises(error, match="gone$") as caught:
+        cd.sweep("cartpole", SMALL, trials=1, space=RATES, out=tmp_path, **COMMON)
+    assert ("journal of a sweep: gone" in str(caught.value)) == (broken == "journal")
 
 
 @pytest.mark.parametrize("prune", [False, True])
