@@ -24,10 +24,13 @@ function render({model, el}) {
     if (!waiting && timer === null) send();
   };
   const answered = (answer, buffers) => {
+    text.textContent = answer.text;
+    if (!buffers?.length) return;  // an error ended the game: no more messages
     waiting = false;
     URL.revokeObjectURL(picture);
     image.src = picture = URL.createObjectURL(new Blob([buffers[0]], {type: "image/jpeg"}));
-    text.textContent = answer.text;
+    clearTimeout(timer);  // of another page's answer
+    timer = null;
     if (answer.wait !== null) timer = setTimeout(send, 1000 * answer.wait);
     else if (pressed.length) send();
   };

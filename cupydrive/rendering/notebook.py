@@ -34,11 +34,18 @@ class NotebookScreen(anywidget.AnyWidget):
         self.on_msg(self._answer)
 
     def _answer(self, _: Any, message: dict[str, list[str]], __: Any) -> None:
-        """Handle the keys of a message, take a step if it is due, and send the moment and the time of the next message."""
-        game, now = self.game, time.monotonic()
-        for key in message["pressed"]:
-            game.press(key, now)
-        game.tick(now, message["down"])
-        file = io.BytesIO()
-        Image.fromarray(self.stage.picture(game.moment)).save(file, "JPEG", quality=90)
+        """Handle the keys of a message, take a step if it is due, and send the moment and the time of the next message.
+
+        An error ends the game, and the page shows it.
+        """
+        game, now, file = self.game, time.monotonic(), io.BytesIO()
+        try:
+            for key in message["pressed"]:
+                game.press(key, now)
+            game.tick(now, message["down"])
+            Image.fromarray(self.stage.picture(game.moment)).save(file, "JPEG", quality=90)
+        except Exception as error:
+            game.ended, game.running = True, False
+            self.send({"text": f"The game ended: {type(error).__name__}: {error}"})
+            raise
         self.send({"text": game.text, "wait": game.wait(time.monotonic())}, buffers=[file.getvalue()])

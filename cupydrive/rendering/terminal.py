@@ -10,7 +10,8 @@ from PIL import Image
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import Stage
 from cupydrive.errors import RenderError
-from cupydrive.playing.game import Game
+from cupydrive.inputs.keys import QUIT
+from cupydrive.playing.game import LEAVE, Game
 
 try:
     import curses
@@ -64,7 +65,11 @@ class Screen:
         self.pairs: dict[tuple[int, int], int] = {}  # by colours
         self.until: dict[str, float] = {}  # by key: the time until which it counts as down
         curses.curs_set(0)
-        self.stage = Stage(game.spec, game.params, self._make_canvas())
+        canvas = self._make_canvas()
+        if canvas is None:
+            rows, columns = screen.getmaxyx()
+            raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
+        self.stage = Stage(game.spec, game.params, canvas)
 
     def run(self) -> None:
         """Play until the game ends."""
@@ -76,7 +81,9 @@ class Screen:
             code, now = self.screen.getch(), time.monotonic()
             if code == curses.KEY_RESIZE:
                 self.stage.canvas = self._make_canvas()
-            elif code > 0:
+                if self.stage.canvas is None:
+                    game.press(LEAVE, now)
+            elif code > 0 and (self.stage.canvas is not None or chr(code) == QUIT):
                 key = self.names.get(code, chr(code).lower())
                 game.press(key, now)
                 self.until.pop(key, None)  # the latest key is the last one
@@ -87,20 +94,25 @@ class Screen:
             if game.tick(now, down) or code > 0:
                 self._show()
 
-    def _make_canvas(self) -> Canvas:
-        """Return a ``Canvas`` as large as the terminal allows."""
+    def _make_canvas(self) -> Canvas | None:
+        """Return a ``Canvas`` as large as the terminal allows, or None if the terminal is too small."""
         (rows, columns), (width, height) = self.screen.getmaxyx(), self.game.spec.render_size
         scale = min(columns / width, 2 * (rows - LINES) / height)
         size = [int(scale * side) // 2 * 2 for side in (width, height)]
         if min(size) < SMALLEST:
-            raise RenderError(f"play: the terminal has {columns} x {rows} characters; enlarge it")
+            return None
         return Canvas(*size, header=0, played=(self.game.group, self.game.agent))
 
     def _show(self) -> None:
         """Draw the moment, and the text below it."""
+        self.screen.erase()
+        width = self.screen.getmaxyx()[1] - 1
+        if self.stage.canvas is None:
+            self.screen.addnstr(0, 0, "paused: enlarge the terminal", width)
+            self.screen.refresh()
+            return
         pixels = nearest_colours(self.stage.picture(self.game.moment))
         cells = np.stack([pixels[::2], pixels[1::2]], axis=-1)  # (rows, columns, 2)
-        self.screen.erase()
         for row, line in enumerate(cells.tolist()):
             column = 0
             for colours, alike in groupby(map(tuple, line)):
@@ -108,7 +120,7 @@ class Screen:
                 self.screen.addstr(row, column, text, curses.color_pair(self._pair(colours)))
                 column += len(text)
         for row, line in enumerate(self.game.text.splitlines(), len(cells)):
-            self.screen.addnstr(row, 0, line, self.screen.getmaxyx()[1] - 1)
+            self.screen.addnstr(row, 0, line, width)
         self.screen.refresh()
 
     def _pair(self, colours: tuple[int, int]) -> int:

@@ -16,6 +16,7 @@ from test_view import small
 
 import cupydrive as cd
 from cupydrive.errors import RenderError
+from cupydrive.playing.game import Game
 from cupydrive.rendering.viewer import HINT, STILL
 
 pytestmark = pytest.mark.full
@@ -25,6 +26,7 @@ CELLS = (
     'import cupydrive as cd\nlook = dict(device="cpu", num_taggers=2, grid_length=60)\n'
     'cd.view("tag_grid", steps=10, size=(200, 160), **look)',
     'game = cd.play("tag_grid", "random", agent="tagger 1", max_episode_steps=999, fps=10, **look)',
+    'broken = cd.play("cartpole", device="cpu")\nbroken.tick = None',
     'print("said", game.ended, game.episode, sorted(set(game.recording.action["tagger"][:, 0, 1, 0].tolist())), "end")',
 )
 OUTPUT = ".jp-OutputArea-output"
@@ -164,6 +166,8 @@ def test_keys_are_the_viewers_and_not_the_notebooks(server, browser, kind):
     until("episode 2.* ended")
 
     run_cell(page, 2)
+    until("The game ended: TypeError: 'NoneType' object is not callable")
+    run_cell(page, 3)
     page.get_by_text(re.compile(r"said True 2 \[(0, )?4\] end")).last.wait_for()
     page.close()
 
@@ -177,6 +181,20 @@ def test_the_viewer_of_a_notebook_that_is_not_trusted_says_that_it_does_not_move
     assert viewer.get_by_text(HINT).count() == viewer.locator("script").count() == 0
     assert viewer.get_by_role("button", name="play").is_disabled()
     page.close()
+
+
+def test_an_error_ends_the_game_and_reaches_the_page():
+    optional("anywidget")
+    from cupydrive.rendering.notebook import NotebookScreen
+
+    def fail(down):
+        raise RuntimeError("no such step")
+
+    screen, sent = NotebookScreen(Game("cartpole", device="cpu")), []
+    screen.game.step, screen.send = fail, lambda content, buffers=None: sent.append((content, buffers))
+    with pytest.raises(RuntimeError, match="no such step"):
+        screen._answer(None, {"pressed": ["ArrowLeft"], "down": []}, None)
+    assert screen.game.ended and sent == [({"text": "The game ended: RuntimeError: no such step"}, None)]
 
 
 def test_a_notebook_without_anywidget_gets_its_name(monkeypatch):

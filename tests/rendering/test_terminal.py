@@ -20,7 +20,8 @@ from cupydrive.errors import RenderError
 from cupydrive.rendering.terminal import nearest_colours
 
 RIGHT = b"\x1bOC"  # as terminals send this arrow to programs that draw
-SECONDS = 600  # for a program to begin and to end, on a busy machine
+START = b"press any key"
+SECONDS = 60  # for a program to begin and to end, on a busy machine
 
 
 def test_colours_are_nearly_the_nearest():
@@ -33,19 +34,31 @@ def test_colours_are_nearly_the_nearest():
     assert (found - distances.min(-1)).max() < 16  # Pillow looks colours up in steps of 4
 
 
+def resize(terminal, rows):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+
+
 def in_a_terminal(arguments, keys, rows=24, **environment):
-    """Run ``cupydrive play`` in a terminal and press ``keys`` when it asks for one; return (code, output, is restored)."""
+    """Run ``cupydrive play`` in a terminal, react when it asks for a key, and return (code, output, is restored).
+
+    Args:
+        arguments: Of the command.
+        keys: Pairs, in order: what the game writes, and the keys to press or the number of rows to have then.
+        rows: Of the terminal.
+        **environment: Variables.
+    """
+    own = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}  # curses prefers them
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+    resize(slave, rows)
     before = termios.tcgetattr(master)
     started = subprocess.Popen(
         [sys.executable, "-m", "cupydrive", "play", *arguments, "--device", "cpu"],
         preexec_fn=lambda: os.login_tty(slave),
         pass_fds=(slave,),
-        env={**os.environ, "PYTHONPATH": python_path(), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", **environment},
+        env={**own, "PYTHONPATH": python_path(), "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", **environment},
     )
     os.close(slave)
-    written, alarm = b"", signal.signal(signal.SIGALRM, lambda *_: started.kill())
+    written, seen, waiting, alarm = b"", 0, list(keys), signal.signal(signal.SIGALRM, lambda *_: started.kill())
     signal.alarm(SECONDS)
     try:
         while True:
@@ -53,9 +66,10 @@ def in_a_terminal(arguments, keys, rows=24, **environment):
                 part = os.read(master, 65_536)
             except OSError:  # its other end is closed
                 break
-            if b"press any key" in written + part and b"press any key" not in written:
-                os.write(master, keys)
             written += part
+            if waiting and waiting[0][0] in written[seen:]:
+                seen, reaction = len(written), waiting.pop(0)[1]
+                resize(master, reaction) if isinstance(reaction, int) else os.write(master, reaction)
         restored = termios.tcgetattr(master) == before
         return (
             started.wait(),
@@ -72,7 +86,7 @@ def in_a_terminal(arguments, keys, rows=24, **environment):
 def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
     out = tmp_path / "game.npz"
     options = ["--episodes", "1", "--seed", "4", "--out", str(out)]
-    code, written, restored = in_a_terminal(["cartpole", *options], RIGHT)
+    code, written, restored = in_a_terminal(["cartpole", *options], [(START, RIGHT)])
     recording = cd.Recording.load(out)
     steps = recording.steps
     assert code == 0 and restored and recording.seed == 4 and recording.players == {"cart": "you"} and 5 < steps < 20
@@ -85,11 +99,12 @@ def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "options", "code", "words"),
     [
-        (b"q", {}, 0, "0 finished episodes>"),
-        (b"\x03", {}, 0, "0 finished episodes>"),  # Ctrl-C
-        (b"", {"TERM": "xterm"}, 2, "8 colours, 256 are needed; try TERM=xterm-256color"),
-        (b"", {"TERM": "no_such"}, 2, "try another one"),
-        (b"", {"rows": 6}, 2, "the terminal has 80 x 6 characters; enlarge it"),
+        ([(START, b"q")], {}, 0, "0 finished episodes>"),
+        ([(START, b"\x03")], {}, 0, "0 finished episodes>"),  # Ctrl-C
+        ([(START, 6), (b"enlarge the terminal", 24), (START, b"q")], {}, 0, "0 finished episodes>"),
+        ([], {"TERM": "xterm"}, 2, "8 colours, 256 are needed; try TERM=xterm-256color"),
+        ([], {"TERM": "no_such"}, 2, "try another one"),
+        ([], {"rows": 6}, 2, "the terminal has 80 x 6 characters; enlarge it"),
     ],
 )
 def test_the_terminal_is_restored(keys, options, code, words):

@@ -172,7 +172,7 @@ def test_only_an_error_of_its_file_is_one_of_the_journal(broken, error, tmp_path
 
     target = "optuna.storages.journal.JournalFileBackend.append_logs"
     monkeypatch.setattr(target if broken == "journal" else "cupydrive.training.trials.train_on", fail)
-    with pytest.raises(error, match="gone$") as caught:
+    with pytest.raises(error, match=r"gone$") as caught:
         cd.sweep("cartpole", SMALL, trials=1, space=RATES, out=tmp_path, **COMMON)
     assert ("journal of a sweep: gone" in str(caught.value)) == (broken == "journal")
 
