@@ -13,6 +13,7 @@ import torch
 from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
 from cupydrive.inputs.arguments import checked_count, shown
+from cupydrive.inputs.formats import CONFIG, FormatError, read_json
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import begin, goal_of
 from cupydrive.training.config import check_players, resolve
@@ -20,6 +21,7 @@ from cupydrive.training.loop import Loop, noted_interrupts
 from cupydrive.training.outfolder import refuse_for_run
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
+from cupydrive.training.runfolder import pack_metrics, unpack_metrics
 from cupydrive.training.together import Alone
 from cupydrive.training.torch_settings import precision, threads
 from cupydrive.training.train import about
@@ -245,7 +247,7 @@ class RLModule(LightningModule):
             self.loop.flush()  # a number that is not finite is found before anything is saved
         tensors, run = self.run.snapshot(), self.run
         if run.shard.ranks.rank == 0:
-            config, metrics = json.dumps(run.as_json()), json.dumps(run.metrics)
+            config, metrics = json.dumps(run.as_json()), pack_metrics(run.metrics).decode()
             kept = {"began": self.began, "step": run.step, "config": config, "metrics": metrics, "tensors": tensors}
             checkpoint[KEY] = kept
 
@@ -258,7 +260,11 @@ class RLModule(LightningModule):
         kept, run = checkpoint.get(KEY), self._made()
         if not isinstance(kept, dict) or kept.keys() != {"began", "step", "config", "metrics", "tensors"}:
             raise TrainingError("this checkpoint holds no run; pass one that an RLModule has saved")
-        mine, theirs = plain(run.as_json()), json.loads(kept["config"])
+        try:
+            mine, theirs = plain(run.as_json()), read_json(kept["config"].encode(), CONFIG)
+            metrics = unpack_metrics(kept["metrics"].encode())
+        except (AttributeError, FormatError) as error:
+            raise TrainingError(f"this checkpoint is damaged: {error}. Pass another one") from None
         for name in SAME:
             if mine[name] != theirs.get(name):
                 raise TrainingError(
@@ -266,7 +272,7 @@ class RLModule(LightningModule):
                     "from the settings of that run, or begin without ckpt_path"
                 )
         run.restore(kept["tensors"])
-        run.step, run.metrics = kept["step"], json.loads(kept["metrics"])
+        run.step, run.metrics = kept["step"], metrics
         self.began, self.resumed = kept["began"], True
 
 

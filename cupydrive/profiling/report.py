@@ -166,6 +166,15 @@ class Profile:
             return "observations"
         return "resets" if self.reset_share >= RESETS else "instructions"
 
+    @property
+    def hint(self) -> str:
+        """What to try against that which binds."""
+        if self.binds == "writes" and 2 * self.observed_bytes < self.bytes_per_step:
+            return "nothing: most of what is written are actions, rewards and flags"
+        if self.binds == "writes" and self.half_obs:
+            return "smaller observations"
+        return BINDS[self.binds][1]
+
     # ---- shown ----
 
     def __str__(self):
@@ -181,7 +190,7 @@ class Profile:
             f"  arithmetic   {self._operations()}",
             f"  parts        {self._parts()}; half of the copies take {self.half_share:.0%}",
             f"  what binds   {self.binds}: {BINDS[self.binds][0]}",
-            f"  to try       {BINDS[self.binds][1]}",
+            f"  to try       {self.hint}",
         ]
         return "\n".join(lines)
 

@@ -225,6 +225,8 @@ def test_a_checkpoint_of_something_else_changes_nothing(pl, trainer, tmp_path):
         (module(pl), None, "holds no run"),
         (module(pl), [1], "holds no run"),
         (module(pl), {**mine, "tensors": {}}, "does not fit this run"),
+        (module(pl), {**mine, "metrics": mine["metrics"][5:]}, "this checkpoint is damaged"),
+        (module(pl), {**mine, "config": "{"}, "this checkpoint is damaged"),
         (module(pl, seed=4), mine, "seed of the checkpoint is 3, and 4 here"),
         (module(pl, "two policies"), mine, "env of the checkpoint is 'cartpole', and 'tag_grid' here"),
     ]

@@ -47,7 +47,7 @@ def timed(**seconds):
 BOUND = {
     "latency": timed(half=0.9),
     "launches": timed(one_step=0.4),
-    "writes": replace(FULL, ceilings=Ceilings(1.5e6, 1e7, 1e7)),
+    "writes": replace(FULL, observed_bytes=80, ceilings=Ceilings(1.5e6, 1e7, 1e7)),
     "arithmetic": replace(FULL, ceilings=Ceilings(1e7, 1e7, 1.9e6)),
     "observations": timed(observe=0.06),
     "resets": replace(timed(reset=0.09, least_reset=0.01), episode_ends=0.5),
@@ -66,6 +66,12 @@ def little(monkeypatch):
 @pytest.mark.parametrize("name", BINDS)
 def test_what_binds_is_what_takes_the_time(name):
     assert BOUND[name].binds == name and all(text in str(BOUND[name]) for text in BINDS[name])
+
+
+def test_a_hint_about_writes_is_one_that_helps():
+    halved = replace(BOUND["writes"], observed_bytes=60, half_obs=True)
+    assert halved.hint == "smaller observations"
+    assert replace(halved, observed_bytes=40).hint == "nothing: most of what is written are actions, rewards and flags"
 
 
 def test_shares_are_parts_of_what_was_measured():
