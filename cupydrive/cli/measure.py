@@ -1,6 +1,5 @@
 """The commands that measure this machine: demo, bench, tune, profile."""
 
-import io
 import shlex
 import sys
 from functools import partial
@@ -9,11 +8,10 @@ from typing import Annotated
 import tyro
 
 from cupydrive import envs
-from cupydrive.cli.commands import check_writable, write_file, write_json_file
-from cupydrive.cli.options import ChartFile, Device, Int, JsonFile, Name, Pairs, choice, parsed, unsaid
-from cupydrive.errors import CupydriveError, ParameterError
+from cupydrive.cli.commands import check_writable, write_json_file
+from cupydrive.cli.options import Device, Int, JsonFile, Name, Pairs, choice, parsed, unsaid
+from cupydrive.errors import ParameterError
 
-CHARTS = (".png", ".svg", ".pdf")
 # Those of cupydrive.bench.CASES, whose import takes a second.
 Case = Annotated[str, choice("case", "rollout", "stepping", "sampling", "training", "startup")]
 
@@ -107,7 +105,6 @@ def run_profile(
     device: Device = "auto",
     param: Pairs = (),
     json_file: JsonFile = None,
-    chart: ChartFile = None,
 ) -> int:
     """Say what an environment's kernel costs on this device, what binds it, and what to try.
 
@@ -118,32 +115,14 @@ def run_profile(
         device: Where to run; "auto": CUDA where a GPU is usable, else the CPU.
         param: Parameters of the environment, such as grid_length=20.
         json_file: Write all figures to this file.
-        chart: Draw the roofline into this file (png, svg or pdf).
     """
     from cupydrive.profiling import profile
 
     check_writable(json_file)
-    check_chart(chart)
     params = parsed(param)
     envs.get(name).require_known(params)  # a name that is none of its parameters is not taken for an argument
     result = profile(name, num_envs=num_envs, steps=steps, device=device, **params)
     print(result, flush=True)
     if json_file is not None:
         write_json_file(json_file, result.to_dict())
-    if chart is not None:
-        write_chart(chart, result.plot())
     return 0
-
-
-def check_chart(path):
-    """Raise ``CupydriveError`` if a chart cannot be written to ``path``."""
-    if path is not None and path.suffix not in CHARTS:
-        raise CupydriveError(f"--chart {path} ends in {path.suffix!r}; it must end in {', '.join(CHARTS)}")
-    check_writable(path)
-
-
-def write_chart(path, figure):
-    """Write a figure in the format of the file's name."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format=path.suffix.removeprefix("."))
-    write_file(path, picture.getvalue())

@@ -16,7 +16,6 @@ from cupydrive.inputs.arguments import checked_choice, shown
 # What may be left out shows no default: its sentence says what happens then, where tyro would print "None".
 unsaid = partial(tyro.conf.arg, help_behavior_hint="")
 JsonFile = Annotated[Path | None, unsaid(name="json", metavar="FILE")]
-ChartFile = Annotated[Path | None, unsaid(metavar="FILE")]
 Folder = Annotated[Path | None, unsaid(metavar="DIR")]
 EnvFile = Annotated[str | None, unsaid(metavar="FILE.py")]
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.py")]

@@ -1,7 +1,8 @@
 """evaluate(): one whole episode from each of many fresh starts, the same starts for whoever plays."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +22,7 @@ from cupydrive.inputs.arguments import (
     checked_instance,
     checked_int,
 )
-from cupydrive.playing.given import players_by_group, unwrapped
-from cupydrive.playing.players import Heuristic
+from cupydrive.playing.players import Heuristic, players_by_group
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
@@ -179,7 +179,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     seed = checked_int("evaluate", "seed", seed, 0, 2**64 - 1)
     greedy = checked_bool("evaluate", "greedy", greedy)
     device = checked_device(device, "evaluate")
-    env, device, params = unwrapped("evaluate", env, device, params, name="env")
+    env, device, params = made_like(env, device, params)
     run = env if isinstance(env, Policies) else None
     if run is None:
         spec = envs.get(env)
@@ -196,7 +196,7 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
                 f"the other: cupydrive.load(folder, device={device!r})"
             )
     groups = spec.groups(made)
-    given = {} if players is None else players_by_group("evaluate", spec, groups, players)
+    given = {} if players is None else players_by_group("evaluate", groups, players)
     names, brief, playing = {}, {}, {}
     for g in groups:
         settings = given.get(g.name)
@@ -226,6 +226,13 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
         for name in numbers:
             checked_choice(spec.name, f"yardsticks[{of!r}]", name, tuple(evaluation.summary()), SpecError)
     return evaluation
+
+
+def made_like(env: Any, device: str, params: dict[str, Any]) -> tuple[Any, str, dict[str, Any]]:
+    """Return arguments that make an environment like ``env`` if it is a ``VectorEnv``, and otherwise the arguments."""
+    if hasattr(env, "batch") and not isinstance(env, Policies):
+        return env.spec, env.device, {**asdict(env.params), **params}
+    return env, device, params
 
 
 class Recorder:

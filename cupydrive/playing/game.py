@@ -14,9 +14,9 @@ from cupydrive.executors.interop import as_torch
 from cupydrive.executors.modes import ordinary_modes
 from cupydrive.inputs.arguments import checked_bool, checked_int
 from cupydrive.inputs.keys import PAUSE, QUIT, RESTART
-from cupydrive.playing.given import players_by_group, unwrapped
+from cupydrive.playing.evaluation import made_like
 from cupydrive.playing.keyboard import KeyboardPlayer, find_agent
-from cupydrive.playing.players import Heuristic, Random
+from cupydrive.playing.players import Heuristic, Random, players_by_group
 from cupydrive.playing.recording import Moment, Recording, action_dtype, outcome
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
@@ -61,7 +61,7 @@ class Game:
         episodes: int | None = None,
         **params: Any,
     ) -> None:
-        what, device, params = unwrapped("play", what, device, params)
+        what, device, params = made_like(what, device, params)
         run = what if isinstance(what, Policies) else None
         self.spec = run.spec if run else envs.get(what)
         device, greedy = checked_device(device, "play"), checked_bool("play", "greedy", greedy)
@@ -76,7 +76,7 @@ class Game:
         self.group, self.agent, keys = find_agent(self.spec, self.params, agent)
         groups = {g.name: g for g in self.spec.groups(self.params)}
         players = {} if players is None else players
-        settings = players_by_group("play", self.spec, list(groups.values()), players)
+        settings = players_by_group("play", list(groups.values()), players)
         default = Heuristic() if self.spec.heuristic else Random()
         for name in groups.keys() - settings.keys():
             settings[name] = run.frozen(name, greedy) if run else default

@@ -1,14 +1,18 @@
 """Who plays a group without learning: a random policy, the environment's heuristic, or a trained policy kept as it is."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import heuristic_heads
+from cupydrive.inputs.arguments import checked_choice, kind_of, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import DeterministicPolicy, HeuristicPolicy, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_memory, with_memory
+from cupydrive.protocols import PlayerSettings
+from cupydrive.spec import Group
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,31 @@ class Trained(NotCopied):
         return self.words
 
 
-PLAYERS = {"random": Random, "heuristic": Heuristic}  # as a word, of all groups
+PLAYERS = {"random": Random, "heuristic": Heuristic}  # of all groups
+
+
+def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping) -> dict[str, PlayerSettings]:
+    """Return the argument ``players`` of ``where`` as settings by group. A name from ``PLAYERS`` applies to all groups.
+
+    Raises:
+        ParameterError: If a name is unknown, or settings are of the wrong kind.
+    """
+    names = [g.name for g in groups]
+    if isinstance(players, str):
+        return dict.fromkeys(names, PLAYERS[checked_choice(where, "players", players, PLAYERS)]())
+    if not isinstance(players, Mapping):
+        raise ParameterError(
+            f"{where}: players = {shown(players)} is {kind_of(players)}; it must be 'random', 'heuristic' or a dict by group, "
+            f"such as {{{names[0]!r}: cd.Random()}}"
+        )
+    for name, player in players.items():
+        checked_choice(where, "a group in players", name, names)
+        if isinstance(player, type) or not isinstance(player, PlayerSettings):
+            raise ParameterError(
+                f"{where}: players[{name!r}] = {shown(player)}; it must be cd.Heuristic(), cd.Random(), cd.Frozen(FOLDER) or "
+                f"run.frozen({name!r})"
+            )
+    return dict(players)
 
 
 class RandomPlayer:

@@ -1,12 +1,11 @@
-"""What a profile found, in words, as a picture and as data."""
+"""What a profile found, in words and as data."""
 
 from dataclasses import asdict, dataclass
 
 from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.timing import short
 from cupydrive.codegen.layout import WARP
-from cupydrive.errors import ParameterError
-from cupydrive.terminal.progress import image, preformatted
+from cupydrive.terminal.progress import preformatted
 
 # Shares from which a resource is named. Kernels that only write their rows reach 0.6 to 0.9 of the limit.
 LATENCY, LAUNCHES, WRITES, ARITHMETIC, OBSERVING, RESETS = 0.75, 0.25, 0.6, 0.5, 0.5, 0.3
@@ -224,22 +223,7 @@ class Profile:
         )
 
     def _repr_html_(self):
-        picture = "" if self.operations_per_step is None else image(self.plot(), "roofline")
-        return preformatted(str(self)) + picture
-
-    def plot(self):
-        """Return the roofline as a Matplotlib figure: what the device allows by operations for each byte written, and this.
-
-        Raises:
-            ParameterError: If the operations were not counted.
-        """
-        from cupydrive.profiling.roofline import roofline
-
-        if self.operations_per_step is None:
-            raise ParameterError(
-                f"{self.env}: a roofline needs the operations of a step, which are {self._operations()}"
-            )
-        return roofline(self)
+        return preformatted(str(self))
 
     def to_dict(self):
         """Return all that was measured, and what follows, as JSON can hold it."""

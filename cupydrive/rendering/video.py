@@ -26,8 +26,7 @@ from cupydrive.inputs.arguments import (
     shown,
 )
 from cupydrive.inputs.files import write_atomically
-from cupydrive.playing.evaluation import Evaluation, evaluate
-from cupydrive.playing.given import checked_word, unwrapped
+from cupydrive.playing.evaluation import Evaluation, evaluate, made_like
 from cupydrive.playing.recording import Recording
 from cupydrive.protocols import Policies
 from cupydrive.terminal.progress import counted
@@ -102,8 +101,7 @@ def render(
 
 def play(what, players, episodes, seed, greedy, device, params):
     """Return the ``Recording`` of some episodes; arguments as of ``render``."""
-    kinds = "an environment, a Run, a Recording or an Evaluation"
-    what, device, params = unwrapped("render", what, device, params, kinds)
+    what, device, params = made_like(what, device, params)
     is_run = isinstance(what, Policies)
     spec = what.spec if is_run else envs.get(what)
     check_drawable(spec)
@@ -111,8 +109,6 @@ def play(what, players, episodes, seed, greedy, device, params):
         spec.require_known(params, render)
     if players is None and not is_run:
         players = "heuristic" if spec.heuristic else "random"
-    if isinstance(players, str):
-        checked_word("render", players)
     recording = evaluate(what, players, episodes=episodes, seed=seed, greedy=greedy, device=device, **params).recording
     if recording is None or recording.num_envs < episodes:
         raise ParameterError(

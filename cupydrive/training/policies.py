@@ -11,9 +11,7 @@ import torch
 from cupydrive.errors import CupydriveWarning, ParameterError, did_you_mean
 from cupydrive.executors.ranks import current_ranks
 from cupydrive.inputs.arguments import shown
-from cupydrive.playing.given import instead
 from cupydrive.protocols import LearnerSettings, PolicySettings
-from cupydrive.training.algorithms import ALGORITHMS
 from cupydrive.training.algorithms.kernels.choice import make_learner
 from cupydrive.training.algorithms.pool import check_pools
 
@@ -146,24 +144,9 @@ def checked_policies(policies, groups):
         if isinstance(settings, type) or not isinstance(settings, PolicySettings):
             raise ParameterError(
                 f"policies[{shown(name)}] = {shown(settings)}; it must be cd.PPO(...), cd.A2C(...), cd.Pool(...), "
-                f"cd.Heuristic(), cd.Random() or cd.Frozen(path){instead_of(settings, name)}{no_group(name, groups)}"
+                "cd.Heuristic(), cd.Random(), cd.Frozen(FOLDER) or run.frozen(GROUP)"
             )
     return policies
-
-
-def no_group(name, groups):
-    """Return what to add of a policy's name in which there is no group, or an empty string."""
-    unknown = [each for each in name.split("+") if each not in groups and name not in groups]
-    return f"; nor is there a group {shown(unknown[0])}: there are {', '.join(groups)}" if unknown else ""
-
-
-def instead_of(given, name):
-    """Return what to pass in the place of ``given``, which is no settings of who plays or learns; or an empty string."""
-    if isinstance(given, str) and given.lower() in ALGORITHMS:
-        return f"; write cd.{ALGORITHMS[given.lower()].__name__}()"
-    if isinstance(given, type) and given in ALGORITHMS.values():
-        return f"; call it: cd.{given.__name__}()"
-    return instead(given, name.split("+"))
 
 
 def check_groups(spec, groups, policies):

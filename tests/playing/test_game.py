@@ -178,7 +178,7 @@ def test_pause_new_episode_and_end():
         ("tag_grid", {"players": {"tager": cd.Random()}}, "Did you mean 'tagger'"),
         ("cartpole", {"fps": 0}, "fps = 0 is out of range; it must be from 1 to 60"),
         ("cartpole", {"episodes": 0}, "episodes = 0"),
-        (3, {}, "what = 3 is an int"),
+        (3, {}, "env = 3 is an int"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_named(env, arguments, words):

@@ -111,7 +111,7 @@ def test_a_profile_counts_what_the_benchmark_counts(little):
     assert p.params == params and all(seconds > 0 for seconds in p.seconds.values())
     kept = json.loads(json.dumps(p.to_dict()))
     assert kept["rate"] == p.rate and kept["binds"] in BINDS
-    assert ">tag_continuous" in p._repr_html_() and "data:image/png" in p._repr_html_()
+    assert ">tag_continuous" in p._repr_html_()
 
 
 @pytest.mark.full
@@ -170,23 +170,19 @@ def test_wrong_input_is_refused(given, message):
 
 
 @pytest.mark.full
-def test_kernels_in_python_have_no_roofline(little):
+def test_operations_of_kernels_in_python_are_not_counted(little):
     p = cd.profile(streaks.spec(streaks.IN_TORCH), num_envs=8, steps=2, device="cpu")
-    assert "not counted" in str(p) and "<img" not in p._repr_html_() and p.arithmetic_share is None
-    with pytest.raises(ParameterError, match="a roofline needs the operations"):
-        p.plot()
+    assert "not counted" in str(p) and p.arithmetic_share is None
 
 
 @pytest.mark.full
 def test_the_command_line_prints_it_and_writes_files(little, tmp_path, capsys):
-    data, chart = tmp_path / "p.json", tmp_path / "p.svg"
+    data = tmp_path / "p.json"
     sizes = ["--num-envs", "64", "--steps", "4", "--device", "cpu"]
-    assert main(["profile", "cartpole", *sizes, "--json", str(data), "--chart", str(chart)]) == 0
+    assert main(["profile", "cartpole", *sizes, "--json", str(data)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("cartpole: 64 copies x 4 steps") and out.count("\n") == len(out.splitlines()) == 7
-    assert json.loads(data.read_text())["env"] == "cartpole" and chart.read_bytes().startswith(b"<?xml")
-    assert main(["profile", "cartpole", "--chart", "p.gif"]) == 2
-    assert "must end in" in capsys.readouterr().err
+    assert json.loads(data.read_text())["env"] == "cartpole"
 
 
 # ---- on a GPU ----------------------------------------------------------------------------------------------------------
