@@ -12,8 +12,7 @@ from PIL import Image
 
 from cupydrive import envs
 from cupydrive.drawing.frames import MOST, check_drawable, frames, players_in_words
-from cupydrive.errors import MemoryLimitError, ParameterError, RenderError
-from cupydrive.executors.host import HostExecutor
+from cupydrive.errors import ParameterError, RenderError
 from cupydrive.inputs.arguments import (
     checked_bool,
     checked_float,
@@ -32,8 +31,6 @@ from cupydrive.protocols import Policies
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
-# The canvas at twice the size and its copies take 30 bytes a pixel; H.264 looks 40 to 60 frames of 1.5 bytes a pixel ahead.
-PIXEL_BYTES = 120
 MIDDLE = 0.5  # share of a video after which its still is taken, at most that of several episodes: those that are over are dim
 FEW = 4096  # colours, which are counted soonest
 FLAT = 4  # pixels of one colour among a quarter of a frame's: fewer are the smooth edge of something
@@ -146,7 +143,6 @@ class Video:
         check_drawable(recording.spec)
         self.recording, self.fps = recording, recording.spec.render_fps if fps is None else fps
         self.width, self.height = recording.spec.render_size if size is None else size
-        require_memory(self.width, self.height)
         self.held = round(hold * self.fps)
         self.every = checked_int("render", "every", every)
         self.drawn = -(-recording.steps // self.every) + 1
@@ -185,13 +181,12 @@ class Video:
             raise RenderError(f"the video cannot be written to {path}: {error.strerror}") from None
         return path
 
-    def mp4(self, codec="libx264"):
+    def mp4(self) -> bytes:
         """Return the video as bytes of an mp4 file; drawn once.
 
         Raises:
-            RenderError: If PyAV has no such codec.
+            RenderError: If PyAV was built without x264.
         """
-        checked_str("Video.mp4", "codec", codec)
         if self._mp4 is None:
             import imageio.v3 as iio
 
@@ -199,15 +194,15 @@ class Video:
                 file = Path(folder) / "video.mp4"
                 with iio.imopen(file, "w", plugin="pyav") as out:
                     try:
-                        out.init_video_stream(codec, fps=self.fps, pixel_format="yuv420p")
+                        out.init_video_stream("libx264", fps=self.fps, pixel_format="yuv420p")
                     except ValueError:  # what PyAV raises for a codec that it was built without
                         raise RenderError(
-                            f"PyAV has no codec {shown(codec)}; install av from PyPI, or save as .gif or .webp"
+                            "PyAV has no codec libx264; install av from PyPI, or save as .gif or .webp"
                         ) from None
                     # With three threads and more x264 sometimes writes other bytes for the same frames, and each number of
                     # threads has bytes of its own. imageio offers no option for it, so its stream is reached into.
                     out._video_stream.codec_context.thread_count = 1
-                    out._video_stream.codec_context.options = {"crf": QUALITY} if codec == "libx264" else {}
+                    out._video_stream.codec_context.options = {"crf": QUALITY}
                     for number, frame in enumerate(self._drawn()):
                         out.write_frame(frame)
                         if number == self.telling:
@@ -253,16 +248,6 @@ class Video:
         return (
             f"<Video {self.recording.spec.name}, {who}: {count} episode{'s' * (count > 1)}, {len(self)} frames of "
             f"{self.width} x {self.height} at {self.fps} a second>"
-        )
-
-
-def require_memory(width, height):
-    """Raise ``MemoryLimitError`` if pictures of this size would not fit into what is free."""
-    needed, free = width * height * PIXEL_BYTES, HostExecutor().free_bytes()
-    if needed > free:
-        raise MemoryLimitError(
-            f"render: size = ({width}, {height}) needs {needed:,} bytes to draw and encode, and {free:,} are free; the largest "
-            f"picture that fits has {free // PIXEL_BYTES:,} pixels"
         )
 
 

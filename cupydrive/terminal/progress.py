@@ -5,7 +5,6 @@ Nothing here needs a widget: what a notebook shows is text and pictures, and sta
 
 import base64
 import html
-import re
 import sys
 import time
 
@@ -14,10 +13,7 @@ from tqdm import tqdm
 LOG_SECONDS = 10.0  # between the lines of a log
 DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
 DRAW_SHARE = 20  # of the time, at most one part in this many goes into drawing
-BAR = 6  # characters of a bar, at least
-ALL = "{l_bar}{bar}{r_bar}"  # how tqdm writes a line
-NO_COUNT = "{l_bar}{bar}| [{elapsed}<{remaining}{postfix}]"  # without env-steps: a return says more
-ONLY_BAR = "{l_bar}{bar}|"
+LINE = "{l_bar}{bar}| {remaining} left, {rate_fmt}{postfix}"  # as tqdm writes it; two returns fit into 80 columns
 
 
 def in_notebook():
@@ -93,43 +89,20 @@ class Silent:
         """Show the end; ``words`` say what happened."""
 
 
-class Line(tqdm):
-    """A line of which the terminal's columns hold what they can: a bar, and whole entries of ``entries``, the first ones."""
-
-    entries = ()
-
-    @property
-    def format_dict(self):
-        """What the line is made of; the columns are looked up each time, as a window's size changes."""
-        found = super().format_dict
-        short = [entry.replace("episodic_", "") for entry in self.entries]
-        fewer = [short[:count] for count in range(len(short), 0, -1)]
-        tried = [(None, self.entries), *((form, some) for form in (None, NO_COUNT) for some in fewer), (None, ())]
-        for form, entries in tried:
-            parts = found | {"bar_format": form, "postfix": ", ".join(entries)}
-            if not found["ncols"] or fits(parts):
-                return parts
-        return found | {"bar_format": ONLY_BAR}
-
-
-def fits(parts):
-    """Return whether a line of these parts leaves ``BAR`` columns for the bar."""
-    others = (parts["bar_format"] or ALL).replace("{bar}", "")
-    return len(tqdm.format_meter(**parts | {"bar_format": others, "ncols": None})) + BAR <= parts["ncols"]
-
-
 class Terminal(Silent):
     """One line that is written over."""
 
-    def __init__(self, total, words):
-        self.bar = Line(total=total, desc=words, unit="step", unit_scale=True, dynamic_ncols=True)
+    def __init__(self, total: int, words: str) -> None:
+        style = {"unit": "step", "unit_scale": True, "dynamic_ncols": True, "bar_format": LINE}
+        self.bar = tqdm(total=total, desc=words, **style)
 
-    def update(self, done, row):
+    def update(self, done: int, row: dict[str, float]) -> None:
         """Write the line anew."""
-        self.bar.entries = [f"{name}={value}" for name, value in summary(row).items()]
+        returns = {name.split("/")[-1]: value for name, value in summary(row).items() if "return" in name}
+        self.bar.set_postfix(returns, refresh=False)
         self.bar.update(done - self.bar.n)
 
-    def close(self, words=None):
+    def close(self, words: str | None = None) -> None:
         """Leave the last line."""
         self.bar.close()
         if words:
@@ -200,7 +173,7 @@ class Notebook(Log):
         if len(self.rows) > 1:
             from cupydrive.terminal.curves import curves  # Matplotlib takes a while to import
 
-            figure = curves(since_its_begin(self.rows), title=of_one(self.words))
+            figure = curves(since_its_begin(self.rows))
             if self.picture is None:
                 self.picture = self.display(figure, display_id=True)
             else:
@@ -222,12 +195,6 @@ def since_its_begin(rows):
     steps = [row["charts/global_step"] for row in rows]
     begun = [k for k in range(1, len(steps)) if steps[k] < steps[k - 1]]
     return rows[begun[-1] if begun else 0 :]
-
-
-def of_one(words):
-    """Return what a live curve is of, where several runs train: their line of progress begins with how many."""
-    several = re.match(r"train (\d+) x ", words)
-    return f"live: one of {several[1]} runs" if several else None
 
 
 def preformatted(text):

@@ -196,9 +196,6 @@ ROWS = {
         lambda it, path: it.save(path), lambda it: {"path": "a.gif"}, lambda: film(),
         lambda it, path: it.save("b.gif").read_bytes(),
     ),
-    "Video.mp4": Row(
-        lambda it, codec: it.mp4(codec), lambda it: {"codec": "libx264"}, lambda: film(), lambda it, content: it.mp4()[:8],
-    ),
     "view": Row(
         lambda it, **given: cd.view(**given),
         lambda it: {
