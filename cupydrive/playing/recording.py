@@ -86,23 +86,23 @@ class Recording:
         """T, the steps of the longest episode."""
         return int(self.length.max())
 
-    def __getitem__(self, which):
+    def __getitem__(self, which: int | slice) -> "Recording":
         """Return the recording of one episode, or of a range of them."""
-        limits = (which.start, which.stop, which.step) if isinstance(which, slice) else (which,)
-        if not all(is_number(limit, int | np.integer) or (limit is None and len(limits) == 3) for limit in limits):
+        if is_number(which, int | np.integer):
+            if not -self.num_envs <= which < self.num_envs:
+                raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
+            which = slice(which, which + 1 or None)
+        if not isinstance(which, slice):
             raise ParameterError(
                 f"recording[{shown(which)}] must be the number of an episode, or a range such as [0:4]"
             )
-        if not isinstance(which, slice) and not -self.num_envs <= which < self.num_envs:
-            raise UnknownEpisodeError(f"recording[{shown(which)}]: it has {self.num_envs} episodes")
-        chosen = range(self.num_envs)[which]
-        chosen = chosen if isinstance(chosen, range) else range(chosen, chosen + 1)
-        if not chosen or chosen.step != 1:
+        start, stop, step = which.indices(self.num_envs)
+        if stop <= start or step != 1:
             raise ParameterError(f"recording[{shown(which)}] must name episodes side by side, such as recording[0:4]")
-        part = slice(chosen.start, chosen.stop)
+        part = slice(start, stop)
         length = self.length[part]
         action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
-        return replace(self, length=length, action=action, first_env=self.first_env + chosen.start, checksum=None)
+        return replace(self, length=length, action=action, first_env=self.first_env + start, checksum=None)
 
     def moments(self, device="cpu"):
         """Compute the episodes anew; yield a ``Moment`` for the start and after each step.

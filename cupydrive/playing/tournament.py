@@ -9,7 +9,6 @@ from cupydrive.errors import ParameterError
 from cupydrive.inputs.arguments import checked_bool, checked_choice, checked_int, checked_mapping, checked_str, shown
 from cupydrive.playing.evaluation import evaluate
 from cupydrive.protocols import PlayerSettings, Policies
-from cupydrive.spec import kept_params
 from cupydrive.terminal.progress import counted, preformatted
 
 MOST_PLAYERS = 100
@@ -137,13 +136,9 @@ def common_environment(players, env, params):
         raise ParameterError(f"tournament: runs bring their own parameters; leave out {', '.join(params)}")
     if env is not None and envs.get(env).name != base.spec.name:
         raise ParameterError(f"tournament: env = {shown(env)}, but run {first!r} is of {base.spec.name}")
-    mine = {"the environment": base.spec.name, **kept_params(base.params)}
     for name, run in runs.items():
-        other = {"the environment": run.spec.name, **kept_params(run.params)}
-        for what in mine | other:
-            if mine.get(what) != other.get(what):
-                raise ParameterError(
-                    f"tournament: {what} of run {first!r} is {shown(mine.get(what))}, of {name!r} {shown(other.get(what))}; it "
-                    "must be the same"
-                )
+        if run.spec.name != base.spec.name or run.params != base.params:
+            raise ParameterError(
+                f"tournament: runs {first!r} and {name!r} differ in their environment or its parameters; they must be the same"
+            )
     return base, base.spec, base.params
