@@ -1,16 +1,11 @@
-"""Cells of a notebook as kernels: ``%%cuda_env NAME``, and ``%%cuda_profile NAME``, which says what one costs, too.
-
-``%load_ext cupydrive`` makes them known.
-"""
+"""Cells of a notebook as kernels: ``%%cuda_env NAME``, which ``%load_ext cupydrive`` registers."""
 
 import time
 from dataclasses import replace
-from functools import partial
 
 from cupydrive import envs
 from cupydrive.errors import CupydriveError, did_you_mean
 from cupydrive.executors import choose, executor
-from cupydrive.profiling import profile
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
@@ -46,34 +41,15 @@ def cuda_env(line, cell, namespace):
     print(f"{name}: compiled for {device} in {seconds:.2f} s; cd.make({name!r}) makes it, env.reload() takes it over")
 
 
-def cuda_profile(line, cell, namespace):
-    """Return the ``Profile`` of an environment; with a cell, as ``cuda_env`` has made it of the cell's text.
-
-    Args:
-        line: The environment's name.
-        cell: CUDA C++ text, or None: the environment as it is registered.
-        namespace: The notebook's variables.
-    """
-    name = line.strip()
-    if cell is not None:
-        cuda_env(line, cell, namespace)
-    elif not name:
-        raise CupydriveError(f"%cuda_profile what? name an environment: {', '.join(envs.names())}")
-    return profile(envs.get(name))
-
-
 def load_ipython_extension(ipython):
-    """Make ``%%cuda_env`` and ``%%cuda_profile`` known; called by ``%load_ext cupydrive``."""
+    """Register ``%%cuda_env``; called by ``%load_ext cupydrive``."""
 
-    def in_one_line(magic, line, cell):
+    def in_one_line(line, cell):
         try:
-            return magic(line, cell, ipython.user_ns)
+            cuda_env(line, cell, ipython.user_ns)
         except CupydriveError as error:
             said = f"{type(error).__name__}: {error}"
             error._render_traceback_ = lambda: [said]  # what IPython shows instead of the frames of this package
             raise
 
-    ipython.register_magic_function(partial(in_one_line, cuda_env), "cell", "cuda_env")
-    ipython.register_magic_function(
-        lambda line, cell=None: in_one_line(cuda_profile, line, cell), "line_cell", "cuda_profile"
-    )
+    ipython.register_magic_function(in_one_line, "cell", "cuda_env")

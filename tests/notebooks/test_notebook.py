@@ -101,20 +101,6 @@ def test_a_nan_names_the_field(shell):
         cd.train("cell_point", cd.PPO(num_steps=8), num_envs=4, steps=100, device="cpu", progress=False)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("magic", ["cell", "line"])
-def test_a_cell_says_what_its_kernel_costs(shell, magic, monkeypatch):
-    monkeypatch.setattr("cupydrive.profiling.RUN_SECONDS", 0.001)
-    if magic == "cell":
-        found = shell.run_cell_magic("cuda_profile", "cell_point", point.KERNEL)
-    else:
-        shell.run_cell_magic("cuda_env", "cell_point", point.KERNEL)
-        found = shell.run_line_magic("cuda_profile", "cell_point")
-    assert found.env == "cell_point" and found.rate > 0
-    with pytest.raises(CupydriveError, match="no environment 'cel_point'"):
-        shell.run_line_magic("cuda_profile", "cel_point")
-
-
 def test_a_cell_without_a_spec_says_what_to_do(shell):
     with pytest.raises(
         CupydriveError, match=r"no EnvSpec of that name, it has: cell_point\. Did you mean 'cell_point'\?"
