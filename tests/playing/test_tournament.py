@@ -43,7 +43,6 @@ def test_players_without_a_run_need_an_environment():
         ({"a": cd.Heuristic()}, {}, "env is missing"),
         ({"a": cd.Random()}, {"env": "cartpole"}, r"cartpole has 1 group \(cart\); it needs two"),
         ({"a": cd.Heuristic}, {"env": "tag_grid"}, r"players\['a'\] = "),
-        ({"a": 3}, {"env": "tag_grid"}, r"players\['a'\] = 3"),
         ({}, {"env": "tag_grid"}, "players has 0 entries"),
         ({"a": cd.Random()}, {"env": "tag_grid", "grid_lengt": 5}, "Did you mean 'grid_length'"),
         ({"a": cd.Random()}, {"env": "tag_grid", "key": "lenth", "device": "cpu"}, "Did you mean 'length'"),

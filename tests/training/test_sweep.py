@@ -288,9 +288,7 @@ def test_with_a_mark_the_fewest_env_steps_to_it_win(prune, tmp_path):
         ({"space": {"gamma": (0.0, 0.5, "log")}}, r"space\['gamma'\]"),
         ({"space": {"gamma": []}}, r"space\['gamma'\]"),
         ({"space": {}}, "space is empty"),
-        ({"trials": 0}, "trials = 0"),
         ({"gravity": -1.0}, "gravity = -1"),
-        ({"prune": "median"}, "prune = 'median'"),
         ({"n_trials": 3}, "no parameter 'n_trials'. Did you mean 'trials'"),
         (
             {"key": "losses/entropy"},
