@@ -1,8 +1,10 @@
-"""evaluate(): one whole episode from each of many fresh starts, the same starts for whoever plays."""
+"""evaluate(): play one whole episode from each of many initial states, the same ones for all players."""
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,8 +28,12 @@ from cupydrive.playing.players import Heuristic, players_by_group
 from cupydrive.playing.recording import Recording, action_dtype
 from cupydrive.playing.rollout import Rollout
 from cupydrive.playing.threads import acting_threads
-from cupydrive.protocols import Policies
+from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.simulation.batch import Batch
+from cupydrive.spec import EnvSpec
+
+if TYPE_CHECKING:
+    from cupydrive.simulation.vector import VectorEnv
 
 CHUNK = 32  # steps of one rollout
 RECORD_BYTES = 64 * 2**20  # of the actions that an evaluation keeps
@@ -35,18 +41,18 @@ RECORD_BYTES = 64 * 2**20  # of the actions that an evaluation keeps
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What ``evaluate`` found: one number per episode, in the order of the starts.
+    """Result of ``evaluate``: one number per episode, in the order of the initial states.
 
     Args:
-        env: Name.
-        players: Who played each group, in words.
-        seed: Of the starts.
-        returns: By group: (episodes,) mean over the group's agents of their episode return, float64.
-        length: (episodes,) steps.
-        metrics: By name: (episodes,).
-        recording: ``Recording`` of the first episodes, as many as its actions fit into 64 MiB.
-        yardsticks: What the environment holds these numbers against, such as the exact optimum: by its name, numbers by the
-            names of ``summary``.
+        env: Name of the environment.
+        players: Description of each group's player, by group.
+        seed: Random seed of the initial states.
+        returns: By group: (episodes,) episode return, the mean over the group's agents, float64.
+        length: (episodes,) number of steps.
+        metrics: By name: (episodes,) metric of the environment.
+        recording: ``Recording`` of the first episodes, as many as fit into 64 MiB of actions.
+        yardsticks: Reference values of the environment, such as the exact optimum: by their name, numbers by the names of
+            ``summary``.
     """
 
     env: str
@@ -58,17 +64,19 @@ class Evaluation:
     recording: Recording | None = None
     yardsticks: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def mean(self, name):
+    def mean(self, name: str) -> tuple[float, float]:
         """Return (mean, half of its 95 % confidence interval) of a group's return, ``"length"`` or a metric.
 
-        ``"return"``, as it is printed, is that of the only group.
+        If there is only one group, ``"return"`` is its return.
         """
-        values = self.numbers(name).double()
-        spread = values.std().item() if len(values) > 1 else math.nan
-        return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
+        return mean_and_half(self.numbers(name).double())
 
-    def numbers(self, name):
-        """Return (episodes,) of a group's return, ``"length"`` or a metric; raise ``ParameterError`` if it has no such name."""
+    def numbers(self, name: str) -> torch.Tensor:
+        """Return (episodes,) numbers: a group's return, ``"length"`` or a metric.
+
+        Raises:
+            ParameterError: If the name is unknown.
+        """
         known = {**self.returns, "length": self.length, **self.metrics}
         if len(self.returns) == 1:
             known = {"return": next(iter(self.returns.values())), **known}
@@ -77,13 +85,13 @@ class Evaluation:
             raise ParameterError(f"{self.env}: name = 'return', and each of several groups has one; pass {groups}")
         return known[checked_choice(self.env, "name", name, known)]
 
-    def summary(self):
+    def summary(self) -> dict[str, tuple[float, float]]:
         """Return (mean, half of its 95 % confidence interval) by name: returns by group, length, metrics."""
         names = {f"return {name}" if len(self.returns) > 1 else "return": name for name in self.returns}
         names |= {"length": "length", **{name: name for name in self.metrics}}
         return {shown: self.mean(name) for shown, name in names.items()}
 
-    def __str__(self):
+    def __str__(self) -> str:
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
         lines = [f"{self.env}, {len(self.length):,} episodes (seed {self.seed}), {who}"]
         for name, (mean, half) in self.summary().items():
@@ -95,51 +103,59 @@ class Evaluation:
     __repr__ = __str__
 
 
-class Difference(tuple):
-    """What ``difference`` found: ``mean, half = ...``, and a sentence when printed.
+def mean_and_half(values: torch.Tensor) -> tuple[float, float]:
+    """Return the mean of numbers and half of its 95 % confidence interval, NaN for a single number."""
+    spread = values.std().item() if len(values) > 1 else math.nan
+    return values.mean().item(), 1.96 * spread / math.sqrt(len(values))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Result of ``difference``. It unpacks into ``mean, half`` and prints as a sentence.
 
     Attributes:
         mean: Mean difference of the pairs.
-        half: Half of its 95 % confidence interval; NaN for a single pair.
+        half: Half of its 95 % confidence interval, NaN for a single pair.
+        what: Description of the number and of the two sides.
+        pairs: Number of pairs.
     """
 
-    def __new__(cls, mean, half, words, pairs):
-        """Return the pair (mean, half) with what the sentence needs: of what, between whom, and how many pairs."""
-        found = super().__new__(cls, (mean, half))
-        found.mean, found.half, found._words, found._pairs = mean, half, words, pairs
-        return found
+    mean: float
+    half: float
+    what: str
+    pairs: int
 
-    def __float__(self):
-        return self.mean
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.mean, self.half))
 
     @property
-    def verdict(self):
-        """``"greater"``, ``"less"``, or ``"no difference shown"`` if the interval holds 0 or nothing is known of it."""
+    def verdict(self) -> str:
+        """``"greater"``, ``"less"``, or ``"no difference shown"`` if the interval holds 0 or is unknown."""
         if abs(self.mean) > self.half:
             return "greater" if self.mean > 0 else "less"
         return "no difference shown"
 
-    def __str__(self):
+    def __str__(self) -> str:
         low, high = self.mean - self.half, self.mean + self.half
-        pairs = f"{self._pairs:,} episode{'s' * (self._pairs > 1)} paired by their start"
+        pairs = f"{self.pairs:,} episode{'s' * (self.pairs > 1)} paired by their start"
         return (
-            f"{self._words}: {self.mean:+.4g} +- {self.half:.2g} (95 % interval {low:+.4g} to {high:+.4g}, {pairs}): "
+            f"{self.what}: {self.mean:+.4g} +- {self.half:.2g} (95 % interval {low:+.4g} to {high:+.4g}, {pairs}): "
             f"{self.verdict}"
         )
 
     __repr__ = __str__
 
 
-def difference(one, other, name):
-    """Return the ``Difference`` of ``one`` minus ``other``, episodes paired by their start: ``mean, half``, or a sentence.
+def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
+    """Return the ``Difference`` of ``one`` minus ``other``, with episodes paired by their initial state.
 
     Args:
         one: ``Evaluation``.
         other: ``Evaluation`` of as many episodes with the same seed.
-        name: A group, ``"length"`` or a metric; ``"return"`` is that of the only group.
+        name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its return.
 
     Raises:
-        ParameterError: If the two do not have the same starts, or no number of that name.
+        ParameterError: If the two have different initial states, or the name is unknown.
     """
     checked_instance("difference", "one", one, Evaluation, "an Evaluation, as evaluate() returns it")
     checked_instance("difference", "other", other, Evaluation, "an Evaluation, as evaluate() returns it")
@@ -148,32 +164,40 @@ def difference(one, other, name):
         raise ParameterError(
             "the two evaluations have different starts; evaluate both with one seed and number of episodes"
         )
-    spread = (a - b).std().item() if len(a) > 1 else math.nan
     what = f"return of {name!r}" if name in one.returns else name
     changed = [group for group in one.players if one.players[group] != other.players.get(group)]
     first, second = (", ".join(e.players[group] for group in changed) for e in (one, other))
     between = f"{first} minus {second}" if changed else "the first minus the second"
-    return Difference((a - b).mean().item(), 1.96 * spread / math.sqrt(len(a)), f"{what}, {between}", len(a))
+    return Difference(*mean_and_half(a - b), f"{what}, {between}", len(a))
 
 
-def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, device="auto", **params):
-    """Play one episode from each of ``episodes`` fresh starts and return an ``Evaluation``.
+def evaluate(
+    env: "str | PathLike | EnvSpec | VectorEnv | Policies",
+    players: str | Mapping[str, PlayerSettings] | None = None,
+    *,
+    episodes: int = 1000,
+    seed: int = 10_000,
+    greedy: bool = True,
+    device: str = "auto",
+    **params: Any,
+) -> Evaluation:
+    """Play one episode from each of ``episodes`` initial states and return an ``Evaluation``.
 
     Args:
-        env: Name, path of a Python file, ``EnvSpec``, ``VectorEnv`` (another copy of it is played); or a ``Run``, whose own
-            policies play then.
-        players: By group: ``Heuristic()``, ``Random()`` or ``Frozen(...)``; groups that are left out play as the run does,
-            or by the heuristic. ``"random"`` or ``"heuristic"``: all groups.
-        episodes: Number of starts.
-        seed: Of starts and actions.
-        greedy: A run's policies take the likeliest action.
-        device: ``"cuda"``, ``"cpu"`` or ``"auto"``; of a run its own one.
-        **params: Parameters of the environment.
+        env: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or a ``Run``,
+            whose own policies play then.
+        players: By group: ``Heuristic()``, ``Random()`` or ``Frozen(...)``. Other groups play as in the run, or by the
+            heuristic. ``"random"`` and ``"heuristic"`` apply to all groups.
+        episodes: Number of initial states.
+        seed: Random seed of initial states and actions.
+        greedy: Whether a run's policies take the most likely action.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is evaluated on its own device.
+        **params: Parameters of the environment. A run has its own.
 
     Raises:
-        ParameterError: If an argument is wrong, or nobody is there to play a group.
-        DeviceError: If the device cannot be used, or a run is on another.
-        MemoryLimitError: If so many episodes do not fit into memory.
+        ParameterError: If an argument is wrong, or a group has no player.
+        DeviceError: If the device cannot be used, or a run is on another one.
+        MemoryLimitError: If the episodes do not fit into memory.
     """
     episodes = checked_int("evaluate", "episodes", episodes)
     seed = checked_int("evaluate", "seed", seed, 0, 2**64 - 1)
@@ -200,14 +224,13 @@ def evaluate(env, players=None, *, episodes=1000, seed=10_000, greedy=True, devi
     names, brief, playing = {}, {}, {}
     for g in groups:
         settings = given.get(g.name)
-        if settings is None and run is not None:
-            settings = run.frozen(g.name, greedy)
-        if settings is None and spec.heuristic is None:
+        if settings is None and run is None and spec.heuristic is None:
             raise ParameterError(
-                f"evaluate: {spec.name} has no heuristic, so say who plays {g.name!r}: players='random' (--players random), "
-                "settings by group, or a run instead of an environment"
+                f"evaluate: {spec.name} has no heuristic, and {g.name!r} has no player; pass players='random' (--players "
+                "random), settings by group, or a run instead of an environment"
             )
-        settings = Heuristic() if settings is None else settings
+        if settings is None:
+            settings = Heuristic() if run is None else run.frozen(g.name, greedy)
         playing[g.name], names[g.name] = settings.player(spec, g), str(settings)
         brief[g.name] = getattr(settings, "brief", names[g.name])
     try:
@@ -238,7 +261,7 @@ def made_like(env: Any, device: str, params: dict[str, Any]) -> tuple[Any, str, 
 class Recorder:
     """Keeps the actions of the first environments of a rollout, on the host."""
 
-    def __init__(self, rollout):
+    def __init__(self, rollout: Rollout) -> None:
         self.rollout, batch = rollout, rollout.batch
         self.origin = envs.origin(batch.spec)
         self.dtypes = {g.name: action_dtype(g) for g in batch.groups}
@@ -248,12 +271,12 @@ class Recorder:
         self.envs = min(batch.num_envs, RECORD_BYTES // each)
         self.parts = {name: [] for name in self.dtypes}
 
-    def keep(self):
+    def keep(self) -> None:
         """Keep the actions of the rollout just collected."""
         for name, parts in self.parts.items():
             parts.append(self.rollout.action[name][:, : self.envs].cpu().numpy().astype(self.dtypes[name]))
 
-    def recording(self, seed, players, length):
+    def recording(self, seed: int, players: dict[str, str], length: torch.Tensor) -> Recording | None:
         """Return the ``Recording``, or None if not even one episode fits."""
         if not self.envs:
             return None
@@ -267,7 +290,7 @@ class Recorder:
         return Recording(batch.spec, batch.params, seed, players, length, action, **about)
 
 
-def first_episodes(rollout, recorder):
+def first_episodes(rollout: Rollout, recorder: Recorder) -> dict[str, Any]:
     """Return ``returns``, ``length`` and ``metrics`` of each environment's first episode, and record it."""
     most = rollout.batch.params.max_episode_steps
     found = {("length", ""): rollout.episode_length}

@@ -128,7 +128,10 @@ def test_players_of_all_groups_are_one_word():
         (lambda run: "randm", "it must be 'random' or 'heuristic'. Did you mean 'random'?"),
         (lambda run: {"cart": run}, "it must be cd.Heuristic(), cd.Random(), cd.Frozen(FOLDER) or run.frozen('cart')"),
         (lambda run: {"car": cd.Random()}, "'car'; it must be 'cart'. Did you mean 'cart'?"),
-        (lambda run: None, "cartpole has no heuristic, so say who plays 'cart': players='random' (--players random)"),
+        (
+            lambda run: None,
+            "cartpole has no heuristic, and 'cart' has no player; pass players='random' (--players random)",
+        ),
     ],
 )
 def test_a_player_of_the_wrong_kind_is_told_what_to_pass(run, wrong, words):
