@@ -1,11 +1,14 @@
-"""render(): episodes as video that plays in a notebook and saves as mp4, gif or webp."""
+"""render(): videos of episodes for notebooks, and as mp4, gif or webp files."""
 
 import base64
 import html
 import io
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, repeat
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -27,7 +30,7 @@ from cupydrive.inputs.arguments import (
 from cupydrive.inputs.files import write_atomically
 from cupydrive.playing.evaluation import Evaluation, evaluate, made_like
 from cupydrive.playing.recording import Recording
-from cupydrive.protocols import Policies
+from cupydrive.protocols import PlayerSettings, Policies
 from cupydrive.terminal.progress import counted
 
 SUFFIXES = (".mp4", ".gif", ".webp")
@@ -39,43 +42,43 @@ QUALITY = "26"  # x264's constant rate factor: of flat colours the eye sees no d
 
 
 def render(
-    what,
-    path=None,
-    players=None,
+    what: Any,
+    path: str | PathLike | None = None,
+    players: str | Mapping[str, PlayerSettings] | None = None,
     *,
-    episodes=1,
-    seed=10_000,
-    greedy=True,
-    device="auto",
-    size=None,
-    fps=None,
-    hold=1.0,
-    title=None,
-    progress=True,
-    **params,
-):
-    """Play episodes and return a ``Video``; the same arguments give the same video.
+    episodes: int = 1,
+    seed: int = 10_000,
+    greedy: bool = True,
+    device: str = "auto",
+    size: tuple[int, int] | None = None,
+    fps: int | None = None,
+    hold: float = 1.0,
+    title: str | None = None,
+    progress: bool = True,
+    **params: Any,
+) -> "Video":
+    """Play episodes and return a ``Video``. The same arguments give the same video.
 
     Args:
-        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (another copy of it is played), or
-            ``Run``; or a ``Recording`` or an ``Evaluation``, whose first episodes are shown again.
-        path: Also write it there: ``.mp4``, ``.gif`` or ``.webp``.
-        players: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. By default a run's own policies, or
-            the heuristic, or random actions where there is none.
-        episodes: 1, or up to 64 side by side.
-        seed: Of starts and actions; that of ``evaluate``, whose first episodes are these.
-        greedy: A run's policies take the likeliest action.
-        device: Where to play.
-        size: (width, height) in pixels, even; a notebook shows half of it. By default the environment's.
-        fps: Frames per second; one frame is one step. By default the environment's.
-        hold: Seconds that the last frame stays.
-        title: Who plays, in the frame; by default what is known of it.
+        what: Name of an environment, path of its Python file, ``EnvSpec``, ``VectorEnv`` (a new one like it), or ``Run``; or a
+            ``Recording`` or an ``Evaluation``, whose first episodes are shown again.
+        path: File to write: ``.mp4``, ``.gif`` or ``.webp``.
+        players: ``"random"``, ``"heuristic"``, or settings by group as for ``evaluate``. Defaults to a run's own policies, to
+            the heuristic, or to random actions if there is none.
+        episodes: Number of episodes, 1 to 64. Several are shown side by side.
+        seed: Random seed of initial states and actions. The episodes are the first ones of ``evaluate`` with this seed.
+        greedy: Whether a run's policies take the most likely action.
+        device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
+        size: (width, height) in pixels, even. A notebook shows half of it. Defaults to the environment's.
+        fps: Frames per second. One frame is one step. Defaults to the environment's.
+        hold: Seconds for which the last frame stays.
+        title: Description of the players in the frame. Defaults to their names.
         progress: Show one progress line.
         **params: Parameters of the environment.
 
     Raises:
         ParameterError: If an argument is wrong.
-        RenderError: If the environment draws nothing, or the file cannot be written; before anything is played.
+        RenderError: If the environment draws nothing, or the file cannot be written. Nothing is played then.
     """
     if path is not None:
         path = check_path(path)
@@ -84,8 +87,8 @@ def render(
         what = what.recording
     if isinstance(what, Recording):
         if players is not None or params:
-            given = [*(["players"] if players is not None else []), *params]
-            raise ParameterError(f"render: a recording brings its own; leave out {', '.join(given)}")
+            names = [*["players"] * (players is not None), *params]
+            raise ParameterError(f"render: a recording brings its own; leave out {', '.join(names)}")
         recording = what
     else:
         episodes = checked_int("render", "episodes", episodes, 1, MOST)
@@ -96,8 +99,10 @@ def render(
     return video
 
 
-def play(what, players, episodes, seed, greedy, device, params):
-    """Return the ``Recording`` of some episodes; arguments as of ``render``."""
+def play(
+    what: Any, players: Any, episodes: int, seed: int, greedy: bool, device: str, params: dict[str, Any]
+) -> Recording:
+    """Return the ``Recording`` of new episodes. The arguments are those of ``render``."""
     what, device, params = made_like(what, device, params)
     is_run = isinstance(what, Policies)
     spec = what.spec if is_run else envs.get(what)
@@ -114,8 +119,8 @@ def play(what, players, episodes, seed, greedy, device, params):
     return recording
 
 
-def checked_look(size, fps, hold, title, progress):
-    """Return how a video looks, arguments as of ``render``, None where the environment's own value is taken."""
+def checked_look(size: Any, fps: Any, hold: Any, title: Any, progress: Any) -> tuple:
+    """Return these arguments of ``render``, checked."""
     size = None if size is None else checked_size("render", "size", size)
     fps = None if fps is None else checked_int("render", "fps", fps, 1, 240)
     hold = checked_float("render", "hold", hold, 0, 60, unit="seconds")
@@ -124,20 +129,30 @@ def checked_look(size, fps, hold, title, progress):
 
 
 class Video:
-    """A recording with what is needed to draw it; nothing is drawn before it is shown or saved.
+    """A recording as a video. Nothing is drawn before it is shown or saved.
 
     Args:
         recording: ``Recording``.
-        size: (width, height) in pixels, even; None: the environment's.
-        fps: Frames per second; None: the environment's.
-        hold: Seconds that the last frame stays.
-        title: Who plays, in the frame; None: what is known of it.
+        size: (width, height) in pixels, even. Defaults to the environment's.
+        fps: Frames per second. Defaults to the environment's.
+        hold: Seconds for which the last frame stays.
+        title: Description of the players in the frame. Defaults to their names.
         progress: Show one progress line while drawing.
-        every: Draw one step in this many.
-        seconds: Stop after this time; None: at the end.
+        every: Draw every n-th step.
+        seconds: Duration after which the video ends. Defaults to the whole recording.
     """
 
-    def __init__(self, recording, size=None, fps=None, hold=1.0, title=None, progress=True, every=1, seconds=None):
+    def __init__(
+        self,
+        recording: Recording,
+        size: tuple[int, int] | None = None,
+        fps: int | None = None,
+        hold: float = 1.0,
+        title: str | None = None,
+        progress: bool = True,
+        every: int = 1,
+        seconds: float | None = None,
+    ) -> None:
         checked_instance("Video", "recording", recording, Recording, "a Recording, such as evaluate(...).recording")
         size, fps, hold, self.title, self.progress = checked_look(size, fps, hold, title, progress)
         check_drawable(recording.spec)
@@ -153,22 +168,22 @@ class Video:
         self.telling = round((self.drawn - 1) * (share if recording.num_envs == 1 else min(share, MIDDLE)))
         self._mp4 = self._still = None
 
-    def __len__(self):
-        """Number of frames."""
+    def __len__(self) -> int:
+        """Return the number of frames."""
         return self.drawn + self.held
 
-    def frames(self):
-        """Yield all frames, (height, width, 3) uint8, the held ones too."""
+    def frames(self) -> Iterator[np.ndarray]:
+        """Yield all frames, (height, width, 3) uint8, including the held ones."""
         drawn = frames(self.recording, self.width, self.height, title=self.title, every=self.every)
         for picture in islice(drawn, self.drawn):
             yield picture
         yield from repeat(picture, self.held)
 
-    def _drawn(self):
+    def _drawn(self) -> Iterator[np.ndarray]:
         return counted(self.frames(), f"draw {self.recording.spec.name}", len(self), self.progress)
 
-    def save(self, path):
-        """Write ``.mp4``, ``.gif`` or ``.webp``, atomically; return the path.
+    def save(self, path: str | PathLike) -> Path:
+        """Write ``.mp4``, ``.gif`` or ``.webp`` atomically, and return the path.
 
         Raises:
             RenderError: If the format is unknown, the codec is missing, or the file cannot be written.
@@ -182,7 +197,7 @@ class Video:
         return path
 
     def mp4(self) -> bytes:
-        """Return the video as bytes of an mp4 file; drawn once.
+        """Return the video as bytes of an mp4 file. It is drawn once.
 
         Raises:
             RenderError: If PyAV was built without x264.
@@ -210,23 +225,22 @@ class Video:
                 self._mp4 = file.read_bytes()
         return self._mp4
 
-    def still(self):
-        """Return the frame that stands for the video, (height, width, 3) uint8: the middle, or what the environment says."""
+    def still(self) -> np.ndarray:
+        """Return the frame that stands for the video, (height, width, 3) uint8: the middle one, or ``showcase["still"]``."""
         if self._still is None:
             self._still = next(islice(self.frames(), self.telling, None))
         return self._still
 
-    def png(self):
+    def png(self) -> bytes:
         """Return the still as bytes of a PNG file, in at most 256 colours."""
         content = io.BytesIO()
         Image.fromarray(self.still()).quantize(dither=Image.Dither.NONE).save(content, "png", optimize=True)
         return content.getvalue()
 
-    def _repr_png_(self):
-        """What converters show that know no HTML."""
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         return self.png(), {"width": self.width // 2, "height": self.height // 2}
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         # The video lies upon its still. Git hosts take videos out of a notebook's HTML, and styles: the still is left.
         mp4, still = (base64.b64encode(content).decode() for content in (self.mp4(), self.png()))
         label, width = html.escape(repr(self)), self.width // 2
@@ -238,21 +252,27 @@ class Video:
             f'style="position:absolute;left:0;top:0;width:100%;height:100%" src="data:video/mp4;base64,{mp4}"></video></div>'
         )
 
-    def words(self):
-        """Return who plays: the title, or what the recording says."""
+    def words(self) -> str:
+        """Return the description of the players."""
         return self.title or players_in_words(self.recording.players)
 
-    def __repr__(self):
-        who = self.words()
+    def __repr__(self) -> str:
         count = self.recording.num_envs
         return (
-            f"<Video {self.recording.spec.name}, {who}: {count} episode{'s' * (count > 1)}, {len(self)} frames of "
+            f"<Video {self.recording.spec.name}, {self.words()}: {count} episode{'s' * (count > 1)}, {len(self)} frames of "
             f"{self.width} x {self.height} at {self.fps} a second>"
         )
 
 
-def animation(frames, fps, suffix, colours=None):
-    """Return frames, so many a second, as bytes of a ``.gif``, all in the colours of one, or a ``.webp``."""
+def animation(frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.ndarray | None = None) -> bytes:
+    """Return frames as bytes of a ``.gif`` or ``.webp`` file.
+
+    Args:
+        frames: (height, width, 3) uint8 each.
+        fps: Frames per second.
+        suffix: ``".gif"`` or ``".webp"``.
+        colours: Frame whose colours a ``.gif`` begins with. Defaults to the first one.
+    """
     images = (Image.fromarray(frame) for frame in frames)
     options = {"save_all": True, "duration": round(1000 / fps), "loop": 0}
     if suffix == ".gif":
@@ -265,8 +285,8 @@ def animation(frames, fps, suffix, colours=None):
     return content.getvalue()
 
 
-def one_palette(images, colours):
-    """Yield images with the colours of a frame, or of the first one. Later colours replace those that are used least."""
+def one_palette(images: Iterable[Image.Image], colours: np.ndarray | None) -> Iterator[Image.Image]:
+    """Yield images in a palette of one frame. Colours that come later replace those that are used least."""
     palette, known = None if colours is None else quantized(Image.fromarray(colours)), set()
     for image in images:
         palette = palette or quantized(image)
@@ -284,13 +304,13 @@ def one_palette(images, colours):
         yield image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
-def quantized(image):
+def quantized(image: Image.Image) -> Image.Image:
     """Return an image in a palette of its own."""
     return image.quantize(128, dither=Image.Dither.NONE)
 
 
-def check_path(path):
-    """Return ``path`` as a ``Path``; raise ``RenderError`` now rather than after the drawing if it cannot be written."""
+def check_path(path: str | PathLike) -> Path:
+    """Return ``path`` as a ``Path``, or raise ``RenderError`` if it cannot be written."""
     path = checked_path("render", "path", path, RenderError)
     if path.suffix not in SUFFIXES:
         raise RenderError(
