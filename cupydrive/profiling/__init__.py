@@ -1,14 +1,17 @@
-"""What a kernel costs on this device, and why: ``profile`` measures in this process, and advises.
+"""profile(): measure what an environment's kernel costs on this device, and what limits it.
 
-It rolls an environment out at random and asks what binds it: whether a launch fills the device, how near its writes and its
-arithmetic are to what the device does at most in the same seconds, and what parts of a step take alone.
+Random rollouts are timed: whether a launch fills the device, how near writes and arithmetic are to what the device reaches in
+the same process, and how long parts of a step take alone.
 """
 
 import statistics
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
 
 from cupydrive import envs
 from cupydrive.bench.cases import written_bytes
-from cupydrive.bench.limits import ceilings
+from cupydrive.bench.limits import Ceilings, ceilings
 from cupydrive.bench.operations import count_steps
 from cupydrive.bench.sweep import DEFAULTS
 from cupydrive.bench.timing import timed
@@ -17,10 +20,11 @@ from cupydrive.executors import choose, executor
 from cupydrive.executors.interop import capture, torch_stream
 from cupydrive.inputs.arguments import checked_int
 from cupydrive.profiling.report import Profile, Use
+from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import KEEP_FREE, OBS_DTYPES, Batch
 from cupydrive.simulation.buffers import row_bytes
 from cupydrive.simulation.vector import VectorEnv
-from cupydrive.spec import kept_params
+from cupydrive.spec import EnvSpec, kept_params
 
 __all__ = ["Profile", "Use", "profile"]
 KERNEL = "env_rollout"
@@ -31,23 +35,29 @@ BEFORE = 0.5  # of an environment's longest episode is rolled out first, so that
 MOST_BEFORE = 20  # launches
 
 
-def profile(env, *, num_envs=None, steps=None, device="auto", **params):
-    """Return the ``Profile`` of an environment's random rollouts: what they cost, what binds them, and one thing to try.
+def profile(
+    env: str | PathLike | EnvSpec | VectorEnv,
+    *,
+    num_envs: int | None = None,
+    steps: int | None = None,
+    device: str = "auto",
+    **params: Any,
+) -> Profile:
+    """Return the ``Profile`` of an environment's random rollouts: what they cost, what limits them, and one thing to try.
 
-    Launches of a GPU are timed as a CUDA graph replays them, without what the host takes. It takes about two seconds where the
-    kernel is compiled already, and a few more where it is not, most of them because operations are counted by another build,
-    on the CPU.
+    Launches of a GPU are timed as replays of a CUDA graph, without the time of the host. Profiling takes about two seconds if
+    the kernel is compiled already. Otherwise it also compiles a second build, which counts operations on the CPU.
 
     Args:
-        env: Name, path of a Python file, ``EnvSpec``; or a ``VectorEnv``, which is profiled as it was made, with its
-            parameters, copies, device and layout, and which stays as it is.
-        num_envs: Copies; None: 10,000, or the ``VectorEnv``'s.
-        steps: Of a launch; None: 32, or as many as fit into the device's memory.
+        env: Name of an environment, path of its Python file, ``EnvSpec``; or a ``VectorEnv``, whose parameters, size, device
+            and layout are used. It is not changed.
+        num_envs: Number of environments. Defaults to 10,000, or to the ``VectorEnv``'s.
+        steps: Number of steps of a launch. Defaults to 32, or to as many as fit into the device's memory.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         **params: Parameters of the environment.
 
     Raises:
-        ParameterError: If an argument is wrong, or ``num_envs``, ``device`` or parameters are given beside a ``VectorEnv``.
+        ParameterError: If an argument is wrong, or ``num_envs``, ``device`` or parameters are passed with a ``VectorEnv``.
         UnknownEnvironmentError, UnknownParameterError, CompileError, DeviceError, MemoryLimitError: As ``make`` does.
     """
     if steps is not None:
@@ -65,14 +75,14 @@ def profile(env, *, num_envs=None, steps=None, device="auto", **params):
     return measured(like(env.batch), steps)
 
 
-def like(batch, num_envs=None):
-    """Return a ``Batch`` of its own, made as another one was, of as many copies or of ``num_envs``."""
+def like(batch: Batch, num_envs: int | None = None) -> Batch:
+    """Return a new ``Batch`` like another one, with ``num_envs`` environments or with as many."""
     dtype = next(name for name, kind in OBS_DTYPES.items() if kind == batch.obs_dtype.str[1:])
     made = batch.params, batch.executor, 0, batch.layout, dtype
     return Batch(batch.spec, batch.num_envs if num_envs is None else num_envs, *made)
 
 
-def measured(batch, steps=None):
+def measured(batch: Batch, steps: int | None = None) -> Profile:
     """Return the ``Profile`` of a ``Batch``, which is reset and stepped."""
     where, spec, params = batch.executor, batch.spec, batch.params
     half, single = like(batch, max(1, batch.num_envs // 2)), like(batch, 1)
@@ -85,7 +95,7 @@ def measured(batch, steps=None):
         buffers = batch.rollout(steps, final_obs=False)
     ends = (where.get(buffers.terminated) | where.get(buffers.truncated)).mean()
 
-    def median(call):
+    def median(call: Callable[[], object]) -> float:
         calls, count = several(call, where, spec)
         return statistics.median(timed(calls, where, RUNS, RUN_SECONDS)) / count
 
@@ -119,8 +129,8 @@ def measured(batch, steps=None):
     )
 
 
-def several(call, where, spec):
-    """Return what makes several calls, and how many: on a GPU a CUDA graph, as the host takes longer than most kernels."""
+def several(call: Callable[[], object], where: Executor, spec: EnvSpec) -> tuple[Callable[[], object], int]:
+    """Return a function that makes several calls, and their number: a CUDA graph, since launches take the host longer."""
     if where.name == "cpu" or spec.own_program is not None:
         return call, 1
 
@@ -132,16 +142,16 @@ def several(call, where, spec):
         return capture(calls, lambda: None).replay, AT_ONCE
 
 
-def fitting(batch):
-    """Return how many steps of a rollout fit into what is free, at least one."""
+def fitting(batch: Batch) -> int:
+    """Return how many steps of a rollout fit into free memory, at least one."""
     each = row_bytes(batch.spec, batch.params, False, batch.obs_dtype.itemsize) * batch.num_envs
     return max(1, int(batch.executor.free_bytes() * KEEP_FREE / 2) // each)
 
 
-_limits = {}  # by what the executor says of itself, its threads included
+_limits: dict[tuple[str, str], Ceilings] = {}  # by device and its description, which names the number of threads
 
 
-def limits(where):
+def limits(where: Executor) -> Ceilings:
     """Return the ``Ceilings`` of an executor, measured once in a process."""
     known = where.name, where.describe()
     if known not in _limits:
@@ -149,8 +159,8 @@ def limits(where):
     return _limits[known]
 
 
-def use_of(batch):
-    """Return the ``Use`` that the kernel of rollouts makes of a GPU; None on a CPU, or where kernels are Python."""
+def use_of(batch: Batch) -> Use | None:
+    """Return the ``Use`` of the rollout kernel, or None on a CPU or for kernels in Python."""
     if batch.executor.name == "cpu" or batch.spec.own_program is not None:
         return None
     from cupydrive.executors.occupancy import attributes, resident_blocks

@@ -1,15 +1,16 @@
-"""What a profile found, in words and as data."""
+"""Profiles as text and as data."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from cupydrive.bench.limits import Ceilings
 from cupydrive.bench.timing import short
 from cupydrive.codegen.layout import WARP
 from cupydrive.terminal.progress import preformatted
 
-# Shares from which a resource is named. Kernels that only write their rows reach 0.6 to 0.9 of the limit.
+# Fractions from which a resource is the limit. Kernels that only write their rows reach 0.6 to 0.9 of the limit.
 LATENCY, LAUNCHES, WRITES, ARITHMETIC, OBSERVING, RESETS = 0.75, 0.25, 0.6, 0.5, 0.5, 0.3
-BINDS = {  # what binds: an explanation, and what to try
+BINDS = {  # by limit: an explanation, and what to try
     "latency": ("the environments do not fill the device", "more environments"),
     "launches": ("beginning and ending a launch takes as long as its steps", "more steps a launch"),
     "writes": ("results leave nearly as fast as this device writes", 'obs_dtype="bfloat16", or smaller observations'),
@@ -22,18 +23,18 @@ BINDS = {  # what binds: an explanation, and what to try
 
 @dataclass(frozen=True)
 class Use:
-    """What a kernel takes of a GPU.
+    """Resources of a GPU that a kernel uses.
 
     Args:
-        registers: Of a thread.
-        local_bytes: Of a thread: spilled registers, and arrays with an index that the compiler does not know.
-        shared_bytes: Of a block.
-        threads: Of a block.
-        blocks: Of a launch.
-        resident: Blocks that one processor holds at once.
-        bound: What does not allow more.
-        processors: Of the GPU.
-        most_threads: That one processor holds.
+        registers: Registers of a thread.
+        local_bytes: Local memory of a thread: spilled registers, and arrays with an index that the compiler does not know.
+        shared_bytes: Shared memory of a block.
+        threads: Threads of a block.
+        blocks: Blocks of the launch.
+        resident: Blocks that one multiprocessor holds at once.
+        bound: Resource that allows no more of them.
+        processors: Multiprocessors of the GPU.
+        most_threads: Maximum number of threads that one multiprocessor holds.
     """
 
     registers: int
@@ -47,39 +48,39 @@ class Use:
     most_threads: int
 
     @property
-    def occupancy(self):
-        """Share of its threads that a processor holds of this kernel, if there are blocks enough."""
+    def occupancy(self) -> float:
+        """Fraction of a multiprocessor's threads that it holds of this kernel, if there are enough blocks."""
         return self.resident * self.threads / self.most_threads
 
     @property
-    def filled(self):
-        """The same of this launch, on average over the processors."""
+    def filled(self) -> float:
+        """The same fraction in this launch, on average over the multiprocessors."""
         return min(self.resident, self.blocks / self.processors) * self.threads / self.most_threads
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What random rollouts of an environment cost on a device, and what binds them.
+    """Costs of random rollouts of an environment on a device, and what limits them.
 
     Args:
-        env: Its name.
+        env: Name of the environment.
         params: Parameters that are not the defaults.
-        num_envs: Copies.
-        agents: Of one copy.
-        steps: T, of a launch.
+        num_envs: Number of environments.
+        agents: Number of agents of one environment.
+        steps: T, steps of a launch.
         device: ``"cuda"`` or ``"cpu"``.
-        machine: Its name.
-        seconds: Medians by what was timed: a ``rollout`` of T steps in one launch; the same of ``half`` as many copies;
-            ``one_step`` in a launch; all copies ``observe`` alone, or ``reset``; and ``least_observe``, ``least_reset``:
-            the same of a single copy.
-        episode_ends: Share of env-steps that end an episode.
-        state_bytes: Of one copy's state.
-        bytes_per_step: Written for one env-step.
-        observed_bytes: Of those, observations.
-        half_obs: Whether these are bfloat16.
-        operations_per_step: Float operations of one env-step; None: not counted.
-        ceilings: What the device does at most.
-        use: ``Use``; None on a CPU.
+        machine: Description of the device.
+        seconds: Medians by name: ``rollout`` of T steps in one launch; ``half``, the same with half as many environments;
+            ``one_step`` in a launch; ``observe`` and ``reset`` of all environments alone; and ``least_observe`` and
+            ``least_reset`` of a single environment.
+        episode_ends: Fraction of env-steps that end an episode.
+        state_bytes: Size of one environment's state.
+        bytes_per_step: Bytes written in one env-step.
+        observed_bytes: Bytes of observations among them.
+        half_obs: Whether observations are bfloat16.
+        operations_per_step: Float operations of one env-step, or None if they were not counted.
+        ceilings: Limits of the device.
+        use: ``Use``, or None on a CPU.
     """
 
     env: str
@@ -102,57 +103,57 @@ class Profile:
     # ---- rates and shares ----
 
     @property
-    def rate(self):
-        """env-steps per second."""
+    def rate(self) -> float:
+        """Env-steps per second."""
         return self.num_envs * self.steps / self.seconds["rollout"]
 
     @property
-    def write_share(self):
-        """Of what the device can write."""
+    def write_share(self) -> float:
+        """Fraction of the device's write bandwidth."""
         return self.rate * self.bytes_per_step / self.ceilings.write
 
     @property
-    def arithmetic_share(self):
-        """Of the float32 operations that the device can make; None: they are not counted."""
+    def arithmetic_share(self) -> float | None:
+        """Fraction of the device's float32 operations, or None if they were not counted."""
         if self.operations_per_step is None:
             return None
         return self.rate * self.operations_per_step / self.ceilings.arithmetic
 
     @property
-    def half_share(self):
-        """Time that half of the copies take, of that of all: 0.5 where the device is full, 1 where copies cost nothing."""
+    def half_share(self) -> float:
+        """Time of half of the environments over that of all: 0.5 on a full device, 1 if environments cost nothing."""
         return self.seconds["half"] / self.seconds["rollout"]
 
     @property
-    def launch_share(self):
-        """Of a launch, beginning and ending it."""
+    def launch_share(self) -> float:
+        """Fraction of a launch in which it begins and ends."""
         s = self.seconds
         return min(1.0, max(0.0, (s["one_step"] - s["rollout"] / self.steps) / s["rollout"]))
 
     @property
-    def observe_share(self):
-        """Of a step, making observations, as that takes alone; in a rollout a part of it fills the time of other waits."""
+    def observe_share(self) -> float:
+        """Fraction of a step in which observations are made, measured alone. A rollout may overlap them with other work."""
         return self._alone("observe")
 
     @property
-    def reset_share(self):
-        """Of a step, resets: at most, as all threads of a warp wait where one begins anew."""
+    def reset_share(self) -> float:
+        """Upper bound of the fraction of a step in which environments reset, since all threads of a warp wait for one."""
         lanes = 1 if self.use is None else max(1.0, WARP * self.num_envs / (self.use.threads * self.use.blocks))
         return (1 - (1 - self.episode_ends) ** lanes) * self._alone("reset")
 
-    def _alone(self, part):
-        """Return what one part takes of a step's time.
+    def _alone(self, part: str) -> float:
+        """Return the fraction of a step that one part takes.
 
-        That is the time of a launch that does nothing else for all copies, beyond that for one, and beyond what memory takes to
-        bring the states and observations, as rollouts keep states near.
+        The time of a single environment, and that of moving states and observations, which a rollout keeps in registers, are
+        subtracted from that of a launch that does nothing else.
         """
         more = self.seconds[part] - self.seconds[f"least_{part}"]
         moved = self.num_envs * (self.state_bytes + self.observed_bytes) / self.ceilings.copy
         return min(1.0, max(0.0, more - moved) * self.steps / self.seconds["rollout"])
 
     @property
-    def binds(self):
-        """What binds, as far as times show it: a key of ``BINDS``."""
+    def binds(self) -> str:
+        """What limits the rollouts, as far as times show it: a key of ``BINDS``."""
         if self.half_share >= LATENCY:
             return "latency"
         if self.launch_share >= LAUNCHES:
@@ -176,18 +177,18 @@ class Profile:
 
     # ---- shown ----
 
-    def __str__(self):
+    def __str__(self) -> str:
         given = "".join(f", {name} = {value}" for name, value in self.params.items())
         agents = f" of {self.agents:,} agents" if self.agents > 1 else ""
         lines = [
-            f"{self.env}{given}: {self.num_envs:,} copies{agents} x {self.steps} steps in one launch, {self.machine}",
+            f"{self.env}{given}: {self.num_envs:,} environments{agents} x {self.steps} steps in one launch, {self.machine}",
             f"  time         {short(self.rate)} env-steps/s, {in_time(1 / self.rate)} each; a launch takes "
             f"{in_time(self.seconds['rollout'])}",
             *self._of_a_gpu(),
             f"  writes       {self.bytes_per_step:,} bytes a step, {self.observed_bytes:,} of them observations: "
             f"{self.write_share:.0%} of the {short(self.ceilings.write)}B/s that this device writes",
             f"  arithmetic   {self._operations()}",
-            f"  parts        {self._parts()}; half of the copies take {self.half_share:.0%}",
+            f"  parts        {self._parts()}; half of the environments take {self.half_share:.0%}",
             f"  what binds   {self.binds}: {BINDS[self.binds][0]}",
             f"  to try       {self.hint}",
         ]
@@ -195,8 +196,8 @@ class Profile:
 
     __repr__ = __str__
 
-    def _of_a_gpu(self):
-        """Return the line of registers, memory and occupancy; none on a CPU."""
+    def _of_a_gpu(self) -> list[str]:
+        """Return the lines of registers, memory and occupancy, none on a CPU."""
         u = self.use
         if u is None:
             return []
@@ -208,13 +209,13 @@ class Profile:
             f"fills {u.filled:.0%}",
         ]
 
-    def _parts(self):
+    def _parts(self) -> str:
         launch = f"beginning and ending a launch {self.launch_share:.0%}"
-        if self.binds == "latency":  # what each copy waits for alone is not what it takes of a full device
+        if self.binds == "latency":  # parts that wait alone show nothing about a full device
             return f"{launch} of the time"
         return f"observing {self.observe_share:.0%}, resets at most {self.reset_share:.0%}, {launch} of the time"
 
-    def _operations(self):
+    def _operations(self) -> str:
         if self.operations_per_step is None:
             return "not counted: that takes a C++ compiler, and a kernel in C++"
         return (
@@ -222,11 +223,11 @@ class Profile:
             f"{short(self.ceilings.arithmetic)}FLOP/s that this device makes"
         )
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return preformatted(str(self))
 
-    def to_dict(self):
-        """Return all that was measured, and what follows, as JSON can hold it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return all measurements and the fractions above, as JSON can hold them."""
         return asdict(self) | {
             "rate": self.rate,
             "write_share": self.write_share,
@@ -239,8 +240,8 @@ class Profile:
         }
 
 
-def in_time(seconds):
-    """Return seconds in words, in a unit that suits them."""
+def in_time(seconds: float) -> str:
+    """Return a time as text, in a unit from s to ps."""
     for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
         if seconds >= limit:
             return f"{seconds / limit:.3g} {unit}"

@@ -167,7 +167,7 @@ def test_the_command_line_prints_it_and_writes_files(little, tmp_path, capsys):
     sizes = ["--num-envs", "64", "--steps", "4", "--device", "cpu"]
     assert main(["profile", "cartpole", *sizes, "--json", str(data)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("cartpole: 64 copies x 4 steps") and out.count("\n") == len(out.splitlines()) == 7
+    assert out.startswith("cartpole: 64 environments x 4 steps") and out.count("\n") == len(out.splitlines()) == 7
     assert json.loads(data.read_text())["env"] == "cartpole"
 
 
