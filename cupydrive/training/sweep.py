@@ -206,10 +206,13 @@ def sweep(
     rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
     searched = Trials(env, settings, common, space, rungs, choose(device)[0], key, mark)
     searched.ask(optuna.create_study())  # whether any draw fits, before a file is written
+    described = describe(settings)
+    if callable(network := getattr(settings, "policy", None)):
+        described["policy"] = getattr(network, "__qualname__", type(network).__qualname__)
     config = {
         "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space, "num_envs": num_envs,
         "seed": seed, **{f"{spec.name}.{name}": value for name, value in kept_params(spec.make_params(**params)).items()},
-        **{f"{settings.name}.{name}": value for name, value in describe(settings).items()},
+        **{f"{settings.name}.{name}": value for name, value in described.items()},
     }  # fmt: skip
     study = open_study(out / FILE, config, prune)
     interrupted, batches = False, math.ceil(max(0, trials - len(finished_trials(study))) / batch)

@@ -101,6 +101,8 @@ def test_equal_settings_continue_a_sweep_whatever_their_addresses(tmp_path):
         settings = cd.PPO(num_steps=8, num_minibatches=2, policy=lambda obs_dim, size: Network(obs_dim, size + 1))
         found = cd.sweep("cartpole", settings, trials=trials, space=RATES, out=tmp_path, **COMMON)
     assert len(found.trials) == 2
+    with pytest.raises(TrainingError, match=r"another sweep: ppo.policy is .*lambda.* there, and .*Network"):
+        cd.sweep("cartpole", replace(settings, policy=Network), trials=3, space=RATES, out=tmp_path, **COMMON)
 
 
 def test_a_torn_last_line_is_dropped_and_the_sweep_goes_on(tmp_path):
