@@ -1,12 +1,15 @@
 """Recordings: episodes that can be shown again exactly.
 
-A recording holds the seed, which gives the starts, and the actions taken: a few bytes a step. States are computed anew
-from them, bit for bit, on any device. The policy is not needed: its outputs change in the last bits with batch size and
-device, so that asking it again could give another episode.
+A recording holds the seed of the initial states and the actions: a few bytes a step. States are recomputed from them, bit for
+bit, on any device. The policy is not needed. Its outputs depend in the last bits on batch size and device, so that it could
+play another episode.
 """
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -18,23 +21,24 @@ from cupydrive.inputs.arguments import checked_path, is_number, require_folder, 
 from cupydrive.inputs.files import file_errors, write_atomically
 from cupydrive.inputs.formats import FORMAT, RECORDING, FormatError, explained
 from cupydrive.simulation.batch import Batch
-from cupydrive.spec import kept_params
+from cupydrive.simulation.buffers import Buffers
+from cupydrive.spec import EnvSpec, Group, kept_params
 
 
 @dataclass(frozen=True)
 class Moment:
-    """All episodes of a recording after one more step; those that are over stay as they ended.
+    """All episodes of a recording after a step. Episodes that are over stay as they ended.
 
     Args:
-        step: Steps so far.
+        step: Number of steps so far.
         states: (N,) structs.
-        elapsed: (N,) int: steps of each episode.
-        over: (N,) bool.
-        returns: By group: (N, C) float32, rewards so far.
-        action: By group: (N, C, H), what led here; empty at the start.
-        reward: By group: (N, C) float32, what it brought; empty at the start.
-        present: By group whose agents leave: (N, C) bool, who had not left before that step; empty at the start.
-        metrics: By name: (N,) what the environment has counted in the episode so far.
+        elapsed: (N,) int, steps of each episode.
+        over: (N,) bool, whether an episode is over.
+        returns: By group: (N, C) float32, sum of rewards so far.
+        action: By group: (N, C, H) latest action. Empty at the start.
+        reward: By group: (N, C) float32 latest reward. Empty at the start.
+        present: By group whose agents leave: (N, C) bool, agents that had not left before the step. Empty at the start.
+        metrics: By name: (N,) metric of the environment in the episode so far.
     """
 
     step: int
@@ -55,18 +59,18 @@ class Recording:
     Args:
         spec: ``EnvSpec``.
         params: Its parameters.
-        seed: Of the starts, and of what is random in the environment.
-        players: Who played each group, in words.
+        seed: Random seed of the initial states and of the environment.
+        players: Description of each group's player, by group.
         length: (N,) int32, steps of each episode.
-        action: By group: (T, N, C, H), 0 after an episode's end; T is the longest length.
+        action: By group: (T, N, C, H), 0 after an episode's end. T is the longest length.
         first_env: Global id of the first environment.
-        checksum: Of the last states, if they were computed already; another one later is an error.
-        origin: Which files an environment of the user's own came from when the episodes were played, and their SHA-256.
-        tables: SHA-256 of the environment's tables by name; None: it has none.
+        checksum: Checksum of the last states, with which recomputed states must agree, or None.
+        origin: Files of an environment of the user's own when the episodes were played, with their SHA-256.
+        tables: SHA-256 of the environment's tables by name, or None if it has none.
     """
 
-    spec: object
-    params: object
+    spec: EnvSpec
+    params: Any
     seed: int
     players: dict[str, str]
     length: np.ndarray
@@ -77,12 +81,12 @@ class Recording:
     tables: dict | None = None
 
     @property
-    def num_envs(self):
+    def num_envs(self) -> int:
         """N."""
         return len(self.length)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """T, the steps of the longest episode."""
         return int(self.length.max())
 
@@ -104,8 +108,8 @@ class Recording:
         action = {name: array[: int(length.max()), part] for name, array in self.action.items()}
         return replace(self, length=length, action=action, first_env=self.first_env + start, checksum=None)
 
-    def moments(self, device="cpu"):
-        """Compute the episodes anew; yield a ``Moment`` for the start and after each step.
+    def moments(self, device: str = "cpu") -> Iterator[Moment]:
+        """Recompute the episodes, and yield a ``Moment`` for the start and after each step.
 
         Raises:
             RenderError: At the end, if the states are not those that were recorded.
@@ -144,8 +148,12 @@ class Recording:
                 f"the recording was made with another {self.spec.name}: its kernel or its parameters have changed since"
             )
 
-    def save(self, path):
-        """Write the recording as a NumPy archive (.npz)."""
+    def save(self, path: str | PathLike) -> None:
+        """Write the recording as a NumPy archive (.npz).
+
+        Raises:
+            RenderError: If the file cannot be written.
+        """
         path = checked_path("save", "path", path, RenderError)
         require_folder("path", path, RenderError)
         for moment in self.moments():
@@ -167,19 +175,19 @@ class Recording:
             write_atomically(path, content)
 
     @classmethod
-    def load(cls, path, env=None):
-        """Return the recording of a file; nothing in it can run.
+    def load(cls, path: str | PathLike, env: "str | PathLike | EnvSpec | None" = None) -> "Recording":
+        """Return the recording of a file. No code in it is executed.
 
         Args:
-            path: A .npz that ``save`` wrote.
-            env: The environment if it is one of your own and not registered: path of its Python file, or ``EnvSpec``.
+            path: File that ``save`` wrote.
+            env: Path of the Python file or ``EnvSpec`` of an environment of your own that is not registered.
 
         Warns:
             CupydriveWarning: If the environment's files have changed since.
 
         Raises:
-            UnregisteredEnvironmentError: If ``env`` is needed; the message is the call that works.
-            RenderError: If it is none, is damaged, or does not fit the environment.
+            UnregisteredEnvironmentError: If ``env`` is needed. The message contains the call that works.
+            RenderError: If the file is not a recording, is damaged, or does not fit the environment.
         """
         path = checked_path("load", "path", path, RenderError)
         with file_errors(RenderError, f"path = {str(path)!r} cannot be read"):
@@ -201,7 +209,7 @@ class Recording:
         keys = ("seed", "players", "first_env", "checksum", "origin", "tables")
         return cls(spec, params, length=length, action=action, **{key: about.get(key) for key in keys})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         who = ", ".join(f"{group}: {player}" for group, player in self.players.items())
         size = sum(array.nbytes for array in self.action.values())
         return (
@@ -210,8 +218,8 @@ class Recording:
         )
 
 
-def outcome(batch, written):
-    """Return what a ``Moment`` says of a step: ``reward`` and ``present``, by group, from the ``Buffers`` it has written."""
+def outcome(batch: Batch, written: Buffers) -> dict[str, dict[str, np.ndarray]]:
+    """Return ``reward`` and ``present`` of a ``Moment``, by group, from the ``Buffers`` that a step has written."""
     get = batch.executor.get
     return {
         "reward": {name: get(array) for name, array in written.reward.items()},
@@ -219,8 +227,8 @@ def outcome(batch, written):
     }
 
 
-def kept_where(over, before, now):
-    """Return arrays by name: those of ``now``, and those of ``before``, if there are any, in the rows that are over."""
+def kept_where(over: np.ndarray, before: dict[str, np.ndarray], now: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays ``now`` by name, with the rows of ``before``, unless it is empty, where episodes are over."""
     if not before:
         return now
     return {
@@ -228,14 +236,14 @@ def kept_where(over, before, now):
     }
 
 
-def action_dtype(group):
+def action_dtype(group: Group) -> np.dtype:
     """Return the smallest NumPy dtype that holds a group's actions."""
     if group.continuous:
         return np.dtype(np.float32)
     return np.min_scalar_type(max(group.sizes) - 1)
 
 
-def checked_arrays(spec, params, arrays):
+def checked_arrays(spec: EnvSpec, params: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the actions of a recording's file by group.
 
     Args:

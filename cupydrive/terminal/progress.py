@@ -1,30 +1,35 @@
-"""Progress: one line on a terminal, a line (of training: with a live curve) in a notebook, plain lines in a log.
+"""Progress: one line in a terminal, a line and a live curve in a notebook, plain lines in a log.
 
-Nothing here needs a widget: what a notebook shows is text and pictures, and stays in the saved file.
+A notebook shows text and pictures, no widgets, so that they stay in the saved file.
 """
 
 import base64
 import html
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+if TYPE_CHECKING:
+    from cupydrive.terminal.curves import Curves
+
 LOG_SECONDS = 10.0  # between the lines of a log
 DRAW_SECONDS = 1.0  # between two drawings of a live curve, at least
-DRAW_SHARE = 20  # of the time, at most one part in this many goes into drawing
+DRAW_SHARE = 20  # drawing takes at most one part in this many of the time
 LINE = "{l_bar}{bar}| {remaining} left, {rate_fmt}{postfix}"  # as tqdm writes it; two returns fit into 80 columns
 
 
-def in_notebook():
+def in_notebook() -> bool:
     """Return whether this process runs the cells of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return shell is not None and hasattr(shell, "kernel")
 
 
-def follow(total, words, shown=True):
-    """Return what shows the progress of ``total`` env-steps: an object with ``update(done, row)`` and ``close()``."""
+def follow(total: int, words: str, shown: bool = True) -> "Silent":
+    """Return a display of the progress of ``total`` env-steps for where this process runs."""
     if not shown:
         return Silent()
     if in_notebook():
@@ -32,14 +37,14 @@ def follow(total, words, shown=True):
     return Terminal(total, words) if sys.stderr.isatty() else Log(total, words)
 
 
-def counted(items, words, total, shown=True):
-    """Yield ``items`` and show how many are done: on a terminal or in a notebook, and only until the last one.
+def counted(items: Iterable, words: str, total: int, shown: bool = True) -> Iterator:
+    """Yield ``items``, and show in a terminal or notebook how many are done.
 
     Args:
-        items: Iterable.
-        words: What is done.
-        total: How many there are.
-        shown: False: show nothing.
+        items: Items.
+        words: Description of the work.
+        total: Number of items.
+        shown: Whether to show anything.
     """
     if shown and in_notebook():
         yield from counted_in_notebook(items, words, total)
@@ -48,8 +53,8 @@ def counted(items, words, total, shown=True):
         yield from tqdm(items, desc=words, total=total, disable=not shown, leave=False)
 
 
-def counted_in_notebook(items, words, total):
-    """Yield ``items``; show one line that goes away at the end."""
+def counted_in_notebook(items: Iterable, words: str, total: int) -> Iterator:
+    """Yield ``items``, and show one line, which is removed at the end."""
     from IPython.display import display
 
     start = written = time.perf_counter()
@@ -65,14 +70,14 @@ def counted_in_notebook(items, words, total):
         handle.update({"text/plain": ""}, raw=True)
 
 
-def note(words, shown=True):
-    """Say something once beside what progress is shown: on a terminal or in a notebook."""
+def note(words: str, shown: bool = True) -> None:
+    """Print a line in a terminal or notebook."""
     if shown and (in_notebook() or sys.stderr.isatty()):
         # A notebook shows the standard error in red, as if something had gone wrong.
         tqdm.write(f"cupydrive: {words}", file=sys.stdout if in_notebook() else sys.stderr)
 
 
-def summary(row):
+def summary(row: dict[str, float]) -> dict[str, str]:
     """Return the returns and losses of a row of metrics, by short name."""
     names = [key for key in row if "episodic_return" in key]
     names += [key for key in row if key.startswith("losses/") and key.endswith(("value_loss", "entropy", "qf_loss"))]
@@ -82,22 +87,22 @@ def summary(row):
 class Silent:
     """Shows nothing."""
 
-    def update(self, done, row):
-        """Take note of ``done`` env-steps and the newest row of metrics."""
+    def update(self, done: int, row: dict[str, float]) -> None:
+        """Handle ``done`` env-steps and the newest row of metrics."""
 
-    def close(self, words=None):
-        """Show the end; ``words`` say what happened."""
+    def close(self, words: str | None = None) -> None:
+        """Handle the end; ``words`` describe what happened."""
 
 
 class Terminal(Silent):
-    """One line that is written over."""
+    """One line that is overwritten."""
 
     def __init__(self, total: int, words: str) -> None:
         style = {"unit": "step", "unit_scale": True, "dynamic_ncols": True, "bar_format": LINE}
         self.bar = tqdm(total=total, desc=words, **style)
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Write the line anew."""
+        """Rewrite the line."""
         returns = {name.split("/")[-1]: value for name, value in summary(row).items() if "return" in name}
         self.bar.set_postfix(returns, refresh=False)
         self.bar.update(done - self.bar.n)
@@ -112,31 +117,31 @@ class Terminal(Silent):
 class Log(Silent):
     """A line of text every few seconds, for files and pipes."""
 
-    def __init__(self, total, words):
+    def __init__(self, total: int, words: str) -> None:
         self.total, self.words = total, words
         self.start = self.written = time.perf_counter()
         self.done, self.row, self.shown = 0, {}, 0
 
-    def line(self):
-        """Return how far it is, as one line."""
+    def line(self) -> str:
+        """Return the progress as one line."""
         seconds = time.perf_counter() - self.start
         about = ", ".join(f"{key}={value}" for key, value in summary(self.row).items())
         return tqdm.format_meter(
             self.done, self.total, seconds, prefix=self.words, unit="step", unit_scale=True, ncols=0, postfix=about
         )
 
-    def update(self, done, row):
+    def update(self, done: int, row: dict[str, float]) -> None:
         """Show the newest numbers if it is time to."""
         self.done, self.row = done, row
         if time.perf_counter() - self.written >= LOG_SECONDS:
             self.written, self.shown = time.perf_counter(), done
             self.show()
 
-    def show(self):
+    def show(self) -> None:
         """Write one line."""
         print(self.line(), file=sys.stderr, flush=True)
 
-    def close(self, words=None):
+    def close(self, words: str | None = None) -> None:
         """Write the last line, if it was not written yet."""
         if self.shown < self.done or not self.done:
             self.show()
@@ -145,12 +150,12 @@ class Log(Silent):
 
 
 class Notebook(Log):
-    """A line of text and, below it, the learning curve so far, both drawn anew in place.
+    """A line of text and the learning curve below it, both redrawn in place.
 
-    They are two outputs, plain text and a picture, since git hosts change the HTML of saved notebooks as they please.
+    They are two outputs, plain text and a picture, since git hosts change the HTML of saved notebooks.
     """
 
-    def __init__(self, total, words):
+    def __init__(self, total: int, words: str) -> None:
         from IPython.display import display
 
         super().__init__(total, words)
@@ -159,15 +164,15 @@ class Notebook(Log):
         self.text = display(self._words(), raw=True, display_id=True)
         self.picture = None
 
-    def update(self, done, row):
-        """Draw the curve anew if it is time to."""
+    def update(self, done: int, row: dict[str, float]) -> None:
+        """Redraw the curve if it is time to."""
         self.done, self.row = done, row
         self.rows.append(row)
         if time.perf_counter() - self.written >= max(DRAW_SECONDS, DRAW_SHARE * self.cost):
             self.show()
 
-    def show(self):
-        """Draw everything anew."""
+    def show(self) -> None:
+        """Redraw everything."""
         start = time.perf_counter()
         self.text.update(self._words(), raw=True)
         if len(self.rows) > 1:
@@ -181,28 +186,28 @@ class Notebook(Log):
         self.written = time.perf_counter()
         self.cost = self.written - start
 
-    def close(self, words=None):
+    def close(self, words: str | None = None) -> None:
         """Draw the last state."""
         self.note = words or ""
         self.show()
 
-    def _words(self):
+    def _words(self) -> dict[str, str]:
         return {"text/plain": self.line() + (f"\n{self.note}" if self.note else "")}
 
 
-def since_its_begin(rows):
-    """Return the last rows of metrics whose env-steps grow: those of one run, where several train one after the other."""
+def since_its_begin(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Return the metrics of the last run, if several train in turn: the last rows whose env-steps grow."""
     steps = [row["charts/global_step"] for row in rows]
     begun = [k for k in range(1, len(steps)) if steps[k] < steps[k - 1]]
     return rows[begun[-1] if begun else 0 :]
 
 
-def preformatted(text):
-    """Return lines of text as HTML that keeps their columns: a page of a notebook has another font for a mere ``pre``."""
+def preformatted(text: str) -> str:
+    """Return lines of text as HTML that keeps their columns. Without a style, a notebook's ``pre`` has another font."""
     return f'<pre style="font-family:monospace;line-height:1.3">{html.escape(text)}</pre>'
 
 
-def image(figure, alt="learning curve"):
-    """Return a figure as an HTML image that holds its own data."""
+def image(figure: "Curves") -> str:
+    """Return a figure as an HTML image with embedded data."""
     data = base64.b64encode(figure.png()).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
+    return f'<img alt="learning curve" src="data:image/png;base64,{data}">'
