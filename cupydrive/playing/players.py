@@ -1,7 +1,8 @@
-"""Who plays a group without learning: a random policy, the environment's heuristic, or a trained policy kept as it is."""
+"""Players that do not learn: a random policy, the environment's heuristic, or a trained policy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 
@@ -11,19 +12,20 @@ from cupydrive.inputs.arguments import checked_choice, kind_of, shown
 from cupydrive.inputs.names import NotCopied
 from cupydrive.playing.inference import DeterministicPolicy, HeuristicPolicy, evaluating
 from cupydrive.playing.policy import Categorical, Gaussian, Sampler, first_memory, with_memory
-from cupydrive.protocols import PlayerSettings
-from cupydrive.spec import Group
+from cupydrive.playing.rollout import Rollout
+from cupydrive.protocols import Player, PlayerSettings
+from cupydrive.spec import EnvSpec, Group
 
 
 @dataclass(frozen=True)
 class Random:
     """Uniformly random actions."""
 
-    def player(self, spec, group):
+    def player(self, spec: EnvSpec, group: Group) -> Player:
         """Return the player of one group."""
         return RandomPlayer()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "random"
 
 
@@ -31,8 +33,12 @@ class Random:
 class Heuristic:
     """The environment's own heuristic."""
 
-    def player(self, spec, group):
-        """Return the player of one group."""
+    def player(self, spec: EnvSpec, group: Group) -> Player:
+        """Return the player of one group.
+
+        Raises:
+            ParameterError: If the environment has no heuristic.
+        """
         if spec.heuristic is None:
             error = ParameterError(
                 f"{spec.name} has no heuristic; play {group.name!r} by cd.Random() or a trained policy"
@@ -41,33 +47,33 @@ class Heuristic:
             raise error
         return HeuristicPlayer()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "heuristic"
 
 
 @dataclass(frozen=True)
 class Trained(NotCopied):
-    """A policy in memory, kept as it is; ``Run.frozen`` makes it.
+    """A policy in memory that does not learn; ``Run.frozen`` makes it.
 
     Args:
         learner: Its learner.
-        greedy: The likeliest action instead of a random one.
-        words: What to call it.
-        brief: Likewise in a word.
+        greedy: Whether it takes the most likely action.
+        words: Description of the player.
+        brief: Description in one word.
     """
 
-    learner: object
+    learner: Any
     greedy: bool = True
     words: str = "trained"
     brief: str = "trained"
 
     instead = "it plays with a run's policy in memory. Keep the run with run.save(folder) and cupydrive.load(folder)"
 
-    def player(self, spec, group):
+    def player(self, spec: EnvSpec, group: Group) -> Player:
         """Return the player of one group."""
         return self.learner.acting(self.greedy)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.words
 
 
@@ -99,15 +105,15 @@ def players_by_group(where: str, groups: Sequence[Group], players: str | Mapping
 
 
 class RandomPlayer:
-    """Plays uniformly: a categorical policy with equal logits, or uniform within the bounds of a Box."""
+    """Plays uniformly random actions: a categorical policy with equal logits, or uniform within the bounds of a Box."""
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
         self.group, device = group, rollout.device
         rows = rollout.batch.num_envs * group.count
         if group.continuous:
-            low, high = (torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
-            self.low, self.span = low, high - low
+            self.low, high = bounds(group, device)
+            self.span = high - self.low
             self.distribution = Gaussian(group)
             self.raw = torch.empty_like(rollout.action[group.name][0])
         else:
@@ -115,7 +121,7 @@ class RandomPlayer:
         self.parameters = torch.zeros(rows, self.distribution.size, dtype=torch.float32, device=device)
         self.sampler = Sampler(self.distribution, rollout.batch, group)
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         action = rollout.action[self.group.name][t]
         if self.group.continuous:  # the normal distribution's cumulative function makes its numbers uniform
@@ -124,8 +130,8 @@ class RandomPlayer:
         else:
             self.sampler(self.parameters, action, mask=rollout.mask(self.group, t))
 
-    def module(self, rollout, group):
-        """Refuse: chance is no function of observations."""
+    def module(self, rollout: Rollout, group: Group) -> NoReturn:
+        """Raise ``ParameterError``: random actions are no function of observations."""
         raise ParameterError(
             f"group {group.name!r} plays at random in this run; leave it out, or sample its action space"
         )
@@ -134,17 +140,17 @@ class RandomPlayer:
 class HeuristicPlayer:
     """Plays the environment's heuristic."""
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
         self.group = group
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         name, batch = self.group.name, rollout.batch
         heads = heuristic_heads(batch.spec.heuristic, batch.params, rollout.obs[name][t], self.group)
         torch.stack(heads, dim=-1, out=rollout.action[name][t])
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
         """Return the heuristic as a module."""
         return HeuristicPolicy(rollout.batch.spec.heuristic, rollout.batch.params, group)
 
@@ -157,24 +163,22 @@ class DeterministicPlayer:
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, policy, obs_rms=None):
+    def __init__(self, policy: torch.nn.Module, obs_rms: Any = None) -> None:
         self.policy, self.obs_rms, self.groups = policy, obs_rms, []
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
-        low, high = (
-            torch.as_tensor(x, device=rollout.device) for x in (group.action_space.low, group.action_space.high)
-        )
+        low, high = bounds(group, rollout.device)
         self.groups.append((group, low, (high - low) / 2))
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         for g, low, half in self.groups:
             with evaluating(self.policy):
                 action, _ = self.policy(seen(rollout, g, t, self.obs_rms))
             rollout.action[g.name][t].copy_((low + half * (action + 1)).view(-1, g.count, g.heads))
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
         """Return the policy as a module from raw observations to actions."""
         return DeterministicPolicy(self.policy, group, self.obs_rms)
 
@@ -184,28 +188,33 @@ class PolicyPlayer:
 
     Args:
         policy: Module, (B, D) -> (parameters, value).
-        distribution: Of its actions.
-        greedy: The likeliest action instead of a random one.
+        distribution: Distribution of its actions.
+        greedy: Whether it takes the most likely action.
         obs_rms: ``RunningMeanStd`` of observations, or None.
     """
 
-    def __init__(self, policy, distribution, greedy=True, obs_rms=None):
+    def __init__(
+        self,
+        policy: torch.nn.Module,
+        distribution: Categorical | Gaussian,
+        greedy: bool = True,
+        obs_rms: Any = None,
+    ) -> None:
         self.policy, self.distribution, self.greedy, self.obs_rms = policy, distribution, greedy, obs_rms
         self.ask = with_memory(policy)
         self.groups, self.samplers, self.raws, self.memories = [], {}, {}, {}
 
-    def begin(self, rollout, group):
+    def begin(self, rollout: Rollout, group: Group) -> None:
         """Prepare to play ``group``."""
         self.groups.append(group)
         self.samplers[group.name] = Sampler(self.distribution, rollout.batch, group)
         if self.distribution.raw_size:
             self.raws[group.name] = torch.empty_like(rollout.action[group.name][0])
         if self.ask.memory_size:
-            self.memories[group.name] = first_memory(self.ask, 1, rollout.batch.num_envs * group.count, rollout.device)[
-                0
-            ]
+            agents = rollout.batch.num_envs * group.count
+            self.memories[group.name] = first_memory(self.ask, 1, agents, rollout.device)[0]
 
-    def act(self, rollout, t):
+    def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         for g in self.groups:
             memory = self.memories.get(g.name)
@@ -218,12 +227,17 @@ class PolicyPlayer:
             action, raw = rollout.action[g.name][t], self.raws.get(g.name)
             self.samplers[g.name](parameters, action, raw=raw, greedy=self.greedy, mask=rollout.mask(g, t))
 
-    def module(self, rollout, group):
+    def module(self, rollout: Rollout, group: Group) -> torch.nn.Module:
         """Return the policy as a module from raw observations to actions."""
         return self.distribution.module(self.policy, group, self.obs_rms)
 
 
-def seen(rollout, group, t, obs_rms):
-    """Return row t of a group's observations (N * C, D) as its network sees them."""
+def bounds(group: Group, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the lower and upper bounds of a group's actions, (H,) each."""
+    return tuple(torch.as_tensor(x, device=device) for x in (group.action_space.low, group.action_space.high))
+
+
+def seen(rollout: Rollout, group: Group, t: int, obs_rms: Any) -> torch.Tensor:
+    """Return row t of a group's observations, (N * C, D), as the input of its network."""
     obs = rollout.obs[group.name][t].view(-1, group.obs_dim)
     return obs if obs_rms is None else obs_rms.normalized(obs)
