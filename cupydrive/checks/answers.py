@@ -1,142 +1,118 @@
-"""Calls of a NumPy reference's functions: they write into nothing that they are given, and return the right names and types."""
+"""Calls of a NumPy reference's functions: they must not write to their arguments, and must return the right names and types."""
 
 import numpy as np
 
 from cupydrive.checks.places import own_place
 from cupydrive.errors import SpecError, did_you_mean
 from cupydrive.inputs.arguments import kind_of, shown
-from cupydrive.spec import Observed, Outcome
-
-KINDS = {"f": "floating, as float64 is", "b": "bool"}
-EVERY_FIELD = "every field of the state that observe does not return in Observed.state"
+from cupydrive.spec import EnvSpec, Group, Observed, Outcome
 
 
-def answer(spec, name, params, *given):
-    """Return what the reference's function called ``name`` gives; all arrays that it is given are read-only.
+def answer(spec: EnvSpec, name: str, params: object, *arguments: object) -> object:
+    """Return what the reference's function called ``name`` returns; its arrays are read-only.
 
     Raises:
-        SpecError: If it writes into one of them: what is compared later would be compared with what it has left there.
+        SpecError: If it writes to one of them: later comparisons need them as they were.
     """
     try:
-        return getattr(spec, name)(params, *map(_read_only, given))
+        return getattr(spec, name)(params, *map(_read_only, arguments))
     except ValueError as error:
-        if "read-only" not in str(error):  # as NumPy says in all its messages of this kind
+        if "read-only" not in str(error):  # as in all of NumPy's messages of this kind
             raise
         place = own_place(error)
         where = f" in {place.file}:{place.line}, `{place.text}`" if place else ""
         raise SpecError(
-            f"{spec.name}: `{name}` changes an array that it is given{where} ({error}); copy the array first, such as "
-            "states = states.copy(): what is compared later needs it as it was"
+            f"{spec.name}: `{name}` writes to one of its arguments{where} ({error}). Copy the array first, such as "
+            "states = states.copy()"
         ) from error
 
 
-def _read_only(given):
-    """Return an array, or a dictionary of arrays, that cannot be written to; anything else as it is."""
-    if isinstance(given, dict):
-        return {key: _read_only(value) for key, value in given.items()}
-    if not isinstance(given, np.ndarray):
-        return given
-    view = given.view()
+def _read_only(value: object) -> object:
+    """Return a read-only view of an array, or of each array of a dictionary; anything else as it is."""
+    if isinstance(value, dict):
+        return {key: _read_only(array) for key, array in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
     view.flags.writeable = False
     return view
 
 
-def require_observed(spec, params, groups, seen):
-    """Raise ``SpecError`` unless ``seen``, what ``observe`` gave, is an ``Observed`` with all groups, of the right types."""
+def require_observed(spec: EnvSpec, params: object, groups: list[Group], seen: object) -> None:
+    """Raise ``SpecError`` unless ``seen``, which ``observe`` returned, is an ``Observed`` of the right names and types."""
     _require_type(spec, "observe", seen, Observed)
-    masked = [g.name for g in groups if g.mask]
-    _require(spec, "observe", "Observed.obs", seen.obs, [g.name for g in groups], "every group", kind="f")
-    _require(spec, "observe", "Observed.mask", seen.mask, masked, "every group that has a mask", kind="b")
-    of_groups, of_state = [g.name for g in groups], [f.name for f in spec.state(params)]
-    for member, known in (
-        ("obs", of_groups),
-        ("mask", masked),
-        ("state", of_state),
-        ("margin", [*of_groups, *of_state]),
-    ):
-        _require_known(spec, "observe", f"Observed.{member}", getattr(seen, member), known)
+    names, fields = [g.name for g in groups], [f.name for f in spec.state(params)]
+    _require_arrays(spec, "observe", "obs", seen.obs, names, kind="f")
+    _require_arrays(spec, "observe", "mask", seen.mask, [g.name for g in groups if g.mask], kind="b")
+    _require_arrays(spec, "observe", "state", seen.state, [], fields)
+    _require_arrays(spec, "observe", "margin", seen.margin, [], [*names, *fields])
 
 
-def require_outcome(spec, params, groups, want, seen):
-    """Raise ``SpecError`` unless ``want``, which ``step`` returned, is an ``Outcome`` with all names, of the right types.
+def require_outcome(spec: EnvSpec, params: object, groups: list[Group], want: object, seen: Observed | None) -> None:
+    """Raise ``SpecError`` unless ``want``, which ``step`` returned, is an ``Outcome`` of the right names and types.
 
-    ``seen`` is the reference's ``Observed``. Without one, the state's fields may be left out: ``observe`` would compute them.
+    Without ``seen``, the reference's ``Observed``, fields of the state may be missing: ``observe`` would compute them.
     """
     _require_type(spec, "step", want, Outcome)
-    fields = spec.state(params)
-    needed = [f.name for f in fields if seen is not None and f.name not in seen.state]
-    _require(spec, "step", "Outcome.state", want.state, needed, EVERY_FIELD)
-    for f in fields:
-        if f.name in want.state and np.dtype(f.dtype).kind == "f":  # an integer array would have cut its fractions off
-            _require_kind(spec, f"step's state[{f.name!r}]", want.state[f.name], "f")
-    _require(spec, "step", "Outcome.reward", want.reward, [g.name for g in groups], "every group", kind="f")
-    _require_kind(spec, "step's terminated", want.terminated, "b")
-    rows = np.shape(want.reward[groups[0].name])[:1]
-    for what, ends in (("terminated", want.terminated), ("margin['terminated']", want.margin.get("terminated"))):
+    names, leaving = [g.name for g in groups], [g.name for g in groups if g.leaves]
+    fields, metrics = [f.name for f in spec.state(params)], list(spec.metrics)
+    floats = [f.name for f in spec.state(params) if np.dtype(f.dtype).kind == "f"]
+    _require_arrays(
+        spec, "step", "state", want.state, [n for n in fields if seen is not None and n not in seen.state], fields
+    )
+    _require_arrays(spec, "step", "state", {n: want.state[n] for n in floats if n in want.state}, [], floats, kind="f")
+    _require_arrays(spec, "step", "reward", want.reward, names, kind="f")
+    _require_arrays(spec, "step", "active", want.active, leaving, kind="b")
+    _require_arrays(spec, "step", "left", want.left, leaving, kind="b")
+    _require_arrays(spec, "step", "metrics", want.metrics, metrics)
+    decisions = [f"{member}.{name}" for name in names for member in ("reward", "left")]
+    known = ["terminated", *fields, *(f"metric.{name}" for name in metrics), *decisions]
+    _require_arrays(spec, "step", "margin", want.margin, [], known)
+    _require_arrays(spec, "step", "Outcome", {"terminated": want.terminated}, ["terminated"], kind="b")
+    rows = np.shape(want.reward[names[0]])[:1]
+    for name, ends in (("terminated", want.terminated), ("margin['terminated']", want.margin.get("terminated"))):
         if ends is not None and np.shape(ends) != rows:
             raise SpecError(
-                f"{spec.name}: step's {what} has shape {np.shape(ends)}, expected {rows}: one value for each environment. Drop "
-                "the axis of agents"
+                f"{spec.name}: step's {name} has shape {np.shape(ends)}, expected {rows}: one value for each environment"
             )
-    leaving, words = [g.name for g in groups if g.leaves], "every group whose agents leave"
-    _require(spec, "step", "Outcome.active", want.active, leaving, words, kind="b")
-    _require(spec, "step", "Outcome.left", want.left, leaving, words, kind="b")
-    _require(spec, "step", "Outcome.metrics", want.metrics, list(spec.metrics), "every metric")
-    may_have = {"state": [f.name for f in fields], "reward": [g.name for g in groups], "metrics": list(spec.metrics)}
-    for member, known in (may_have | {"active": leaving, "left": leaving}).items():
-        _require_known(spec, "step", f"Outcome.{member}", getattr(want, member), known)
-    known = ["terminated", *(f.name for f in fields), *(f"metric.{name}" for name in spec.metrics)]
-    known += [f"{what}.{g.name}" for g in groups for what in ("reward", "left")]
-    _require_known(spec, "step", "Outcome.margin", want.margin, known)
 
 
-def require_states(spec, params, function, states, n):
+def require_states(spec: EnvSpec, params: object, function: str, states: object, n: int) -> np.ndarray | dict:
     """Return ``states``, which ``reset`` or ``sample`` returned; raise ``SpecError`` unless they are n states by field."""
-    names = [f.name for f in spec.state(params)]
-    known = (
-        states.dtype.names if isinstance(states, np.ndarray) else tuple(states) if isinstance(states, dict) else None
-    )
-    if known is None:
+    is_array = isinstance(states, np.ndarray)
+    names = states.dtype.names if is_array else tuple(states) if isinstance(states, dict) else None
+    if names is None or (is_array and states.shape != (n,)):
+        got = f"an array of shape {states.shape} and dtype {states.dtype}" if is_array else kind_of(states)
         raise SpecError(
-            f"{spec.name}: {function} returns {kind_of(states)}; it must return ({n},) states, such as "
-            "np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(params)]) filled in"
+            f"{spec.name}: {function} returns {got}, expected ({n},) states, such as "
+            "np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(params)])"
         )
-    _require(spec, function, "result", dict.fromkeys(known), names, "every field of the state")
-    if isinstance(states, np.ndarray) and states.shape != (n,):
-        raise SpecError(f"{spec.name}: {function} returns states of shape {states.shape}; it must be ({n},)")
+    _require_arrays(spec, function, "states", dict.fromkeys(names), [f.name for f in spec.state(params)], names)
     return states
 
 
-def _require_type(spec, function, given, wanted):
-    if not isinstance(given, wanted):
-        raise SpecError(
-            f"{spec.name}: {function} returns a {type(given).__name__}; it must return a cupydrive.{wanted.__name__}"
-        )
+def _require_type(spec, function, value, wanted):
+    if not isinstance(value, wanted):
+        raise SpecError(f"{spec.name}: {function} returns {kind_of(value)}, expected a cupydrive.{wanted.__name__}")
 
 
-def _require(spec, function, member, given, needed, every, kind=None):
-    """Raise ``SpecError`` if the dictionary ``given`` lacks one of the names ``needed``, or if its array is not of ``kind``."""
+def _require_arrays(spec, function, member, arrays, needed, known=None, kind=None):
+    """Raise ``SpecError`` unless ``arrays`` has all ``needed`` names, none but the ``known`` ones, and dtypes of ``kind``."""
+    known = needed if known is None else known
     for name in needed:
-        if name not in given:
+        if name not in arrays:
             raise SpecError(
-                f"{spec.name}: {function}'s {member} lacks {name!r}; it must hold {every}: {', '.join(needed)}."
-                f"{did_you_mean(name, [other for other in given if other not in needed])}"
+                f"{spec.name}: {function}'s {member} lacks {name!r}, expected: {', '.join(needed)}."
+                f"{did_you_mean(name, [other for other in arrays if other not in known])}"
             )
-        if kind is not None:
-            _require_kind(spec, f"{function}'s {member.split('.')[1]}[{name!r}]", given[name], kind)
-
-
-def _require_known(spec, function, member, given, known):
-    """Raise ``SpecError`` if the dictionary ``given`` has a name which nothing that is compared has: it would do nothing."""
-    for name in given:
+    for name, array in arrays.items():
         if name not in known:
             raise SpecError(
-                f"{spec.name}: {function}'s {member} has {shown(name)}, and nothing that is compared is called that."
-                f"{did_you_mean(name, known)} There are: {', '.join(known) or 'none'}"
+                f"{spec.name}: {function}'s {member} has the unknown name {shown(name)}, "
+                f"expected: {', '.join(known) or 'none'}.{did_you_mean(name, known)}"
             )
-
-
-def _require_kind(spec, what, array, kind):
-    dtype = np.asarray(array).dtype
-    if dtype.kind != kind:
-        raise SpecError(f"{spec.name}: {what} is {dtype}; it must be {KINDS[kind]}")
+        dtype = np.asarray(array).dtype
+        if kind is not None and dtype.kind != kind:
+            raise SpecError(
+                f"{spec.name}: {function}'s {member}[{name!r}] is {dtype}, expected {'bool' if kind == 'b' else 'float'}"
+            )

@@ -35,13 +35,7 @@ class CountedProgram(HostProgram):
 
     def __init__(self, executor, unit, folder):
         text, library = Path(folder, "unit.cpp"), Path(folder, "unit.so")
-        try:
-            text.write_text(unit.text, encoding="utf-8")
-        except OSError as error:
-            raise DeviceError(
-                f"the build that counts branches cannot be written to {folder}: {error.strerror}. Make room, or set TMPDIR to "
-                "another folder"
-            ) from None
+        text.write_text(unit.text, encoding="utf-8")
         team = ("-DTEAM_THREADS", "-pthread") if executor.team_threads else ()
         compile_unit(unit, compiler()[0], (*FLAGS, *COUNTING, *team), text, library)
         self.executor, self.library, self.folder = executor, ctypes.CDLL(str(library)), folder
@@ -134,22 +128,7 @@ def report_branches(report, spec, counts):
         never = sum(times == 0 for times in ways.values())
         if never:
             tally.failure = (
-                f"{never} of {len(ways)} ways that its conditions can go were never taken{which(ways)}: "
-                f"`{lines[line - 1].strip()}`. "
-                f"Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; if a way cannot be taken, "
-                f"write {EXCLUDED} in a comment of that line"
+                f"{file}:{line}: {never} of {len(ways)} ways of its conditions were never taken: "
+                f"`{lines[line - 1].strip()}`. Let `sample` draw such states, `vary` such parameters, or `cases` such sizes; "
+                f"if a way cannot be taken, write {EXCLUDED} in a comment of that line"
             )
-
-
-def which(ways):
-    """Return in words, in brackets, which of a line's conditions went one way only, or an empty string where it has one.
-
-    Args:
-        ways: How often each was taken, by (branches of the line, number of the branch): two of each condition, in the order in
-            which they are asked. Instances of a template may have other numbers of them: then nothing is said.
-    """
-    numbers = {number for number, _ in ways}
-    if len(numbers) > 1 or numbers == {2}:
-        return ""
-    same = sorted({k // 2 + 1 for (_, k), times in ways.items() if times == 0})
-    return f" (of its {numbers.pop() // 2} conditions, as they are asked, number {' and '.join(map(str, same))})"

@@ -24,20 +24,21 @@ from cupydrive.checks.bits import (
     try_gpu_compiler,
 )
 from cupydrive.checks.branches import TEAMS, BranchCounter, cannot_count, report_branches
-from cupydrive.checks.causes import REFERENCE, STATISTICS
 from cupydrive.checks.pictures import try_drawing, try_heuristic
-from cupydrive.checks.report import Report
+from cupydrive.checks.report import REFERENCE, STATISTICS, Report
 from cupydrive.checks.resets import RESET_ENVS, compare_fresh, compare_masks, compare_obs, compare_resets
 from cupydrive.codegen.source import kernel_text
 from cupydrive.errors import DeviceError
 from cupydrive.executors import checked_device, cuda_problem, executor
 from cupydrive.executors.ahead import load_ahead
+from cupydrive.executors.compiler import compiler
 from cupydrive.executors.host import HostExecutor
 from cupydrive.inputs.arguments import checked_bool, checked_int
+from cupydrive.protocols import Executor
 from cupydrive.random import DYNAMICS, RandomStream
 from cupydrive.simulation.batch import CLOCK, Batch
 from cupydrive.simulation.first_steps import try_out
-from cupydrive.spec import float_params
+from cupydrive.spec import EnvSpec, float_params
 from cupydrive.terminal.progress import counted
 
 BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
@@ -76,8 +77,7 @@ def check(env, *, agent_steps=100_000, device="auto", seed=0, fail_fast=False, p
     report.events = dict.fromkeys(spec.events if spec.step else (), 0)
     report.skipped += not_compared(spec)
     if spec.step is None:
-        others = spec.reset or spec.observe
-        report.compared_with = "without a reference" + " of `step`" * (others is not None)
+        report.compared_with = "without a reference of `step`"
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
         report.skipped.append("bit for bit: kernels written in Python round in an order of their own")
@@ -173,29 +173,28 @@ def try_wide_states(spec, params, device, rng, progress):
         try_out(Batch, spec, drawn, device, device.layout(spec, drawn, len(states)), states, progress)
 
 
-def not_compared(spec):
+def not_compared(spec: EnvSpec) -> list[str]:
     """Return what a check of ``spec`` leaves out because a function of its reference is None."""
     left_out = {
-        "reset": "the states that resets give: the environment has no reference `reset`",
-        "step": "states, rewards, ends, metrics and events of a step: the environment has no reference `step`",
-        "observe": "observations and masks: the environment has no reference `observe`",
-        "sample": "states that random play does not reach: the environment has no `sample`",
+        "reset": "states after a reset",
+        "step": "states, rewards, ends, metrics and events of a step",
+        "observe": "observations and masks",
+        "sample": "states that random play does not reach",
     }
-    return [text for name, text in left_out.items() if getattr(spec, name) is None]
+    return [
+        f"{text}: the environment has no `{name}`" for name, text in left_out.items() if getattr(spec, name) is None
+    ]
 
 
-def usable(device, spec):
-    """Return executors by name, and what cannot be done here and why."""
+def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
+    """Return executors by name, and the checks that cannot be done here, with the reason."""
     device = checked_device(device, "check")
     found, skipped = {}, []
     if device != "cuda":
         try:
-            found["cpu"] = HostExecutor(threads=2)
-            from cupydrive.executors.host import compiler
-
             compiler()
+            found["cpu"] = HostExecutor(threads=2)
         except DeviceError as error:
-            found.pop("cpu", None)
             skipped.append(f"anything on the CPU: {error}")
     problem = cuda_problem() if device != "cpu" else "not asked for"
     if problem is None:
@@ -300,18 +299,20 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
     elapsed = clock["elapsed"] + 1
     ids = batch.first_env + np.arange(n)
     last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
-    after, want, seen = kept["state"], None, None
+    after, want, seen, part = kept["state"], None, None, f"{name} {REFERENCE}"
     if spec.observe is not None:
         seen = answer(spec, "observe", params, after, elapsed)
         require_observed(spec, params, groups, seen)
-        part = f"{name} {REFERENCE}"
-        compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
-        compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
     if spec.step is not None:
         stream = RandomStream(seed, ids, clock["episode"] - 1, elapsed, DYNAMICS)
         want = answer(spec, "step", params, states, for_reference(groups, actions), elapsed, stream)
         require_outcome(spec, params, groups, want, seen)
         compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed)
+    if seen is not None:  # after the step, of which wrong observations may be a consequence
+        compare_obs(report, part, "obs", groups, got["obs"], seen, ~over, elapsed)
+        compare_masks(report, part, groups, got["action_mask"], seen, ~over, elapsed)
+    if want is not None and seen is not None:
+        compare_final_obs(report, spec, params, part, groups, got, after, want, elapsed)
     compare_statistics(report, spec, params, name, got, kept, want, clock, log, returns, groups)
     if spec.reset is not None:
         fresh = answer(spec, "reset", params, RandomStream(seed, ids, clock["episode"]))
@@ -321,46 +322,35 @@ def compare_one_step(report, spec, params, batch, name, rng, before):
 
 
 def compare_outcome(report, spec, params, name, groups, got, after, want, seen, elapsed):
-    """Compare what a step gave and left with ``want``, the reference's ``Outcome``, and last observations with it."""
-    report.count_events_of_step(want.events)
+    """Compare what a step returned and left with ``want``, the reference's ``Outcome``."""
+    report.count(want.events)
     last, over = elapsed >= params.max_episode_steps, got["terminated"] | got["truncated"]
     part, agents = f"{name} {REFERENCE}", sum(g.count for g in groups)
-    near = dict(step=elapsed)
-
-    ends = want.terminated | (last if spec.horizon == "task" else False)
-    doubt = want.margin.get("terminated")
-    doubt = None if doubt is None else np.where(last & (spec.horizon == "task"), np.inf, doubt)
-    report.compare(part, "terminated", got["terminated"], ends, margin=doubt, **near)
-    report.compare(part, "truncated", got["truncated"], last & ~ends, margin=doubt, **near)
-    for g in groups:
-        margin = want.margin.get(f"reward.{g.name}")
-        report.compare(
-            part,
-            f"reward.{g.name}",
-            got["reward"][g.name],
-            want.reward[g.name],
-            scale=g.reward_scale,
-            margin=margin,
-            **near,
-        )
-        if g.leaves:
-            margin = want.margin.get(f"left.{g.name}")
-            report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], **near)
-            report.compare(part, f"left.{g.name}", got["left"][g.name], want.left[g.name], margin=margin, **near)
-
     observed = {} if seen is None else seen.state
     for f in spec.state(params):
         if f.name not in observed and f.name not in want.state:
-            continue  # what the missing reference `observe` would compute
+            continue  # the missing reference `observe` would compute it
         of = seen if f.name in observed else want
-        field, scale = f"state.{f.name}", f.scale if np.dtype(f.dtype).kind == "f" else None
-        axes = axes_of(field, after[f.name].shape, agents)
-        report.compare(
-            part, field, after[f.name], of.state[f.name],
-            scale=scale, margin=of.margin.get(f.name), where=~over, axes=axes, **near,
-        )  # fmt: skip
-    if seen is None:
-        return
+        field, value, margin = f"state.{f.name}", after[f.name], of.margin.get(f.name)
+        near = dict(scale=f.scale if np.dtype(f.dtype).kind == "f" else None, margin=margin, where=~over, step=elapsed)
+        report.compare(part, field, value, of.state[f.name], axes=axes_of(field, value.shape, agents), **near)
+    for g in groups:
+        margin, scale = want.margin.get(f"reward.{g.name}"), g.reward_scale
+        reward, expected = got["reward"][g.name], want.reward[g.name]
+        report.compare(part, f"reward.{g.name}", reward, expected, scale=scale, margin=margin, step=elapsed)
+        if g.leaves:
+            margin = want.margin.get(f"left.{g.name}")
+            report.compare(part, f"active.{g.name}", got["active"][g.name], want.active[g.name], step=elapsed)
+            report.compare(part, f"left.{g.name}", got["left"][g.name], want.left[g.name], margin=margin, step=elapsed)
+    ends = want.terminated | (last if spec.horizon == "task" else False)
+    doubt = want.margin.get("terminated")
+    doubt = None if doubt is None else np.where(last & (spec.horizon == "task"), np.inf, doubt)
+    report.compare(part, "terminated", got["terminated"], ends, margin=doubt, step=elapsed)
+    report.compare(part, "truncated", got["truncated"], last & ~ends, margin=doubt, step=elapsed)
+
+
+def compare_final_obs(report, spec, params, part, groups, got, after, want, elapsed):
+    """Compare the last observations of episodes, before the autoreset, with those of the reference's own last states."""
     # The state before the autoreset is gone; the reference's own, with its doubts, gives the final observation.
     final = np.zeros(len(after), spec.state_dtype(params))
     for f in spec.state(params):
@@ -369,7 +359,8 @@ def compare_outcome(report, spec, params, name, groups, got, after, want, seen, 
     for margin in want.margin.values():
         certain &= np.asarray(margin).reshape(len(after), -1).min(axis=1) >= 1e-5
     last_seen = answer(spec, "observe", params, final, elapsed)
-    compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over & certain, elapsed, factor=5.0)
+    over = (got["terminated"] | got["truncated"]) & certain
+    compare_obs(report, part, "final_obs", groups, got["final_obs"], last_seen, over, elapsed, factor=5.0)
 
 
 # ---- (b) autoreset, time limit, statistics ---------------------------------------------------------------------------
@@ -385,15 +376,12 @@ def compare_statistics(report, spec, params, name, got, kept, want, clock, log, 
     report.compare(part, "episode_length", got["episode_length"], clock["elapsed"] + 1, where=over)
     for g in groups:
         total = returns[g.name] + got["reward"][g.name]
-        report.compare(
-            part, f"returns.{g.name}", kept["returns"][g.name], np.where(over[:, None], np.float32(0), total)
-        )
+        expected = np.where(over[:, None], np.float32(0), total)
+        report.compare(part, f"returns.{g.name}", kept["returns"][g.name], expected)
         report.compare(part, f"episode_return.{g.name}", got["episode_return"][g.name], total, where=over)
     for metric, kind in spec.metrics.items() if want is not None else ():
         total = log[metric] + want.metrics[metric]
-        near = dict(
-            scale=max(1.0, np.abs(total).max()) if kind == "float" else None,
-            margin=want.margin.get(f"metric.{metric}"),
-        )
+        scale = max(1.0, np.abs(total).max()) if kind == "float" else None
+        near = dict(scale=scale, margin=want.margin.get(f"metric.{metric}"))
         report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(over, 0, total), **near)
         report.compare(part, f"episode metric.{metric}", got["episode_log"][metric], total, where=over, **near)

@@ -4,7 +4,7 @@ import traceback
 
 import numpy as np
 
-from cupydrive.checks.answers import require_states
+from cupydrive.checks.bits import draw_states
 from cupydrive.checks.places import own_place
 from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS
@@ -15,34 +15,25 @@ from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 
-PART = "draw, on a small picture"
+DRAWING = "draw, on a small picture"
 HEURISTIC = "heuristic, on observations of a reset"
 WIDTH = 480  # pixels: with fewer, letters are left out and would not be tried
-PLAYED_STEPS = 3
 
 
-def try_drawing(report, spec, params, device, rng):
-    """Draw a state of ``sample``, where there is one, and one that random play has reached; an exception is a failure."""
+def try_drawing(report: Report, spec: EnvSpec, params: object, device: Executor, rng: np.random.Generator) -> None:
+    """Draw a state, and one with the states before it that ``trail`` asks for; an exception is a failure."""
     canvas = Canvas(WIDTH, round(WIDTH * spec.render_size[1] / spec.render_size[0]) // 2 * 2, labels=True)
-    if spec.sample is not None:
-        given = require_states(spec, params, "sample", spec.sample(params, rng, 1), 1)
-        draw_one(report, spec, params, canvas, "a state of `sample`", given.astype(spec.state_dtype(params)), 0)
-    draw_one(report, spec, params, canvas, "a played state", *played(spec, params, device, int(rng.integers(0, 2**63))))
-
-
-def played(spec, params, device, seed):
-    """Return the states of one episode up to now, (K,) structs as a drawing gets them, and the steps that it has taken."""
-    batch = Batch(spec, RESET_ENVS, params, device)  # as many as a comparison has: on a GPU others are another program
-    batch.reset(seed)
-    past = []
-    for step in range(PLAYED_STEPS + 1):
-        if step:
-            batch.rollout(1, final_obs=False)
-        batch.executor.synchronise()
-        kept = batch.get_state()
-        elapsed = int(kept["clock"]["elapsed"][0])
-        past = [*(past if elapsed else ()), kept["state"][0]]
-    return np.stack(past[-spec.trail - 1 :]), elapsed
+    # As many as a comparison has: on a GPU, another number is another program.
+    states = draw_states(spec, params, device, rng, RESET_ENVS)
+    for count in {1, min(spec.trail + 1, RESET_ENVS)}:
+        report.tally(DRAWING, "draw").compared += 1
+        canvas.clear()
+        try:
+            spec.draw(canvas, params, states[:count], count - 1)
+            canvas.caption(clock(params, count - 1, canvas.last_step), spec.title)
+            canvas.frame()
+        except Exception as error:  # the function is the user's
+            report.fault(DRAWING, "draw", f"`draw`: {described(error)}")
 
 
 def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executor, seed: int) -> None:
@@ -60,26 +51,12 @@ def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executo
                 if x.min() < 0 or x.max() >= count:
                     raise SpecError(f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. Correct them")
         except Exception as error:  # the function is the user's
-            report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {in_words(error)}")
+            report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {described(error)}")
 
 
-def draw_one(report, spec, params, canvas, what, states, elapsed):
-    """Draw the last of (K,) states of one episode, and count it or what went wrong."""
-    tally = report.tally(PART, what)
-    tally.compared += 1
-    canvas.clear()
-    try:
-        spec.draw(canvas, params, states, elapsed)
-        canvas.caption(clock(params, elapsed, canvas.last_step), spec.title)
-        canvas.frame()
-    except Exception as error:  # the function is the user's
-        if not tally.failure:
-            report.fault(PART, what, f"`draw` cannot show {what}: {in_words(error)}")
-
-
-def in_words(error):
-    """Return what an exception is, and where in a user's own file it came from, in a line."""
+def described(error: Exception) -> str:
+    """Return an exception and its place in the user's own file, in one line."""
     ours = isinstance(error, CupydriveError)
-    said = str(error) if ours else "".join(traceback.format_exception_only(error)).strip()
+    text = str(error) if ours else "".join(traceback.format_exception_only(error)).strip()
     place = own_place(error)
-    return f"{place.file}:{place.line}: {said} (`{place.text}`)" if place else said
+    return f"{place.file}:{place.line}: {text} (`{place.text}`)" if place else text

@@ -25,24 +25,19 @@ class Place:
     text: str
 
     @classmethod
-    def of(cls, path, line, function="<module>"):
-        """Return that of a path."""
+    def of(cls, path: str, line: int | None, function: str = "<module>") -> "Place":
+        """Return the place of a line of the file ``path``."""
         near = os.path.relpath(path)
         text = linecache.getline(path, line or 0).strip()
         return cls(path if near.startswith("..") else near, line, function, text)
 
 
-def own_place(error):
-    """Return the ``Place`` in a user's own environment file that an exception came from; None if it did not come from one.
+def own_place(error: BaseException) -> Place | None:
+    """Return the ``Place`` in a user's own environment file that an exception came from, or None.
 
-    The last frame that is in such a file counts: what it called, NumPy say, is not the user's.
+    It is the last frame in such a file: the functions that it called, NumPy's say, are not the user's.
     """
-    own = [
-        (frame.f_code, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").startswith(USER_MODULE)
-    ]
-    if not own:
-        return None
-    code, line = own[-1]
-    return Place.of(code.co_filename, line, code.co_name)
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if frame.f_globals.get("__name__", "").startswith(USER_MODULE):
+            return Place.of(frame.f_code.co_filename, line, frame.f_code.co_name)
+    return None

@@ -6,8 +6,7 @@ import numpy as np
 
 from cupydrive.checks.answers import answer, require_states
 from cupydrive.checks.bits import axes_of, fetch
-from cupydrive.checks.causes import RESETS, WRITTEN
-from cupydrive.checks.report import AXES
+from cupydrive.checks.report import AXES, RESETS
 from cupydrive.codegen.source import sample_action
 from cupydrive.random import RandomStream, random_actions
 from cupydrive.simulation.batch import CLOCK, Batch
@@ -77,27 +76,6 @@ def compare_resets(report, spec, params, device, name, rng, n=RESET_ENVS):
             rolled = fetch(batch, batch.rollout(steps))
             compare_random_actions(report, f"{name}: {RESETS}", batch, rolled, seed, ids, time)
             time += steps
-    compare_written(report, name, batch, seed)
-
-
-def compare_written(report, name, batch, seed):
-    """Compare the masks of two resets whose memory held other bytes before: what `observe` does not write differs."""
-    if not any(g.mask for g in batch.groups):
-        return
-    found = []
-    for filled in (False, True):
-        for buffers in batch.step_buffers:
-            for array in buffers.action_mask.values():
-                array[...] = filled
-        batch.reset(seed)
-        batch.executor.synchronise()
-        found.append(batch.get_observations()[1])
-    for g in batch.groups:
-        if g.mask:
-            sides, axes = ("where memory was 0", "where it was 1"), ("environment", "agent", "choice")
-            report.compare(
-                f"{name}: {WRITTEN}", f"mask.{g.name}", *(masks[g.name] for masks in found), axes=axes, sides=sides
-            )
 
 
 def compare_reset(report, name, spec, batch, seed, ids, chosen, before, looked):

@@ -7,6 +7,7 @@ import numpy as np
 
 from cupydrive.checks.answers import answer
 from cupydrive.checks.checker import for_reference
+from cupydrive.errors import CupydriveError, SpecError
 from cupydrive.random import DYNAMICS, RandomStream
 
 
@@ -52,20 +53,16 @@ def reference_number(spec, params, taken, kind, name, index):
             warnings.simplefilter("ignore")
             values = reference_values(spec, params, taken, kind, name)
             return float(np.asarray(values)[(0, *index)]), None
-    except NoReferenceError as error:
+    except CupydriveError as error:
         return None, str(error)
     except Exception as error:  # the function is the user's, and has been given numbers that are none
         return None, f"the reference raises {type(error).__name__}: {error}"
 
 
-class NoReferenceError(Exception):
-    """An environment lacks a function of its reference."""
-
-
 def asked(spec, name, *given):
     """Return what a function of an environment's reference gives."""
     if getattr(spec, name) is None:
-        raise NoReferenceError(f"the environment has no reference `{name}`")
+        raise SpecError(f"the environment has no reference `{name}`")
     return answer(spec, name, *given)
 
 
@@ -88,7 +85,7 @@ def reference_values(spec, params, taken, kind, name):
         return want.reward[name]
     if kind == "state":
         if name not in want.state:
-            raise NoReferenceError("the environment has no reference `observe`, which would compute it")
+            raise SpecError("the environment has no reference `observe`, which would compute it")
         return want.state[name]
     final = np.zeros(1, spec.state_dtype(params))
     for field in final.dtype.names:

@@ -19,12 +19,13 @@ def agreement(spec, params):
     ):
         if struct == "Params" and dtype.names == ("none",):
             continue  # no float parameters: any struct will do
+        members = [_member(name, dtype.fields[name][0]) for name in dtype.names]
+        differs = f'"{spec.name}: struct {struct} must be as in Python: {{ {"; ".join(members)}; }}");'
         for name in dtype.names:
-            lines += _member_agreement(spec, struct, name, *dtype.fields[name])
-        lines.append(
-            f'static_assert(sizeof({struct}) == {dtype.itemsize}, "struct {struct}: in Python {spec.name} has {dtype.itemsize} '
-            f'bytes ({", ".join(dtype.names)}), the kernel has another size: a member is missing on one side");'
-        )
+            ctype, offset = _ctype(dtype.fields[name][0]), dtype.fields[name][1]
+            lines.append(f"static_assert(Same<decltype({struct}::{name}), {ctype}>::value, {differs}")
+            lines.append(f"static_assert(OFFSET_OF({struct}, {name}) == {offset}, {differs}")
+        lines.append(f"static_assert(sizeof({struct}) == {dtype.itemsize}, {differs}")
     batch = batch_dtype(spec, params)
     groups = {g.name for g in spec.groups(params)}
     lines += [
@@ -45,49 +46,27 @@ def state_fields(spec, params):
     return f"constexpr StateField STATE_FIELDS[] = {{{', '.join(fields)}}};"
 
 
-def _member_agreement(spec, struct, name, dtype, offset):
-    base, shape = dtype.subdtype if dtype.subdtype else (dtype, ())
-    kind = {"f4": "float", "i4": "int", "u4": "u32"}[base.str[1:]]
-    ctype = kind + "".join(f"[{n}]" for n in shape)
-    says = f"{spec.name}: Python declares {struct}.{name} as {ctype} at byte {offset}"
-    return [
-        f'static_assert(Same<decltype({struct}::{name}), {ctype}>::value, "{says}; the kernel has another type");',
-        f'static_assert(OFFSET_OF({struct}, {name}) == {offset}, "{says}; the kernel has it at another place");',
-    ]
+def _ctype(dtype: np.dtype) -> str:
+    """Return the C type of a member, such as ``float[3]``."""
+    kind = {"f4": "float", "i4": "int", "u4": "u32"}[dtype.base.str[1:]]
+    return kind + "".join(f"[{n}]" for n in dtype.shape)
+
+
+def _member(name: str, dtype: np.dtype) -> str:
+    """Return the declaration of a member in C."""
+    kind, bracket, shape = _ctype(dtype).partition("[")
+    return f"{kind} {name}{bracket}{shape}"
 
 
 def batch_dtype(spec, params):
     """Return the NumPy dtype of ``struct Batch``, the one argument of every kernel; pointers are uint64."""
-    pointers = (
-        "obs",
-        "current_obs",
-        "final_obs",
-        "reward",
-        "returns",
-        "episode_return",
-        "action",
-        "action_mask",
-        "active",
-        "left",
-    )
-    rows = np.dtype([(name, "u8") for name in pointers])
+    pointers = "obs current_obs final_obs reward returns episode_return action action_mask active left"
+    rows = np.dtype([(name, "u8") for name in pointers.split()])
     members = [("params", spec.pack_params(params).dtype)]
     members += [(name, "i4") for name in ("num_envs", "first_env", "steps", "max_episode_steps")]
     members += [("inverse_horizon", "f4")]
-    members += [
-        (name, "u8")
-        for name in (
-            "seed",
-            "state",
-            "clock",
-            "log",
-            "mask",
-            "terminated",
-            "truncated",
-            "episode_length",
-            "episode_log",
-        )
-    ]
+    pointers = "seed state clock log mask terminated truncated episode_length episode_log"
+    members += [(name, "u8") for name in pointers.split()]
     members += [(g.name, rows) for g in spec.groups(params)]
     members += [("printed", "u8"), ("cache", "u8")]
     if tables := spec.declared_tables(params):

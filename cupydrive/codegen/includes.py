@@ -14,7 +14,6 @@ _IN_PARENTHESES = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
 _OWN_LOOP = re.compile(rf"(?<!UNROLL )\bfor \(((?:const )?int \w+) : ((?:env\.)?team)\.each\({_IN_PARENTHESES}\)\)")
 
 ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b", re.M)
-_GUARD = re.compile(r"^[ \t]*#[ \t]*if(?:ndef|[ \t]*!)", re.M)
 
 
 def shown_path(path: Path) -> str:
@@ -48,10 +47,6 @@ def paste(line, texts, files, kernel_name, file=None, within=()):
     if name in texts:
         shown, text = kernel_name if name == "kernel" else f"<{name}>", texts[name]
     elif own:
-        if path.is_file() and path != own:
-            raise SpecError(
-                f"{kernel_name}: {name!r} is a header of yours and one of the package. Rename {shown_path(own)}"
-            )
         shown, text = shown_path(own), texts[own]
     else:
         if not path.is_file():
@@ -61,8 +56,6 @@ def paste(line, texts, files, kernel_name, file=None, within=()):
                 f"your own lies beside the file that includes it{there}; headers of the package lie in {KERNELS}"
             )
         shown, text = shown_path(path), path.read_text(encoding="utf-8")
-    if shown in within and own and not ONCE.search(text) and not _GUARD.search(text):
-        raise SpecError(f"{shown} includes itself in {shown_path(file)}. Write `#pragma once` as its first line")
     if shown in within or (shown in files and (not own or ONCE.search(text))):
         return ""
     source = text.splitlines()

@@ -69,8 +69,10 @@ def lines(text):
         yield elapsed, formatted(form, values)
 
 
-def formatted(form, values):
-    """Return ``form`` filled in as printf would; the numbers of conversions and values agree (diagnostics.py)."""
+def formatted(form: str, values: list) -> str:
+    """Return ``form`` filled in as printf would; where it has another number of conversions, the values follow it."""
+    if sum(match["type"] != "%" for match in CONVERSION.finditer(form)) != len(values):
+        return " ".join([form, *map(str, values)])
     rest = iter(values)
 
     def fill(match):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cupydrive.codegen.agreement import agreement, state_fields
-from cupydrive.codegen.diagnostics import look_over, prints
+from cupydrive.codegen.dialect import check_dialect, prints
 from cupydrive.codegen.includes import KERNELS, paste, shown_path
 from cupydrive.codegen.layout import Layout, Observations, fits_bytes
 from cupydrive.errors import SpecError
@@ -88,16 +88,19 @@ def _texts(spec, params, layout):
     )
     headers = list(texts.items())[1:]
     own = "\n".join([kernel, *(text for _, text in headers)])
-    for part, fix in (
-        (r"\bstruct\s+Params\b", "`struct Params { float ...; };`"),
-        (r"\bstruct\s+State\b", "`struct State { ...; };`"),
-        (r'#include\s+"drive/env\.cuh"', '`#include "drive/env.cuh"` after its structs'),
+    for part, text in (
+        (r"\bstruct\s+Params\b", "struct Params { float ...; };"),
+        (r"\bstruct\s+State\b", "struct State { ...; };"),
+        (r'#include\s+"drive/env\.cuh"', '#include "drive/env.cuh"'),
+        (r"\bDEVICE\b[^;{}()]*\bvoid\s+reset\s*\(", "DEVICE void reset(Env& env) { ... }"),
+        (r"\bDEVICE\b[^;{}()]*\bbool\s+step\s*\(", "DEVICE bool step(Env& env) { ... }"),
+        (r"\bDEVICE\b[^;{}()]*\bvoid\s+observe\s*\(", "DEVICE void observe(Env& env) { ... }"),
     ):
         if not re.search(part, own):
-            raise SpecError(f"{shown}: the kernel must say {fix}")
-    look_over(spec.name, shown, kernel, own)
+            raise SpecError(f"{shown}: the kernel must have `{text}`")
+    check_dialect(spec.name, shown, kernel)
     for path, text in headers:
-        look_over(spec.name, shown_path(path), text)
+        check_dialect(spec.name, shown_path(path), text)
     texts |= {
         "generated/sizes.cuh": _sizes(spec, params, layout, own),
         "generated/groups.cuh": _groups(spec.groups(params)),
@@ -145,13 +148,11 @@ def kernel_text(spec):
     if isinstance(spec.kernel, str):
         return f"<kernel of {spec.name}>", spec.kernel
     path = kernel_path(spec)
-    if spec.kernel is None and not path.is_file():
-        raise SpecError(
-            f"{spec.name}: the EnvSpec has no kernel; give it kernel=, a text or a Path, call cupydrive.register(spec, "
-            f"kernel), or in a notebook write it into a cell: %%cuda_env {spec.name}"
-        )
     if not path.is_file():
-        raise SpecError(f"{spec.name}: there is no kernel file {path}; write it, or give another kernel=")
+        raise SpecError(
+            f"{spec.name}: there is no kernel file {path}. Give the EnvSpec kernel=, a text or a Path, or in a notebook write "
+            f"it into a cell: %%cuda_env {spec.name}"
+        )
     return shown_path(path), as_text(path, path.read_bytes())
 
 

@@ -114,12 +114,12 @@ def test_a_type_by_another_name_is_told_what_it_is_called_here(given, meant):
 def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
     bare = replace(SPEC, kernel=None)
     with pytest.raises(
-        SpecError, match=r"has no kernel; give it kernel=, .* cupydrive\.register\(spec, .*%%cuda_env described"
+        SpecError, match=r"there is no kernel file .*\. Give the EnvSpec kernel=, .*%%cuda_env described"
     ):
         cd.make(bare, device="cpu")
     with pytest.raises(SpecError, match=r"there is no kernel; pass kernel=, its path or text"):
         cd.register(replace(bare, step=None))  # whose reference says nothing of where it was written
-    with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu; write it"):
+    with pytest.raises(SpecError, match=r"there is no kernel file .*none\.cu\. Give"):
         cd.make(replace(bare, kernel=Path(tmp_path, "none.cu")), device="cpu")
     with pytest.raises(SpecError, match=r"register: spec = .* is a type; it must be an EnvSpec, or a Python file"):
         cd.register(cd.EnvSpec)

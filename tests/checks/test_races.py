@@ -114,9 +114,7 @@ def test_after_a_race_the_next_launch_begins_anew():
 
 
 @pytest.mark.full
-def test_a_check_says_what_a_race_means():
+def test_a_check_reports_a_race_first():
     spec = tag(TAGS, "env.runner.reward(0) -= (float)tags;")
     report = cd.check(spec, agent_steps=2000, device="cpu", progress=False)
-    first = report.failures()[0]
-    assert "two members of a team write `runner.reward(0)` between two calls of team.sync()" in first
-    assert "an agent's entries are for the member whose agent it is" in str(report)
+    assert "two members of a team write `runner.reward(0)` between two calls of team.sync()" in report.failures()[0]

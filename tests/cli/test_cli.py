@@ -278,7 +278,7 @@ def test_check_exits_with_1_if_any_environment_fails(monkeypatch, capsys, tmp_pa
         lambda spec, **_: report_of(spec.name, "wrong" if spec.name == "tag_grid" else ""),
     )
     assert main(["check", "all", "--json", str(path)]) == 1
-    assert "FAIL  tag_grid: field: wrong; part\n" in capsys.readouterr().out
+    assert "FAIL  tag_grid: wrong; part\n" in capsys.readouterr().out
     assert {r["env"]: r["passed"] for r in json.loads(path.read_text())} == {n: n != "tag_grid" for n in envs.names()}
     assert main(["check", "cartpole"]) == 0
 

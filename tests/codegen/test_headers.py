@@ -56,10 +56,10 @@ def test_a_mistake_in_a_header_is_told_with_its_file_and_line(where, name, tmp_p
     place = f"{tmp_path / name / 'parts' / 'move.h'}:2: ".replace("\n", "?")
     assert place in said and said.endswith("    DEVICE float moved(float x) { return y; }"), said
     said = message(own_kernel(tmp_path / name, "DEVICE float moved(float x) { return sinf(x); }\n"), where, monkeypatch)
-    assert f"{place}`sinf` is not the same function on CPU and GPU" in said
+    assert f"{place}`sinf` is no part of the dialect" in said
 
 
-def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
+def test_a_header_must_lie_there_and_be_utf_8(tmp_path):
     spec, kernel = own_kernel(tmp_path), tmp_path / "point.cu"
     text = kernel.read_text(encoding="utf-8")
     for header, words in (
@@ -67,7 +67,6 @@ def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
             "nowhere.h",
             r"point.cu: there is no file to include named 'nowhere.h'. A header of your own lies beside the file",
         ),
-        ("drive/nearest.cuh", r"'drive/nearest.cuh' is a header of yours and one of the package. Rename "),
         ("latin.h", r"latin.h:2 is not UTF-8: got byte 0xfc. Save the file in the encoding UTF-8"),
     ):
         if header != "nowhere.h":
@@ -81,7 +80,7 @@ def test_a_header_must_lie_there_be_utf_8_and_have_a_name_of_its_own(tmp_path):
 
 
 @pytest.mark.full
-def test_a_header_without_a_guard_is_read_each_time_and_includes_not_itself(tmp_path):
+def test_a_header_without_a_guard_is_read_each_time(tmp_path):
     twice = '#define X(n) + n\n#include "n.def"\n#undef X\n#define X(n) + 10 * n\n#include "n.def"\n#undef X\n'
     guarded = '#ifndef __guard_h__\n#define __guard_h__\n#include "guard.h"\nconstexpr int ONE = 1;\n#endif\n'
     includes = '#if 0\n#include "guard.h"\n#endif\n#include "guard.h"\n#include "guard.h"\n'
@@ -93,9 +92,6 @@ def test_a_header_without_a_guard_is_read_each_time_and_includes_not_itself(tmp_
     before = env.state["x"].clone()
     env.step(torch.zeros(1, 1))
     assert torch.equal(env.state["x"], before + (1 + 1 + 1 + 10 + 10 + 1))  # 10 * n is text: 10 * ONE + 1
-    (tmp_path / "parts" / "n.def").write_text('#include "n.def"\n')
-    with pytest.raises(SpecError, match=r"n\.def includes itself in .*n\.def\. Write `#pragma once`"):
-        HostExecutor().load(replace(spec), spec.make_params())
 
 
 @pytest.mark.full
@@ -105,7 +101,7 @@ def test_an_encoding_of_the_locale_changes_nothing(tmp_path):
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": python_path()}
     command = [sys.executable, "-c", program, tmp_path / "für" / "point.py"]
     done = subprocess.run(command, env=os.environ | plain, capture_output=True, text=True)
-    assert done.returncode == 0 and "FAIL  point: step gives another state" in done.stdout, done.stderr
+    assert done.returncode == 0 and "FAIL  point: state." in done.stdout, done.stderr
 
 
 @pytest.mark.full

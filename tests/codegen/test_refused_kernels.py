@@ -1,4 +1,4 @@
-"""What a compiler lets through and a run does not forgive: refused in the kernel's line, with what to write instead."""
+"""What a compiler lets through and a run does not forgive is refused in the kernel's line, or found by a debug build."""
 
 import sys
 from dataclasses import replace
@@ -6,13 +6,11 @@ from dataclasses import replace
 import everything
 import point
 import pytest
-from test_compile_errors import MOVE, broken, message
+from test_compile_errors import COMPILERS, MOVE, broken, message
 from test_nvrtc import compiled
 
 import cupydrive as cd
 from cupydrive import envs
-from cupydrive.codegen.diagnostics import BELOW, RECURSION, WHOLE, WORDS, explain
-from cupydrive.codegen.foreign import STATE
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import CompileError, KernelFault
@@ -20,35 +18,7 @@ from cupydrive.executors.host import FRAME_BYTES, HostExecutor, frame_bytes
 
 pytestmark = pytest.mark.optimised
 
-COMPILERS = ["cpu", "nvrtc", pytest.param("zig", marks=pytest.mark.slow)]
-MASKS = "<kernel of point>:17: group 'point' writes masks; give its Group mask=True"
-LEAVES = "<kernel of point>:17: group 'point' says who leaves; give its Group leaves=True"
 THERE = "Array<float, 4> a{}; Array<int, 4> n{}; int all; u32 word = 3; u8 byte = 1;"
-
-
-@pytest.mark.parametrize("where", COMPILERS)
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("env.point.mask(0, 0) = 1; env.point.mask(0, 0) = 0;", MASKS),
-        ("env.point.allow_all(env.team);", MASKS),
-        ("env.point.active(i) = 1;", LEAVES),
-        ("env.point.left(i) = 0;", LEAVES),
-    ],
-)
-def test_rows_that_a_flag_brings_are_refused_without_it(where, text, words, monkeypatch):
-    said = message(broken(MOVE, text), where, monkeypatch)
-    assert said == f"the kernel of 'point' does not compile:\n{words}\n    {text}"
-
-
-def test_clang_says_after_an_assertion_where_the_call_is():
-    unit = assemble(spec := broken(MOVE, "env.point.mask(0, 0) = 1;"), spec.make_params(), Layout())
-    log = (
-        "kernels/drive/env.cuh:70:19: error: static assertion failed due to requirement 'point_group::MASKED': this group "
-        "writes masks; give its Group mask=True\n<kernel of point>:17:15: note: in instantiation of member function "
-        "'Group<point_group>::mask' requested here\n"
-    )
-    assert MASKS in str(explain(unit, log))
 
 
 @pytest.mark.full
@@ -88,25 +58,25 @@ def test_a_debug_build_says_which_rows_a_function_has_not(function, text, words)
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("where", COMPILERS)
 @pytest.mark.parametrize(
-    ("value", "words"),
+    "value",
     [
-        ("env.team.sum(s.x)", WHOLE),
-        ("env.team.sum(a[1])", WHOLE),
-        ("env.team.sum((double)s.x)", WHOLE),
-        ("env.team.min(s.x)", WHOLE),
-        ("env.team.min((double)s.x)", WHOLE),
-        ("env.team.before(s.x, &all)", WHOLE),
-        ("env.team.add(n, 1, 0.5f)", WHOLE),
-        ("env.team.add(a, 1, 1)", WHOLE),
-        ("Random::below(word, s.x)", BELOW),
-        ("Random::below(env.random.uniform4(0).x, 5)", BELOW),
-        ("Random::unit(env.random.uniform4(0).x)", WORDS),
+        "env.team.sum(s.x)",
+        "env.team.sum(a[1])",
+        "env.team.sum((double)s.x)",
+        "env.team.min(s.x)",
+        "env.team.min((double)s.x)",
+        "env.team.before(s.x, &all)",
+        "env.team.add(n, 1, 0.5f)",
+        "env.team.add(a, 1, 1)",
+        "Random::below(word, s.x)",
+        "Random::below(env.random.uniform4(0).x, 5)",
+        "Random::unit(env.random.uniform4(0).x)",
     ],
 )
-def test_floats_are_refused_where_their_fraction_would_be_dropped(where, value, words, monkeypatch):
+def test_floats_are_refused_where_their_fraction_would_be_dropped(where, value, monkeypatch):
     line = f"{THERE} s.x += (float){value};"
     said = message(broken(MOVE, line), where, monkeypatch)
-    assert said.endswith(f"\n    {line}\n  {words}") and "<kernel of point>:17: " in said, said
+    assert f"\n    {line}\n  env.team's sum, min, " in said and "<kernel of point>:17: " in said, said
 
 
 @pytest.mark.full
@@ -150,66 +120,6 @@ def test_the_last_random_numbers_of_a_stream_are_in_range():
     cd.make(spec, 2, device="cpu", debug=True).reset(seed=0)
 
 
-@pytest.mark.parametrize(
-    ("old", "text", "name"),
-    [
-        (MOVE, "static int calls = 0; s.x += (float)calls++;", "static calls"),
-        (MOVE, "static float seen[4]; s.x += seen[0];", "static seen"),
-        (MOVE, "static Array<float, 4> seen; s.x += seen[0];", "static seen"),
-        (MOVE, "static u32 word{3}; s.x += (float)word;", "static word"),
-        (MOVE, "thread_local int calls; s.x += (float)calls++;", "static calls"),
-        ("DEVICE bool step", "static float total;\nDEVICE bool step", "static total"),
-        ("DEVICE bool step", "struct Kept { static int calls; };\nDEVICE bool step", "static calls"),
-        ("DEVICE bool step", "float total = 0.0f;\nDEVICE bool step", "float total"),
-        ("DEVICE bool step", "DEVICE int calls[3];\nDEVICE bool step", "DEVICE int calls"),
-        ("DEVICE bool step", "Array<float, 4> seen{};\nDEVICE bool step", "Array<float, 4> seen"),
-    ],
-)
-def test_what_outlasts_a_call_belongs_in_the_state(old, text, name):
-    spec = broken(old, text)
-    with pytest.raises(CompileError) as caught:
-        assemble(spec, spec.make_params(), Layout())
-    line = text.partition("\n")[0]
-    number = next(k for k, there in enumerate(spec.kernel.splitlines(), 1) if line in there)
-    assert str(caught.value).endswith(
-        f"<kernel of point>:{number}: `{name}` is no part of the dialect\n    {line}\n  {STATE}"
-    )
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("old", "text"),
-    [
-        (MOVE, f'{MOVE} static_assert(SEATS == 3, "static int seats"); /* static int calls; */  // static int calls;'),
-        (MOVE, "static constexpr float HALF = 0.5f; static const int two[2] = {1, 2}; s.x += HALF * (float)two[0];"),
-        (MOVE, "constexpr static int ONE = 1; s.x += static_cast<float>(ONE);"),
-        (
-            "DEVICE bool step",
-            "struct Way { static constexpr int N = 3; static DEVICE int of(int n = N) { return n; } };\n"
-            "static DEVICE float half(float x) { return 0.5f * x; }\nconstexpr float HALF = 0.5f;\n"
-            "#define KEPT \\\n  int calls\ntemplate <class T> DEVICE T same(T x) { T kept = x; return kept; }\n"
-            "DEVICE bool step",
-        ),
-    ],
-)
-def test_what_stays_as_it_is_may_be_static(old, text):
-    spec = broken(old, text)
-    HostExecutor().load(spec, spec.make_params())
-
-
-@pytest.mark.parametrize("struct", ["Params", "State", "Shared", "Cache"])
-def test_structs_stand_before_the_include(struct):
-    body = {"Params": "struct Params { float strength, drag; };", "State": "struct State { float x, v; };"}.get(
-        struct, f"struct {struct} {{ float w[4]; }};"
-    )
-    include = '#include "drive/env.cuh"'
-    kernel = point.KERNEL.replace(body, "").replace(include, f"{include}\n{body}")
-    spec = replace(envs._load(point.PYTHON)[0], kernel=kernel)
-    with pytest.raises(CompileError) as caught:
-        assemble(spec, spec.make_params(), Layout())
-    assert f"\n    {body}\n  structs stand before `{include}`" in str(caught.value)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     "functions",
@@ -225,58 +135,7 @@ def test_a_function_that_calls_itself_is_told_to_be_a_loop(functions, monkeypatc
     monkeypatch.setenv("CXX", "g++")
     kernel = point.KERNEL.replace("DEVICE bool step", f"{functions}\nDEVICE bool step").replace(MOVE, "s.x += f(s.v);")
     said = message(replace(envs._load(point.PYTHON)[0], kernel=kernel), "cpu", monkeypatch)
-    assert said.endswith(f"\n  {RECURSION}") and "DEVICE float f(float x)" in said, said
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "words"),
-    [
-        ("int n = __builtin_popcount(3u);", "__builtin_popcount", "write math::popcount"),
-        ("int n = __popc(3u);", "__popc", "write math::popcount"),
-        ("int n = __builtin_ctz(3u);", "__builtin_ctz", "write math::count_trailing_zeros"),
-        ("int n = __ffs(3);", "__ffs", "write math::count_trailing_zeros"),
-        ("int n = __builtin_clz(3u);", "__builtin_clz", "a function of one compiler"),
-        ("float y = __int_as_float(3);", "__int_as_float", "a function of one compiler"),
-        ("__int128 n = 3;", "__int128", "a function of one compiler"),
-        ("uint32_t n = 3;", "uint32_t", "write int, u8, u32"),
-        ('asm("");', "asm", "a function of one compiler"),
-        ("_Float16 y = 3;", "_Float16", "a function of one compiler"),
-        ("int n = __COUNTER__;", "__COUNTER__", "a function of one compiler"),
-    ],
-)
-def test_functions_of_one_compiler_are_refused(text, name, words, monkeypatch):
-    said = message(broken(MOVE, text), "cpu", monkeypatch)
-    assert f"<kernel of point>:17: `{name}` is no part of the dialect" in said and words in said
-
-
-@pytest.mark.full
-def test_names_that_a_kernel_asks_for_or_defines_are_its_own():
-    guarded = (
-        "#ifndef __point_cu__\n#define __point_cu__\n#if __cplusplus < 201703L || defined(__x86_64__) && 0\n#error\n"
-    )
-    guarded += (
-        "#endif\n#endif\n#ifdef __has_include\n#endif\nusing uint32_t = u32;\ntypedef int int32_t;\nDEVICE bool step"
-    )
-    text = "struct Own { int __popc; } own{(int32_t)(uint32_t)1}; if (__builtin_expect(own.__popc, 1)) s.x += s.v;"
-    spec = broken(MOVE, text)
-    spec = replace(spec, kernel=spec.kernel.replace("DEVICE bool step", guarded))
-    HostExecutor().load(spec, spec.make_params())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "text",
-    [
-        "s.x += s.v ?: 3.0f;",
-        "s.x += ({ s.v; });",
-        "switch (i) { case 1 ... 3: s.x += s.v; }",
-        "struct Z { int a, z[0]; } z; s.x += (float)sizeof(z);",
-        "struct Z { int a, b; }; Z z = {.a = 1, .b = 2}; s.x += (float)z.b;",
-        "struct Z { int a, b; }; s.x += (float)((Z){1, 2}).b;",
-    ],
-)
-def test_what_only_some_compilers_add_to_the_language_is_refused(text, monkeypatch):
-    assert "<kernel of point>:17: " in message(broken(MOVE, text), "cpu", monkeypatch)
+    assert said.endswith("write a loop") and "DEVICE float f(float x)" in said, said
 
 
 @pytest.mark.full
@@ -293,11 +152,10 @@ def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
     spec = broken(MOVE, "s.x += (float)UINT32_MAX;")  # of a library's header
     row = "cuda: the kernel compiles for a GPU, by NVRTC"
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
-    assert [failed for part, *_, failed in report.parts() if part == row] == [True]
-    assert any('<kernel of point>:17: identifier "UINT32_MAX" is undefined; s.x' in text for text in report.failures())
+    assert '<kernel of point>:17: identifier "UINT32_MAX" is undefined; s.x' in report.failures()[0]
     spec = broken(MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));")
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
-    assert [failed for part, *_, failed in report.parts() if part == row] == [False]
+    assert row in str(report) and not any(row in text for text in report.failures())
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)  # not installed, nor is CuPy
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert row not in str(cd.check(spec, device="cpu", agent_steps=100, progress=False))
@@ -319,8 +177,7 @@ SHARED = "struct Shared { float y[1 << 22]; };\nstruct State"
 @pytest.mark.parametrize("debug", [False, True])
 def test_more_than_a_thread_has_of_stack_names_size_and_limit(change, debug):
     spec = replace(envs._load(point.PYTHON)[0], kernel=change(point.KERNEL))
-    words = r"lie on a thread's stack on a CPU: got 16,77\d,\d{3} bytes, expected at most "
-    words += rf"{FRAME_BYTES:,}\. Make them smaller"
+    words = rf"16\d{{6}}\D.*{FRAME_BYTES}.*\n.*\n.*lie on a thread's stack on a CPU: make them smaller"
     with pytest.raises(CompileError, match=words):
         cd.make(spec, 2, device="cpu", debug=debug)
 

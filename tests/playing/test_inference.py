@@ -418,7 +418,7 @@ def test_a_check_tries_the_heuristic(heuristic):
     spec = replace(envs.get("cartpole"), heuristic=heuristic)
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False, fail_fast=True)
     assert report.passed == (heuristic is HEURISTICS["NumPy"])
-    assert any(row[0].startswith("heuristic") for row in report.parts())
+    assert any(part.startswith("heuristic") for part, _ in report.tallies)
     assert report.passed or report.failures()[0].startswith("`heuristic` gives 'cart' no actions: ")
 
 

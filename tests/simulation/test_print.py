@@ -14,7 +14,7 @@ from cupydrive import envs
 from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.printing import BYTES, formatted, lines
 from cupydrive.codegen.source import KERNELS, assemble, kernel_text
-from cupydrive.errors import CompileError, ParameterError
+from cupydrive.errors import ParameterError
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.simulation.batch import Batch
@@ -153,21 +153,11 @@ def test_an_environment_that_does_not_exist_cannot_print(value):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('env.print("x = %g");', "env.print has 1 conversions and 0 values"),
-        ('env.print("x", s.x);', "env.print has 0 conversions and 1 values"),
-        ('env.print("%g, %g", math::max(s.x, 1.0f));', "2 conversions and 1 values"),
-        ("env.print(s.x);", "needs its format as text in quotes"),
-        ('env.print("%s", s.x);', 'cannot read the format "%s"'),
-        ('env.print("%*d", 3, 4);', 'cannot read the format "%*d"'),
-    ],
+    ("form", "values", "want"),
+    [("x = %g", [], "x = %g"), ("x", [2.0], "x 2.0"), ("%g, %g", [1.0], "%g, %g 1.0"), ("%s", [3], "%s 3")],
 )
-def test_a_format_is_checked_before_it_compiles(text, words):
-    spec = printing(text)
-    with pytest.raises(CompileError) as caught:
-        assemble(spec, spec.make_params(), Layout())
-    assert words in str(caught.value) and f"\n    {MOVE} {text}" in str(caught.value)
+def test_a_format_with_another_number_of_values_shows_them_all(form, values, want):
+    assert formatted(form, values) == want
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ from pathlib import Path
 import dialect_costs
 import pytest
 
-from cupydrive.codegen.diagnostics import MATH, NOT_OFFERED
+from cupydrive.codegen.dialect import MATH, NOT_OFFERED
 
 ROOT = Path(__file__).resolve().parents[3]
 DIALECT = (ROOT / "docs" / "dialect.md").read_text()

@@ -43,7 +43,7 @@ def test_a_mask_that_is_not_written_is_found_without_a_reference():
     kernel = KERNEL.replace("env.walker.mask(i, 1, 1) = place != 4;", "")
     spec = replace(cd.register(PYTHON, kernel), step=None, reset=None, observe=None, events=())
     report = check(spec, agent_steps=2000, device="cpu", progress=False)
-    words = r"observe does not write this mask, .*; mask\.walker: environment \d+, agent \d, choice 4: where memory was 0 False"
+    words = r"action_mask\.walker: step \d+, environment \d+, agent \d, entry 4: single steps "
     assert re.match(words, report.failures()[0]), str(report)
 
 

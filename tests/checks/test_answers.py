@@ -1,0 +1,157 @@
+"""A reference must return the right names, types and shapes, and must not write to its arguments."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cupydrive import envs
+from cupydrive.checks.answers import require_outcome
+from cupydrive.checks.checker import check
+from cupydrive.cli.scaffold import new
+from cupydrive.errors import SpecError
+
+
+@pytest.fixture(scope="module")
+def written_env(tmp_path_factory):
+    """Return the ``EnvSpec`` of ``cupydrive new`` and its kernel's text."""
+    python, kernel = new("mine", tmp_path_factory.mktemp("mine"))
+    return envs.get(str(python)), kernel.read_text()
+
+
+# What is done to the reference's Outcome or Observed, and the error before anything is compared.
+WRONG_ANSWERS = [
+    ("step", lambda o: o.state.pop("goal_y"), "step's state lacks 'goal_y', expected: x, y, vx, vy, goal_x, goal_y"),
+    ("step", lambda o: o.state.update(goaly=o.state.pop("goal_y")), "goal_y. Did you mean 'goaly'?"),
+    ("step", lambda o: o.state.update(z=o.state["x"]), "step's state has the unknown name 'z', expected: x, y, "),
+    ("step", lambda o: o.state.update(vx=o.state["vx"].astype(int)), "step's state['vx'] is int64, expected float"),
+    ("step", lambda o: o.reward.clear(), "step's reward lacks 'point'"),
+    ("step", lambda o: o.reward.update(points=o.reward["point"]), "step's reward has the unknown name 'points'"),
+    ("step", lambda o: o.reward.update(point=o.reward["point"].astype(int)), "step's reward['point'] is int64"),
+    ("step", lambda o: o.metrics.clear(), "step's metrics lacks 'arrivals'"),
+    ("step", lambda o: setattr(o, "terminated", o.terminated.astype(int)), "['terminated'] is int64, expected bool"),
+    ("step", lambda o: o.margin.update({"reward.pont": np.ones(1)}), "Did you mean 'reward.point'?"),
+    ("observe", lambda o: o.margin.update({"obs.point": np.ones(1)}), "Did you mean 'point'?"),
+    (
+        "observe",
+        lambda o: o.mask.update(point=o.obs["point"]),
+        "observe's mask has the unknown name 'point', expected: none",
+    ),
+    ("observe", lambda o: o.obs.clear(), "observe's obs lacks 'point'"),
+    ("observe", lambda o: o.obs.update(point=o.obs["point"].astype(int)), "observe's obs['point'] is int64"),
+    (
+        "observe",
+        lambda o: o.obs.update(point=o.obs["point"][..., :5]),
+        "obs.point has the shape (1, 3, 5) in the reference, expected (1, 3, 6): environment, agent, entry",
+    ),
+]
+
+
+def answered_by(written_env, function, change):
+    """Return the environment whose reference's ``function`` returns what ``change`` has made of its result."""
+    spec, text = written_env
+    return replace(spec, kernel=text, cases=({},), **{function: lambda *args: change(getattr(spec, function)(*args))})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("function", "change", "words"), WRONG_ANSWERS)
+def test_a_reference_that_returns_something_else_is_an_error(written_env, function, change, words):
+    spec = answered_by(written_env, function, lambda answer: (change(answer), answer)[1])
+    with pytest.raises(SpecError, match=f"^mine: .*{re.escape(words)}"):
+        check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("function", ["reset", "sample"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda states: None, r"returns a NoneType, expected \(\d+,\) states, such as np\.zeros\(n, \["),
+        (
+            lambda states: states["x"],
+            r"returns an array of shape \(\d+, 3\) and dtype float32, expected \(\d+,\) states",
+        ),
+        (lambda states: states[["x", "y"]], r"states lacks 'vx', expected: x, y, vx, vy"),
+        (lambda states: states[:-1], r"returns an array of shape \(\d+,\) and dtype .*, expected \(\d+,\) states"),
+    ],
+)
+def test_states_of_another_kind_or_number_are_an_error(written_env, function, change, words):
+    with pytest.raises(SpecError, match=f"^mine: {function}.*{words}"):
+        check(answered_by(written_env, function, change), agent_steps=10, device="cpu", progress=False)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("function", "right", "wrong"),
+    [
+        ("step", "    velocity = velocity + ", '    states["vx"] += 1.0\n    velocity = velocity + '),
+        ("step", "    velocity = velocity + ", '    action["point"].sort()\n    velocity = velocity + '),
+        ("observe", "    to_x, to_y = ", '    states["x"][:, 0] = 0.0\n    to_x, to_y = '),
+    ],
+)
+def test_a_reference_that_writes_to_its_arguments_is_named_with_its_line(tmp_path, function, right, wrong):
+    python, _ = new("writing", tmp_path)
+    text = python.read_text()
+    assert text.count(right) == 1
+    python.write_text(text.replace(right, wrong))
+    with pytest.raises(SpecError) as caught:
+        check(str(python), agent_steps=10, device="cpu", progress=False)
+    line = 1 + text[: text.index(right)].count("\n")
+    written = wrong.partition("\n")[0].strip()
+    assert str(caught.value).startswith(
+        f"writing: `{function}` writes to one of its arguments in {python}:{line}, `{written}` ("
+    )
+
+
+@pytest.mark.full
+def test_another_error_of_a_reference_stays_as_it_is(written_env):
+    def fail(outcome):
+        raise ValueError("of the author's own")
+
+    with pytest.raises(ValueError, match=r"^of the author's own$"):
+        check(answered_by(written_env, "step", fail), agent_steps=10, device="cpu", progress=False)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("function", "type_name"), [("step", "Outcome"), ("observe", "Observed")])
+def test_a_reference_that_returns_none_is_an_error(written_env, function, type_name):
+    spec = answered_by(written_env, function, lambda answer: None)
+    with pytest.raises(SpecError, match=f"mine: {function} returns a NoneType, expected a cupydrive.{type_name}"):
+        check(spec, agent_steps=10, device="cpu", fail_fast=True, progress=False)
+
+
+def test_a_field_that_observe_computes_may_be_left_out(written_env):
+    """As ``Observed.state`` says; and all that the reference has no ``observe`` for."""
+    spec, _ = written_env
+    params, action = spec.make_params(), {"point": np.zeros((2, 3), int)}
+    groups, states = spec.groups(params), spec.sample(params, np.random.default_rng(0), 2)
+    outcome, seen = (
+        spec.step(params, states, action, np.ones(2, int), None),
+        spec.observe(params, states, np.ones(2, int)),
+    )
+    del outcome.state["goal_y"]
+    require_outcome(spec, params, groups, outcome, replace(seen, state={"goal_y": states["goal_y"]}))
+    require_outcome(spec, params, groups, outcome, None)
+    with pytest.raises(SpecError, match="lacks 'goal_y'"):
+        require_outcome(spec, params, groups, outcome, seen)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("horizon", ["task", "limit"])
+@pytest.mark.parametrize("margin", [False, True])
+def test_an_end_for_each_agent_is_an_error(written_env, horizon, margin):
+    spec, text = written_env
+
+    def step(*given):
+        outcome, per_agent = spec.step(*given), np.zeros((len(given[1]), 1))
+        outcome.margin.pop("terminated", None)
+        return replace(outcome, margin=outcome.margin | {"terminated": per_agent}) if margin else replace(
+            outcome, terminated=per_agent > 1
+        )  # fmt: skip
+
+    what = r"margin\['terminated'\]" if margin else "terminated"
+    with pytest.raises(
+        SpecError, match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one value for each env"
+    ):
+        check(replace(spec, kernel=text, step=step, horizon=horizon), agent_steps=100, device="cpu", progress=False)
