@@ -78,17 +78,28 @@ def trajectory(spec, params, device, seed, n, steps, layout=None, states=None):
     return flatten(out, batch)
 
 
-def flatten(out, batch):
-    """Return the arrays of one or more steps by name; rows that are unspecified are set to 0."""
+def flatten(out: dict, batch: Batch) -> dict[str, np.ndarray]:
+    """Return the arrays of one or more steps and of the batch's state by name; rows that are unspecified are set to 0."""
     over = out["terminated"] | out["truncated"]
+    arrays = named({**out, **batch.get_state()})
+    for name, array in arrays.items():
+        if name.split(".")[0] in EPISODE_ENDS:
+            arrays[name] = np.where(over.reshape(over.shape + (1,) * (array.ndim - over.ndim)), array, 0).astype(
+                array.dtype
+            )
+    return arrays
+
+
+def named(out: dict) -> dict[str, np.ndarray]:
+    """Return arrays by name, those of a dictionary or of a struct as ``"name.key"``."""
     arrays = {}
-    for name, value in {**out, **batch.get_state()}.items():
-        for key, array in value.items() if isinstance(value, dict) else [("", value)]:
-            if name in EPISODE_ENDS:
-                ended = over.reshape(over.shape + (1,) * (array.ndim - over.ndim))
-                array = np.where(ended, array, np.zeros((), array.dtype))
-            for member in array.dtype.names or ("",):
-                arrays[".".join(filter(None, (name, key, member)))] = array[member] if member else array
+    for name, value in out.items():
+        if isinstance(value, dict):
+            arrays |= named({f"{name}.{key}": array for key, array in value.items()})
+        elif value.dtype.names:
+            arrays |= {f"{name}.{member}": value[member] for member in value.dtype.names}
+        else:
+            arrays[name] = value
     return arrays
 
 

@@ -1,16 +1,14 @@
 """``draw`` and ``heuristic`` of an environment, tried once: a misspelt name shows before a video is made."""
 
-import traceback
-
 import numpy as np
 
 from cupydrive.checks.bits import draw_states
-from cupydrive.checks.places import own_place
+from cupydrive.checks.mistakes import own_mistake
 from cupydrive.checks.report import Report
 from cupydrive.checks.resets import RESET_ENVS
 from cupydrive.drawing.canvas import Canvas
 from cupydrive.drawing.frames import clock
-from cupydrive.errors import CupydriveError, SpecError
+from cupydrive.errors import SpecError
 from cupydrive.protocols import Executor
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
@@ -33,7 +31,7 @@ def try_drawing(report: Report, spec: EnvSpec, params: object, device: Executor,
             canvas.caption(clock(params, count - 1, canvas.last_step), spec.title)
             canvas.frame()
         except Exception as error:  # the function is the user's
-            report.fault(DRAWING, "draw", f"`draw`: {described(error)}")
+            report.fault(DRAWING, "draw", f"`draw`: {own_mistake(error) or error}")
 
 
 def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executor, seed: int) -> None:
@@ -51,12 +49,4 @@ def try_heuristic(report: Report, spec: EnvSpec, params: object, device: Executo
                 if x.min() < 0 or x.max() >= count:
                     raise SpecError(f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. Correct them")
         except Exception as error:  # the function is the user's
-            report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {described(error)}")
-
-
-def described(error: Exception) -> str:
-    """Return an exception and its place in the user's own file, in one line."""
-    ours = isinstance(error, CupydriveError)
-    text = str(error) if ours else "".join(traceback.format_exception_only(error)).strip()
-    place = own_place(error)
-    return f"{place.file}:{place.line}: {text} (`{place.text}`)" if place else text
+            report.fault(HEURISTIC, g.name, f"`heuristic` gives {g.name!r} no actions: {own_mistake(error) or error}")

@@ -190,7 +190,10 @@ class Report:
         place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
         if step is not None:
             place.append(f"step {int(step[first] if np.ndim(step) else step)}")
-        values = [f"{side} {value}" for side, value in zip(sides, digits(got[at], want[at]), strict=True)]
+        values = [
+            f"{side} {value:.9g}" if isinstance(value, np.floating) else f"{side} {value}"
+            for side, value in zip(sides, (got[at], want[at]), strict=True)
+        ]
         tally.failure = (
             f"{name}: {', '.join(place)}{self.with_case}: {', '.join(values)} ({wrong.sum():,} of {wrong.size:,} rows)"
         )
@@ -278,15 +281,6 @@ class Report:
             "skipped": self.skipped,
             "failures": self.failures(),
         }
-
-
-def digits(*values: object) -> list[str]:
-    """Return numbers as text, with as many digits as tell them apart."""
-    for count in (6, 9, 17):
-        texts = [f"{v:.{count}g}" if isinstance(v, np.floating) else str(v) for v in values]
-        if len(set(texts)) == len(texts):
-            break
-    return texts
 
 
 def write_json(path: str | Path, reports: list[Report]) -> None:

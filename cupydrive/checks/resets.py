@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from cupydrive.checks.answers import answer, require_states
-from cupydrive.checks.bits import axes_of, fetch
-from cupydrive.checks.report import AXES, RESETS
+from cupydrive.checks.bits import axes_of, fetch, named
+from cupydrive.checks.report import RESETS
 from cupydrive.codegen.source import sample_action
 from cupydrive.random import RandomStream, random_actions
 from cupydrive.simulation.batch import CLOCK, Batch
@@ -85,21 +85,18 @@ def compare_reset(report, name, spec, batch, seed, ids, chosen, before, looked):
     if spec.reset is not None:
         fresh = answer(spec, "reset", batch.params, RandomStream(seed, ids, before["clock"]["episode"]))
         compare_fresh(report, spec, batch.params, name, groups, kept["state"], obs, masks, fresh, chosen)
-    report.compare(part, "episode", kept["clock"]["episode"], before["clock"]["episode"] + chosen)
-    report.compare(part, "elapsed", kept["clock"]["elapsed"], np.where(chosen, 0, before["clock"]["elapsed"]))
-    report.compare(part, "time", kept["clock"]["time"], before["clock"]["time"])
-    for metric in spec.metrics:
-        report.compare(part, f"metric.{metric}", kept["log"][metric], np.where(chosen, 0, before["log"][metric]))
-    for group, returns in kept["returns"].items():
-        report.compare(part, f"returns.{group}", returns, np.where(chosen[:, None], 0, before["returns"][group]))
-    for what, now, then in (
-        ("state", {f.name: kept["state"][f.name] for f in spec.state(batch.params)}, before["state"]),
-        *zip(("obs", "mask"), (obs, masks), looked, strict=True),
-    ):
-        for key, array in now.items():
-            axes = axes_of(f"state.{key}", array.shape, sum(g.count for g in groups)) if what == "state" else AXES
+    now = named({**kept, "obs": obs, "mask": masks})
+    then = named({**before, "obs": looked[0], "mask": looked[1]})
+    then["clock.episode"] += chosen
+    report.compare(part, "clock.episode", now["clock.episode"], then["clock.episode"])
+    report.compare(part, "clock.time", now["clock.time"], then["clock.time"])
+    for name, array in now.items():
+        if name == "clock.elapsed" or name.startswith(("log.", "returns.")):
+            report.compare(part, name, array, np.zeros_like(array), where=chosen)
+        if name != "seed":
+            axes = [axis for axis in axes_of(name, array.shape, sum(g.count for g in groups)) if axis != "step"]
             sides = ("after the reset", "before")
-            report.identical(part, f"unmasked {what}.{key}", array, then[key], where=~chosen, axes=axes, sides=sides)
+            report.identical(part, f"unmasked {name}", array, then[name], where=~chosen, axes=axes, sides=sides)
 
 
 def compare_random_actions(report, part, batch, rolled, seed, ids, time):

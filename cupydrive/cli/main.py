@@ -18,11 +18,12 @@ from typing import Annotated
 import tyro
 
 from cupydrive import __version__, envs
+from cupydrive.checks.mistakes import own_mistake
 from cupydrive.cli.commands import check_writable, run_evaluate, run_gallery, run_render, run_sweep, run_train
 from cupydrive.cli.data import run_data
 from cupydrive.cli.interrupts import ended_if_stuck
 from cupydrive.cli.measure import run_bench, run_demo, run_profile, run_tune
-from cupydrive.cli.mistakes import missing_package, own_mistake
+from cupydrive.cli.mistakes import missing_package
 from cupydrive.cli.options import Device, JsonFile, MaybeName, unsaid
 from cupydrive.cli.play import run_play
 from cupydrive.errors import (

@@ -41,16 +41,12 @@ class Layout:
     half_obs: bool = False
 
     def __post_init__(self):
-        if self.team not in {2**k for k in range(11)}:
-            raise SpecError(f"team = {self.team}; it must be a power of two from 1 to 1024")
-        most = 1024 // self.team if self.team <= WARP else 1
-        # With 48, say, a block's second warp would be half of one, and would wait for lanes that are not there.
-        if self.envs_per_block not in {2**k for k in range(11)} or self.envs_per_block > most:
-            allowed = f"a power of two from 1 to {most}" if most > 1 else "1"
-            raise SpecError(
-                f"envs_per_block = {self.envs_per_block}; it must be {allowed} for team = {self.team}: a block has at most "
-                f"1024 threads, and a team of more than {WARP} has it alone"
-            )
+        powers = {2**k for k in range(11)}
+        most = 1024 // self.team if self.team in powers and self.team <= WARP else 1
+        # Powers of two, or a block's last warp would wait for lanes that do not exist.
+        if self.team not in powers or self.envs_per_block not in powers or self.envs_per_block > most:
+            given = f"team = {self.team}, envs_per_block = {self.envs_per_block}"
+            raise SpecError(f"{given}: expected powers of two with at most 1024 threads, and 1 for teams above {WARP}")
         if not isinstance(self.observations, Observations):
             ways = ", ".join(f"Observations.{way.name}" for way in Observations)
             raise SpecError(f"observations = {self.observations!r}; it must be one of {ways}")

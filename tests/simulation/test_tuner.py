@@ -27,18 +27,9 @@ def cache(monkeypatch, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("team", "block", "limit"),
-    [
-        (1, 48, "a power of two from 1 to 1024"),
-        (1, 2048, "a power of two from 1 to 1024"),
-        (8, 256, "a power of two from 1 to 128"),
-        (32, 0, "a power of two from 1 to 32"),
-        (64, 2, "1"),
-    ],
-)
-def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block, limit):
-    with pytest.raises(SpecError, match=f"envs_per_block = {block}; it must be {limit} for team = {team}:"):
+@pytest.mark.parametrize(("team", "block"), [(3, 1), (1, 48), (1, 2048), (8, 256), (32, 0), (64, 2)])
+def test_blocks_of_a_part_of_a_warp_or_too_many_threads_are_refused(team, block):
+    with pytest.raises(SpecError, match=f"team = {team}, envs_per_block = {block}: expected powers of two"):
         Layout(team, block)
 
 
