@@ -41,7 +41,7 @@ from cupydrive.simulation.first_steps import try_out
 from cupydrive.spec import EnvSpec, float_params
 from cupydrive.terminal.progress import counted
 
-BRANCH_STEPS, DRAWS = 3000, 5  # of one agent in each case, and draws of parameters, where branches are counted
+BRANCH_STEPS = 3000  # of one agent in each case, where branches are counted
 # The first ones, on one device, whose states the others have too: a picture takes some hundredths of a second.
 DRAWN_CASES = 3
 STEPS = 3  # compared one after the other, each from the kernel's own state after the one before
@@ -102,7 +102,8 @@ def compare_all(report, spec, executors, alike, agent_steps, seed, progress):
         rng = np.random.default_rng([seed, number])
         params, report.case = spec.make_params(**case), case
         try_wide_states(spec, params, executors[name], np.random.default_rng([seed, number, 1]), progress)
-        compare_with_reference(report, spec, params, executors[name], name, rng, case_steps(spec, agent_steps))
+        steps = case_steps(spec, agent_steps)
+        report.agent_steps += compare_with_reference(report, spec, params, executors[name], name, rng, steps)
         compare_resets(report, spec, params, executors[name], name, rng)
         compare_paths(report, spec, params, executors[name], name, rng)
         if spec.heuristic is not None:
@@ -122,8 +123,8 @@ def compare_all(report, spec, executors, alike, agent_steps, seed, progress):
         yield
 
 
-def count_branches(report, spec, seed):
-    """Take the steps and resets that are compared with the reference once more, fewer, in a build that counts branches."""
+def count_branches(report: Report, spec: EnvSpec, seed: int) -> None:
+    """Compare fewer steps with the reference once more, in a build that counts branches."""
     # A kernel that is wrong may not end its steps: its members may call different numbers of syncs.
     reason = "a comparison has failed" if report.mismatched else cannot_count()
     if reason:
@@ -134,22 +135,10 @@ def count_branches(report, spec, seed):
         with BranchCounter(team) as counter:
             load_ahead([(counter, (spec, spec.make_params(**case))) for case in spec.cases])
             for number, case in enumerate(spec.cases):
-                take_steps(spec, spec.make_params(**case), counter, np.random.default_rng([seed, number]))
+                rng = np.random.default_rng([seed, number])
+                compare_with_reference(report, spec, spec.make_params(**case), counter, "cpu", rng, BRANCH_STEPS)
             counts.update(counter.counts(kernel_text(spec)[0]))
     report_branches(report, spec, counts)
-
-
-def take_steps(spec, params, executor, rng):
-    """Take STEPS steps from states drawn wide, with DRAWS draws of parameters, and reset."""
-    agents = sum(g.count for g in spec.groups(params))
-    rows = max(2, BRANCH_STEPS // (DRAWS * STEPS * agents))
-    for _ in range(DRAWS):
-        drawn = draw_params(spec, params, rng)
-        batch = Batch(spec, rows, drawn, executor)
-        draw_before(spec, drawn, batch, rng, HostExecutor(threads=1))  # teams of threads would walk for seconds
-        for _ in range(STEPS):
-            launch_step(batch, draw_actions(batch.groups, rng, rows))
-    batch.reset(int(rng.integers(0, 2**63)))
 
 
 def case_steps(spec, agent_steps):
@@ -250,7 +239,11 @@ def reference_rows(agents, agent_steps):
 
 
 def compare_with_reference(report, spec, params, device, name, rng, agent_steps):
-    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done."""
+    """Compare STEPS single steps from states drawn wide, with fresh actions and parameters, until ``agent_steps`` are done.
+
+    Returns:
+        The steps of one agent that were compared.
+    """
     agents = sum(g.count for g in spec.groups(params))
     rows = reference_rows(agents, agent_steps)
     done = 0
@@ -261,20 +254,17 @@ def compare_with_reference(report, spec, params, device, name, rng, agent_steps)
         for _ in range(STEPS):
             before = compare_one_step(report, spec, drawn, batch, name, rng, before)
         done += STEPS * rows * agents
-    report.agent_steps += done
+    return done
 
 
-def draw_before(spec, params, batch, rng, walker=None):
-    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does.
-
-    ``walker`` is the executor on which states are reached where the environment has no ``sample``; by default the batch's.
-    """
+def draw_before(spec, params, batch, rng):
+    """Put a seed, clocks, states, counts and returns drawn wide into ``batch``; return them as ``Batch.get_state`` does."""
     n = batch.num_envs
     clock = np.zeros(n, CLOCK)
     clock["episode"] = rng.integers(1, 50, n)
     near = np.maximum(0, params.max_episode_steps - rng.integers(1, STEPS + 1, n))  # reaches the limit in these steps
     clock["elapsed"] = np.where(rng.random(n) < 0.3, near, rng.integers(0, params.max_episode_steps, n))
-    states = draw_states(spec, params, walker or batch.executor, rng, n)
+    states = draw_states(spec, params, batch.executor, rng, n)
     log = np.zeros(n, batch.log_dtype)
     for metric in spec.metrics:
         log[metric] = rng.integers(0, 9, n)
