@@ -190,10 +190,7 @@ class Report:
         place = [f"{axis} {i}" for axis, i in zip(axes, (first, *at[1:]), strict=False)]
         if step is not None:
             place.append(f"step {int(step[first] if np.ndim(step) else step)}")
-        values = [
-            f"{side} {value:.9g}" if isinstance(value, np.floating) else f"{side} {value}"
-            for side, value in zip(sides, (got[at], want[at]), strict=True)
-        ]
+        values = [f"{side} {value}" for side, value in zip(sides, digits(got[at], want[at]), strict=True)]
         tally.failure = (
             f"{name}: {', '.join(place)}{self.with_case}: {', '.join(values)} ({wrong.sum():,} of {wrong.size:,} rows)"
         )
@@ -281,6 +278,14 @@ class Report:
             "skipped": self.skipped,
             "failures": self.failures(),
         }
+
+
+def digits(got: object, want: object) -> tuple[str, str]:
+    """Return two values as text, floats with as many digits as tell them apart."""
+    if not isinstance(got, np.floating):
+        return str(got), str(want)
+    short = f"{got:.6g}", f"{want:.6g}"
+    return short if short[0] != short[1] else (f"{got:.9g}", f"{want:.9g}")
 
 
 def write_json(path: str | Path, reports: list[Report]) -> None:
