@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from cupydrive.spec import EnvSpec
+
 FEW_OWN = 8  # agents of one member, up to which it keeps what no environment reads of them in registers
 
 
-def agreement(spec, params):
+def agreement(spec: EnvSpec, params: object) -> str:
     """Return assertions that ``State``, ``Params``, ``Log`` and ``Batch`` are in C what they are in Python."""
     lines = [
         "template <class A, class B> struct Same { static constexpr bool value = false; };",
@@ -19,21 +21,21 @@ def agreement(spec, params):
     ):
         if struct == "Params" and dtype.names == ("none",):
             continue  # no float parameters: any struct will do
-        members = [_member(name, dtype.fields[name][0]) for name in dtype.names]
-        differs = f'"{spec.name}: struct {struct} must be as in Python: {{ {"; ".join(members)}; }}");'
-        for name in dtype.names:
-            ctype, offset = _ctype(dtype.fields[name][0]), dtype.fields[name][1]
-            lines.append(f"static_assert(Same<decltype({struct}::{name}), {ctype}>::value, {differs}")
-            lines.append(f"static_assert(OFFSET_OF({struct}, {name}) == {offset}, {differs}")
-        lines.append(f"static_assert(sizeof({struct}) == {dtype.itemsize}, {differs}")
-    batch = batch_dtype(spec, params)
-    groups = {g.name for g in spec.groups(params)}
-    lines += [
-        f"static_assert(OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {batch.fields[name][1]}, "
-        f'"struct Batch: {name}");'
-        for name in batch.names
-    ]
-    lines.append(f'static_assert(sizeof(Batch) == {batch.itemsize}, "struct Batch");')
+        same, members = [f"sizeof({struct}) == {dtype.itemsize}"], []
+        for name, (kind, offset) in dtype.fields.items():
+            base = {"f4": "float", "i4": "int", "u4": "u32"}[kind.base.str[1:]]
+            shape = "".join(f"[{n}]" for n in kind.shape)
+            same.append(
+                f"Same<decltype({struct}::{name}), {base}{shape}>::value && OFFSET_OF({struct}, {name}) == {offset}"
+            )
+            members.append(f"{base} {name}{shape};")
+        message = f"{spec.name}: struct {struct} must be as in Python: {{ {' '.join(members)} }}"
+        lines.append(f'static_assert({" && ".join(same)}, "{message}");')
+    batch, groups = batch_dtype(spec, params), {g.name for g in spec.groups(params)}
+    same = [f"sizeof(Batch) == {batch.itemsize}"]
+    for name in batch.names:
+        same.append(f"OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {batch.fields[name][1]}")
+    lines.append(f'static_assert({" && ".join(same)}, "struct Batch");')
     lines.append(f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.near_bytes counts with another number");')
     return "\n".join(lines)
 
@@ -44,18 +46,6 @@ def state_fields(spec, params):
     places = ((name, *dtype.fields[name][:2]) for name in dtype.names)
     fields = (f'{{"{name}", {offset}, {kind.itemsize}, {kind.base.itemsize}}}' for name, kind, offset in places)
     return f"constexpr StateField STATE_FIELDS[] = {{{', '.join(fields)}}};"
-
-
-def _ctype(dtype: np.dtype) -> str:
-    """Return the C type of a member, such as ``float[3]``."""
-    kind = {"f4": "float", "i4": "int", "u4": "u32"}[dtype.base.str[1:]]
-    return kind + "".join(f"[{n}]" for n in dtype.shape)
-
-
-def _member(name: str, dtype: np.dtype) -> str:
-    """Return the declaration of a member in C."""
-    kind, bracket, shape = _ctype(dtype).partition("[")
-    return f"{kind} {name}{bracket}{shape}"
 
 
 def batch_dtype(spec, params):
