@@ -25,7 +25,7 @@ SHOWN = 3  # independent mistakes that one message names
 # Messages of g++, clang and NVRTC, and the fix.
 ADVICE = (
     (
-        r"no return statement in function|end of non-void|missing return statement",
+        r"no return statement in function|end of non-void|not return a value|missing return statement",
         "a function that is not void must return on every path: `return false;` where an episode goes on",
     ),
     (
